@@ -59,7 +59,7 @@ def test_a_plan_tells_what_the_columns_have_learned_from_the_training_split(tabl
     assert columns_of(*words_of(table))["area"] == {
         "of": ["area"],
         "steps": [
-            {"fill": {"filled": filled, "value": "median", "indicator": False}},
+            {"fill": {"filled": filled, "value": "median", "indicator": True}},
             {"standardize": {"mean": pytest.approx(whole.mean()), "std": pytest.approx(whole.std())}},
         ],
     }

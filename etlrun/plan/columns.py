@@ -1,15 +1,18 @@
-"""Parsing of `transform.columns`: the outputs of rows, each with its columns and steps."""
+"""Parsing of `transform.columns`: the outputs of a dataset, each with its columns and steps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from etlrun.stages.column_steps import COLUMN_STEPS, ColumnStep
-from etlrun.stages.columns import Columns, Output
-from etlrun.system.errors import did_you_mean
+from etlrun.stages.column_step import ColumnStep
+from etlrun.stages.column_steps import COLUMN_STEPS
+from etlrun.stages.columns import Columns, Output, with_indicators
+from etlrun.stages.flow import Feature
+from etlrun.system.errors import Fault, did_you_mean
 
 _WHERE = Columns.path
+_KEYS = ("of", "steps")
 _FORM = "a mapping such as {of: COLUMN, steps: [log1p, standardize]}"
 
 
@@ -18,44 +21,100 @@ def parsed_columns(block: object, parser: Any) -> tuple[Columns, ...]:
     if block is None:
         return ()
     if block == "auto":
-        return (Columns(outputs=()),)
+        return (Columns(outputs=(), is_auto=True),)
     if not isinstance(block, Mapping) or not block:
         parser.add(_WHERE, str(block), "auto, or a mapping from names to columns", "")
         return ()
-    outputs = [_output(str(name), of, parser) for name, of in block.items() if of != "drop"]
-    return (Columns(outputs=tuple(output for output in outputs if output is not None)),)
+    dropped = tuple(str(name) for name, of in block.items() if of == "drop")
+    found = [_output(str(name), of, parser) for name, of in block.items() if of != "drop"]
+    outputs = with_indicators([output for output in found if output is not None])
+    names = [output.name for output in outputs]
+    for name in dict.fromkeys(name for place, name in enumerate(names) if name in names[:place]):
+        remedy = "give it another name, since the indicator of a `fill` has this one"
+        parser.add(f"{_WHERE}.{name}", "another output of that name", "each name once", remedy)
+    return (Columns(outputs=outputs, dropped=dropped),)
 
 
 def _output(name: str, block: object, parser: Any) -> Output | None:
     where = f"{_WHERE}.{name}"
-    if not isinstance(block, Mapping) or {*block} - {"of", "steps"}:
+    if not isinstance(block, Mapping):
         parser.add(where, str(block), f"{_FORM}, or drop", "")
         return None
+    for key in (key for key in block if key not in _KEYS):
+        parser.add(f"{where}.{key}", "an unknown key", "one of the keys of, steps", did_you_mean(str(key), _KEYS))
     of, steps = block.get("of", name), block.get("steps", [])
-    columns = (of,) if isinstance(of, str) else tuple(of) if isinstance(of, list) else ()
+    columns = (of,) if isinstance(of, str) else tuple(map(str, of)) if isinstance(of, list) else ()
     if not columns or not isinstance(steps, list):
-        parser.add(where, str(dict(block)), _FORM, "")
+        parser.add(where, f"of: {of}, steps: {steps}", _FORM, "")
         return None
     found = [_step(f"{where}.steps[{place}]", step, parser) for place, step in enumerate(steps)]
+    for place, step in enumerate(found):
+        _count(f"{where}.steps[{place}]", step, len(columns) if not place else 1, parser)
+    if len(columns) > 1 and not found:
+        parser.add(where, ", ".join(columns), "one column, or a first step that takes several", "add {cross: 1000}")
     return None if None in found else Output(name=name, of=columns, steps=tuple(step for step in found if step))
+
+
+def _count(where: str, step: ColumnStep | None, count: int, parser: Any) -> None:
+    """Add a fault if a step does not take so many columns."""
+    if step is None or (step.takes > 1) == (count > 1):
+        return
+    several = [name for name, kind in COLUMN_STEPS.items() if kind.takes > 1]
+    if count > 1:
+        parser.add(where, step.name, f"a step that takes several columns: {', '.join(several)}", "name one column")
+    else:
+        parser.add(where, step.name, "several columns before it", "make it the first step, and `of` a list of columns")
 
 
 def _step(where: str, block: object, parser: Any) -> ColumnStep | None:
     """Return a step: its name alone, `{name: value}`, or `{name: {parameter: value}}`."""
     name, given = (block, {}) if isinstance(block, str) else _only(block)
-    kind = COLUMN_STEPS.get(name)
+    kind = COLUMN_STEPS.get(str(name))
     if kind is None:
         known = tuple(COLUMN_STEPS)
-        parser.add(where, str(block), f"one of {', '.join(known)}", did_you_mean(str(name), known))
+        parser.add(where, str(name or block), f"one of {', '.join(known)}", did_you_mean(str(name), known))
         return None
-    if isinstance(given, Mapping):
-        return parser.stage(where, given, kind)  # type: ignore[no-any-return]
-    if not kind.main:
-        parser.add(where, str(block), f"`{name}` alone, or its parameters by name", "")
-        return None
-    return parser.stage(where, {kind.main: given}, kind)  # type: ignore[no-any-return]
+    if not isinstance(given, Mapping):
+        if not kind.main:
+            parser.add(where, f"{name}: {given}", f"`{name}` alone, or its parameters by name", "")
+            return None
+        given = {kind.main: given}
+    count = len(parser.faults)
+    step: ColumnStep | None = parser.stage(where, given, kind)
+    return step if len(parser.faults) == count else None
 
 
 def _only(block: object) -> tuple[str, Any]:
     """Return the only key of a mapping and its value; an empty name if it is no such mapping."""
     return next(iter(block.items())) if isinstance(block, Mapping) and len(block) == 1 else ("", {})
+
+
+def misnamed(columns: Columns, features: Mapping[str, Feature], targets: Sequence[str]) -> Iterator[Fault]:
+    """Yield the faults of names of columns: unknown ones, and those of targets."""
+    inputs = [name for name in features if name not in targets]
+    known = [*inputs]
+    for output in columns.outputs:
+        if output.name in targets:
+            yield _of_target(f"{_WHERE}.{output.name}", output.name)
+            continue
+        for name in output.of:
+            if name in targets:
+                yield _of_target(f"{_WHERE}.{output.name}.of", name)
+            elif name not in known and output.indicator_of not in columns.output_names:
+                yield _unknown(f"{_WHERE}.{output.name}.of", name, known, ", or an output above it")
+        known += [output.name] if output.name not in known else []
+    for name in columns.dropped:
+        if name in targets:
+            yield _of_target(f"{_WHERE}.{name}", name)
+        elif name not in features:
+            yield _unknown(f"{_WHERE}.{name}", name, inputs)
+
+
+def _of_target(where: str, name: str) -> Fault:
+    remedy = "leave it out; dataset.target says what is made of it"
+    return Fault(where=where, found=f"{name}, which is the target", expected="inputs alone", remedy=remedy)
+
+
+def _unknown(where: str, name: str, known: Sequence[str], others: str = "") -> Fault:
+    expected = f"one of the columns {', '.join(known)}{others}"
+    return Fault(where=where, found=name, expected=expected, remedy=did_you_mean(name, known))

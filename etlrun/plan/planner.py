@@ -15,6 +15,7 @@ from etlrun.stages import STAGES
 from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import Stage
 from etlrun.stages.cache import POINTS, NoCache
+from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.image import Decode, DecodeJpeg, EncodeJpeg
 from etlrun.stages.load import Batch, FullShuffle, Prefetch, SampleByClass, Shuffle
@@ -32,6 +33,10 @@ def plan(spec: RunSpec) -> Plan:
         from etlrun.plan.rows import resolved  # which imports Arrow
 
         spec = resolved(spec)
+    elif any(isinstance(step, Columns) for step in spec.transform.steps):
+        from etlrun.plan.rows import beside
+
+        spec = beside(spec)
     planner = _Planner(spec)
     train, evaluation, by_model = planner.pipelines()
     seen = None
@@ -47,9 +52,14 @@ def plan(spec: RunSpec) -> Plan:
         evaluation=evaluation,
         by_model=by_model,
         decisive=decisive_values(spec, *_Planner(planner.plainly()).pipelines()),
-        remarks=(*remarks(spec), *(spec.model.notes(seen) if seen is not None else ())),
+        remarks=(*remarks(spec), *_notes(spec), *(spec.model.notes(seen) if seen is not None else ())),
         unfrozen=_unfrozen(spec),
     )
+
+
+def _notes(spec: RunSpec) -> Iterator[str]:
+    for step in spec.transform.steps:
+        yield from step.notes if isinstance(step, Columns) else ()
 
 
 def _unfrozen(spec: RunSpec) -> Plan | None:

@@ -7,10 +7,13 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import yaml
+
 from etlrun.plan.kinds import kinds_in
 from etlrun.plan.plan import Plan, PlannedStage, sections
 from etlrun.plan.spec import RunSpec, bare
 from etlrun.stages.base import Stage, parameters
+from etlrun.stages.columns import Columns
 from etlrun.stages.phases import PlannedPhase
 from etlrun.system import machine
 from etlrun.system.machine import CORES, calls_here, rounded
@@ -34,9 +37,22 @@ def text(plan: Plan, cores: int | None = None, read_bytes: float | None = None) 
         steps = _step_lines(plan.spec, plan.by_model, cores) if stage is plan.spec.model else ()
         more = {"unfreeze": _layers(plan, stage)} if isinstance(stage, PlannedPhase) else {}
         lines += ["", stage.path, *steps, *_parameter_lines(plan.spec, stage, _INDENT, cores, more)]
-    lines += ["", f"fingerprint {plan.fingerprint}"]
+    lines += [*chosen_columns(plan), "", f"fingerprint {plan.fingerprint}"]
     lines += [f"note: {remark}" for remark in plan.remarks]
     return "\n".join(lines) + "\n"
+
+
+def chosen_columns(plan: Plan) -> Iterator[str]:
+    """Yield the lines of what `transform.columns=auto` has chosen, as a config has it; none if nothing was chosen."""
+    columns = next((step for step in plan.spec.transform.steps if isinstance(step, Columns)), None)
+    if columns is None or not columns.chosen:
+        return
+    yield from ("", "# what transform.columns=auto has chosen, as a config has it", "transform:", "  columns:")
+    for output in columns.chosen:
+        of = output.of[0] if len(output.of) == 1 else list(output.of)
+        written = {output.name: {"of": of, "steps": [step.written for step in output.steps]}}
+        text = yaml.safe_dump(written, default_flow_style=True, sort_keys=False, allow_unicode=True, width=float("inf"))
+        yield f"    {text.strip()[1:-1]}"
 
 
 def _pipelines(plan: Plan) -> Iterator[tuple[str, tuple[PlannedStage, ...]]]:
@@ -82,7 +98,10 @@ def _buffer(planned: PlannedStage, read_bytes: float | None) -> str:
 def _step_lines(spec: RunSpec, steps: tuple[PlannedStage, ...], cores: int | None) -> Iterator[str]:
     for letter, step in zip("abcdefghijklmnopqrstuvwxyz", steps, strict=False):
         yield f"{_INDENT}{letter}. {step.stage.path:<{_STEP_WIDTH}} -> {step.gives}"
-        yield from _parameter_lines(spec, step.stage, _INDENT + "     ", cores)
+        if isinstance(step.stage, Columns):
+            yield from (f"{_INDENT}     {name:<{_WIDTHS[0] - 1}} {line}" for name, line in step.stage.lines)
+        else:
+            yield from _parameter_lines(spec, step.stage, _INDENT + "     ", cores)
 
 
 def _parameter_lines(

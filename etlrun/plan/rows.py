@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 
+from etlrun.plan.columns import misnamed
 from etlrun.plan.spec import RunSpec
 from etlrun.plan.targets import output_of, require_columns, require_target, require_values, with_defaults
-from etlrun.sources.rows.fitting import fitted
+from etlrun.sources.rows.choice import chosen
+from etlrun.sources.rows.fitting import fault_of, fitted
 from etlrun.sources.rows.source import RowsSource
 from etlrun.sources.rows.table import is_there
-from etlrun.stages.column_steps import Classes, Embed, Fill, Lookup, OneHot, Standardize
-from etlrun.stages.columns import Columns, Output
+from etlrun.stages.column_categories import Classes
+from etlrun.stages.columns import Columns, Output, UnfitStepError, nothing
 from etlrun.stages.flow import Feature
-from etlrun.stages.rows import Column, Known, Rows, Table
+from etlrun.stages.rows import Column, Known, Table
 from etlrun.stages.step import Map
-
-_FEW = 10
-"""Values of a column up to which each is an input of its own."""
+from etlrun.system.errors import ConfigError, Fault
 
 
 def resolved(spec: RunSpec) -> RunSpec:
@@ -37,18 +36,12 @@ def resolved(spec: RunSpec) -> RunSpec:
     source = RowsSource(dataset)
     dataset = dataclasses.replace(dataset, known=source.kept.known)
     source.dataset = dataset
-    columns = next((step for step in spec.transform.steps if isinstance(step, Columns)), None)
-    require_columns(dataset, columns.outputs if columns else ())
+    require_columns(dataset)
     require_target(source)
+    columns = _columns(spec)
     if columns is None:
         return dataclasses.replace(spec, dataset=dataset)
-    outputs = columns.outputs or tuple(chosen(dataset))
-    if dataset.target_name not in [output.name for output in outputs]:
-        outputs = (*outputs, output_of(dataset))
-    split = source.split(dataset.split, dataset.key("split"))
-    columns = Columns(outputs=fitted(outputs, source, split))
-    validation = [] if dataset.eval_split is None else [source.split(dataset.eval_split, dataset.key("eval_split"))]
-    require_values(source, columns, [split, *validation], "" if spec.fit is None else spec.fit.loss)
+    columns = _fitted(columns, source, "" if spec.fit is None else spec.fit.loss)
     classes = _classes(columns)
     return dataclasses.replace(
         spec,
@@ -60,7 +53,7 @@ def resolved(spec: RunSpec) -> RunSpec:
 
 def with_columns_of(spec: RunSpec, then: RunSpec) -> RunSpec:
     """Return a run of rows with the columns that another one has chosen and fitted, and its target; others as it is."""
-    columns = next((step for step in then.transform.steps if isinstance(step, Columns)), None)
+    columns = _columns(then)
     if columns is None or not isinstance(then.dataset, Rows):
         return spec
     transform, evaluation = (_with(of, columns) for of in (spec.transform, spec.eval_transform))
@@ -72,7 +65,7 @@ def _unread(spec: RunSpec, dataset: Table) -> RunSpec:
     target, kind = Feature(dtype="float32"), dataset.target_kind
     if kind != "number":
         target = Feature(dtype="int64", is_class=True, is_binary=kind == "binary")
-    step = next((step for step in spec.transform.steps if isinstance(step, Columns)), Columns(outputs=()))
+    step = _columns(spec) or Columns(outputs=())
     names = [output.name for output in step.outputs] or dataset.inputs or ["columns"]
     features = {name: Feature(dtype="float32") for name in names} | {dataset.target_name: target}
     known = {name: Column(feature=feature) for name, feature in features.items()}
@@ -95,14 +88,57 @@ def _classes(columns: Columns) -> tuple[str, ...]:
     return tuple(map(str, steps[0].values or ())) if steps and isinstance(steps[0], Classes) else ()
 
 
-def chosen(dataset: Rows) -> Iterator[Output]:
-    """Yield the outputs of `columns: auto`: each input by its type and the number of its values."""
-    flow = dataset.examples
-    for name in flow.inputs:
-        column = dataset.found.columns[name]
-        if column.feature.dtype == "string":
-            few = column.distinct is not None and column.distinct <= _FEW
-            yield Output(name=name, of=(name,), steps=(Lookup(top=1000), OneHot() if few else Embed()))
-        else:
-            filled = (Fill(value="median"),) if column.missing else ()
-            yield Output(name=name, of=(name,), steps=(*filled, Standardize()))
+def beside(spec: RunSpec) -> RunSpec:
+    """Return a run of other examples than rows, whose columns stand beside their other features.
+
+    Raises:
+        ConfigError: All faults of the columns.
+    """
+    columns = _columns(spec)
+    if columns is None:
+        return spec
+    if columns.is_auto:
+        remedy = f"set {Columns.path} to a mapping, or null"
+        raise ConfigError([Fault(where=Columns.path, found="auto", expected="a dataset of rows", remedy=remedy)])
+    flow = spec.dataset.examples
+    faults = list(misnamed(columns, flow.features, (flow.target,)))
+    features, outputs = dict(flow.features), list[Output]()
+    for output in () if faults else columns.outputs:
+        try:
+            made, feature = output.fitted(features, nothing)
+            outputs.append(made)
+            features.setdefault(output.name, feature)
+        except UnfitStepError as unfit:
+            faults.append(fault_of(output, unfit))
+            features.setdefault(output.name, Feature(dtype="int64", categories=1))
+    if faults:
+        raise ConfigError(faults)
+    columns = dataclasses.replace(columns, outputs=tuple(outputs), beside=True)
+    return dataclasses.replace(
+        spec, transform=_with(spec.transform, columns), eval_transform=_with(spec.eval_transform, columns)
+    )
+
+
+def _columns(spec: RunSpec) -> Columns | None:
+    return next((step for step in spec.transform.steps if isinstance(step, Columns)), None)
+
+
+def _fitted(columns: Columns, source: RowsSource, loss: str) -> Columns:
+    """Return the columns of rows that have been read: chosen, if they are to be, and fitted."""
+    dataset = source.dataset
+    names = {"split": dataset.split}
+    if dataset.eval_split is not None:
+        names["eval_split"] = dataset.eval_split
+    splits = [source.split(name, dataset.key(key)) for key, name in names.items()]
+    if columns.is_auto:
+        choice = chosen(source, splits[0])
+        columns = dataclasses.replace(columns, outputs=choice.outputs, chosen=choice.written, notes=choice.notes)
+    outputs = columns.outputs
+    if dataset.target_name not in columns.output_names or not all(output.is_fitted for output in outputs):
+        if faults := list(misnamed(columns, dataset.examples.features, tuple(dataset.target))):
+            raise ConfigError(faults)
+        outputs = (*outputs, output_of(dataset))
+    found = fitted(outputs, source, splits)
+    columns = dataclasses.replace(columns, outputs=found.outputs, dropped=(), shares=found.shares, is_auto=False)
+    require_values(source, columns, splits, loss)
+    return columns

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from etlrun.plan.spec import RunSpec
 from etlrun.sources.rows.source import RowSplit, RowsSource
-from etlrun.stages.column_steps import Classes
+from etlrun.stages.column_categories import Classes
 from etlrun.stages.columns import Columns, Output
 from etlrun.stages.rows import Rows
 from etlrun.stages.targets import KINDS, Binary, Number
@@ -39,23 +39,13 @@ def output_of(dataset: Rows) -> Output:
     return Output(name=name, of=(name,), steps=(steps[dataset.target_kind],))
 
 
-def require_columns(dataset: Rows, outputs: Sequence[Output]) -> None:
-    """Raise `ConfigError` with the columns that inputs or outputs name, and that the rows do not have."""
+def require_columns(dataset: Rows) -> None:
+    """Raise `ConfigError` with the columns that `dataset.inputs` names, and that the rows do not have."""
     known = dataset.found.columns
-    named = {"dataset.inputs": [*(dataset.inputs or ())]}
-    named[Columns.path] = [name for output in outputs for name in output.of if name not in named["dataset.inputs"]]
-    faults = [
-        Fault(
-            where=where,
-            found=f"no column {', '.join(dict.fromkeys(missing))}",
-            expected=f"columns of the rows: {', '.join(known)}",
-            remedy="check the names",
-        )
-        for where, names in named.items()
-        if (missing := [name for name in names if name not in known])
-    ]
-    if faults:
-        raise ConfigError(faults)
+    missing = dict.fromkeys(name for name in dataset.inputs or () if name not in known)
+    if missing:
+        found, expected = f"no column {', '.join(missing)}", f"columns of the rows: {', '.join(known)}"
+        raise ConfigError([Fault(where="dataset.inputs", found=found, expected=expected, remedy="check the names")])
 
 
 def require_target(source: RowsSource) -> None:

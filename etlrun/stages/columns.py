@@ -1,21 +1,32 @@
-"""Columns: each output of a dataset of rows, from one or several of its columns through steps on whole batches."""
+"""Columns: each output of a dataset, from one or several of its columns through steps, which work on whole batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 from etlrun.stages.base import DATA, Expected
-from etlrun.stages.column_steps import ColumnStep
-from etlrun.stages.flow import Feature, Flow, UnfitError
-from etlrun.stages.lazy import tf
+from etlrun.stages.column_numbers import Fill, Missing
+from etlrun.stages.column_step import ColumnStep, UnfitColumnError
+from etlrun.stages.flow import NUMBER, Feature, Flow, UnfitError
+from etlrun.stages.lazy import pa, tf
 from etlrun.stages.step import Step
 
 
 def narrowed(values: tf.Tensor) -> tf.Tensor:
-    """Return float64 values as float32, and all others as they are."""
-    return tf.cast(values, tf.float32) if values.dtype == tf.float64 else values
+    """Return float64 values and truth values as float32, and all others as they are."""
+    return tf.cast(values, tf.float32) if values.dtype in (tf.float64, tf.bool) else values
+
+
+class UnfitStepError(UnfitColumnError):
+    """Error of a step of an output, with its place among the steps."""
+
+    def __init__(self, place: int, unfit: UnfitError, incoming: object) -> None:
+        found = unfit.found if isinstance(unfit, UnfitColumnError) else str(incoming)
+        super().__init__(found=found, expected=unfit.expected, remedy=unfit.remedy)
+        self.place = place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +35,7 @@ class Output:
 
     Attributes:
         name: Its name, by which the model gets it.
-        of: Columns that it is made of; one, unless the first step takes several.
+        of: Columns that it is made of, or outputs above it; one, unless the first step takes several.
         steps: Steps in the order in which they are applied.
     """
 
@@ -34,24 +45,43 @@ class Output:
 
     def given(self, example: Mapping[str, Any]) -> Any:
         """Return the output for an example, or for a batch of them, of the features by name."""
+        return narrowed(self.behind(self.steps, example))
+
+    def behind(self, steps: Sequence[ColumnStep], example: Mapping[str, Any]) -> Any:
+        """Return the values of its columns after some of its steps."""
         value: Any = example[self.of[0]] if len(self.of) == 1 else tuple(example[name] for name in self.of)
-        for step in self.steps:
+        for step in steps:
             value = step.op(value, **step.arguments)
-        return narrowed(value)
+        return value
+
+    def fitted(
+        self, features: Mapping[str, Feature], values: Callable[[Sequence[ColumnStep]], pa.Array]
+    ) -> tuple[Output, Feature]:
+        """Return the output whose steps have learned what they do from a split, and its feature.
+
+        `values` returns the values of its columns after some of its steps. Raises `UnfitStepError` for the first step
+        that doesn't accept what is before it.
+        """
+        given: Any = tuple(features[name] for name in self.of)
+        given = given[0] if len(given) == 1 else given
+        done: list[ColumnStep] = []
+        for place, step in enumerate(self.steps):
+            try:
+                made = step.opened()
+                made.gives(given)
+                made = made if made.is_fitted else made.fitted(partial(values, tuple(done)), given)
+                after = made.gives(given)
+            except UnfitError as unfit:
+                found = " and ".join(map(str, given)) if isinstance(given, tuple) else given
+                raise UnfitStepError(place, unfit, found) from unfit
+            given = after
+            done.append(made)
+        last: Feature = given.replace(dtype="float32") if given.dtype in ("float64", "bool") else given
+        return replace(self, steps=tuple(done)), last
 
     def gives(self, features: Mapping[str, Feature]) -> Feature:
-        """Return its feature; raise `UnfitError` for the first step that doesn't accept what is before it."""
-        given: Any = tuple(features[name] for name in self.of)
-        for place, step in enumerate(self.steps):
-            before = given[0] if isinstance(given, tuple) and len(given) == 1 else given
-            try:
-                given = step.gives(before)
-            except UnfitError as unfit:
-                found = " and ".join(map(str, before)) if isinstance(before, tuple) else str(before)
-                expected = f"{unfit.expected} before {step.name}, step {place} of {self.name}, instead of {found}"
-                raise UnfitError(expected=expected, remedy=unfit.remedy) from unfit
-        last: Feature = given[0] if isinstance(given, tuple) else given
-        return last.replace(dtype="float32") if last.dtype == "float64" else last
+        """Return its feature; raise `UnfitStepError` for the first step that doesn't accept what is before it."""
+        return self.fitted(features, nothing)[1]
 
     @property
     def described(self) -> dict[str, Any]:
@@ -59,38 +89,111 @@ class Output:
         steps = [{step.name: {**step.arguments, **step.also}} for step in self.steps]
         return {"of": list(self.of), "steps": steps}
 
+    @property
+    def text(self) -> str:
+        """What it is made of and its steps, in a line."""
+        steps = ", ".join(step.text for step in self.steps)
+        return f"<- {', '.join(self.of)}{f': {steps}' if steps else ''}"
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether all of its steps know what they learn."""
+        return all(step.is_fitted for step in self.steps)
+
+    @property
+    def indicator(self) -> Output | None:
+        """The output that says where a value was missing; None unless its `fill` has an indicator."""
+        for place, step in enumerate(self.steps):
+            if isinstance(step, Fill) and step.indicator:
+                return Output(name=f"{self.name}_missing", of=self.of, steps=(*self.steps[:place], Missing()))
+        return None
+
+    @property
+    def indicator_of(self) -> str | None:
+        """Name of the output whose indicator it may be; None if it is none."""
+        is_one = bool(self.steps) and isinstance(self.steps[-1], Missing) and self.name.endswith("_missing")
+        return self.name.removesuffix("_missing") if is_one else None
+
+
+def nothing(_steps: Sequence[ColumnStep]) -> pa.Array:
+    """Refuse to return values of a dataset that is not read by columns; raise `UnfitColumnError`."""
+    raise UnfitColumnError(
+        found="a step that learns from the training split",
+        expected="its values, since this dataset is not read by columns",
+        remedy="give all values of the step, such as {standardize: {mean: 0, std: 1}}",
+    )
+
+
+def with_indicators(outputs: Sequence[Output]) -> tuple[Output, ...]:
+    """Return the outputs, each followed by its indicator, if it has one."""
+    return tuple(each for output in outputs for each in (output, output.indicator) if each is not None)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Columns(Step):
-    """Makes the inputs and the target of rows: each output from one column or several, in steps on whole batches.
+    """Makes the inputs and the target of rows, or further inputs of other examples: each output from some columns.
 
     Attributes:
         outputs: The outputs; none before they are chosen.
+        dropped: Features of other examples than rows that are no longer inputs.
+        is_auto: Whether the outputs are chosen when the rows have been read.
+        beside: Whether the other features stay, since the examples are no rows.
         assumed: Features of the outputs where the rows are not on this machine, so that they are neither chosen nor
             fitted; none otherwise.
+        chosen: What `auto` has chosen, before it was fitted.
+        shares: What is missing or unknown in the columns of an output, for people.
+        notes: Notes for the reader, one sentence each.
     """
 
     path: ClassVar[str] = "transform.columns"
     described_by: ClassVar[tuple[str, ...]] = ("outputs",)
 
     outputs: Annotated[tuple[Output, ...], Expected("a mapping from names to columns, or auto"), DATA]
+    dropped: Annotated[tuple[str, ...], Expected("names of features"), DATA] = ()
+    is_auto: bool = False
+    beside: bool = False
     assumed: tuple[tuple[str, Feature], ...] = ()
+    chosen: tuple[Output, ...] = field(default=(), compare=False)
+    shares: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
     def described(self) -> dict[str, Any]:
         return {output.name: output.described for output in self.outputs}
 
     def given(self, example: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the outputs by name, for an example or for a batch of them."""
-        return {output.name: output.given(example) for output in self.outputs}
+        """Return the outputs by name, for an example or for a batch of them; other features only beside rows."""
+        found: dict[str, Any] = {}
+        for output in self.outputs:
+            found[output.name] = output.given({**found, **example})
+        stays = example if self.beside else {NUMBER: example[NUMBER]} if NUMBER in example else {}
+        return {name: value for name, value in {**stays, **found}.items() if name not in self.dropped}
 
     def flow(self, incoming: Flow) -> Flow:
         if self.assumed:
             return incoming.replace(features=dict(self.assumed))
-        if not self.outputs:
+        if not self.outputs and not self.dropped:
             return incoming
-        known = {name: incoming.feature(name) for output in self.outputs for name in output.of}
-        return incoming.replace(features={output.name: output.gives(known) for output in self.outputs})
+        found: dict[str, Feature] = {}
+        for output in self.outputs:
+            found[output.name] = output.gives({**found, **incoming.features})
+        stays = incoming.features if self.beside else {}
+        return incoming.replace(
+            features={name: of for name, of in {**stays, **found}.items() if name not in self.dropped}
+        )
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the outputs."""
+        return tuple(output.name for output in self.outputs)
 
     @property
     def makers(self) -> tuple[Callable[..., Any], ...]:
         return tuple(dict.fromkeys(step.op for output in self.outputs for step in output.steps))
+
+    @property
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Each output with what it is made of, in a line for people."""
+        shares = dict(self.shares)
+        for output in self.outputs:
+            yield output.name, "; ".join(filter(None, [output.text, shares.get(output.name, "")]))
+        yield from ((name, "dropped") for name in self.dropped)

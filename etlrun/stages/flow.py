@@ -180,14 +180,17 @@ class Flow:
         return self.replace(features={**self.features, name: feature})
 
     def handed(self, example: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return inputs and target as a model takes them, a single input as it is, several by name; and a number."""
-        inputs = {name: example[name] for name in self.inputs}
+        """Return inputs and target as a model takes them, a single input as it is, several by name; and a number.
+
+        The inputs are all other features of the example, whose steps may have made others of those of the flow.
+        """
+        inputs = {name: example[name] for name in sorted(example) if name not in (self.target, NUMBER)}
         number = (example[NUMBER],) if NUMBER in example else ()
-        return (inputs if len(inputs) > 1 else inputs[self.inputs[0]]), example[self.target], *number
+        return (inputs if len(inputs) > 1 else next(iter(inputs.values()))), example[self.target], *number
 
     def named(self, inputs: Any, target: Any, *number: Any) -> dict[str, Any]:
         """Return the features by name, from the output of `handed`."""
-        features = {**(inputs if len(self.inputs) > 1 else {self.inputs[0]: inputs}), self.target: target}
+        features = {**(inputs if isinstance(inputs, Mapping) else {self.inputs[0]: inputs}), self.target: target}
         return numbered(features, *number)
 
     @property

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, Self
 
 from etlrun.stages.base import DATA, Expected
-from etlrun.stages.column_steps import Classes, ColumnStep, number, without_missing
+from etlrun.stages.column_categories import Classes
+from etlrun.stages.column_step import ColumnStep, number, without_missing
 from etlrun.stages.flow import Feature
 from etlrun.stages.lazy import pa, pc, tf
 

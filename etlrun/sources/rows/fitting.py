@@ -6,47 +6,97 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from etlrun.sources.rows.source import RowSplit, RowsSource
-from etlrun.stages.column_steps import ColumnStep
-from etlrun.stages.columns import Output
-from etlrun.stages.flow import MISSING, UnfitError
+from etlrun.stages.column_categories import Lookup
+from etlrun.stages.column_step import ColumnStep, UnfitColumnError, shown
+from etlrun.stages.column_steps import COLUMN_STEPS
+from etlrun.stages.columns import Columns, Output, UnfitStepError
+from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
 from etlrun.stages.lazy import tf
+from etlrun.system.errors import ConfigError, Fault
 from etlrun.system.files import write_atomically
 
+_FORMAT = 2
+"""Version of what is kept."""
+_LISTED = 3
+"""Values outside of a vocabulary that a message lists."""
 
-def fitted(outputs: Sequence[Output], source: RowsSource, split: RowSplit) -> tuple[Output, ...]:
-    """Return outputs whose steps know what they learn from `split`; those that were fitted before are not again."""
-    if all(step.is_fitted for output in outputs for step in output.steps):
-        return tuple(outputs)
-    described = [[output.name, output.described] for output in outputs]
-    text = json.dumps([described, split.content.digest], default=str)
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """Outputs that have learned what they do.
+
+    Attributes:
+        outputs: The outputs, in order.
+        shares: What is missing or unknown in the columns of an output, by its name, for people.
+    """
+
+    outputs: tuple[Output, ...]
+    shares: tuple[tuple[str, str], ...]
+
+
+def fitted(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSplit]) -> Fitted:
+    """Return outputs whose steps know what they learn from the first of `splits`, and the shares of all of them.
+
+    Those that were fitted before are not again.
+
+    Raises:
+        ConfigError: All outputs whose steps do not accept what is before them, or have nothing to learn from.
+    """
+    faults: list[Fault] = []
+    opened = [_opened(output, faults) for output in outputs]
+    if faults:
+        raise ConfigError(faults)
+    described = [[output.name, output.described] for output in opened]
+    text = json.dumps([_FORMAT, described, [[split.name, split.content.digest] for split in splits]], default=str)
     path = source.kept.folder / f"fitted-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
     with contextlib.suppress(OSError, ValueError, KeyError, IndexError, TypeError):
-        return _with(outputs, json.loads(path.read_text()))
-    found = tuple(_fitted(output, source, split) for output in outputs)
+        return _read(opened, json.loads(path.read_text()))
+    found = _fit(opened, source, splits)
     with contextlib.suppress(OSError):  # they are learned again
-        write_atomically(path, json.dumps(_learned(found)))
+        write_atomically(path, json.dumps({"learned": _learned(found.outputs), "shares": found.shares}))
     return found
+
+
+def fault_of(output: Output, unfit: UnfitStepError) -> Fault:
+    """Return the fault of a step of an output."""
+    where = f"{Columns.path}.{output.name}.steps[{unfit.place}]"
+    if output.steps[unfit.place].name not in COLUMN_STEPS:  # which a plan puts behind a target
+        where = "dataset.target"
+    return Fault(where=where, found=unfit.found, expected=unfit.expected, remedy=unfit.remedy)
+
+
+def _opened(output: Output, faults: list[Fault]) -> Output:
+    """Return the output with what the files of its steps contain; add a fault for each that can't be read."""
+    steps = []
+    for place, step in enumerate(output.steps):
+        try:
+            steps.append(step.opened())
+        except UnfitColumnError as unfit:
+            faults.append(fault_of(output, UnfitStepError(place, unfit, "")))
+    return dataclasses.replace(output, steps=tuple(steps)) if len(steps) == len(output.steps) else output
 
 
 def _learned(outputs: Sequence[Output]) -> list[list[dict[str, Any]]]:
     return [[{name: getattr(step, name) for name in step.learned} for step in of.steps] for of in outputs]
 
 
-def _with(outputs: Sequence[Output], learned: list[list[dict[str, Any]]]) -> tuple[Output, ...]:
+def _read(outputs: Sequence[Output], held: dict[str, Any]) -> Fitted:
     """Return the outputs with what their steps have learned."""
 
     def value(of: Any) -> Any:
         return tuple(of) if isinstance(of, list) else of
 
-    return tuple(
+    found = tuple(
         dataclasses.replace(
             output,
             steps=tuple(
@@ -54,36 +104,132 @@ def _with(outputs: Sequence[Output], learned: list[list[dict[str, Any]]]) -> tup
                 for step, found in zip(output.steps, steps, strict=True)
             ),
         )
-        for output, steps in zip(outputs, learned, strict=True)
+        for output, steps in zip(outputs, held["learned"], strict=True)
     )
+    return Fitted(outputs=found, shares=tuple((name, text) for name, text in held["shares"]))
 
 
-def _fitted(output: Output, source: RowsSource, split: RowSplit) -> Output:
-    """Return an output whose steps have learned one after the other, each from the values behind those before it."""
-    features = source.dataset.examples.features
-    given: Any = [features[name] for name in output.of]
-    done: list[ColumnStep] = []
-    try:
-        for step in output.steps:
-            feature = given[0] if isinstance(given, list) and len(given) == 1 else given
-            values = partial(_values, output.of, tuple(done), source, split)
-            made = step if step.is_fitted else step.fitted(values, feature)
-            given = made.gives(feature)
-            done.append(made)
-    except UnfitError:  # the plan reports it, with its place
-        done += output.steps[len(done) :]
-    return dataclasses.replace(output, steps=tuple(done))
+def _fit(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSplit]) -> Fitted:
+    features: dict[str, Feature] = dict(source.dataset.examples.features)
+    done: dict[str, Output] = {}
+    faults: list[Fault] = []
+    shares: list[tuple[str, str]] = []
+    names = {output.name for output in outputs}
+    for output in outputs:
+        readers = [_Reader(output, done, source, split) for split in splits]
+        try:
+            made, feature = output.fitted(features, readers[0].behind)
+        except UnfitStepError as unfit:
+            if output.indicator_of not in names:  # whose steps it repeats
+                faults.append(fault_of(output, unfit))
+            feature = Feature(dtype="int64", categories=1)
+        else:
+            done[output.name] = made
+            faults += _outside(made, readers)
+            text = "" if output.indicator_of in names else _shares(made, readers)
+            shares += [(made.name, text)] if text else []
+        features.setdefault(output.name, feature)
+    if faults:
+        raise ConfigError(faults)
+    return Fitted(outputs=tuple(done.values()), shares=tuple(shares))
 
 
-def _values(of: Sequence[str], steps: Sequence[ColumnStep], source: RowsSource, split: RowSplit) -> pa.Array:
-    """Return the values of columns in a split after these steps; null where they are missing."""
-    if not steps and len(of) == 1:
-        return source.kept.arrow(of[0]).take(pa.array(split.rows))
-    found: Any = [tf.constant(source.kept.take(name, split.rows)) for name in of]
-    found = found[0] if len(of) == 1 else tuple(found)
-    for step in steps:
-        found = step.op(found, **step.arguments)
-    values = found.numpy()
-    if values.dtype == object:
-        return pa.array(values, pa.large_binary(), mask=values == MISSING)
-    return pa.array(values, mask=np.isnan(values) if values.dtype.kind == "f" else None)
+class _Reader:
+    """The values of an output's columns in a split, which are read once."""
+
+    def __init__(self, output: Output, above: dict[str, Output], source: RowsSource, split: RowSplit) -> None:
+        self.output, self.split, self._above, self._source = output, split, above, source
+        self._done: list[ColumnStep] = []
+        self._value: Any = None
+
+    def behind(self, steps: Sequence[ColumnStep]) -> pa.Array:
+        """Return the values after some of the steps; null where they are missing."""
+        if not steps and (column := self.columns.get(self.output.of[0])) is not None:
+            return column
+        if self._value is None or [*steps[: len(self._done)]] != self._done:
+            self._value, self._done = self.output.behind((), self._example), []
+        for step in steps[len(self._done) :]:
+            self._value = step.op(self._value, **step.arguments)
+            self._done.append(step)
+        values = self._value.numpy()
+        if values.dtype == object:
+            return pa.array(values, pa.large_binary(), mask=values == MISSING)
+        return pa.array(values, mask=np.isnan(values) if values.dtype.kind == "f" else None)
+
+    @cached_property
+    def columns(self) -> dict[str, pa.Array]:
+        """The columns themselves in the rows of the split, null where they are missing, by name."""
+        features, rows = self._source.dataset.examples.features, pa.array(self.split.rows)
+        names = [name for name in self._needed(self.output) if name in features]
+        return {name: self._source.kept.arrow(name).take(rows) for name in names}
+
+    def _needed(self, output: Output) -> Iterator[str]:
+        for name in output.of:
+            yield name
+            if name in self._above and name not in self._source.dataset.examples.features:
+                yield from self._needed(self._above[name])
+
+    @cached_property
+    def _example(self) -> dict[str, Any]:
+        features = self._source.dataset.examples.features
+        found = {name: tf.constant(_plain(values, features[name])) for name, values in self.columns.items()}
+        for name, output in self._above.items():
+            if name in self._needed(self.output) and name not in found:
+                found[name] = output.given(found)
+        return found
+
+
+def _plain(values: pa.Array, feature: Feature) -> Any:
+    """Return the values of a column as the rows of a pipeline have them."""
+    if feature.dtype == "string":
+        return values.fill_null(MISSING).to_numpy(zero_copy_only=False)
+    if feature.format == "timestamp":
+        return values.fill_null(MISSING_TIME).to_numpy(zero_copy_only=False)
+    return values.to_numpy(zero_copy_only=False).astype(feature.dtype)
+
+
+def _outside(output: Output, readers: Sequence[_Reader]) -> Iterator[Fault]:
+    """Yield a fault for each split that has values which a vocabulary with `oov: error` lacks."""
+    for place, step in enumerate(output.steps):
+        if type(step) is not Lookup or step.oov != "error":
+            continue
+        for reader in readers:
+            unknown = step.unknown(reader.behind(output.steps[:place]))
+            if len(unknown):
+                different = [shown(_text(value)) for value in unknown.unique()[:_LISTED].to_pylist()]
+                more = ", …" if len(unknown.unique()) > _LISTED else ""
+                rows = f"{len(unknown):,} of {len(reader.split.rows):,} rows of {reader.split.name}"
+                yield fault_of(
+                    output,
+                    UnfitStepError(
+                        place,
+                        UnfitColumnError(
+                            found=f"{', '.join(different)}{more} in {rows}, of {output.of[0]}",
+                            expected=f"a value of the vocabulary: {shown(step.values)}",
+                            remedy="add the value to `values`, or set `oov` to 1",
+                        ),
+                        "",
+                    ),
+                )
+
+
+def _text(value: Any) -> Any:
+    return repr(value.decode(errors="replace")) if isinstance(value, bytes) else value
+
+
+def _shares(output: Output, readers: Sequence[_Reader]) -> str:
+    """Return the shares of missing and of unknown values in each split, for people; an empty string for none."""
+    found: dict[str, list[str]] = {"missing": [], "unknown": []}
+    for reader in readers:
+        rows = len(reader.split.rows)
+        masks = [column.is_null() for column in reader.columns.values()]
+        missing = pc.sum(reduce(pc.or_, masks)).as_py() if masks else 0
+        unknown = [
+            len(values)
+            for place, step in enumerate(output.steps)
+            if isinstance(step, Lookup) and step.oov != "error"
+            if (values := step.unknown(reader.behind(output.steps[:place]))) is not None
+        ]
+        for kind, count in (("missing", missing), ("unknown", sum(unknown))):
+            found[kind] += [f"{count / rows:.1%} of {reader.split.name}"] if count else []
+    return "; ".join(f"{kind} {' and '.join(texts)}" for kind, texts in found.items() if texts)

@@ -1,0 +1,132 @@
+"""Choice of the outputs of `columns: auto`: each column by its type and by the number of its values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etlrun.sources.rows.source import RowSplit, RowsSource
+from etlrun.stages.column_buckets import Identity
+from etlrun.stages.column_categories import Embed, Lookup, OneHot
+from etlrun.stages.column_numbers import Fill, Log1p, Standardize
+from etlrun.stages.column_step import ColumnStep
+from etlrun.stages.column_times import Part
+from etlrun.stages.columns import Output, with_indicators
+from etlrun.stages.rows import Column
+
+FEW = 10
+"""Values of a column up to which each is an input of its own."""
+_MOST_READ = 100_000
+"""Rows of the training split that are read, which are a sample of it."""
+_LONG_TAIL = 1.0
+"""Skewness from which the logarithm of numbers is taken."""
+_MOST_WORDS = 10_000
+_HOURS, _WEEKDAYS, _MONTHS = 24, 7, 13
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What has been chosen.
+
+    Attributes:
+        written: The outputs as a config has them.
+        notes: Columns that are no inputs and why, one sentence each.
+    """
+
+    written: tuple[Output, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """The outputs, with those that say what is missing."""
+        return with_indicators(self.written)
+
+
+def chosen(source: RowsSource, split: RowSplit) -> Choice:
+    """Return the outputs for the inputs of a dataset, whose training split is `split`."""
+    rows = pa.array(split.rows[:_MOST_READ])
+    outputs: list[Output] = []
+    notes: list[str] = []
+    for name in source.dataset.examples.inputs:
+        column, values = source.kept.known.columns[name], source.kept.arrow(name).take(rows)
+        reason = _useless(column, values)
+        if reason:
+            notes.append(f"{name} is no input, since {reason}: name it in transform.columns to use it")
+        else:
+            outputs += _outputs(name, column, values)
+    return Choice(written=tuple(outputs), notes=tuple(notes))
+
+
+def _useless(column: Column, values: pa.Array) -> str:
+    """Return why a column tells nothing of others rows; an empty string if it may."""
+    there = values.drop_null()
+    if column.feature.dtype == "float64" and len(there):
+        there = there.filter(pc.is_finite(there))
+    different = len(there.unique())
+    if different <= 1:
+        return "it has no value" if not different else "all rows have the same value"
+    if column.feature.dtype == "string" and different > len(there) / 2:
+        return "nearly each row has another value"
+    if column.feature.dtype == "int64" and column.feature.format is None and different == len(values):
+        span = (column.feature.high or 0) - (column.feature.low or 0)
+        if column.distinct is not None and span == column.distinct - 1 and different > FEW:
+            return "its values are numbers of rows"
+    return ""
+
+
+def _outputs(name: str, column: Column, values: pa.Array) -> Iterator[Output]:
+    feature = column.feature
+    if feature.format == "timestamp":
+        yield from _times(name, values)
+        return
+    yield Output(name=name, of=(name,), steps=tuple(_steps(column, values)))
+
+
+def _steps(column: Column, values: pa.Array) -> Iterator[ColumnStep]:
+    """Yield the steps of a column of text, truth values or numbers."""
+    is_few = column.distinct is not None and column.distinct <= FEW
+    if column.feature.dtype == "string":
+        yield from (Lookup(), OneHot()) if is_few else (Lookup(top=_MOST_WORDS, min_count=2), Embed())
+        return
+    if pa.types.is_boolean(values.type):
+        yield from (Fill(value="most_frequent", indicator=True),) if column.missing else ()
+        return
+    numbers = values.drop_null().cast(pa.float64()).to_numpy()
+    if is_few and pa.types.is_integer(values.type):
+        yield from (Lookup(), OneHot())
+        return
+    if column.missing:
+        yield Fill(value="median", indicator=True)
+    if numbers.min() >= 0 and _skewness(numbers) > _LONG_TAIL:
+        yield Log1p()
+    yield Standardize()
+
+
+def _skewness(numbers: np.ndarray) -> float:
+    deviations = numbers - numbers.mean()
+    spread = deviations.std()
+    return float((deviations**3).mean() / spread**3) if spread else 0.0
+
+
+def _times(name: str, values: pa.Array) -> Iterator[Output]:
+    """Yield the parts of times that differ: the year as a number, the others as categories."""
+    times = values.drop_null().cast(pa.timestamp("us"))
+    has_missing = values.null_count > 0
+    year_fill = (Fill(value="median", indicator=True),) if has_missing else ()
+    if len(pc.year(times).unique()) > 1:
+        yield Output(name=f"{name}_year", of=(name,), steps=(Part(part="year"), *year_fill, Standardize()))
+    fill = (Fill(value="most_frequent"),) if has_missing else ()
+    parts: tuple[tuple[Literal["month", "weekday", "hour"], Callable[[pa.Array], pa.Array], int], ...] = (
+        ("month", pc.month, _MONTHS),
+        ("weekday", pc.day_of_week, _WEEKDAYS),
+        ("hour", pc.hour, _HOURS),
+    )
+    for part, of, count in parts:
+        if len(of(times).unique()) > 1:
+            steps = (Part(part=part), *fill, Identity(categories=count), OneHot())
+            yield Output(name=f"{name}_{part}", of=(name,), steps=steps)

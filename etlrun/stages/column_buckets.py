@@ -1,0 +1,178 @@
+"""Steps that make categories of numbers, by boundaries, and of any values, by hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import Field
+
+from etlrun.stages.base import DATA, Expected, Positive
+from etlrun.stages.column_step import ColumnStep, constant, known, number, shown, without_missing
+from etlrun.stages.flow import Feature, UnfitError
+from etlrun.stages.lazy import pa, pc, tf
+
+_Boundaries = Annotated[tuple[Annotated[float, Field(allow_inf_nan=False)], ...], Field(min_length=1)]
+_ASCENDING = "a list of numbers, each above the one before it"
+
+
+def _descents(boundaries: tuple[float, ...] | None) -> Iterator[tuple[str, str, str, str]]:
+    """Yield a fault for boundaries that are not in ascending order."""
+    listed = boundaries or ()
+    pairs = [(low, high) for low, high in pairwise(listed) if low >= high]
+    if pairs:
+        yield "boundaries", f"{shown(pairs[0][1])} behind {shown(pairs[0][0])}", _ASCENDING, "sort them"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucketize(ColumnStep):
+    """The number of the range in which a value is, as Keras's `Discretization`.
+
+    Attributes:
+        boundaries: Numbers in ascending order; a value that equals one of them is above it.
+    """
+
+    name: ClassVar[str] = "bucketize"
+    main: ClassVar[str] = "boundaries"
+
+    boundaries: Annotated[_Boundaries, Expected(_ASCENDING), DATA]
+
+    @staticmethod
+    def op(values: tf.Tensor, *, boundaries: list[float]) -> tf.Tensor:
+        """Return int64 indices from 0, below the first boundary, to the number of the boundaries."""
+        flat = tf.reshape(tf.cast(values, tf.float64), [-1])
+        found = tf.searchsorted(tf.constant(boundaries, tf.float64), flat, side="right", out_type=tf.int64)
+        return tf.reshape(found, tf.shape(values))
+
+    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+        yield from _descents(self.boundaries)
+
+    def gives(self, incoming: Feature) -> Feature:
+        number(without_missing(incoming))
+        return Feature(dtype="int64", shape=incoming.shape, categories=len(self.boundaries) + 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantiles(ColumnStep):
+    """The number of the range in which a value is, of ranges with as many rows each; as `bucketize`.
+
+    Attributes:
+        count: Number of ranges; quantiles that are equal are one boundary.
+        boundaries: Quantiles of the training split.
+    """
+
+    name: ClassVar[str] = "quantiles"
+    main: ClassVar[str] = "count"
+    learned: ClassVar[tuple[str, ...]] = ("boundaries",)
+    not_of_op: ClassVar[tuple[str, ...]] = ("count",)
+    op: ClassVar[Callable[..., Any]] = staticmethod(Bucketize.op)
+
+    count: Annotated[Annotated[int, Field(ge=2, le=10_000)], Expected("an integer from 2 to 10,000"), DATA]
+    boundaries: Annotated[_Boundaries | None, Expected(f"null to learn them, or {_ASCENDING}"), DATA] = None
+
+    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+        yield from _descents(self.boundaries)
+
+    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+        numbers = known(values()).cast(pa.float64())
+        places = [place / self.count for place in range(1, self.count)]
+        found = tuple(dict.fromkeys(pc.quantile(numbers, places).to_pylist()))
+        least = pc.min(numbers).as_py()
+        if found == (least,) and pc.max(numbers).as_py() == least:
+            raise constant(f"{shown(least)} in each row of the training split")
+        return self.replace(boundaries=found)
+
+    def gives(self, incoming: Feature) -> Feature:
+        number(without_missing(incoming))
+        return Feature(dtype="int64", shape=incoming.shape, categories=len(self.boundaries or ()) + 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity(ColumnStep):
+    """The value itself as the index of a category, from 0.
+
+    Attributes:
+        categories: Number of categories; a larger value, or a negative one, is an error.
+    """
+
+    name: ClassVar[str] = "identity"
+    main: ClassVar[str] = "categories"
+
+    categories: Annotated[Positive, DATA]
+
+    @staticmethod
+    def op(values: tf.Tensor, *, categories: int) -> tf.Tensor:
+        """Return int64 indices from 0 below `categories`."""
+        index = tf.cast(values, tf.int64)
+        is_known = tf.reduce_all((index >= 0) & (index < categories))
+        known = tf.debugging.Assert(is_known, ["a value that is no category from 0 below", categories, values])
+        with tf.control_dependencies([known]):
+            return tf.identity(index)
+
+    def gives(self, incoming: Feature) -> Feature:
+        number(without_missing(incoming))
+        low, high = incoming.low, incoming.high
+        if low is not None and high is not None and (low < 0 or high >= self.categories):
+            remedy = f"write {{identity: {int(high) + 1}}}" if low >= 0 else "use lookup, or bucketize"
+            expected = f"integers from 0 to {self.categories - 1}"
+            raise UnfitError(expected=expected, remedy=remedy)
+        return Feature(dtype="int64", shape=incoming.shape, categories=self.categories)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hash(ColumnStep):
+    """The index of a bin that the hash of a text or of an integer determines, as Keras's `Hashing`.
+
+    Attributes:
+        bins: Number of bins.
+    """
+
+    name: ClassVar[str] = "hash"
+    main: ClassVar[str] = "bins"
+
+    bins: Annotated[Positive, DATA]
+
+    @staticmethod
+    def op(values: tf.Tensor, *, bins: int) -> tf.Tensor:
+        """Return int64 indices from 0 below `bins`."""
+        text = values if values.dtype == tf.string else tf.strings.as_string(tf.cast(values, tf.int64))
+        return tf.strings.to_hash_bucket_fast(text, bins)
+
+    def gives(self, incoming: Feature) -> Feature:
+        if incoming.dtype.startswith("float") or incoming.format not in (None, "text"):
+            raise UnfitError(expected="text or integers", remedy="put `bucketize` before it")
+        return Feature(dtype="int64", shape=incoming.shape, categories=self.bins)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cross(ColumnStep):
+    """The index of a bin that the values of several columns together determine, as Keras's `HashedCrossing`.
+
+    Attributes:
+        bins: Number of bins.
+    """
+
+    name: ClassVar[str] = "cross"
+    main: ClassVar[str] = "bins"
+    takes: ClassVar[int] = 2
+
+    bins: Annotated[Positive, DATA]
+
+    @staticmethod
+    def op(values: tuple[tf.Tensor, ...], *, bins: int) -> tf.Tensor:
+        """Return int64 indices from 0 below `bins`, of values of one shape."""
+        plain = [of if of.dtype == tf.string else tf.cast(of, tf.int64) for of in values]
+        crossed = tf.sparse.cross_hashed([tf.reshape(of, [-1, 1]) for of in plain], bins)
+        return tf.reshape(tf.sparse.to_dense(crossed), tf.shape(values[0]))
+
+    def gives(self, incoming: Any) -> Feature:
+        """Return its output for several columns; raise `UnfitError` if it doesn't accept one of them."""
+        for feature in incoming:
+            if feature.dtype.startswith("float") or feature.format not in (None, "text"):
+                remedy = "name an output above it that ends with `bucketize` or `quantiles`, and `embed`"
+                raise UnfitError(expected="text, integers or categories", remedy=remedy)
+        if len({feature.shape for feature in incoming}) > 1:
+            raise UnfitError(expected="columns of one shape", remedy="choose others")
+        return Feature(dtype="int64", shape=incoming[0].shape, categories=self.bins)

@@ -1,0 +1,223 @@
+"""Steps that make categories of values by a vocabulary, and encodings of categories."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field
+
+from etlrun.stages.base import DATA, Expected, OptionalPath, OptionalPositive, Positive
+from etlrun.stages.column_numbers import most_frequent
+from etlrun.stages.column_step import ColumnStep, UnfitColumnError, category, known, shown, without_missing
+from etlrun.stages.flow import Feature, UnfitError
+from etlrun.stages.lazy import pa, pc, tf
+
+_Values = Annotated[tuple[str | int, ...], Field(min_length=1)]
+MOST_VALUES = 1_000_000
+"""Most values of a vocabulary."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lookup(ColumnStep):
+    """The index of a value in a vocabulary, as Keras's `StringLookup` and `IntegerLookup`; a missing one is unknown.
+
+    Attributes:
+        values: The vocabulary; null to learn it from the training split, the most frequent value first.
+        file: File of UTF-8 text with a value in each line, in the place of `values`.
+        top: Most values that are learned, the most frequent ones; null for all.
+        min_count: Least number of rows of a value that is learned.
+        oov: Number of indices for values that are not in the vocabulary, before its own; or `error`.
+    """
+
+    name: ClassVar[str] = "lookup"
+    main: ClassVar[str] = "values"
+    learned: ClassVar[tuple[str, ...]] = ("values",)
+    not_of_op: ClassVar[tuple[str, ...]] = ("file", "top", "min_count")
+
+    values: Annotated[_Values | None, Expected("a list of texts or of integers, or null to learn it"), DATA] = None
+    file: Annotated[OptionalPath, DATA] = None
+    top: Annotated[OptionalPositive, DATA] = None
+    min_count: Annotated[Positive, DATA] = 1
+    oov: Annotated[Annotated[int, Field(ge=1)] | Literal["error"], Expected("a positive integer, or error"), DATA] = 1
+
+    @staticmethod
+    def op(found: tf.Tensor, *, values: list[str | int], oov: Any) -> tf.Tensor:
+        """Return int64 indices: from 0 below `oov` for values outside of the vocabulary, then in its order."""
+        is_text = found.dtype == tf.string
+        looked_up = found if is_text else tf.cast(found, tf.int64)
+        first = 0 if oov == "error" else oov
+        keys = tf.constant(values, tf.string if is_text else tf.int64)
+        numbers = tf.range(first, first + len(values), dtype=tf.int64)
+        table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, numbers), -1)
+        index = table.lookup(looked_up)
+        if found.dtype.is_floating:
+            index = tf.where(tf.cast(looked_up, found.dtype) == found, index, -tf.ones_like(index))
+        if oov == "error":
+            known = tf.debugging.Assert(tf.reduce_all(index >= 0), ["a value that is in no vocabulary", found])
+            with tf.control_dependencies([known]):
+                return tf.identity(index)
+        bins = tf.strings.to_hash_bucket_fast(found, oov) if is_text else tf.math.floormod(looked_up, oov)
+        return tf.where(index < 0, bins, index)
+
+    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+        values = self.values or ()
+        if len({isinstance(value, str) for value in values}) > 1:
+            number = next(value for value in values if not isinstance(value, str))
+            yield "values", f"texts and {number}", "texts alone, or integers alone", f"write '{number}' in quotes"
+        elif len(set(values)) < len(values):
+            twice = next(value for place, value in enumerate(values) if value in values[:place])
+            yield "values", f"{twice} twice", "each value once", "remove one of the two"
+
+    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+        if self.values is not None and self.file is not None:
+            yield "file", self.file, "null, since the values are given", "remove one of the two"
+        for name in ("top", "min_count"):
+            if (self.values is not None or self.file is not None) and getattr(self, name) not in (None, 1):
+                found = str(getattr(self, name))
+                yield name, found, "no limit, since the values are given", "leave it out"
+
+    @property
+    def text(self) -> str:
+        values = () if self.values is None else self.values
+        listed = shown(values) if values else "not read yet"
+        return f"{self.name} {listed}{f' (oov {self.oov})' if self.oov != 1 else ''}"
+
+    def opened(self) -> Self:
+        if self.file is None or self.values is not None:
+            return self
+        try:
+            lines = Path(self.file).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
+            remedy = "correct the path; relative ones start in the folder of the command"
+            raise UnfitColumnError(
+                found=f"{self.file}: {reason}", expected="a text file with a value in each line", remedy=remedy
+            ) from error
+        if not lines or len(set(lines)) < len(lines):
+            again = next((line for line, count in Counter(lines).items() if count > 1), None)
+            found = "no line" if again is None else f"{again!r} in two lines"
+            remedy = "write it again"
+            raise UnfitColumnError(found=f"{found} of {self.file}", expected="each value in one line", remedy=remedy)
+        return self._limited(tuple(lines))
+
+    def _limited(self, values: tuple[Any, ...]) -> Self:
+        if len(values) > MOST_VALUES:
+            raise UnfitColumnError(
+                found=f"{len(values):,} different values",
+                expected=f"at most {MOST_VALUES:,} values of a vocabulary",
+                remedy="set `top` to fewer, or use {hash: 100000} in its place",
+            )
+        return self.replace(values=values)
+
+    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+        found, counts = most_frequent(known(values()))
+        kept = [value for value, count in zip(found, counts, strict=True) if count >= self.min_count][: self.top]
+        if any(isinstance(value, float) for value in kept):
+            raise UnfitError(expected="text or integers", remedy="put `bucketize` or `quantiles` in its place")
+        if not kept:
+            raise UnfitColumnError(
+                found=f"no value in {self.min_count} rows of the training split",
+                expected="at least one value of the vocabulary",
+                remedy=f"lower `min_count`; the most frequent value is in {counts[0]}",
+            )
+        return self._limited(tuple(kept))
+
+    def gives(self, incoming: Feature) -> Feature:
+        if incoming.format not in (None, "text") or incoming.categories is not None:
+            raise UnfitError(expected="text or integers", remedy="leave it out, or put it before the categories")
+        if self.oov == "error":
+            without_missing(incoming)
+        if self.values and isinstance(self.values[0], str) is not (incoming.dtype == "string"):
+            kinds = ("text", "integers") if isinstance(self.values[0], str) else ("integers", "text")
+            remedy = f"list {kinds[1]}" if self.file is None else "give `values`, since those of a file are text"
+            raise UnfitError(expected=f"{kinds[0]}, as the vocabulary has", remedy=remedy)
+        extra = self.oov if isinstance(self.oov, int) else 0
+        return Feature(dtype="int64", shape=incoming.shape, categories=len(self.values or ()) + extra)
+
+    def unknown(self, values: pa.Array) -> pa.Array:
+        """Return those of the values before it that are not in the vocabulary, without missing ones."""
+        is_text = pa.types.is_large_binary(values.type)
+        kind = pa.large_binary() if is_text else pa.float64()
+        keys = [value.encode() if isinstance(value, str) else float(value) for value in self.values or ()]
+        there = values.drop_null().cast(kind)
+        return there.filter(pc.invert(pc.is_in(there, pa.array(keys, kind))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classes(Lookup):
+    """The index of a class, in the order of their values; a plan puts it behind a target that is a class."""
+
+    name: ClassVar[str] = "class"
+
+    oov: Annotated[Literal["error"], Expected("error"), DATA] = "error"
+
+    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+        as_integers = (lambda: values().cast("int64")) if incoming.dtype == "bool" else values
+        learned = super().fitted(as_integers, incoming).values
+        return self.replace(values=tuple(sorted(learned or ())))
+
+    def gives(self, incoming: Feature) -> Feature:
+        return super().gives(without_missing(incoming)).replace(is_class=True, categories=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneHot(ColumnStep):
+    """A vector with a 1 at the index of the category, as Keras's `CategoryEncoding`.
+
+    Attributes:
+        categories: Number of categories, which the step before it knows.
+    """
+
+    name: ClassVar[str] = "one_hot"
+    learned: ClassVar[tuple[str, ...]] = ("categories",)
+
+    categories: Annotated[OptionalPositive, DATA] = None
+
+    @staticmethod
+    def op(index: tf.Tensor, *, categories: int) -> tf.Tensor:
+        """Return float32 vectors of `categories`."""
+        return tf.one_hot(index, categories)
+
+    @property
+    def text(self) -> str:
+        return self.name if self.categories is None else f"{self.name} ({self.categories})"
+
+    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+        return self.replace(categories=incoming.categories)
+
+    def gives(self, incoming: Feature) -> Feature:
+        depth = category(incoming)
+        if self.categories is not None and self.categories < depth:
+            remedy = "leave `categories` out, since the step before it knows them"
+            raise UnfitError(expected=f"at most {self.categories} categories", remedy=remedy)
+        depth = self.categories or depth
+        return Feature(dtype="float32", shape=(*incoming.shape, depth), low=0.0, high=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embed(ColumnStep):
+    """Lets the model represent each category by a vector that it learns.
+
+    Attributes:
+        dimension: Dimension of the vector; null for the fourth root of the number of categories, rounded up.
+    """
+
+    name: ClassVar[str] = "embed"
+    main: ClassVar[str] = "dimension"
+    not_of_op: ClassVar[tuple[str, ...]] = ("dimension",)
+
+    dimension: Annotated[OptionalPositive, DATA] = None
+
+    @staticmethod
+    def op(index: tf.Tensor) -> tf.Tensor:
+        """Return the index, which the model embeds."""
+        return index
+
+    def gives(self, incoming: Feature) -> Feature:
+        dimension = self.dimension or math.ceil(category(incoming) ** 0.25)
+        return incoming.replace(embedding=dimension)

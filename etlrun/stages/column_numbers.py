@@ -1,0 +1,267 @@
+"""Steps on columns of numbers, and on what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import Field
+
+from etlrun.stages.base import DATA, Expected
+from etlrun.stages.column_step import ColumnStep, constant, known, number, shown, without_missing
+from etlrun.stages.flow import Feature, UnfitError
+from etlrun.stages.lazy import pa, pc, tf
+
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+_LEARNED = Expected("a finite number, or null to learn it")
+_Statistic = Annotated[_Finite | None, _LEARNED, DATA]
+_Divisor = Annotated[Annotated[_Finite, Field(gt=0)] | None, Expected("a positive number, or null to learn it"), DATA]
+_STATISTICS = ("mean", "median", "most_frequent")
+
+
+def most_frequent(values: pa.Array) -> tuple[list[Any], list[int]]:
+    """Return the values that are not missing and their counts: the most frequent first, then in order of the values."""
+    counted = values.drop_null().value_counts()
+    table = pa.table({"value": counted.field(0), "count": counted.field(1)})
+    ordered = table.sort_by([("count", "descending"), ("value", "ascending")])
+    return [in_config(value) for value in ordered["value"].to_pylist()], ordered["count"].to_pylist()
+
+
+def in_config(value: Any) -> Any:
+    """Return a value of a column as a config writes it; a truth value as 0 or 1, a whole number as an integer."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return int(value) if isinstance(value, bool) or (isinstance(value, float) and value.is_integer()) else value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fill(ColumnStep):
+    """Puts a value in the place of each missing one.
+
+    Attributes:
+        value: `mean`, `median` or `most_frequent` of the training split, or the value itself.
+        indicator: Whether there is another output, NAME_missing, that is 1 where the value was missing, else 0.
+        filled: The value.
+    """
+
+    name: ClassVar[str] = "fill"
+    main: ClassVar[str] = "value"
+    learned: ClassVar[tuple[str, ...]] = ("filled",)
+    not_of_op: ClassVar[tuple[str, ...]] = ("value", "indicator")
+
+    value: Annotated[str | int | _Finite, Expected("mean, median, most_frequent, a number or a text"), DATA]
+    indicator: Annotated[bool, Expected("true or false"), DATA] = False
+    filled: Annotated[str | int | _Finite | None, Expected("null"), DATA] = None
+
+    @staticmethod
+    def op(values: tf.Tensor, *, filled: float | str) -> tf.Tensor:
+        """Return the values with `filled` in the place of NaN, or of the text that stands for a missing one."""
+        if values.dtype == tf.string:
+            return tf.where(values == b"\xff", tf.constant(filled, tf.string), values)
+        if not values.dtype.is_floating:
+            return values
+        return tf.where(tf.math.is_nan(values), tf.cast(filled, values.dtype), values)
+
+    @property
+    def text(self) -> str:
+        learned = f" ({shown(self.filled)})" if self.filled not in (None, self.value) else ""
+        return f"fill {shown(self.value)}{learned}"
+
+    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+        if self.value not in _STATISTICS:
+            return self.replace(filled=self.value)
+        found = known(values())
+        if self.value == "most_frequent":
+            return self.replace(filled=most_frequent(found)[0][0])
+        numbers = found.cast(pa.float64())
+        middle = pc.mean(numbers) if self.value == "mean" else pc.quantile(numbers, 0.5)[0]
+        return self.replace(filled=float(middle.as_py()))
+
+    def gives(self, incoming: Feature) -> Feature:
+        if incoming.format == "timestamp" or incoming.categories is not None:
+            raise UnfitError(expected="numbers or text", remedy="put it behind `part`, or before the categories")
+        if incoming.dtype == "string" and self.value in ("mean", "median"):
+            raise UnfitError(expected="numbers", remedy="write {fill: most_frequent}, or the text itself")
+        if incoming.dtype == "string" and not isinstance(self.value, str):
+            raise UnfitError(expected="numbers", remedy=f"write the text in quotes: {{fill: '{self.value}'}}")
+        if incoming.dtype != "string" and isinstance(self.value, str) and self.value not in _STATISTICS:
+            raise UnfitError(expected="text", remedy="write {fill: median}, or a number")
+        found = incoming.replace(has_missing=False)
+        if isinstance(self.value, str) or incoming.low is None or incoming.high is None:
+            return found
+        return found.replace(low=min(incoming.low, self.value), high=max(incoming.high, self.value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Missing(ColumnStep):
+    """1 where the value is missing, else 0."""
+
+    name: ClassVar[str] = "missing"
+
+    @staticmethod
+    def op(values: tf.Tensor) -> tf.Tensor:
+        """Return 1.0 in the place of NaN, or of the text that stands for a missing value, 0.0 in that of others."""
+        if values.dtype == tf.string:
+            return tf.cast(values == b"\xff", tf.float32)
+        if not values.dtype.is_floating:
+            return tf.zeros_like(values, tf.float32)
+        return tf.cast(tf.math.is_nan(values), tf.float32)
+
+    def gives(self, incoming: Feature) -> Feature:
+        if incoming.format == "timestamp" or incoming.categories is not None:
+            raise UnfitError(expected="numbers or text", remedy="put it behind `part`, or before the categories")
+        return Feature(dtype="float32", shape=incoming.shape, low=0.0, high=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Log1p(ColumnStep):
+    """The natural logarithm of 1 plus the value, of values above -1."""
+
+    name: ClassVar[str] = "log1p"
+
+    @staticmethod
+    def op(values: tf.Tensor) -> tf.Tensor:
+        """Return log(1 + values)."""
+        return tf.math.log1p(tf.cast(values, tf.float64))
+
+    def gives(self, incoming: Feature) -> Feature:
+        found = number(incoming)
+        if incoming.low is not None and incoming.low <= -1:
+            raise UnfitError(expected="values above -1", remedy="put {clip: [0, null]} before it, or leave it out")
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standardize(ColumnStep):
+    """Subtracts the mean and divides by the standard deviation, as Keras's `Normalization`.
+
+    Attributes:
+        mean: Mean of the training split.
+        std: Standard deviation of the training split.
+    """
+
+    name: ClassVar[str] = "standardize"
+    learned: ClassVar[tuple[str, ...]] = ("mean", "std")
+
+    mean: _Statistic = None
+    std: _Divisor = None
+
+    @staticmethod
+    def op(values: tf.Tensor, *, mean: float, std: float) -> tf.Tensor:
+        """Return (values - mean) / std."""
+        return (tf.cast(values, tf.float64) - mean) / max(std, 1e-7)
+
+    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+        numbers = known(values()).cast(pa.float64())
+        mean, std = pc.mean(numbers).as_py(), pc.stddev(numbers).as_py()
+        ends = pc.min_max(numbers)
+        if ends["min"].as_py() == ends["max"].as_py():
+            raise constant(f"{shown(mean)} in each row of the training split")
+        return self.replace(mean=mean if self.mean is None else self.mean, std=std if self.std is None else self.std)
+
+    def gives(self, incoming: Feature) -> Feature:
+        return number(without_missing(incoming))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinMax(ColumnStep):
+    """Moves the range of the training split to [0, 1]; values outside of that range stay outside.
+
+    Attributes:
+        low: Smallest value of the training split; it becomes 0.
+        high: Largest value of the training split; it becomes 1.
+    """
+
+    name: ClassVar[str] = "minmax"
+    learned: ClassVar[tuple[str, ...]] = ("low", "high")
+
+    low: _Statistic = None
+    high: _Statistic = None
+
+    @staticmethod
+    def op(values: tf.Tensor, *, low: float, high: float) -> tf.Tensor:
+        """Return (values - low) / (high - low)."""
+        return (tf.cast(values, tf.float64) - low) / (high - low)
+
+    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+        if self.low is not None and self.high is not None and self.low >= self.high:
+            yield "high", shown(self.high), f"a number above {shown(self.low)}", ""
+
+    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+        ends = pc.min_max(known(values()).cast(pa.float64()))
+        low = ends["min"].as_py() if self.low is None else self.low
+        high = ends["max"].as_py() if self.high is None else self.high
+        if low >= high:
+            raise constant(f"a range from {shown(low)} to {shown(high)}")
+        return self.replace(low=low, high=high)
+
+    def gives(self, incoming: Feature) -> Feature:
+        return number(without_missing(incoming))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Robust(ColumnStep):
+    """Subtracts the median and divides by the interquartile range, which outliers hardly change.
+
+    Attributes:
+        median: Median of the training split.
+        range: Distance of the quartiles of the training split.
+    """
+
+    name: ClassVar[str] = "robust"
+    learned: ClassVar[tuple[str, ...]] = ("median", "range")
+
+    median: _Statistic = None
+    range: _Divisor = None
+
+    @staticmethod
+    def op(values: tf.Tensor, *, median: float, range: float) -> tf.Tensor:  # noqa: A002 - the field's name
+        """Return (values - median) / range."""
+        return (tf.cast(values, tf.float64) - median) / range
+
+    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+        low, middle, high = pc.quantile(known(values()).cast(pa.float64()), [0.25, 0.5, 0.75]).to_pylist()
+        if low == high and self.range is None:
+            raise constant(f"{shown(low)} in half of the rows of the training split or more", others=", or standardize")
+        return self.replace(
+            median=middle if self.median is None else self.median,
+            range=high - low if self.range is None else self.range,
+        )
+
+    def gives(self, incoming: Feature) -> Feature:
+        return number(without_missing(incoming))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clip(ColumnStep):
+    """Replaces values outside of a range by its nearer end.
+
+    Attributes:
+        range: The ends, `[low, high]`, of which one may be null.
+    """
+
+    name: ClassVar[str] = "clip"
+    main: ClassVar[str] = "range"
+
+    range: Annotated[
+        tuple[_Finite | None, _Finite | None], Expected("[low, high], two numbers of which one may be null"), DATA
+    ]
+
+    @staticmethod
+    def op(values: tf.Tensor, *, range: list[float | None]) -> tf.Tensor:  # noqa: A002 - the field's name
+        """Return the values, at least `range[0]` and at most `range[1]`."""
+        found = tf.cast(values, tf.float64)
+        found = found if range[0] is None else tf.maximum(found, tf.constant(range[0], tf.float64))
+        return found if range[1] is None else tf.minimum(found, tf.constant(range[1], tf.float64))
+
+    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+        low, high = self.range
+        if (low is None and high is None) or (low is not None and high is not None and low >= high):
+            ends = ", ".join("null" if end is None else shown(end) for end in self.range)
+            yield "range", f"[{ends}]", "[low, high], low below high", ""
+
+    def gives(self, incoming: Feature) -> Feature:
+        low, high = self.range
+        is_closed = low is not None and high is not None
+        return number(incoming).replace(low=low if is_closed else None, high=high if is_closed else None)
