@@ -44,6 +44,12 @@ CONFIGS = {
     "before the columns": ("cache=memory", "cache.at=source"),
     "a single column": ("dataset.inputs=[rooms]",),
     "of classes": ("load.shuffle=full", "load.sample=uniform_by_class", "load.drop_remainder=true"),
+    "an output of another": (
+        "transform.columns={range: {of: area, steps: [{fill: {value: mean, indicator: true}}, {quantiles: 4}, embed]}, "
+        "place: {of: [range, kind], steps: [{cross: 20}, embed]}, day: {of: sold, steps: [{part: day}, minmax]}, "
+        "garden: {}}",
+        "dataset.inputs=null",
+    ),
     "texts and times": ("dataset.inputs=null", "transform.columns={sold: {}, band: {}, kind: {}}"),
 }  # fmt: skip
 

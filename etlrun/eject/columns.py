@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from etlrun.eject.text import call, literal, mapping
@@ -12,10 +12,13 @@ from etlrun.stages.columns import Columns, Output, narrowed
 from etlrun.stages.made import quoted
 
 
-def lines_of_columns(step: Columns, names: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines that make the outputs, variables of these `names`, from the dict `features`."""
+def lines_of_columns(step: Columns, names: Mapping[str, str], features: Collection[str]) -> Iterator[str]:
+    """Yield the lines that make the outputs, variables of these `names`, from the dict of these `features`."""
+    above: dict[str, str] = {}
     for output in step.outputs:
-        yield from _lines(output, names[output.name])
+        taken = [above[name] if name not in features else f"features[{quoted(name)}]" for name in output.of]
+        yield from _lines(output, taken, names[output.name])
+        above[output.name] = names[output.name]
 
 
 def packed(names: Mapping[str, str]) -> str:
@@ -28,8 +31,7 @@ def sources_of_columns(step: Columns) -> tuple[str, ...]:
     return (*(_named(op) for op in step.makers), source(narrowed))
 
 
-def _lines(output: Output, variable: str) -> Iterator[str]:
-    taken = [f"features[{quoted(name)}]" for name in output.of]
+def _lines(output: Output, taken: Sequence[str], variable: str) -> Iterator[str]:
     value = taken[0] if len(taken) == 1 else f"({', '.join(taken)})"
     for step in output.steps:
         arguments = (f"{name}={literal(of)}" for name, of in step.arguments.items())
