@@ -35,6 +35,10 @@ EMBEDDED = (
     "transform.columns={area: {steps: [{fill: mean}, standardize]}, kind: {steps: [{lookup: {oov: 2}}, embed]}, "
     "seats: {of: rooms, steps: [log1p]}}"
 )
+CROSSED = (
+    "transform.columns={range: {of: area, steps: [{fill: {value: mean, indicator: true}}, {quantiles: 4}, embed]}, "
+    "place: {of: [range, kind], steps: [{cross: 20}, embed]}, day: {of: sold, steps: [{part: day}, minmax]}}"
+)
 PRICE, BAND = "{price: number}", "{band: class}"
 CONFIGS = {
     "a buffer": ("load.shuffle=buffer", EMBEDDED),
@@ -45,10 +49,8 @@ CONFIGS = {
     "a single column": ("dataset.inputs=[rooms]",),
     "of classes": ("load.shuffle=full", "load.sample=uniform_by_class", "load.drop_remainder=true"),
     "an output of another": (
-        "transform.columns={range: {of: area, steps: [{fill: {value: mean, indicator: true}}, {quantiles: 4}, embed]}, "
-        "place: {of: [range, kind], steps: [{cross: 20}, embed]}, day: {of: sold, steps: [{part: day}, minmax]}, "
-        "garden: {}}",
-        "dataset.inputs=null",
+        "dataset.inputs=[area,kind,sold,garden]",
+        CROSSED,
     ),
     "texts and times": ("dataset.inputs=null", "transform.columns={sold: {}, band: {}, kind: {}}"),
 }  # fmt: skip

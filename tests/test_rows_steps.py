@@ -174,11 +174,11 @@ def test_auto_leaves_out_what_tells_nothing(tmp_path: Path) -> None:
     steps = {of.name: [step.name for step in of.steps] for of in planned.spec.transform.steps[0].chosen}  # type: ignore[attr-defined]
     assert steps == {"tail": ["log1p", "standardize"], "town": ["lookup", "embed"]}
     use = "name it in transform.columns to use it"
-    assert planned.remarks[:3] == (
+    assert [of for of in planned.remarks if "is no input" in of] == [
         f"id is no input, since its values are numbers of rows: {use}",
         f"name is no input, since nearly each row has another value: {use}",
         f"same is no input, since all rows have the same value: {use}",
-    )
+    ]
 
 
 def test_all_faults_of_a_config_are_told_at_once(table: Path) -> None:

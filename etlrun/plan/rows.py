@@ -14,7 +14,7 @@ from etlrun.sources.rows.table import is_there
 from etlrun.stages.column_categories import Classes
 from etlrun.stages.columns import Columns, Output, UnfitStepError, nothing
 from etlrun.stages.flow import Feature
-from etlrun.stages.rows import Column, Known, Table
+from etlrun.stages.rows import Column, Known, Rows, Table
 from etlrun.stages.step import Map
 from etlrun.system.errors import ConfigError, Fault
 
@@ -134,7 +134,7 @@ def _fitted(columns: Columns, source: RowsSource, loss: str) -> Columns:
         choice = chosen(source, splits[0])
         columns = dataclasses.replace(columns, outputs=choice.outputs, chosen=choice.written, notes=choice.notes)
     outputs = columns.outputs
-    if dataset.target_name not in columns.output_names or not all(output.is_fitted for output in outputs):
+    if not any(output.is_of_target for output in outputs):  # else another run has fitted them
         if faults := list(misnamed(columns, dataset.examples.features, tuple(dataset.target))):
             raise ConfigError(faults)
         outputs = (*outputs, output_of(dataset))

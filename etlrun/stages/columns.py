@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar
 from etlrun.stages.base import DATA, Expected
 from etlrun.stages.column_numbers import Fill, Missing
 from etlrun.stages.column_step import ColumnStep, UnfitColumnError
+from etlrun.stages.column_steps import COLUMN_STEPS
 from etlrun.stages.flow import NUMBER, Feature, Flow, UnfitError
 from etlrun.stages.lazy import pa, tf
 from etlrun.stages.step import Step
@@ -96,9 +97,9 @@ class Output:
         return f"<- {', '.join(self.of)}{f': {steps}' if steps else ''}"
 
     @property
-    def is_fitted(self) -> bool:
-        """Whether all of its steps know what they learn."""
-        return all(step.is_fitted for step in self.steps)
+    def is_of_target(self) -> bool:
+        """Whether it is that of a target, with a step that no config names."""
+        return any(step.name not in COLUMN_STEPS for step in self.steps)
 
     @property
     def indicator(self) -> Output | None:

@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.column_categories import Lookup
 from etlrun.stages.column_step import ColumnStep, UnfitColumnError, shown
-from etlrun.stages.column_steps import COLUMN_STEPS
 from etlrun.stages.columns import Columns, Output, UnfitStepError
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
 from etlrun.stages.lazy import tf
@@ -70,7 +69,7 @@ def fitted(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSp
 def fault_of(output: Output, unfit: UnfitStepError) -> Fault:
     """Return the fault of a step of an output."""
     where = f"{Columns.path}.{output.name}.steps[{unfit.place}]"
-    if output.steps[unfit.place].name not in COLUMN_STEPS:  # which a plan puts behind a target
+    if output.is_of_target:
         where = "dataset.target"
     return Fault(where=where, found=unfit.found, expected=unfit.expected, remedy=unfit.remedy)
 
