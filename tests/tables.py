@@ -1,13 +1,20 @@
-"""A table of houses in Parquet, and configs that read it."""
+"""A table of houses in Parquet, configs that read it, and tables of any files."""
 
 from __future__ import annotations
 
+import gzip
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
+
+from etlrun.sources.rows.keeping import kept_of
+from etlrun.sources.rows.kept import Kept
+from etlrun.stages.rows import Table
+from etlrun.system.errors import EtlrunError
 
 NUM_ROWS = 200
 KINDS = ("flat", "house", "loft")
@@ -55,3 +62,48 @@ def words_of(folder: Path, *others: str, target: str = "{price: number}") -> tup
         "trainer.epochs=2",
         *others,
     )
+
+
+CSV = "rooms,kind,price\n1,flat,10.5\n,NA,20\n3,loft,30\n"
+"""Three houses."""
+
+
+def a_table(files: Any, kept: Path, **others: Any) -> Table:
+    """A dataset of these files, whose columns are kept in the folder `kept`."""
+    given = {
+        "name": "table",
+        "files": files,
+        "split": "train",
+        "eval_split": None,
+        "on_corrupt": "raise",
+        "target": {"price": "number"},
+        "inputs": None,
+        "columns": {},
+        "order": "file",
+        "missing": ("", "NA", "null"),
+        "strip": False,
+        "dir": str(kept),
+    }
+    return Table(**{**given, **others})
+
+
+def kept_from(folder: Path, name: str, content: str | bytes, **others: Any) -> Kept:
+    """The kept columns of a file of that content."""
+    data = content.encode() if isinstance(content, str) else content
+    (folder / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    return kept_of(a_table(str(folder / name), folder / "kept", **others))
+
+
+def values(kept: Kept) -> dict[str, list[Any]]:
+    """All values by column; what is missing is None, and text is str."""
+    plain = {"text": pa.large_string(), "timestamp": pa.timestamp("us")}
+    found = {name: (kept.arrow(name), column.feature.format) for name, column in kept.known.columns.items()}
+    return {name: (of.cast(plain[str(kind)]) if kind else of).to_pylist() for name, (of, kind) in found.items()}
+
+
+def types(kept: Kept) -> dict[str, str]:
+    return {name: str(column.feature).split(" in ")[0] for name, column in kept.known.columns.items()}
+
+
+def message(folder: Path, error: EtlrunError) -> str:
+    return str(error).replace(f"{folder}/", "")

@@ -151,8 +151,9 @@ class Writer:
 
     def close(self) -> None:
         """Close the files; what `finish` has not completed is no folder of columns."""
-        for column in self._columns:
-            column.close()
+        with contextlib.ExitStack() as stack:
+            for column in self._columns:
+                stack.callback(column.close)
 
 
 class _Written:
@@ -167,24 +168,27 @@ class _Written:
         self._distinct: set[Any] | None = set()
         self._ends: list[float] = []
         if self._is_text:
-            np.zeros(1, np.int64).tofile(self._files["ends"])
+            self._write("ends", np.zeros(1, np.int64))
 
     def add(self, values: pa.Array) -> None:
         missing = pc.is_null(values, nan_is_null=True) if self.dtype == "float64" else values.is_null()
         self._missing += pc.sum(missing).as_py() or 0
-        missing.to_numpy(zero_copy_only=False).tofile(self._files["missing"])
+        self._write("missing", missing.to_numpy(zero_copy_only=False))
         if self._is_text:
             self._add_texts(values)
         else:
             plain = values.cast(pa.int64()) if self._is_time else values
             numbers = plain.fill_null(np.nan if self.dtype == "float64" else 0 if self.dtype == "int64" else False)
-            numbers.to_numpy(zero_copy_only=False).tofile(self._files["values"])
+            self._write("values", numbers.to_numpy(zero_copy_only=False))
         self._count(values.filter(pc.invert(missing)))
+
+    def _write(self, kind: str, values: Array) -> None:
+        self._files[kind].write(np.ascontiguousarray(values).data)  # `tofile` would not say that a disk is full
 
     def _add_texts(self, values: pa.Array) -> None:
         texts = values.fill_null("")
         lengths = np.cumsum(pc.binary_length(texts).to_numpy(zero_copy_only=False).astype(np.int64))
-        (lengths + self._end).tofile(self._files["ends"])
+        self._write("ends", lengths + self._end)
         self._end += int(lengths[-1]) if len(lengths) else 0
         start, offsets = texts.offset, np.frombuffer(texts.buffers()[1], np.int64)
         if texts.buffers()[2] is not None:
@@ -200,8 +204,9 @@ class _Written:
             self._ends = [min([*self._ends[:1], ends["min"].as_py()]), max([*self._ends[1:], ends["max"].as_py()])]
 
     def close(self) -> None:
-        for file in self._files.values():
-            file.close()
+        with contextlib.ExitStack() as stack:  # all of them, even if a disk is full
+            for file in self._files.values():
+                stack.callback(file.close)
 
     @property
     def column(self) -> Column:

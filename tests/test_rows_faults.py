@@ -1,0 +1,262 @@
+"""Files that are no tables: each fault names the file, the line or row, and the column."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from etlrun.sources.rows.keeping import kept_of
+from etlrun.system.errors import EtlrunError
+from tests.tables import CSV, a_table, kept_from, message
+
+REPAIR, ONCE_MORE = "\n    -> repair the line", "\n    -> write the files again, or choose others"
+NAMES = "expected names of columns\n    -> write the names of the columns in the first line"
+FAULTS: dict[str, tuple[str, str | bytes, str]] = {
+    "ragged": (
+        "a.csv",
+        "a,price\n1,2\n1,2,3\n",
+        (
+            "a.csv, line 3: found 3 values; expected 2, one for each column of the header"
+            "\n    -> repair the line: a value with a separator in it stands in quotes"
+        ),
+    ),
+    "ragged behind lines in a value": (
+        "a.csv",
+        'a,price\n"1\n\n",2\n1\n',
+        (
+            "a.csv, line 5: found 1 values; expected 2, one for each column of the header"
+            "\n    -> repair the line: a value with a separator in it stands in quotes"
+        ),
+    ),
+    "an open quote in the last column": (
+        "a.csv",
+        'a,b,price\n1,"2",3\n1,2,"3\n4,5,6\n',
+        (
+            "a.csv, line 3: found a quote that is not closed; expected values in quotes that end with a quote, and "
+            f"quotes in them written twice{REPAIR}"
+        ),
+    ),
+    "a quote inside": (
+        "a.csv",
+        'a,price\n1,2\n"say "so"",2\n',
+        (
+            "a.csv, line 3: found a quote inside a value in quotes; expected values in quotes that end with a quote, "
+            f"and quotes in them written twice{REPAIR}"
+        ),
+    ),
+    "two headers": (
+        "a.csv",
+        "a,price\n1,2\na,price\n",
+        "a.csv, line 3: found the header again; expected a row of values\n    -> remove the line",
+    ),
+    "a name twice": ("a.csv", "a,price,a\n1,2,3\n", f"a.csv, line 1: found a header with a twice; {NAMES}"),
+    "no name": (
+        "a.csv",
+        "a,,price,\n1,2,3,4\n",
+        f"a.csv, line 1: found a header without a name for column 2, 4 of 4; {NAMES}",
+    ),
+    "semicolons": (
+        "a.csv",
+        "a;price\n1;2\n",
+        (
+            "a.csv, line 1: found columns separated by ';'; expected names of columns"
+            "\n    -> write it with commas, or with tabs as .tsv"
+        ),
+    ),
+    "empty": ("a.csv", "", f"a.csv, line 1: found an empty file; {NAMES}"),
+    "no rows": ("a.csv", "a,price\n", f"a.csv: found no rows for train; expected at least one row{ONCE_MORE}"),
+    "another encoding": (
+        "a.csv",
+        "a,price\nx,1\nä,2\n".encode("latin-1"),
+        (
+            "a.csv, line 3: found the byte 0xe4; expected text in UTF-8"
+            "\n    -> convert it, as by: iconv -f LATIN1 -t UTF-8 a.csv"
+        ),
+    ),
+    "another encoding in the header": (
+        "a.csv",
+        "ä,price\nx,1\n".encode("latin-1"),
+        (
+            "a.csv, line 1: found the byte 0xe4; expected text in UTF-8"
+            "\n    -> convert it, as by: iconv -f LATIN1 -t UTF-8 a.csv"
+        ),
+    ),
+    "UTF-16": (
+        "a.csv",
+        CSV.encode("utf-16"),
+        "a.csv: found text in UTF-16; expected text in UTF-8\n    -> convert it, as by: iconv -f UTF-16 -t UTF-8 a.csv",
+    ),
+    "an integer that is too large": (
+        "a.csv",
+        "a,price\n1,1\n99999999999999999999,1\n",
+        (
+            "a.csv, line 3, a: found 99999999999999999999, an integer beyond 64 bits; expected integers from -2**63 to "
+            "2**63 - 1\n    -> set 'dataset.columns={a: text}' for a code, or number for a float"
+        ),
+    ),
+    "a number that is too large": (
+        "a.csv",
+        "a,price\n1.5,1\n1e999,1\n",
+        (
+            "a.csv, line 3, a: found 1e999, which is infinite as a number; expected finite numbers"
+            "\n    -> repair the value, or leave it empty, which is missing"
+        ),
+    ),
+    "an integer that a float rounds": (
+        "a.csv",
+        f"a,price\n{2**53 + 1},1\n,1\n",
+        (
+            "dataset.columns.a: found missing values, and integers from 9007199254740992 to 9007199254740992; "
+            "expected integers below 2**53 where some are missing, since these are read as floats"
+            "\n    -> set 'dataset.columns={a: text}' for a code, or number for a rounded float"
+        ),
+    ),
+    "no lines": (
+        "a.jsonl",
+        "\n\n",
+        "a.jsonl: found an empty file; expected lines of JSON\n    -> write an object of JSON on each line",
+    ),
+    "no JSON": (
+        "a.jsonl",
+        '{"a": 1, "price": 2}\n{"a": 1, "price": }\n',
+        f"a.jsonl, line 2: found no JSON: Expecting value; expected an object of JSON{REPAIR}",
+    ),
+    "a list": ("a.jsonl", '[1]\n{"a": 1}\n', f"a.jsonl, line 1: found [1]; expected an object of JSON{REPAIR}"),
+    "a key twice": (
+        "a.jsonl",
+        '{"a": 1}\n{"a": 1, "a": 2}\n',
+        f"a.jsonl, line 2: found the key a twice; expected each key once{REPAIR}",
+    ),
+    "another key": (
+        "a.jsonl",
+        '{"a": 1, "price": 2}\n\n{"a": 1, "prize": 2}\n',
+        (
+            "a.jsonl, line 3: found other keys: prize; expected those of the first line: a, price"
+            "\n    -> add them to the first line, with null for a value that is missing, or leave them out"
+        ),
+    ),
+    "another type": (
+        "a.jsonl",
+        '{"a": 1, "price": 2}\n{"a": null, "price": 2}\n{"a": "x", "price": 2}\n',
+        f"a.jsonl, line 3, a: found a text: x; expected a number, as in line 1{REPAIR}",
+    ),
+    "a nested value": (
+        "a.jsonl",
+        '{"a": [1], "price": 2}\n',
+        "a.jsonl, line 1, a: found a list; expected a single value\n    -> write its parts as columns of their own",
+    ),
+    "JSON of another encoding": (
+        "a.jsonl",
+        '{"a": "x"}\n{"a": "ä"}\n'.encode("latin-1"),
+        (
+            "a.jsonl, line 2: found the byte 0xe4; expected text in UTF-8"
+            "\n    -> convert it, as by: iconv -f LATIN1 -t UTF-8 a.jsonl"
+        ),
+    ),
+    "a large integer in JSON": (
+        "a.jsonl",
+        '{"a": 1}\n{"a": 99999999999999999999}\n',
+        (
+            "a.jsonl, line 2, a: found 99999999999999999999, an integer beyond 64 bits; expected integers from -2**63 "
+            "to 2**63 - 1\n    -> write it as a text for a code, or as a float"
+        ),
+    ),
+    "no table": (
+        "a.xlsx",
+        "",
+        (
+            "a.xlsx: found a file of another name; expected one that ends in .csv, .tsv, .jsonl, .ndjson, .parquet, "
+            ".feather, .arrow, or .gz behind one of text\n    -> rename it"
+        ),
+    ),
+    "an empty Parquet file": (
+        "a.parquet",
+        "",
+        "a.parquet: found an empty file; expected a complete one\n    -> write or copy it again",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "expected"), FAULTS.values(), ids=FAULTS)
+def test_files_that_are_no_tables(tmp_path: Path, name: str, content: str | bytes, expected: str) -> None:
+    with pytest.raises(EtlrunError) as caught:
+        kept_from(tmp_path, name, content)
+    assert message(tmp_path, caught.value) == expected
+    assert not [*(tmp_path / "kept").glob("rows-*[!k]")]
+
+
+def test_tables_of_columns_that_can_not_be_kept(tmp_path: Path) -> None:
+    def fault(table: pa.Table, *, last: int | None = None, **others: Any) -> str:
+        pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+        (tmp_path / "a.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:last])
+        with pytest.raises(EtlrunError) as caught:
+            kept_of(a_table(str(tmp_path / "a.parquet"), tmp_path / "kept", **others))
+        return message(tmp_path, caught.value)
+
+    plain = pa.table({"a": pa.array([1.0, None, np.inf]), "price": ["1", "2", "x"]})
+    assert fault(plain) == (
+        "a.parquet, row 3, a: found inf, which is infinite as a number; expected finite numbers"
+        "\n    -> repair the value, or leave it empty, which is missing"
+    )
+    assert fault(plain, columns={"price": "number", "a": "text"}) == (
+        "a.parquet, row 3, price: found x; expected a value of type number"
+        "\n    -> repair the value, or set another type by 'dataset.columns={price: text}'"
+    )
+    assert fault(plain, columns={"prize": "number"}) == (
+        "dataset.columns.prize: found a column that the files don't have; expected one of a, price"
+        "\n    -> did you mean `price`?"
+    )
+    assert fault(plain, last=-100).startswith(
+        "a.parquet: found a Parquet file that is cut off or damaged: Parquet magic"
+    )
+    nested = pa.table({"a": [[1]], "b": [{"c": 1}], "d": [b"x"]})
+    assert fault(nested) == "\n".join(
+        f"a.parquet, {name}: found values of type {kind}; expected numbers, truth values, texts, dates or timestamps"
+        "\n    -> write its parts as columns of their own, or leave it out of the files"
+        for name, kind in {"a": "list<element: int64>", "b": "struct<c: int64>", "d": "binary"}.items()
+    )
+    large = pa.table({"a": pa.array([2**63], pa.uint64())})
+    assert fault(large).startswith("a.parquet, row 1, a: found 9223372036854775808; expected a value of type integer")
+
+
+def test_files_of_one_table_have_the_same_columns(tmp_path: Path) -> None:
+    for name, table in {
+        "a": {"a": [1], "price": [1]},
+        "b": {"b": [1], "price": [1]},
+        "c": {"a": ["x"], "price": [1]},
+    }.items():
+        pyarrow.parquet.write_table(pa.table(table), tmp_path / f"{name}.parquet")
+
+    def fault(files: Any) -> str:
+        with pytest.raises(EtlrunError) as caught:
+            kept_of(a_table(files, tmp_path / "kept"))
+        return message(tmp_path, caught.value)
+
+    differing = (
+        "b.parquet: found columns without a and with b; expected the columns of a.parquet"
+        "\n    -> write the same columns to all files, or leave one of them out of dataset.files"
+    )
+    assert fault(f"{tmp_path}/[ab].parquet") == differing
+    assert fault({"train": f"{tmp_path}/a.parquet", "test": f"{tmp_path}/b.parquet"}) == differing
+    assert fault(f"{tmp_path}/[ac].parquet") == (
+        "c.parquet, a: found values of type text; expected values of type integer, as in a.parquet"
+        "\n    -> write the files with one type, or set 'dataset.columns={a: text}'"
+    )
+
+
+def test_a_compressed_file_that_is_cut_off(tmp_path: Path) -> None:
+    for name in ("a.csv.gz", "a.jsonl.gz"):
+        whole = gzip.compress("".join(f'{{"a": {number}}}\n' for number in range(100_000)).encode())
+        (tmp_path / name).write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(EtlrunError) as caught:
+            kept_of(a_table(str(tmp_path / name), tmp_path / "kept"))
+        assert message(tmp_path, caught.value) == (
+            f"{name}: found compressed bytes that are cut off or damaged; expected a file that can be read"
+            "\n    -> check its permissions and its storage, or write it again"
+        )
