@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 Begin = Callable[[str, int], Callable[[int], None]]
-"""A function that begins a task of so many units, such as images or megabytes, and returns a function to which progress is told."""
+"""A function that begins a task of so many images or megabytes, and returns one to which progress is told."""
 
 
 @contextmanager
 def progress() -> Iterator[Begin]:
-    """Yield a function that begins a task of so many units, such as images or megabytes, and returns a function to which progress is told."""
+    """Yield a function that begins a task of so many images or megabytes, and returns one to which progress is told."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
