@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import cast
 
 from etlrun.plan.columns import misnamed
 from etlrun.plan.spec import RunSpec
 from etlrun.plan.targets import output_of, require_columns, require_target, require_values, with_defaults
+from etlrun.sources.open import source_type
 from etlrun.sources.rows.choice import chosen
 from etlrun.sources.rows.fitting import fault_of, fitted
 from etlrun.sources.rows.source import RowsSource
-from etlrun.sources.rows.table import is_there
 from etlrun.stages.column_categories import Classes
 from etlrun.stages.columns import Columns, Output, UnfitStepError, nothing
 from etlrun.stages.flow import Feature
-from etlrun.stages.rows import Column, Known, Rows, Table
+from etlrun.stages.rows import Column, Known, Rows
 from etlrun.stages.step import Map
 from etlrun.system.errors import ConfigError, Fault
 
@@ -27,13 +28,14 @@ def resolved(spec: RunSpec) -> RunSpec:
     Raises:
         EtlrunError: The rows can't be read.
     """
-    if not isinstance(spec.dataset, Table) or spec.dataset.known is not None:
+    if not isinstance(spec.dataset, Rows) or spec.dataset.known is not None:
         return spec
     dataset = spec.dataset
     spec = with_defaults(spec, dataset)
-    if not is_there(dataset):
+    of_rows = cast("type[RowsSource]", source_type(dataset))
+    if not of_rows.is_there(dataset):
         return _unread(spec, dataset)
-    source = RowsSource(dataset)
+    source = of_rows(dataset)
     dataset = dataclasses.replace(dataset, known=source.kept.known)
     source.dataset = dataset
     require_columns(dataset)
@@ -60,7 +62,7 @@ def with_columns_of(spec: RunSpec, then: RunSpec) -> RunSpec:
     return dataclasses.replace(spec, transform=transform, eval_transform=evaluation)
 
 
-def _unread(spec: RunSpec, dataset: Table) -> RunSpec:
+def _unread(spec: RunSpec, dataset: Rows) -> RunSpec:
     """Return a run whose rows are not on this machine: outputs are numbers, and the target is what it is said to be."""
     target, kind = Feature(dtype="float32"), dataset.target_kind
     if kind != "number":

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, InstanceOf, WithJsonSchema
+from pydantic import AfterValidator, Field, InstanceOf, WithJsonSchema
 
-from etlrun.stages.base import DATA, SPEED, TRAINING, Expected, OptionalPath
+from etlrun.stages.base import DATA, SPEED, TRAINING, Expected, OptionalPath, of_this_machine
 from etlrun.stages.dataset import Dataset, Pattern
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.made import user_path
@@ -22,6 +22,8 @@ TYPES = "text, integer, number, truth or timestamp"
 
 _Name = Annotated[str, Field(min_length=1)]
 _Target = Annotated[dict[_Name, Target], Field(min_length=1, max_length=1)]
+_Arrays = Annotated[str, Field(pattern=r"\.npz$"), AfterValidator(of_this_machine)] | dict[_Name, Pattern]
+_ARRAYS_EXPECTED = "the path of an .npz on this machine, or a mapping from columns to paths of .npy"
 _Types = dict[_Name, Type]
 _Patterns = Pattern | Annotated[tuple[Pattern, ...], Field(min_length=1)]
 _Files = _Patterns | Annotated[dict[Annotated[str, Field(pattern=r"^\w+$")], _Patterns], Field(min_length=1)]
@@ -89,20 +91,16 @@ class Rows(Dataset):
             the model gives the probability of the second one: `true`, `yes` or 1, or else the last in order.
             `{number: standardize}` trains on the number in standard deviations, and predicts it in its own units.
         inputs: Columns that may be used for the prediction; null for all others.
-        columns: Types of columns that are not to be inferred, such as `{zip: text, day: timestamp}`.
         order: `random` reads the rows of each split in a random order, which is always the same, so that a part of a
             split is a sample of it; `file` in that of the data.
         dir: Folder of the kept columns; null for the user's cache folder.
         known: What reading has found; None before.
     """
 
-    source: ClassVar[str] = "etlrun.sources.rows.source:RowsSource"
-    printed: ClassVar[str] = "etlrun.eject.printed.rows"
     is_listed: ClassVar[bool] = True
 
     target: Annotated[_Target, Expected(f"a mapping from a column to {TARGETS}"), DATA, TRAINING]
     inputs: Annotated[tuple[_Name, ...] | None, Expected("a list of columns, or null"), DATA]
-    columns: Annotated[_Types, Expected(f"a mapping from columns to {TYPES}"), DATA]
     order: Annotated[Literal["random", "file"], Expected("random or file"), DATA]
     dir: Annotated[OptionalPath, SPEED]
     known: Annotated[
@@ -140,6 +138,10 @@ class Rows(Dataset):
         kind = self.target[self.target_name]
         return "number" if isinstance(kind, dict) else kind
 
+    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+        if self.target_name in (self.inputs or ()):
+            yield "inputs", f"{self.target_name}, which is the target", "other columns", "leave it out"
+
     @property
     def examples(self) -> Flow:
         known = self.found.columns
@@ -159,11 +161,16 @@ class Table(Rows):
             `{train: train.csv, validation: val.csv}`. What is for no split is the split `train`.
         missing: Texts of a csv or tsv that stand for no value.
         strip: Whether blanks around the values of a csv or tsv are removed.
+        columns: Types of columns that are not to be inferred, such as `{zip: text, day: timestamp}`.
     """
+
+    source: ClassVar[str] = "etlrun.sources.rows.tables:TableSource"
+    printed: ClassVar[str] = "etlrun.eject.printed.rows"
 
     files: Annotated[_Files, Expected(_FILES_EXPECTED), DATA]
     missing: Annotated[tuple[str, ...], Expected("a list of texts"), DATA]
     strip: Annotated[bool, Expected("true or false"), DATA]
+    columns: Annotated[_Types, Expected(f"a mapping from columns to {TYPES}"), DATA]
 
     @property
     def patterns(self) -> Mapping[str, tuple[str, ...]]:
@@ -180,6 +187,30 @@ class Table(Rows):
     def title(self) -> str:
         return PurePath(next(iter(self.patterns.values()))[0]).name
 
-    def rules(self) -> Iterator[tuple[str, str, str, str]]:
-        if self.target_name in (self.inputs or ()):
-            yield "inputs", f"{self.target_name}, which is the target", "other columns", "leave it out"
+
+@dataclass(frozen=True, kw_only=True)
+class Arrays(Rows):
+    """Rows of arrays of NumPy: one array a column, of which the first dimension are the rows.
+
+    Attributes:
+        files: Path of the `.npy` of each column, such as `{x: x.npy, y: y.npy}`; or of an `.npz`, whose members are the
+            columns. All rows are the split `train`.
+    """
+
+    source: ClassVar[str] = "etlrun.sources.rows.arrays:ArraysSource"
+
+    files: Annotated[_Arrays, Expected(_ARRAYS_EXPECTED), DATA]
+
+    @property
+    def is_archive(self) -> bool:
+        """Whether the columns are the members of an `.npz`."""
+        return isinstance(self.files, str)
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """Paths of the files, by column unless they are all in one."""
+        return {"": self.files} if isinstance(self.files, str) else dict(self.files)
+
+    @property
+    def title(self) -> str:
+        return PurePath(next(iter(self.paths.values()))).name

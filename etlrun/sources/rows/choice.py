@@ -53,7 +53,12 @@ def chosen(source: RowsSource, split: RowSplit) -> Choice:
     outputs: list[Output] = []
     notes: list[str] = []
     for name in source.dataset.examples.inputs:
-        column, values = source.kept.known.columns[name], source.kept.arrow(name).take(rows)
+        column = source.kept.known.columns[name]
+        if column.feature.shape:
+            filled = (Fill(value="median"),) if column.missing else ()
+            outputs.append(Output(name=name, of=(name,), steps=(*filled, Standardize())))
+            continue
+        values = source.kept.arrow(name).take(rows)
         reason = _useless(column, values)
         if reason:
             notes.append(f"{name} is no input, since {reason}: name it in transform.columns to use it")

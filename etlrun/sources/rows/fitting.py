@@ -144,13 +144,13 @@ class _Reader:
     def behind(self, steps: Sequence[ColumnStep]) -> pa.Array:
         """Return the values after some of the steps; null where they are missing."""
         if not steps and (column := self.columns.get(self.output.of[0])) is not None:
-            return column
+            return column.flatten() if pa.types.is_fixed_size_list(column.type) else column
         if self._value is None or [*steps[: len(self._done)]] != self._done:
             self._value, self._done = self.output.behind((), self._example), []
         for step in steps[len(self._done) :]:
             self._value = step.op(self._value, **step.arguments)
             self._done.append(step)
-        values = self._value.numpy()
+        values = self._value.numpy().ravel()
         if values.dtype == object:
             return pa.array(values, pa.large_binary(), mask=values == MISSING)
         return pa.array(values, mask=np.isnan(values) if values.dtype.kind == "f" else None)
@@ -184,7 +184,9 @@ def _plain(values: pa.Array, feature: Feature) -> Any:
         return values.fill_null(MISSING).to_numpy(zero_copy_only=False)
     if feature.format == "timestamp":
         return values.fill_null(MISSING_TIME).to_numpy(zero_copy_only=False)
-    return values.to_numpy(zero_copy_only=False).astype(feature.dtype)
+    numbers = values.flatten() if pa.types.is_fixed_size_list(values.type) else values
+    found = numbers.to_numpy(zero_copy_only=False).astype(feature.dtype)
+    return found.reshape(len(values), *feature.shape) if feature.shape else found
 
 
 def _outside(output: Output, readers: Sequence[_Reader]) -> Iterator[Fault]:

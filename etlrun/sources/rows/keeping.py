@@ -18,7 +18,7 @@ from etlrun.sources.rows.kept import Kept, Writer
 from etlrun.sources.rows.read import TableFile
 from etlrun.sources.rows.table import Tables, files_of, opened
 from etlrun.stages.base import parameters
-from etlrun.stages.rows import Column, Table
+from etlrun.stages.rows import Column, Rows, Table
 from etlrun.system.errors import EtlrunError, Fault, WorldError, unreadable_path
 from etlrun.system.locks import Lock
 from etlrun.system.progress import Begin, progress
@@ -39,21 +39,38 @@ def kept_of(dataset: Table) -> Kept:
     """
     files = files_of(dataset)
     stamps = stamps_of(files)
-    identity, folder = _identity(dataset, files, stamps), folder_of(dataset.dir)
-    key = folder, identity
+    identity = _identity(dataset, files, stamps)
+
+    def write(folder: Path) -> None:
+        _write(folder, identity, dataset, files)
+
+    return kept_as(dataset, identity, stamps, write, Kept)
+
+
+def kept_as(
+    dataset: Rows, identity: str, stamps: dict[str, Stamp], write: Callable[[Path], None], kept: Callable[[Path], Kept]
+) -> Kept:
+    """Return what is kept under an identity: `write` completes a folder, if there is none yet, and `kept` opens it.
+
+    Raises:
+        EtlrunError: What `write` raises; the folder can't be written, or a file of `stamps` has changed meanwhile.
+    """
+    parent = folder_of(dataset.dir)
+    key = parent, identity
     if key not in _kept:
-        _kept[key] = _opened(folder / f"rows-{identity}") or _made(folder, identity, dataset, files, stamps)
+        folder = parent / f"rows-{identity}"
+        _kept[key] = _opened(folder, kept) or _made(folder, dataset, stamps, write, kept)
     return _kept[key]
 
 
-def stamps_of(files: dict[str, list[str]]) -> dict[str, Stamp]:
-    """Return the stamps of all files by path; raise `EtlrunError` for those that can't be read."""
+def stamps_of(files: dict[str, list[str]], kind: str = "a table") -> dict[str, Stamp]:
+    """Return the stamps of all files by path; raise `EtlrunError` for those that can't be read, which are a `kind`."""
     stamps, faults = {}, []
     for path in dict.fromkeys(path for paths in files.values() for path in paths):
         try:
             stamps[path] = stamp_of(path)
         except OSError as error:
-            faults.append(unreadable_path(path, error, "a table"))
+            faults.append(unreadable_path(path, error, kind))
     if faults:
         raise EtlrunError(faults)
     return stamps
@@ -75,37 +92,43 @@ def _identity(dataset: Table, files: dict[str, list[str]], stamps: dict[str, Sta
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _opened(folder: Path) -> Kept | None:
+def _opened(folder: Path, kept: Callable[[Path], Kept]) -> Kept | None:
     """Return the columns of a folder; None if it is not there, or not complete."""
     try:
-        return Kept(folder)
+        return kept(folder)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _made(parent: Path, identity: str, dataset: Table, files: dict[str, list[str]], stamps: dict[str, Stamp]) -> Kept:
-    """Read the files and keep their columns; another process that does so is waited for."""
-    folder, lock = parent / f"rows-{identity}", Lock(parent / f"rows-{identity}.lock")
+def _made(
+    folder: Path,
+    dataset: Rows,
+    stamps: dict[str, Stamp],
+    write: Callable[[Path], None],
+    kept: Callable[[Path], Kept],
+) -> Kept:
+    """Write a folder and open it; another process that does so is waited for."""
+    lock = Lock(folder.with_name(f"{folder.name}.lock"))
     filling = folder.with_suffix(".filling")
     try:
         lock.acquire(timeout_s=_LONGEST_S)
         try:
-            if (kept := _opened(folder)) is not None:
-                return kept
+            if (found := _opened(folder, kept)) is not None:
+                return found
             for left in (filling, folder):  # of a process that was killed, or of a file that is not complete
                 shutil.rmtree(left, ignore_errors=True)
             filling.mkdir(parents=True)
-            _write(filling, identity, dataset, files)
+            write(filling)
             _require_unchanged(stamps)
             filling.rename(folder)
-            return Kept(folder)
+            return kept(folder)
         finally:
             shutil.rmtree(filling, ignore_errors=True)
             lock.release()
     except OSError as error:
         raise WorldError(
             where=dataset.key("dir"),
-            found=f"{error.filename or parent}: {error.strerror or error}",
+            found=f"{error.filename or folder.parent}: {error.strerror or error}",
             expected="a folder that can be written to, with space for the columns",
             remedy=f"set {dataset.key('dir')} to another folder, or free disk space",
         ) from error

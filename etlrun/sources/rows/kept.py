@@ -45,7 +45,7 @@ class Kept:
             os.utime(folder / FACTS)
         held = json.loads((folder / FACTS).read_text())
         held.pop("title")
-        sizes, self._dtypes = held.pop("files"), held.pop("dtypes")
+        sizes, self._dtypes = held.pop("files"), held.pop("dtypes", [])
         for name, size in sizes.items():
             if (found := (folder / name).stat().st_size) != size:
                 raise ValueError(f"{folder / name} has {found} bytes instead of {size}")
@@ -108,8 +108,21 @@ class Kept:
 
 
 def _column(held: dict[str, Any]) -> Column:
-    feature = Feature(**{**held.pop("feature"), "shape": ()})
-    return Column(feature=feature, **held)
+    feature = held.pop("feature")
+    return Column(feature=Feature(**{**feature, "shape": tuple(feature["shape"])}), **held)
+
+
+def write_facts(folder: Path, columns: Mapping[str, Column], files: Sequence[Path], **others: Any) -> None:
+    """Complete a folder, whose `files` are written, with what is known of its columns; `others` are of `Known`."""
+    for path in files:
+        sync(path)
+    held = {
+        "columns": {name: dataclasses.asdict(column) for name, column in columns.items()},
+        "files": {path.name: path.stat().st_size for path in files},
+        **others,
+    }
+    write_atomically(folder / FACTS, json.dumps(held, indent=1))
+    sync(folder)
 
 
 class Writer:
@@ -134,20 +147,9 @@ class Writer:
         """Complete the folder with what is known of its columns; `rows` are those of each split."""
         for column in self._columns:
             column.close()
-        files = {path.name: path.stat().st_size for path in sorted(self._folder.glob("*.bin"))}
-        for name in files:
-            sync(self._folder / name)
-        held = {
-            "title": title,
-            "identity": identity,
-            "rows": dict(rows),
-            "dtypes": [column.dtype for column in self._columns],
-            "columns": {name: dataclasses.asdict(column) for name, column in self.columns.items()},
-            "notes": list(notes),
-            "files": files,
-        }
-        write_atomically(self._folder / FACTS, json.dumps(held, indent=1))
-        sync(self._folder)
+        files = sorted(self._folder.glob("*.bin"))
+        others = {"title": title, "identity": identity, "rows": dict(rows), "notes": list(notes)}
+        write_facts(self._folder, self.columns, files, dtypes=[of.dtype for of in self._columns], **others)
 
     def close(self) -> None:
         """Close the files; what `finish` has not completed is no folder of columns."""

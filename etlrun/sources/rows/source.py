@@ -15,12 +15,12 @@ from etlrun.sources.base import Example, Identified, Records, Source, Split
 from etlrun.sources.content import Shard
 from etlrun.sources.on_disk import OnDisk
 from etlrun.sources.records import Stamp, stamp_of
-from etlrun.sources.rows.keeping import kept_of, stamps_of
+from etlrun.sources.rows.keeping import stamps_of
+from etlrun.sources.rows.kept import Kept
 from etlrun.sources.rows.numbers import Numbers, RowNumbers
-from etlrun.sources.rows.table import files_of
 from etlrun.sources.slices import slices
 from etlrun.stages.lazy import tf
-from etlrun.stages.rows import Table
+from etlrun.stages.rows import Rows
 from etlrun.system.errors import EtlrunError
 
 
@@ -112,24 +112,39 @@ class RowSplit(Split):
 
 
 class RowsSource(Source):
-    """Rows whose columns are kept."""
+    """Rows whose columns are kept; see the classes derived from it for where they come from."""
 
-    dataset: Table
+    dataset: Rows
     repair: ClassVar[str] = "repair the row"
 
-    def __init__(self, dataset: Table) -> None:
+    def __init__(self, dataset: Rows) -> None:
         """Open the kept columns; raise `EtlrunError` if they are not kept yet and can't be read."""
-        self.dataset, self.kept = dataset, kept_of(dataset)
+        self.dataset, self.kept = dataset, self.opened(dataset)
         self.full_name, self.identity = dataset.title, "rows"
         classes = dataset.known.classes if dataset.known else ()
         self.class_names, self.num_classes = classes or None, len(classes) or None
         self.notes = self.kept.known.notes
-        self._stamps = stamps_of(files_of(dataset))
+        self._stamps = stamps_of(self.files(dataset))
 
     @classmethod
-    def on_disk(cls, dataset: Table) -> OnDisk:
+    def files(cls, dataset: Rows) -> dict[str, list[str]]:
+        """Return the paths of the files of each split; raise `EtlrunError` for what names none."""
+        raise NotImplementedError
+
+    @classmethod
+    def is_there(cls, dataset: Rows) -> bool:
+        """Return whether all files are on this machine."""
+        raise NotImplementedError
+
+    @classmethod
+    def opened(cls, dataset: Rows) -> Kept:
+        """Return the kept columns, written first if they are not kept yet; raise `EtlrunError` if they can't be."""
+        raise NotImplementedError
+
+    @classmethod
+    def on_disk(cls, dataset: Rows) -> OnDisk:
         try:
-            known = kept_of(dataset).known
+            known = cls.opened(dataset).known
         except EtlrunError:
             return OnDisk()
         each = known.held_bytes / max(sum(known.rows.values()), 1)

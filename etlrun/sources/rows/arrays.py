@@ -1,0 +1,194 @@
+"""Arrays of NumPy as rows: `.npy` are mapped into memory where they are, those of an `.npz` once they are unpacked."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shutil
+import zipfile
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from etlrun.sources.content import sha256_of_all
+from etlrun.sources.records import known
+from etlrun.sources.rows.keeping import kept_as, stamps_of
+from etlrun.sources.rows.kept import Array, Kept, write_facts
+from etlrun.sources.rows.source import RowsSource
+from etlrun.stages.flow import ITEM_BYTES, Feature
+from etlrun.stages.rows import MOST_COUNTED, Arrays, Column, Rows
+from etlrun.system.errors import EtlrunError, Fault, unreadable_path
+
+_FORMAT = 1
+"""Version of what is known of arrays, and of the code that reads them."""
+_CHUNK_BYTES = 16_000_000
+_EXPECTED = "an array that NumPy has saved as .npy, of numbers, truth values or texts"
+
+
+class KeptArrays(Kept):
+    """Arrays that are mapped into memory; the folder has what is known of them, and members of an `.npz`."""
+
+    def __init__(self, files: Mapping[str, str], folder: Path) -> None:
+        """Open the arrays, of which `files` has the paths by name; those without a path are in the folder."""
+        super().__init__(folder)
+        places = {name: str(folder / f"{place}.npy") for place, name in enumerate(self.known.columns)}
+        self._arrays = {name: _mapped(files.get(name, path)) for name, path in places.items()}
+        self.known = dataclasses.replace(self.known, held_bytes=sum(of.nbytes for of in self._arrays.values()))
+
+    def take(self, name: str, numbers: Array) -> Array:
+        values = np.asarray(self._arrays[name][numbers])
+        if values.dtype.kind in "SU":
+            return (np.char.encode(values, "utf-8") if values.dtype.kind == "U" else values).astype(object)
+        return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+    def arrow(self, name: str) -> pa.Array:
+        """Return a whole column, with a list for each row if its array has several dimensions; NaN is null."""
+        values = self.take(name, np.arange(len(self._arrays[name])))
+        flat = values.reshape(-1)
+        if values.dtype == object:
+            found = pa.array(flat.tolist(), pa.large_binary())
+        else:
+            found = pa.array(flat, mask=np.isnan(flat) if flat.dtype.kind == "f" else None)
+        return found if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(found, flat.size // len(values))
+
+
+def _mapped(path: str) -> Array:
+    found: Array = np.load(Path(path).expanduser(), mmap_mode="r", allow_pickle=False)
+    return found
+
+
+class ArraysSource(RowsSource):
+    """Rows whose columns are arrays of NumPy."""
+
+    @classmethod
+    def files(cls, dataset: Rows) -> dict[str, list[str]]:
+        assert isinstance(dataset, Arrays)  # noqa: S101 - its `source` is this class
+        return {"train": [str(Path(path).expanduser()) for path in dataset.paths.values()]}
+
+    @classmethod
+    def is_there(cls, dataset: Rows) -> bool:
+        return all(Path(path).is_file() for path in cls.files(dataset)["train"])
+
+    @classmethod
+    def opened(cls, dataset: Rows) -> Kept:
+        assert isinstance(dataset, Arrays)  # noqa: S101 - its `source` is this class
+        stamps = stamps_of(cls.files(dataset), "an array")
+        contents = known(stamps, sha256_of_all)
+        read = {name: (contents[str(Path(path).expanduser())] or b"").hex() for name, path in dataset.paths.items()}
+        identity = hashlib.sha256(json.dumps([_FORMAT, "arrays", read]).encode()).hexdigest()[:16]
+        write, files = partial(_write, dataset, identity), {} if dataset.is_archive else dataset.paths
+        return kept_as(dataset, identity, stamps, write, partial(KeptArrays, files))
+
+
+def _write(dataset: Arrays, identity: str, folder: Path) -> None:
+    """Write what is known of the arrays to a folder, and the members of an archive."""
+    paths = dict(_unpacked(dataset.files, folder)) if isinstance(dataset.files, str) else dict(dataset.files)
+    where = {name: f"{dataset.files}, {name}" if dataset.is_archive else path for name, path in paths.items()}
+    found = {name: _opened(path, where[name]) for name, path in paths.items()}
+    arrays = {name: of for name, of in found.items() if not isinstance(of, Fault)}
+    faults = [of for of in found.values() if isinstance(of, Fault)] or [*_of_lengths(dataset, arrays)]
+    if faults:
+        raise EtlrunError(faults)
+    columns = {name: _column(values, where[name]) for name, values in arrays.items()}
+    rows = {"train": len(next(iter(arrays.values())))}
+    write_facts(
+        folder, columns, sorted(folder.glob("*.npy")), title=dataset.title, identity=identity, rows=rows, notes=[]
+    )
+
+
+def _unpacked(path: str, folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield the name of each array of an archive, and the path to which it has been unpacked."""
+    try:
+        with zipfile.ZipFile(Path(path).expanduser()) as archive:
+            names = [name for name in archive.namelist() if name.endswith(".npy")]
+            for place, name in enumerate(names):
+                target = folder / f"{place}.npy"
+                with archive.open(name) as member, target.open("wb") as file:
+                    shutil.copyfileobj(member, file, _CHUNK_BYTES)
+                yield name.removesuffix(".npy"), str(target)
+    except (zipfile.BadZipFile, EOFError) as error:
+        raise EtlrunError(
+            [_fault(path, f"no complete .npz: {error}", "an archive of arrays, as np.savez writes it")]
+        ) from error
+    if not names:
+        raise EtlrunError([_fault(path, "no arrays", "an archive of arrays, as np.savez writes it")])
+
+
+def _fault(where: str, found: str, expected: str = _EXPECTED, remedy: str = "write the file again") -> Fault:
+    return Fault(where=where, found=found, expected=expected, remedy=remedy)
+
+
+def _opened(path: str, where: str) -> Array | Fault:
+    """Return an array, or why it can't be a column."""
+    try:
+        with Path(path).expanduser().open("rb") as file:
+            begins = file.read(6)
+        if begins != b"\x93NUMPY":
+            kind = "an empty file" if not begins else "a pickle" if begins[:1] == b"\x80" else "another file"
+            return _fault(where, kind, remedy="save the array by np.save(path, array, allow_pickle=False)")
+        values = _mapped(path)
+    except OSError as error:
+        return unreadable_path(where, error, "an array")
+    except ValueError as error:
+        if "object" in str(error).lower():
+            remedy = "convert it, as by array.astype(float) or array.astype(str), and save it again"
+            return _fault(where, "an array of Python objects, which may run code when it is read", remedy=remedy)
+        return _fault(where, f"an array that is cut off or damaged: {error}")
+    return _unfit(values, where) or values
+
+
+def _unfit(values: Array, where: str) -> Fault | None:
+    """Return why the values of an array are no column; None if they are."""
+    if not values.ndim or not values.size:
+        return _fault(where, f"an array of shape {values.shape}", "at least one row, and one value in each")
+    if values.dtype.kind in "SU" and values.ndim == 1:
+        return None
+    if values.dtype.newbyteorder("=").name in ITEM_BYTES:
+        return None
+    found = f"values of type {values.dtype}, of {values.ndim} dimensions"
+    return _fault(where, found, f"texts of one dimension, or {', '.join(ITEM_BYTES)}", "convert it, and save it again")
+
+
+def _of_lengths(dataset: Arrays, arrays: Mapping[str, Array]) -> Iterator[Fault]:
+    lengths = {name: len(values) for name, values in arrays.items()}
+    if len({*lengths.values()}) > 1:
+        found = ", ".join(f"{length:,} of {name}" for name, length in lengths.items())
+        yield _fault(dataset.key("files"), f"{found}", "as many rows in each array", "save them again")
+
+
+def _column(values: Array, where: str) -> Column:
+    """Return what is known of an array; raise `EtlrunError` for a value without an end."""
+    missing, ends = 0, list[float]()
+    distinct: set[Any] | None = set() if values.ndim == 1 else None
+    step = max(1, _CHUNK_BYTES // max(values[:1].nbytes, 1))
+    for first in range(0, len(values), step):
+        some = np.asarray(values[first : first + step])
+        if some.dtype.kind == "f":
+            rows = np.isinf(some).reshape(len(some), -1).any(1)
+            if rows.any():
+                row = f"{where}, row {first + int(rows.argmax()):,}"
+                raise EtlrunError([_fault(row, "an infinite value", "finite numbers, or NaN where one is missing")])
+            missing += int(np.isnan(some).reshape(len(some), -1).any(1).sum())
+            some = some[~np.isnan(some)]
+        if distinct is not None:
+            distinct |= set(np.unique(some).tolist())
+            distinct = distinct if len(distinct) <= MOST_COUNTED else None
+        if some.dtype.kind in "iuf" and some.size:
+            ends = [min([*ends[:1], float(some.min())]), max([*ends[1:], float(some.max())])]
+    low, high = ends or (None, None)
+    is_text = values.dtype.kind in "SU"
+    dtype = "string" if is_text else values.dtype.newbyteorder("=").name
+    feature = Feature(
+        dtype=dtype,
+        shape=values.shape[1:],
+        format="text" if is_text else None,
+        low=low,
+        high=high,
+        has_missing=missing > 0,
+    )
+    return Column(feature=feature, missing=missing, distinct=None if distinct is None else len(distinct))

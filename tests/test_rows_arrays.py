@@ -1,0 +1,217 @@
+"""Rows of arrays of NumPy: mapped where they are, of any number of dimensions, and faults of their files."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from etlrun.plan.plan import Plan
+from etlrun.sources.open import open_source
+from etlrun.sources.rows.arrays import KeptArrays
+from etlrun.sources.rows.source import RowsSource
+from etlrun.stages.flow import MISSING
+from etlrun.system.errors import EtlrunError
+from tests.configs import plan_of
+from tests.pipelines import training_pipeline
+from tests.runs import run_here
+
+ROWS = 60
+
+
+def arrays() -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    return {
+        "x": rng.random((ROWS, 3, 2)).astype("float32"),
+        "image": rng.integers(0, 255, (ROWS, 4, 4), np.uint8),
+        "age": np.where(np.arange(ROWS) % 7 == 2, np.nan, np.arange(ROWS)),
+        "count": np.arange(ROWS).astype(">i2"),
+        "name": np.array(["a", "\u00e9", "c"])[np.arange(ROWS) % 3],
+        "code": np.array([b"p", b"q"])[np.arange(ROWS) % 2],
+        "y": rng.integers(0, 3, ROWS),
+    }
+
+
+def saved(folder: Path, found: dict[str, Any], *, archive: bool = False, compressed: bool = False) -> str:
+    """The value of `dataset.files` for these arrays, which are saved to a folder."""
+    if archive:
+        (np.savez_compressed if compressed else np.savez)(folder / "all.npz", **found)
+        return str(folder / "all.npz")
+    for name, values in found.items():
+        np.save(folder / f"{name}.npy", values)
+    return f"{{{', '.join(f'{name}: {folder}/{name}.npy' for name in found)}}}"
+
+
+def words_of(folder: Path, files: str, *others: str) -> list[str]:
+    words = ["dataset=arrays", f"dataset.files={files}", f"dataset.dir={folder / 'kept'}", "transform=columns"]
+    words += ["dataset.target={y: class}", "extract=sequential", "cache=none", "load.batch_size=8"]
+    return [*words, *(others or ("model=emulated", "model.step_ms=0"))]
+
+
+def source_of(plan: Plan) -> RowsSource:
+    source = open_source(plan.spec.dataset)
+    assert isinstance(source, RowsSource)
+    return source
+
+
+FORMS: dict[str, dict[str, bool]] = {
+    "npy": {},
+    "npz": {"archive": True},
+    "compressed": {"archive": True, "compressed": True},
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_columns_hold_what_the_arrays_hold(tmp_path: Path, form: dict[str, bool]) -> None:
+    found = arrays()
+    kept = source_of(plan_of(*words_of(tmp_path, saved(tmp_path, found, **form)))).kept
+    numbers = np.array([3, 59, 0, 2, 3])
+    assert isinstance(kept, KeptArrays)
+    for name in ("x", "image", "age", "count", "y"):
+        np.testing.assert_array_equal(kept.take(name, numbers), found[name][numbers])
+        column = kept.known.columns[name]
+        assert (column.feature.shape, column.feature.dtype) == (
+            found[name].shape[1:],
+            kept.take(name, numbers).dtype.name,
+        )
+    assert kept.take("name", numbers).tolist() == [of.encode() for of in found["name"][numbers]]
+    assert kept.take("code", numbers).tolist() == found["code"][numbers].tolist()
+    assert MISSING not in kept.take("name", numbers).tolist()
+    assert (kept.known.columns["age"].missing, kept.known.columns["y"].distinct) == (9, 3)
+    assert kept.arrow("age").null_count == 9
+    assert kept.arrow("image").take([5]).to_pylist() == [found["image"][5].ravel().tolist()]
+    assert len([*kept.folder.glob("*.npy")]) == (len(found) if form else 0)
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_all_forms_are_read_alike(tmp_path: Path, form: dict[str, bool]) -> None:
+    found = arrays()
+    planned = plan_of(*words_of(tmp_path, saved(tmp_path, found, **form)), "load.shuffle_buffer=0")
+    rows = source_of(planned).split("train[:80%]", "").rows
+    image = found["image"][rows].astype(float)
+    with training_pipeline(planned) as pipeline:
+        inputs, labels = next(pipeline.dataset.as_numpy_iterator())
+    np.testing.assert_allclose(inputs["image"], (image[:8] - image.mean()) / image.std(), rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(labels, found["y"][rows[:8]])
+    assert inputs["x"].shape == (8, 3, 2)
+
+
+def test_a_model_trains_on_arrays_of_several_dimensions(tmp_path: Path) -> None:
+    found = {name: of for name, of in arrays().items() if name in ("x", "image", "y")}
+    words = words_of(tmp_path, saved(tmp_path, found), "model=tabular", "trainer.epochs=1")
+    status, summary = run_here(tmp_path / "run", words)
+    assert (status, summary["epochs"][0]["examples"]) == (0, 48)
+
+
+def test_a_changed_array_is_another(tmp_path: Path) -> None:
+    found = arrays()
+    one = source_of(plan_of(*words_of(tmp_path, saved(tmp_path, found))))
+    found["x"][7, 0, 0] += 1
+    other = source_of(plan_of(*words_of(tmp_path, saved(tmp_path, found))))
+    assert one.kept.known.identity != other.kept.known.identity
+
+
+def broken(name: str, values: Any) -> dict[str, Any]:
+    return {**arrays(), name: values}
+
+
+AN_ARRAY = "an array that NumPy has saved as .npy, of numbers, truth values or texts"
+OBJECTS = np.array([{"a": 1}] * ROWS, object)
+FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "objects": (
+        broken("x", OBJECTS),
+        (
+            f"FOLDER/x.npy: found an array of Python objects, which may run code when it is read; expected {AN_ARRAY}\n"
+            "    -> convert it, as by array.astype(float) or array.astype(str), and save it again"
+        ),
+    ),
+    "lengths": (
+        {"x": np.zeros((4, 2)), "y": np.arange(5)},
+        "dataset.files: found 4 of x, 5 of y; expected as many rows in each array\n    -> save them again",
+    ),
+    "no rows": (
+        {"x": np.zeros((0, 2)), "y": np.arange(5)},
+        (
+            "FOLDER/x.npy: found an array of shape (0, 2); expected at least one row, and one value in each\n"
+            "    -> write the file again"
+        ),
+    ),
+    "one number": (
+        {"x": np.float32(3), "y": np.arange(5)},
+        (
+            "FOLDER/x.npy: found an array of shape (); expected at least one row, and one value in each\n"
+            "    -> write the file again"
+        ),
+    ),
+    "complex": (
+        broken("x", np.zeros(ROWS, complex)),
+        (
+            "FOLDER/x.npy: found values of type complex128, of 1 dimensions; expected texts of one dimension, or bool, "
+            "int8, uint8, int16, uint16, int32, uint32, int64, float32, float64\n    -> convert it, and save it again"
+        ),
+    ),
+    "infinite": (
+        broken("x", np.where(np.arange(ROWS) == 41, np.inf, 0.0)),
+        (
+            "FOLDER/x.npy, row 41: found an infinite value; expected finite numbers, or NaN where one is missing\n"
+            "    -> write the file again"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("found", "expected"), FAULTS.values(), ids=FAULTS)
+def test_faults_of_arrays(tmp_path: Path, found: dict[str, Any], expected: str) -> None:
+    assert refusal(tmp_path, saved(tmp_path, found)) == expected.replace("FOLDER", str(tmp_path))
+
+
+def refusal(folder: Path, files: str) -> str:
+    with pytest.raises(EtlrunError) as refused:
+        plan_of(*words_of(folder, files))
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (pickle.dumps([1]), "a pickle"),
+        (b"", "an empty file"),
+        (b"a,b\n1,2\n", "another file"),
+    ],
+)
+def test_files_that_are_no_arrays(tmp_path: Path, content: bytes, found: str) -> None:
+    files = saved(tmp_path, {"x": np.arange(3), "y": np.arange(3)})
+    (tmp_path / "x.npy").write_bytes(content)
+    assert refusal(tmp_path, files) == (
+        f"{tmp_path}/x.npy: found {found}; expected {AN_ARRAY}\n"
+        "    -> save the array by np.save(path, array, allow_pickle=False)"
+    )
+
+
+def test_an_array_that_is_cut_off(tmp_path: Path) -> None:
+    files = saved(tmp_path, {"x": np.arange(300.0), "y": np.arange(300)})
+    (tmp_path / "x.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-8])
+    assert refusal(tmp_path, files).startswith(f"{tmp_path}/x.npy: found an array that is cut off or damaged: ")
+
+
+def test_an_archive_that_is_cut_off_or_has_no_arrays(tmp_path: Path) -> None:
+    files = saved(tmp_path, arrays(), archive=True)
+    whole = Path(files).read_bytes()
+    Path(files).write_bytes(whole[:-50])
+    expected = "an archive of arrays, as np.savez writes it"
+    assert refusal(tmp_path, files) == (
+        f"{files}: found no complete .npz: File is not a zip file; expected {expected}\n    -> write the file again"
+    )
+    np.savez(files)
+    assert refusal(tmp_path, files) == (f"{files}: found no arrays; expected {expected}\n    -> write the file again")
+
+
+def test_arrays_have_no_program(tmp_path: Path) -> None:
+    from etlrun.eject.program import ejected, versions
+
+    with pytest.raises(EtlrunError) as refused:
+        ejected(plan_of(*words_of(tmp_path, saved(tmp_path, arrays()))), (), versions())
+    assert str(refused.value).startswith("dataset.name: found arrays, whose class has no `printed`; expected")
