@@ -16,14 +16,16 @@ import tensorflow as tf
 import yaml
 
 from etlrun.plan.render import text
+from etlrun.review.difference import compare
 from etlrun.sources.open import open_source
+from etlrun.stages.base import DATA
 from etlrun.stages.column_buckets import Bucketize, Cross, Hash, Identity, Quantiles
 from etlrun.stages.column_categories import Lookup, OneHot
 from etlrun.stages.column_numbers import Clip, Fill, Log1p, MinMax, Missing, Robust, Standardize
 from etlrun.stages.column_step import ColumnStep
 from etlrun.stages.column_times import Part
 from etlrun.stages.flow import MISSING, MISSING_TIME
-from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
+from tests.configs import composed, plan_of, refusal_of_plan, refusal_of_spec
 from tests.tables import words_of
 
 NUMBERS = np.array([-1.5, 0.0, 1.0, 2.0, 2.5, 7.25])
@@ -221,6 +223,21 @@ def test_all_faults_of_steps_are_told_at_once(table: Path, tmp_path: Path) -> No
         "ratio": {"of": "area", "steps": ["lookup"]},
     }
     assert refusal_of_plan(*words_of(table), columns_of(columns)) == FAULTS_OF_STEPS
+
+
+def test_a_diff_has_a_line_for_each_output_that_changed(table: Path) -> None:
+    kind = {"kind": {"steps": [{"hash": 5}]}}
+    columns = {"area": {"steps": [{"fill": 50}, {"clip": [0, 200]}]}, "garden": {}, **kind}
+    flat = {"flat": {"of": "kind", "steps": [{"hash": 3}]}}
+    changed = {"area": {"steps": [{"fill": 60}, {"clip": [0, 200]}]}, **kind, **flat}
+    sides = [words_of(table, columns_of(of)) for of in (columns, changed)]
+    found = compare(*(plan_of(*words) for words in sides), (composed(*sides[0]), composed(*sides[1])))
+    assert found.headline == "changes the data, from transform.columns on"
+    assert [(of.path, of.old, of.new, of.kind) for of in found.differences] == [
+        ("transform.columns.area", "area: fill 50, clip [0, 200]", "area: fill 60, clip [0, 200]", DATA),
+        ("transform.columns.garden", "garden", None, DATA),
+        ("transform.columns.flat", None, "kind: hash 3", DATA),
+    ]
 
 
 FAULTS_OF_CONFIG = """\

@@ -13,6 +13,7 @@ from etlrun.plan.spec import RunSpec, bare
 from etlrun.plan.unused import leaves
 from etlrun.review.doubts import doubts_about, notes_on, unrepeatable
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Stage, parameters
+from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import Dataset, TfdsDataset
 from etlrun.stages.extract import Shards
 from etlrun.stages.load import Batch, Load, Shuffle
@@ -107,7 +108,7 @@ class Comparison:
 
 def compare(old: Plan, new: Plan, configs: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None) -> Comparison:
     """Compare two plans; with their `configs`, values without effect are reported as well."""
-    found = [*_values(old.spec, new.spec), *_steps(old, new), *_scaled(old, new)]
+    found = [*_values(old.spec, new.spec), *_steps(old, new), *_scaled(old, new), *_outputs(old.spec, new.spec)]
     if configs is not None:
         counted = values_that_count(old.spec).keys() | values_that_count(new.spec).keys()
         found += _uncounted(*configs, counted | _reported_otherwise(old.spec, new.spec))
@@ -174,7 +175,8 @@ def _difference(path: str, old: Any, new: Any, kind: Kind, *also: Kind) -> Diffe
 def values_that_count(spec: RunSpec) -> dict[str, tuple[Any, tuple[Kind, ...]]]:
     """Return the values that the plan of a config uses, with their kinds, by config key."""
     blocks: list[tuple[str, Stage]] = [(name, getattr(spec, name)) for name in ("dataset", "extract", "transform")]
-    blocks += [(step.path, step) for steps in _lists(spec).values() for step in steps]
+    steps = (step for steps in _lists(spec).values() for step in steps)
+    blocks += [(step.path, step) for step in steps if not isinstance(step, Columns)]
     blocks += [("cache", spec.cache)] if spec.cache.keeps else []
     blocks += [("load", spec.load), (Service.path, spec.load.service or Service())]
     blocks += [("model", spec.model), ("trainer", spec.trainer)]
@@ -241,11 +243,28 @@ def _scaled(old: Plan, new: Plan) -> Iterator[Difference]:
                 yield Difference(path=step.path, old=places[0], new=places[1], kind=DATA, since=step.path)
 
 
+def _outputs(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
+    """Yield the outputs of columns that differ; none if only one side has columns, which is a step."""
+    columns = [step for spec in (old, new) for step in spec.transform.steps if isinstance(step, Columns)]
+    before, after, *_ = [*({output.name: output for output in step.outputs} for step in columns), {}, {}]
+    for name in dict.fromkeys([*before, *after] if len(columns) > 1 else []):
+        sides = [before.get(name), after.get(name)]
+        if sides[0] != sides[1]:
+            texts = [None if output is None else output.text.removeprefix("<- ") for output in sides]
+            if texts[0] == texts[1]:  # in the digits that they show
+                texts = [None if output is None else bare(output.described) for output in sides]
+            path = f"{Columns.path}.{name}"
+            yield Difference(path=path, old=texts[0], new=texts[1], kind=DATA, since=Columns.path)
+    dropped = [", ".join(step.dropped) for step in columns]
+    if len({*dropped}) > 1:
+        yield Difference(path=f"{Columns.path}: drop", old=dropped[0], new=dropped[1], kind=DATA, since=Columns.path)
+
+
 def _reported_otherwise(old: RunSpec, new: RunSpec) -> set[str]:
     """Return the keys whose differences are reported as other stages."""
     names = ["steps"] if None in (old.dataset.eval_split, new.dataset.eval_split) else ["steps", "eval_steps"]
     lists = {f"{new.transform.block}.{name}" for name in names}
-    return {f"{group}.name" for group in _BY_NAME} | lists | {Phase.path, Service.path}
+    return {f"{group}.name" for group in _BY_NAME} | lists | {Phase.path, Service.path, Columns.path}
 
 
 def _uncounted(old: Mapping[str, Any], new: Mapping[str, Any], reported: set[str]) -> Iterator[Difference]:
