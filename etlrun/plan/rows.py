@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from typing import cast
 
 from etlrun.plan.columns import misnamed
@@ -115,10 +116,18 @@ def beside(spec: RunSpec) -> RunSpec:
             features.setdefault(output.name, Feature(dtype="int64", categories=1))
     if faults:
         raise ConfigError(faults)
+    _require_input(columns, features.keys() - {*columns.dropped, flow.target})
     columns = dataclasses.replace(columns, outputs=tuple(outputs), beside=True)
     return dataclasses.replace(
         spec, transform=_with(spec.transform, columns), eval_transform=_with(spec.eval_transform, columns)
     )
+
+
+def _require_input(columns: Columns, inputs: Collection[str]) -> None:
+    if not inputs:
+        notes = f": {'; '.join(columns.notes)}" if columns.notes else ""
+        remedy = "name columns with their steps in transform.columns"
+        raise ConfigError([Fault(where=Columns.path, found=f"no input{notes}", expected="at least one", remedy=remedy)])
 
 
 def _columns(spec: RunSpec) -> Columns | None:
@@ -139,6 +148,7 @@ def _fitted(columns: Columns, source: RowsSource, loss: str) -> Columns:
     if not any(output.is_of_target for output in outputs):  # else another run has fitted them
         if faults := list(misnamed(columns, dataset.examples.features, tuple(dataset.target))):
             raise ConfigError(faults)
+        _require_input(columns, columns.output_names)
         outputs = (*outputs, output_of(dataset))
     found = fitted(outputs, source, splits)
     columns = dataclasses.replace(columns, outputs=found.outputs, dropped=(), shares=found.shares, is_auto=False)
