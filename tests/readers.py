@@ -19,6 +19,7 @@ from tests.pastes import ROOT, fenced
 from tests.pictures import jpeg
 from tests.repository import Repository
 from tests.runs import finish, start
+from tests.tables import write_houses
 from tests.test_installed import installed
 
 
@@ -49,6 +50,7 @@ def write_configs(folder: Path) -> None:
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_text(text, encoding="utf-8")
     write_own_images(folder / "photos")
+    write_houses(folder)
 
 
 def write_own_images(folder: Path) -> None:

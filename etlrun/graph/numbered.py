@@ -32,7 +32,7 @@ def in_random_order(
             drawn_from = labels_of(context.source, context.split, by_number=True)
 
     def of_pass(_: tf.Tensor) -> tf.data.Dataset:
-        draw = stage.op if rows is None else lambda *of: rows[stage.op(*of)]
+        draw = stage.op if rows is None else lambda *of: rows.take(stage.op(*of))
         return (drawn if context.numbered_to is None else drawn_with_index)(draw, drawn_from, seed)
 
     return tf.data.Dataset.from_tensors(0).flat_map(tf.autograph.experimental.do_not_convert(of_pass))
