@@ -110,7 +110,8 @@ def by_csv(path: Path, columns: Columns, rows: int) -> tf.data.Dataset:
         given = columns.given(example)
         return given, given.pop(TARGET)
 
-    return batches.map(apply, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    as_is = tf.autograph.experimental.do_not_convert(apply)
+    return batches.map(as_is, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
 def in_memory(table: pa.Table) -> dict[str, Any]:
@@ -183,7 +184,7 @@ def fitting(folder: Path, rows: int, turns: int) -> str:
     def fit() -> None:
         for kept in source.kept.folder.glob("fitted-*.json"):
             kept.unlink()
-        fitted(unfitted, source, split)
+        fitted(unfitted, source, [split])
 
     found = in_turns({"etlrun": fit, "FeatureSpace.adapt": lambda: space_of(inputs).adapt(space)}, turns)
     return compared(found, rows, {"FeatureSpace.adapt": "at least 3.3"})
@@ -231,7 +232,7 @@ def main() -> None:
     for title, work in made.items():
         with tempfile.TemporaryDirectory() as folder:
             text += f"{title}:\n\n{work(Path(folder))}\n"
-        print(text, flush=True)
+        print(text.rpartition(f"{title}:")[2], flush=True)
     if known.output:
         load = os.getloadavg()[2]
         head = (

@@ -102,7 +102,8 @@ def beside(spec: RunSpec) -> RunSpec:
         return spec
     if columns.is_auto:
         remedy = f"set {Columns.path} to a mapping, or null"
-        raise ConfigError([Fault(where=Columns.path, found="auto", expected="a dataset of rows", remedy=remedy)])
+        expected = "a dataset of rows"
+        raise ConfigError([Fault(where=Columns.path, found="auto", expected=expected, remedy=remedy, is_rule=True)])
     flow = spec.dataset.examples
     faults = list(misnamed(columns, flow.features, (flow.target,)))
     features, outputs = dict(flow.features), list[Output]()
