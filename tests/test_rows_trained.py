@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
@@ -14,14 +16,19 @@ from tests.runs import run_here
 from tests.tables import houses, words_of, write_houses
 from tests.trained import refused, said
 
+COLUMNS = (
+    "transform.columns={area: {of: area, steps: [{fill: median}, standardize]}, rooms: {of: rooms, "
+    "steps: [standardize]}, kind: {of: kind, steps: [lookup, one_hot]}, garden: {of: garden}}"
+)
+
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the houses, and two runs on them: of their prices, and of their bands."""
     folder = tmp_path_factory.mktemp("rows")
     write_houses(folder)
-    for name, target in (("prices", "{price: {number: standardize}}"), ("bands", "{band: binary}")):
-        given = words_of(folder, "model=linear", "trainer.epochs=1", target=target)
+    for name, target, *words in (("prices", "{price: {number: standardize}}"), ("bands", "{band: binary}", COLUMNS)):
+        given = words_of(folder, "model=linear", "trainer.epochs=1", *words, target=target)
         (folder / name).mkdir()
         status, _ = run_here(
             folder / name, [word for word in given if "emulated" not in word and "step_ms" not in word]
@@ -99,4 +106,62 @@ def test_other_rows_have_the_columns_that_the_training_has_fitted(
     assert refused(capsys, "evaluate", rows / "prices", f"dataset.files={rows / 'fewer.parquet'}", split, status=2) == [
         "  dataset.inputs: found no column area, kind; expected columns of the rows: rooms, sold, garden, price, band",
         "    -> check the names",
+    ]
+
+
+INPUTS = ["kind", "garden", "rooms", "area"]
+
+
+@pytest.mark.parametrize("name", ["prices", "bands"])
+def test_rows_of_a_table_are_predicted_as_those_of_the_training(
+    rows: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pyarrow.csv.write_csv(houses().select(INPUTS), rows / "rows.csv")
+    found = [*csv.DictReader(said(capsys, "predict", rows / name, rows / "rows.csv").splitlines())]
+    of_split = csv.DictReader(said(capsys, "predict", rows / name, 'dataset.split="train"').splitlines())
+    known = {int(of["path"].rpartition(" ")[2]): of for of in of_split}
+    assert [int(of["row"]) for of in found] == [*range(200)] == sorted(known)
+    last = "value" if name == "prices" else "probability_dear"
+    wanted = [float(known[row][last]) for row in range(200)]
+    np.testing.assert_allclose([float(of[last]) for of in found], wanted, rtol=1e-5, atol=1e-6)
+    assert [of.get("class") for of in found] == [known[row].get("class") for row in range(200)]
+
+
+def test_json_lines_of_rows_have_their_numbers(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pyarrow.parquet.write_table(houses().slice(5, 2), rows / "two.parquet")
+    lines = said(capsys, "predict", rows / "prices", rows / "two.parquet", "--format", "jsonl").splitlines()
+    assert [sorted(json.loads(line)) for line in lines] == [["row", "value"]] * 2
+    assert [json.loads(line)["row"] for line in lines] == [0, 1]
+
+
+def test_columns_that_are_missing_or_unknown_are_named_in_one_fault(
+    rows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = houses().select(["kind", "area", "sold"]).append_column("romms", houses()["rooms"])
+    pyarrow.csv.write_csv(wrong, rows / "wrong.csv")
+    assert refused(capsys, "predict", rows / "prices", rows / "wrong.csv", status=2) == [
+        (
+            f"  {rows / 'wrong.csv'}: found no column garden, rooms and an unknown column romms; expected the columns "
+            "that the model takes, area, garden, kind, rooms, and none that its training did not have"
+        ),
+        "    -> name the columns as in the table of the training, and leave out others",
+    ]
+
+
+def test_values_that_are_missing_for_the_model_are_refused(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unknown = [None, *houses()["rooms"].to_pylist()[1:]]
+    table = houses().select(["kind", "area", "garden"]).append_column("rooms", pyarrow.array(unknown))
+    pyarrow.csv.write_csv(table, rows / "gaps.csv")
+    assert refused(capsys, "predict", rows / "bands", (gaps := rows / "gaps.csv"), status=2) == [
+        f"  {gaps}: found rooms: float64 in [1, 5] of which some are missing; expected a value in each row",
+        "    -> write such values, or train with other steps on it",
+    ]
+
+
+def test_one_table_is_predicted_at_a_time(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(capsys, "predict", rows / "prices", "a.csv", "b.csv", "--on-corrupt", "skip", status=2) == [
+        "  PATH: found a.csv, b.csv; expected one table of rows",
+        "    -> name one",
+        "  --on-corrupt: found skip; expected raise with a table, all of whose rows are predicted",
+        "    -> leave it out",
     ]

@@ -1,4 +1,4 @@
-"""`etlrun predict`: predictions of a run's model for images or a split."""
+"""`etlrun predict`: predictions of a run's model for images, the rows of a table, or a split."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from etlrun.stages.dataset import Dataset
+from etlrun.stages.rows import Rows
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, printable
 from etlrun.system.files import refuse_unwritable, replacing
 from etlrun.system.terminal import say_note
@@ -26,7 +27,7 @@ _NAMED = 5
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="etlrun predict",
-        description="Predict images with the model of a run and the run's validation pipeline.",
+        description="Predict images or the rows of a table with the model of a run and the run's validation pipeline.",
         allow_abbrev=False,
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a completed run")
@@ -34,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
         "given",
         nargs="*",
         metavar="PATH|OVERRIDE",
-        help="image files and folders of them; or dataset.split=SPLIT for examples of a dataset",
+        help="image files and folders of them; a table of rows; or dataset.split=SPLIT for examples of a dataset",
     )
     parser.add_argument("--format", choices=["csv", "jsonl"], default="csv", help="CSV (default) or JSON lines")
     parser.add_argument("--output", type=Path, metavar="FILE", help="new file to write; default: standard output")
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str]) -> None:
         EtlrunError: The run, a path, an override, an image or the model is unfit.
     """
     known = _parser().parse_intermixed_args(arguments)
-    run, images = _checked(known)
+    run, images, table = _checked(known)
     if known.output is not None:
         refuse_unwritable(known.output.parent, "--output")
     from etlrun.trained.model import (
@@ -65,6 +66,9 @@ def main(arguments: Sequence[str]) -> None:
 
     for text in _notes(images):
         say_note(text)
+    if table:
+        _predict_rows(run, table, known)
+        return
     with ready(run) as model:
         from etlrun.system.progress import progress
         from etlrun.trained.predict import names, of_files, of_split, predict
@@ -76,6 +80,23 @@ def main(arguments: Sequence[str]) -> None:
             writer = FORMATS[known.format](file, classes, outputs, known.top and min(known.top, outputs))
             lost = predict(run, reading, model, writer, begin("predicted", reading.split.num_examples))
     _say_lost(lost, reading.split.num_examples)
+
+
+def _predict_rows(run: Trained, table: str, known: argparse.Namespace) -> None:
+    """Predict the rows of a table, and write a line for each."""
+    from etlrun.trained.model import outputs_of, ready
+    from etlrun.trained.tables import opened, predict
+
+    rows = opened(run, table)
+    with ready(run) as model:
+        from etlrun.system.progress import progress
+        from etlrun.trained.predict import names
+        from etlrun.trained.rows import FORMATS
+
+        outputs, classes = outputs_of(model), names(run, model)
+        with _opened(known.output) as file, progress() as begin:
+            writer = FORMATS[known.format](file, classes, outputs, known.top and min(known.top, outputs), "row")
+            predict(run, rows, model, writer, begin("predicted", rows.count))
 
 
 def _notes(images: Found | None) -> Iterator[str]:
@@ -90,8 +111,8 @@ def _notes(images: Found | None) -> Iterator[str]:
         yield f"{'1 path is' if again == 1 else f'{again:,} paths are'} named again, and predicted once."
 
 
-def _checked(known: argparse.Namespace) -> tuple[Trained, Found | None]:
-    """Return the run, and the images if paths are given; `EtlrunError` with all faults."""
+def _checked(known: argparse.Namespace) -> tuple[Trained, Found | None, str]:
+    """Return the run, and the images or the table if paths are given; `EtlrunError` with all faults."""
     from etlrun.trained.load import trained
     from etlrun.trained.paths import found, is_override
 
@@ -104,16 +125,19 @@ def _checked(known: argparse.Namespace) -> tuple[Trained, Found | None]:
     except EtlrunError as error:
         faults += error.faults
         is_config = isinstance(error, ConfigError)
+    takes_rows = run is not None and isinstance(run.then.spec.dataset, Rows)
     try:
-        images = found(paths, skips=known.on_corrupt == "skip") if paths else None
+        images = found(paths, skips=known.on_corrupt == "skip") if paths and not takes_rows else None
     except EtlrunError as error:
         faults += error.faults
         is_config = False
-    if run is not None and paths:
+    if takes_rows and paths:
+        faults += _unfit_for_rows(known, paths)
+    elif run is not None and paths:
         faults += _unfit_for_files(run)
     if faults or run is None:
         raise ConfigError(faults) if is_config else EtlrunError(faults)
-    return run, images
+    return run, images, paths[0] if takes_rows and paths else ""
 
 
 def _faults(known: argparse.Namespace, paths: Sequence[str], words: Sequence[str]) -> Iterator[Fault]:
@@ -137,6 +161,14 @@ def _unfit_for_files(run: Trained) -> Iterator[Fault]:
         flow = run.then.spec.dataset.examples
         expected = "a model of a single image, or dataset.split=SPLIT"
         yield Fault(where="PATH", found=f"images for a model of {', '.join(flow.inputs)}", expected=expected)
+
+
+def _unfit_for_rows(known: argparse.Namespace, paths: Sequence[str]) -> Iterator[Fault]:
+    if len(paths) > 1:
+        yield Fault(where="PATH", found=", ".join(paths), expected="one table of rows", remedy="name one")
+    if known.on_corrupt == "skip":
+        expected, remedy = "raise with a table, all of whose rows are predicted", "leave it out"
+        yield Fault(where="--on-corrupt", found="skip", expected=expected, remedy=remedy)
 
 
 @contextmanager

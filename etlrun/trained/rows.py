@@ -19,10 +19,12 @@ class CsvWriter:
     """Writes CSV with a header.
 
     Columns are `path` and `class` with the probability of each class; with `top` the `top` likeliest classes, each with
-    its probability; without classes the values.
+    its probability; without classes the values. Rows of a table have `row`, from 0, in the place of `path`.
     """
 
-    def __init__(self, file: TextIO, names: Sequence[str] | None, outputs: int, top: int | None) -> None:
+    def __init__(
+        self, file: TextIO, names: Sequence[str] | None, outputs: int, top: int | None, place: str = "path"
+    ) -> None:
         self._rows, self._names, self._top = csv.writer(file, lineterminator="\n"), names, top
         if names is None:
             header = ["value"] if outputs == 1 else [f"value_{place}" for place in range(outputs)]
@@ -30,7 +32,7 @@ class CsvWriter:
             header = ["class", *(f"probability_{name}" for name in names)]
         else:
             header = [f"{what}_{place}" for place in range(1, top + 1) for what in ("class", "probability")]
-        self._rows.writerow(["path", *header])
+        self._rows.writerow([place, *header])
 
     def write(self, paths: Sequence[str], outputs: Outputs) -> None:
         """Write a row for each path; outputs are probabilities (rows, classes), or values (rows, numbers)."""
@@ -47,13 +49,16 @@ class CsvWriter:
 class JsonLinesWriter:
     """Writes one JSON object a line: `path`, `class` and `probabilities` by class, the likeliest first; or `value`."""
 
-    def __init__(self, file: TextIO, names: Sequence[str] | None, outputs: int, top: int | None) -> None:
+    def __init__(
+        self, file: TextIO, names: Sequence[str] | None, outputs: int, top: int | None, place: str = "path"
+    ) -> None:
+        self._place = place
         self._file, self._names, self._top = file, names, top or outputs
 
     def write(self, paths: Sequence[str], outputs: Outputs) -> None:
         """Write a line for each path."""
         for path, row in zip(paths, outputs.reshape(len(paths), -1), strict=True):
-            line: dict[str, Any] = {"path": as_unicode(path)}
+            line: dict[str, Any] = {self._place: as_unicode(path) if self._place == "path" else int(path)}
             if self._names is None:
                 values = [_number(value) for value in row]
                 line["value"] = values[0] if len(values) == 1 else values
