@@ -55,13 +55,13 @@ def test_files_of_columns_hold_the_same(tmp_path: Path) -> None:
 def test_splits_of_several_patterns_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
     for name, rows in {
         "b-1.csv": "a,price\n1,1\n2,2\n",
-        "b-0.csv": "price,a\n0,0\n",
+        "b-0.csv": "price,a\n5,0\n",
         "c.csv": "a,price\n9,9\n",
     }.items():
         (tmp_path / name).write_text(rows)
     files = {"train": (f"{tmp_path}/c.csv", f"{tmp_path}/b-*.csv"), "test": (f"{tmp_path}/c.csv",)}
     kept = kept_of(a_table(files, tmp_path / "kept"))
-    assert values(kept) == {"a": [9, 0, 1, 2, 9], "price": [9, 0, 1, 2, 9]}
+    assert values(kept) == {"a": [9, 0, 1, 2, 9], "price": [9, 5, 1, 2, 9]}
     assert kept.known.rows == {"train": 4, "test": 1}
 
 
@@ -137,6 +137,13 @@ def test_blanks_stay_with_a_note_unless_they_are_removed(tmp_path: Path) -> None
     kept = kept_from(tmp_path, "a.csv", content, strip=True)
     assert values(kept) == {"kind": ["flat", "loft", None], "price": [1, 2, 3]}
     assert kept.known.notes == ()
+    kept = kept_from(tmp_path, "a.csv", "living area,price\n 1,1\n", columns={"living area": "text"})
+    assert kept.known.notes == ("living area has blanks around values, which stay: dataset.strip=true removes them.",)
+    lines = '{"kind": " flat"}\n'
+    assert kept_from(tmp_path, "a.jsonl", lines).known.notes == (
+        "kind has blanks around values, which stay: dataset.strip=true removes them.",
+    )
+    assert values(kept_from(tmp_path, "a.jsonl", lines, strip=True)) == {"kind": ["flat"]}
 
 
 @pytest.mark.parametrize("value", ["1.234.567,5", "1'234", "1,5", "12,345.6", "-1 234"])

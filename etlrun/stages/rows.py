@@ -160,7 +160,7 @@ class Table(Rows):
         files: Pattern of the files, such as `part-*.parquet`, or a list of patterns; or these for each split, such as
             `{train: train.csv, validation: val.csv}`. What is for no split is the split `train`.
         missing: Texts of a csv or tsv that stand for no value.
-        strip: Whether blanks around the values of a csv or tsv are removed.
+        strip: Whether blanks around texts are removed.
         columns: Types of columns that are not to be inferred, such as `{zip: text, day: timestamp}`.
     """
 

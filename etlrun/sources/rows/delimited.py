@@ -79,8 +79,9 @@ class DelimitedFile(TableFile):
                 )
         return {name: seen.kind for name, seen in self._seen.items()}
 
-    def notes(self) -> Iterator[str]:
-        for name, seen in self._seen.items():
+    def notes(self, declared: Mapping[str, Kind]) -> Iterator[str]:
+        for name in [name for name in self.names if name not in declared]:
+            seen = self._seen[name]
             yield from seen.notes(name, lambda row: Path(self.where(row)).name)
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:

@@ -41,6 +41,11 @@ def stripped(values: pa.Array) -> pa.Array:
     return pc.utf8_trim_whitespace(values)
 
 
+def has_blanks(values: pa.Array) -> bool:
+    """Return whether there are blanks around any of these texts."""
+    return has_any(pc.not_equal(stripped(values), values))
+
+
 def has_any(mask: pa.Array) -> bool:
     """Return whether any value of a mask is true."""
     return pc.any(mask).as_py() is True
@@ -87,7 +92,6 @@ class Seen:
         plain: Number of those that are written as numbers.
         other: Row, from 0, and text of the first one that is not; None if there is none.
         too_large: Row and text of the first integer that int64 does not hold; None if there is none.
-        has_blanks: Whether there are blanks around a value.
         is_separated: Whether all are numbers if separators of thousands and commas are taken for such.
     """
 
@@ -97,7 +101,6 @@ class Seen:
     plain: int = 0
     other: tuple[int, str] | None = None
     too_large: tuple[int, str] | None = None
-    has_blanks: bool = False
     is_separated: bool = True
 
     def add(self, values: pa.Array, first: int) -> None:
@@ -107,17 +110,11 @@ class Seen:
             return
         if self.kind != "text":
             before, self.kind = self.kind, _narrowed(there, self.kind, self.among)
-            if self.kind == "text" and self._see_blanks(there):
+            if self.kind == "text" and has_blanks(there):
                 self.kind = _narrowed(stripped(there), before, self.among)
             if self.kind in ("whole", "number") and self.too_large is None:
                 self.too_large = _first(values, lambda of: _casts(stripped(of), pa.int64()), first)
-        elif not self.has_blanks:
-            self._see_blanks(there)
         self._count(values, there, first)
-
-    def _see_blanks(self, there: pa.Array) -> bool:
-        self.has_blanks = self.has_blanks or has_any(pc.not_equal(stripped(there), there))
-        return self.has_blanks
 
     def _count(self, values: pa.Array, there: pa.Array, first: int) -> None:
         self.count += len(there)
@@ -132,11 +129,7 @@ class Seen:
 
     def notes(self, name: str, where: Callable[[int], str]) -> Iterator[str]:
         """Yield what a reader may not expect of the column, a sentence each; `where` names a row."""
-        if self.kind != "text":
-            return
-        if self.has_blanks:
-            yield f"{name} has blanks around values, which stay: dataset.strip=true removes them."
-        if self.other is None:
+        if self.kind != "text" or self.other is None:
             return
         row, text = self.other
         if self.is_separated:

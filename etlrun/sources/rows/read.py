@@ -46,6 +46,6 @@ class TableFile(ABC):
     def where(self, row: int) -> str:
         """Return where a row is, counted from 0, as in `houses.csv, line 3`."""
 
-    def notes(self) -> Iterator[str]:
-        """Yield what `kinds` has seen that a reader may not expect, a sentence each."""
+    def notes(self, declared: Mapping[str, Kind]) -> Iterator[str]:
+        """Yield what `kinds` has seen that a reader may not expect of columns that are not declared."""
         yield from ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from etlrun.sources.rows.columnar import ColumnarFile
 from etlrun.sources.rows.delimited import DelimitedFile
 from etlrun.sources.rows.json_lines import JsonLinesFile
-from etlrun.sources.rows.kinds import TYPES, Kind, converted, first_unfit, has_any, joined
+from etlrun.sources.rows.kinds import TYPES, Kind, converted, first_unfit, has_any, has_blanks, joined, stripped
 from etlrun.sources.rows.lines import shown
 from etlrun.sources.rows.read import TableFile
 from etlrun.sources.shards import incomplete, matched, unmatched
@@ -87,12 +87,21 @@ class Tables:
     Attributes:
         files: Files of each split.
         kinds: Kinds of the columns by name, in order.
-        notes: What a reader may not expect, a sentence each.
+        noted: What a reader may not expect of them, a sentence each.
+        strip: Whether blanks around texts are removed.
     """
 
     files: Mapping[str, list[TableFile]]
     kinds: Mapping[str, Kind]
-    notes: tuple[str, ...]
+    noted: tuple[str, ...]
+    strip: bool
+    _with_blanks: set[str] = field(default_factory=set)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader may not expect of the rows that have been read, a sentence each."""
+        stay = "has blanks around values, which stay: dataset.strip=true removes them."
+        return (*(f"{name} {stay}" for name in self.kinds if name in self._with_blanks), *self.noted)
 
     @property
     def schema(self) -> pa.Schema:
@@ -104,11 +113,20 @@ class Tables:
         first = 0
         for batch in _readable(file.path, file.batches(self.kinds)):
             columns = [
-                _checked(file, name, batch.column(file.names.index(name)), kind, first)
+                self._stripped(name, _checked(file, name, batch.column(file.names.index(name)), kind, first))
                 for name, kind in self.kinds.items()
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
             first += batch.num_rows
+
+    def _stripped(self, name: str, values: pa.Array) -> pa.Array:
+        if self.kinds[name] != "text":
+            return values
+        if self.strip:
+            return stripped(values)
+        if name not in self._with_blanks and has_blanks(values):
+            self._with_blanks.add(name)
+        return values
 
 
 def _readable(path: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -169,7 +187,7 @@ def opened(dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[Ta
     for file in several:
         with _explained(file.path):
             found = file.kinds(declared, partial(advance, file))
-        notes += [note for note in file.notes() if note.split()[0] not in declared]
+        notes += file.notes(declared)
         for name in [name for name in first.names if name not in declared and found.get(name) is not None]:
             kind = joined(kinds[name], found[name])
             if kind == "text" and {kinds[name], found[name]} - {None, "text"} and name in origins:
@@ -177,7 +195,7 @@ def opened(dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[Ta
             kinds[name] = kind
             origins.setdefault(name, file)
     known = {name: declared.get(name) or kind or "number" for name, kind in kinds.items()}
-    return Tables(files, known, tuple(dict.fromkeys(notes)))
+    return Tables(files, known, tuple(dict.fromkeys(notes)), dataset.strip)
 
 
 def _opened(path: str, dataset: Table) -> TableFile:
