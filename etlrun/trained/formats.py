@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from etlrun.stages.rows import Rows
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault, did_you_mean
 from etlrun.trained.load import Trained
@@ -207,6 +209,11 @@ def named(name: str) -> Iterator[Fault]:
 def unfit(run: Trained, name: str) -> Iterator[Fault]:
     """Yield what of a run the format of that name can't hold."""
     of, planned = FORMATS[name], run.plan
+    if isinstance(planned.spec.dataset, Rows):
+        found, expected = "a model of the rows of a table", "a model of a single input, with its steps"
+        remedy = f"predict rows with the run itself: etlrun predict {shlex.quote(str(run.folder))} rows.csv"
+        yield Fault(where=str(run.folder), found=found, expected=expected, remedy=remedy)
+        return
     whole = ", ".join(other for other in FORMATS if FORMATS[other].takes_mixed)
     if run.trainer.mixed_precision is not None and not of.takes_mixed:
         found = f"{run.trainer.mixed_precision}, which {name} can't hold"
