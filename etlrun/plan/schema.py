@@ -19,6 +19,7 @@ from etlrun.plan.spec import GROUPS
 from etlrun.stages import UNUSABLE, Stages
 from etlrun.stages.base import Expected, Kind, Stage, field_metadata, names_of
 from etlrun.stages.cache import POINTS
+from etlrun.stages.column_steps import COLUMN_STEPS
 from etlrun.stages.dataset import SOURCES, TfdsDataset
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
@@ -113,13 +114,51 @@ def _transform(steps: Mapping[str, type[Stage]]) -> Node:
         "steps": {"description": _STEPS.format("training"), **_open(listed)},
         "eval_steps": {"description": _STEPS.format("validation"), **_open(listed)},
     }
-    columns = {"anyOf": [{"enum": ["auto"]}, {"type": "object"}, {"type": "null"}, _ref(REFERENCE)]}
-    own["columns"] = {"description": _COLUMNS, **columns}
+    outputs = {"type": "object", "minProperties": 1, "additionalProperties": _output()}
+    own["columns"] = {
+        "description": _COLUMNS,
+        "anyOf": [{"enum": ["auto"]}, outputs, {"type": "null"}, _ref(REFERENCE)],
+    }
     parameters: dict[str, Node] = {
         name: {"description": _summary(step), "anyOf": [_ref(_step(name)), {"type": "null"}, _ref(REFERENCE)]}
         for name, step in steps.items()
     }
     return {**block, "properties": {**block["properties"], **own, **parameters}}
+
+
+def _output() -> Node:
+    """Return the schema of an output of `transform.columns`."""
+    name: Node = {"type": "string"}
+    of = {"description": "Column, or columns, of which it is made.", **_open({"anyOf": [name, _list_of(name)]})}
+    alone = [step.name for step in COLUMN_STEPS.values() if not _fields_required(step)]
+    steps = {"description": "Steps in order.", **_open(_list_of({"anyOf": [{"enum": alone}, _with_parameters()]}))}
+    block = {"type": "object", "properties": {"of": of, "steps": steps}, "additionalProperties": False}
+    return {"anyOf": [block, {"enum": ["drop"]}, _ref(REFERENCE)]}
+
+
+def _with_parameters() -> Node:
+    """Return the schema of a step of a column with its parameters, or with the value of its main one."""
+    values = {}
+    for name, step in COLUMN_STEPS.items():
+        block = _object(step)
+        main = [block["properties"][step.main]] if step.main else []
+        values[name] = {"description": block["description"], "anyOf": [block, *main]}
+    return {
+        "type": "object",
+        "properties": values,
+        "additionalProperties": False,
+        "minProperties": 1,
+        "maxProperties": 1,
+    }
+
+
+def _list_of(items: Node) -> Node:
+    return {"type": "array", "items": items}
+
+
+def _fields_required(stage: type[Stage]) -> list[str]:
+    fields = dataclasses.fields(stage)  # type: ignore[arg-type] # as in field_metadata
+    return [field.name for field in fields if field.default is dataclasses.MISSING]
 
 
 def _step(name: str) -> str:
