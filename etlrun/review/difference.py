@@ -246,9 +246,9 @@ def _scaled(old: Plan, new: Plan) -> Iterator[Difference]:
 def _outputs(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
     """Yield the outputs of columns that differ; none if only one side has columns, which is a step."""
     columns = [step for spec in (old, new) for step in spec.transform.steps if isinstance(step, Columns)]
-    before, after, *_ = [*({output.name: output for output in step.outputs} for step in columns), {}, {}]
-    for name in dict.fromkeys([*before, *after] if len(columns) > 1 else []):
-        sides = [before.get(name), after.get(name)]
+    named = [{output.name: output for output in step.outputs} for step in columns] if len(columns) > 1 else []
+    for name in dict.fromkeys(name for outputs in named for name in outputs):
+        sides = [outputs.get(name) for outputs in named]
         if sides[0] != sides[1]:
             texts = [None if output is None else output.text.removeprefix("<- ") for output in sides]
             if texts[0] == texts[1]:  # in the digits that they show
