@@ -14,6 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from etlrun.sources.rows.keeping import kept_of
+from etlrun.stages.flow import MISSING
 from tests.tables import CSV, a_table, houses, kept_from, types, values
 
 JSON = (
@@ -97,14 +98,15 @@ def test_types_are_those_of_all_rows(tmp_path: Path, column: str, dtype: str, ex
 
 def test_a_value_at_the_end_of_a_large_file_decides(tmp_path: Path) -> None:
     count, filling = 50_000, "x" * 100  # several blocks
-    kept = kept_from(tmp_path, "a.csv", "a,b,c,price\n" + f"7,8,{filling},1\n" * count + "7.5,x,,1\n")
+    of_lines = "xxxxxxxxx\n" * 10 + "x"
+    kept = kept_from(tmp_path, "a.csv", "a,b,c,price\n" + f'7,8,"{of_lines}",1\n' * count + "7.5,x,,1\n")
     assert types(kept) == {"a": "float64", "b": "text", "c": "text", "price": "int64"}
     assert kept.take("a", np.array([0, count])).tolist() == [7, 7.5]
     assert kept.take("b", np.array([0, count])).tolist() == [b"8", b"x"]
-    where = "a.csv, line 50,002"
+    assert kept.take("c", np.array([1, count])).tolist() == [of_lines.encode(), MISSING]
     assert kept.known.notes == (
         (
-            f"b is text, since {where} has x, though 50,000 of 50,001 values are numbers: "
+            "b is text, since a.csv, line 550,002 has x, though 50,000 of 50,001 values are numbers: "
             "repair it, or add it to dataset.missing."
         ),
     )
