@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from etlrun.graph.numbered import rows_drawn
 from etlrun.measure.probes import step_costs_ms
+from etlrun.stages.load import FullShuffle
 from tests.configs import plan_of
 from tests.pipelines import training_pipeline
 from tests.tables import words_of
@@ -18,3 +21,8 @@ def test_steps_of_rows_are_timed_one_by_one_whatever_the_target_is_before_them(t
     with training_pipeline(plan_of(*words_of(table, inputs, target=target))) as pipeline:
         costs = step_costs_ms(pipeline, "transform.map", seconds=0.03)
     assert [*costs] == ["transform.parse", "transform.columns"]
+
+
+def test_rows_are_drawn_in_the_order_of_their_numbers() -> None:
+    rows = np.random.default_rng(1).permutation(1_000)
+    assert rows_drawn(rows, FullShuffle(seed=0), 1_000, 3).tolist() == rows[FullShuffle.op(1_000, 3)].tolist()

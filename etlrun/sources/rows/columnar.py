@@ -89,7 +89,7 @@ class ColumnarFile(TableFile):
         return f"{self.path}, row {row + 1:,}"
 
     def _parquet(self) -> Iterator[tuple[pa.RecordBatch, int]]:
-        with pyarrow.parquet.ParquetFile(self.path) as file:
+        with pyarrow.parquet.ParquetFile(self.path, pre_buffer=False) as file:  # which would hold the whole file
             for batch in file.iter_batches(_ROWS):
                 yield batch, file.metadata.num_rows
 
