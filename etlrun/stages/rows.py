@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, InstanceOf, WithJsonSchema
 
-from etlrun.stages.base import DATA, SPEED, TRAINING, Expected, OptionalPath, of_this_machine
+from etlrun.stages.base import DATA, SPEED, TRAINING, Expected, OptionalPath, Text, of_this_machine
 from etlrun.stages.dataset import Dataset, Pattern
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.made import user_path
@@ -214,3 +214,26 @@ class Arrays(Rows):
     @property
     def title(self) -> str:
         return PurePath(next(iter(self.paths.values()))).name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Python(Rows):
+    """Rows that a function of an installed package returns or yields.
+
+    Attributes:
+        of: Name of its entry point in the group `etlrun.datasets`. It takes no arguments, and returns arrays by name, a
+            frame of pandas or polars, or anything with `__arrow_c_stream__`; or yields dictionaries. All rows are the
+            split `train`.
+    """
+
+    source: ClassVar[str] = "etlrun.sources.rows.python:PythonSource"
+
+    of: Annotated[Text, DATA]
+
+    @property
+    def restore(self) -> str:
+        return "restore the package that the rows come from"
+
+    @property
+    def title(self) -> str:
+        return self.of

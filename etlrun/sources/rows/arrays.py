@@ -91,14 +91,31 @@ def _write(dataset: Arrays, identity: str, folder: Path) -> None:
     where = {name: f"{dataset.files}, {name}" if dataset.is_archive else path for name, path in paths.items()}
     found = {name: _opened(path, where[name]) for name, path in paths.items()}
     arrays = {name: of for name, of in found.items() if not isinstance(of, Fault)}
-    faults = [of for of in found.values() if isinstance(of, Fault)] or [*_of_lengths(dataset, arrays)]
+    faults = [of for of in found.values() if isinstance(of, Fault)] or [*_of_lengths(dataset.key("files"), arrays)]
     if faults:
         raise EtlrunError(faults)
+    _finish(folder, arrays, where, identity=identity, title=dataset.title)
+
+
+def write_arrays(folder: Path, arrays: Mapping[str, Array], *, where: str, identity: str, title: str) -> None:
+    """Write arrays by name to a folder of `KeptArrays`; `where` stands before their names in messages.
+
+    Raises:
+        EtlrunError: An array is no column, or they differ in length.
+    """
+    places = {name: f"{where}{name}" for name in arrays}
+    faults = [fault for name, values in arrays.items() if (fault := _unfit(values, places[name])) is not None]
+    if faults := faults or [*_of_lengths(where.rstrip(", "), arrays)]:
+        raise EtlrunError(faults)
+    for place, values in enumerate(arrays.values()):
+        np.save(folder / f"{place}.npy", values, allow_pickle=False)
+    _finish(folder, arrays, places, identity=identity, title=title)
+
+
+def _finish(folder: Path, arrays: Mapping[str, Array], where: Mapping[str, str], *, identity: str, title: str) -> None:
     columns = {name: _column(values, where[name]) for name, values in arrays.items()}
     rows = {"train": len(next(iter(arrays.values())))}
-    write_facts(
-        folder, columns, sorted(folder.glob("*.npy")), title=dataset.title, identity=identity, rows=rows, notes=[]
-    )
+    write_facts(folder, columns, sorted(folder.glob("*.npy")), title=title, identity=identity, rows=rows, notes=[])
 
 
 def _unpacked(path: str, folder: Path) -> Iterator[tuple[str, str]]:
@@ -154,11 +171,11 @@ def _unfit(values: Array, where: str) -> Fault | None:
     return _fault(where, found, f"texts of one dimension, or {', '.join(ITEM_BYTES)}", "convert it, and save it again")
 
 
-def _of_lengths(dataset: Arrays, arrays: Mapping[str, Array]) -> Iterator[Fault]:
+def _of_lengths(where: str, arrays: Mapping[str, Array]) -> Iterator[Fault]:
     lengths = {name: len(values) for name, values in arrays.items()}
     if len({*lengths.values()}) > 1:
         found = ", ".join(f"{length:,} of {name}" for name, length in lengths.items())
-        yield _fault(dataset.key("files"), f"{found}", "as many rows in each array", "save them again")
+        yield _fault(where, f"{found}", "as many rows in each array", "save them again")
 
 
 def _column(values: Array, where: str) -> Column:

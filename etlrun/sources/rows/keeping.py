@@ -42,7 +42,7 @@ def kept_of(dataset: Table) -> Kept:
     identity = _identity(dataset, files, stamps)
 
     def write(folder: Path) -> None:
-        _write(folder, identity, dataset, files)
+        write_table(folder, identity, dataset, files)
 
     return kept_as(dataset, identity, stamps, write, Kept)
 
@@ -134,7 +134,7 @@ def _made(
         ) from error
 
 
-def _write(folder: Path, identity: str, dataset: Table, paths: dict[str, list[str]]) -> None:
+def write_table(folder: Path, identity: str, dataset: Table, paths: dict[str, list[str]]) -> None:
     """Read the files twice, for the types of their columns and for their rows, and write these."""
     total = sum(Path(path).stat().st_size for of in paths.values() for path in of)
     with progress() as begin, _telling(begin, "types", total) as advance:

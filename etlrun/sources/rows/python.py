@@ -1,0 +1,179 @@
+"""Functions of installed packages as rows: what they return or yield is kept once for the source of their module."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import inspect
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from etlrun.sources.rows.arrays import KeptArrays, write_arrays
+from etlrun.sources.rows.keeping import kept_as, stamps_of, write_table
+from etlrun.sources.rows.kept import Kept
+from etlrun.sources.rows.source import RowsSource
+from etlrun.stages.rows import Python, Rows, Table
+from etlrun.system.errors import ConfigError, Fault, WorldError, did_you_mean
+
+GROUP = "etlrun.datasets"
+"""Group of the entry points of functions that make datasets."""
+_FORMAT = 1
+"""Version of how rows of functions are kept."""
+_AT_ONCE = 4_096
+_WHAT = "arrays by name, a frame, or anything with __arrow_c_stream__, or dictionaries that are yielded"
+
+
+class PythonSource(RowsSource):
+    """Rows that a function of an installed package returns or yields."""
+
+    @classmethod
+    def files(cls, dataset: Rows) -> dict[str, list[str]]:
+        return {"train": [inspect.getfile(_function(_python(dataset)))]}
+
+    @classmethod
+    def is_there(cls, dataset: Rows) -> bool:
+        return bool(_named(_python(dataset).of))
+
+    @classmethod
+    def opened(cls, dataset: Rows) -> Kept:
+        of = _python(dataset)
+        function, stamps = _function(of), stamps_of(cls.files(dataset), "a module")
+        code = Path(inspect.getfile(function)).read_bytes()
+        described = [_FORMAT, pa.__version__, of.of, function.__qualname__, hashlib.sha256(code).hexdigest()]
+        identity = hashlib.sha256(json.dumps(described).encode()).hexdigest()[:16]
+        return kept_as(dataset, identity, stamps, partial(_write, of, function, identity), _opened)
+
+
+def _python(dataset: Rows) -> Python:
+    assert isinstance(dataset, Python)  # noqa: S101 - its `source` is the class above
+    return dataset
+
+
+def _opened(folder: Path) -> Kept:
+    return KeptArrays({}, folder) if (folder / "0.npy").exists() else Kept(folder)
+
+
+def _named(name: str) -> list[EntryPoint]:
+    return [*entry_points(group=GROUP, name=name)]
+
+
+def _function(dataset: Python) -> Callable[[], Any]:
+    """Return the function of a dataset; raise `ConfigError` if no package has it, or it can't be imported."""
+    found = _named(dataset.of)
+    if len(found) != 1:
+        known = sorted(entry.name for entry in entry_points(group=GROUP))
+        count = f"{len(found)} packages with {dataset.of}" if found else dataset.of
+        expected = f"one of the entry points in {GROUP} of installed packages: {', '.join(known) or 'there are none'}"
+        remedy = did_you_mean(dataset.of, known) or "install the package, or see docs/extending.md"
+        raise ConfigError([Fault(where=dataset.key("of"), found=count, expected=expected, remedy=remedy)])
+    try:
+        function = found[0].load()
+    except Exception as error:
+        raise _fault(dataset, f"{type(error).__name__}: {error}", "a module that can be imported") from error
+    if not inspect.isfunction(function):
+        raise _fault(dataset, f"{function!r}", "a function without arguments")
+    return function
+
+
+def _fault(dataset: Python, found: str, expected: str, remedy: str = "repair the function") -> WorldError:
+    return WorldError(where=f"{dataset.key('of')}: {dataset.of}", found=found, expected=expected, remedy=remedy)
+
+
+def _write(dataset: Python, function: Callable[[], Any], identity: str, folder: Path) -> None:
+    """Write what the function returns or yields to a folder."""
+    with _explained(dataset, [0]):
+        made = function()
+    if isinstance(made, Mapping):
+        arrays = {str(name): np.asarray(values) for name, values in made.items()}
+        if not arrays:
+            raise _fault(dataset, "no arrays", _WHAT)
+        write_arrays(folder, arrays, where=f"{dataset.of}, ", identity=identity, title=dataset.title)
+        return
+    path = folder / f"{dataset.of}.arrow"
+    _write_stream(dataset, made, path)
+    given = {field.name: getattr(dataset, field.name) for field in dataclasses.fields(Rows)}
+    table = Table(**{**given, "files": str(path), "columns": {}, "missing": (), "strip": False})
+    write_table(folder, identity, table, {"train": [str(path)]})
+    path.unlink()
+
+
+def _write_stream(dataset: Python, made: Any, path: Path) -> None:
+    """Write rows to a file of Arrow, batch by batch."""
+    count = [0]
+    with _explained(dataset, count):
+        batches = _batches(dataset, made, count)
+        first = next(batches, None)
+        if first is None:
+            raise _fault(dataset, "no rows", "at least one row")
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, first.schema) as writer:
+            for batch in itertools.chain([first], batches):
+                writer.write_batch(batch)
+
+
+@contextlib.contextmanager
+def _explained(dataset: Python, count: list[int]) -> Iterator[None]:
+    """Report what the function raises, with the number of rows before."""
+    try:
+        yield
+    except WorldError:
+        raise
+    except Exception as error:
+        found = f"{type(error).__name__}: {error}{f', after {count[0]:,} rows' if count[0] else ''}"
+        raise _fault(dataset, found, "a function that returns or yields all rows") from error
+
+
+def _batches(dataset: Python, made: Any, count: list[int]) -> Iterator[pa.RecordBatch]:
+    index = getattr(made, "index", None)
+    if hasattr(made, "reset_index") and type(index).__name__ != "RangeIndex":
+        remedy = "return frame.reset_index() to have it as columns, or frame.reset_index(drop=True)"
+        raise _fault(
+            dataset, f"a frame with the index {type(index).__name__}", "a frame whose rows are numbered", remedy
+        )
+    if hasattr(made, "__arrow_c_stream__"):
+        yield from (batch for batch in pa.RecordBatchReader.from_stream(made) if batch.num_rows)
+    elif isinstance(made, Iterator):
+        yield from _of_dictionaries(dataset, made, count)
+    else:
+        raise _fault(dataset, f"a value of type {type(made).__name__}", _WHAT)
+
+
+def _of_dictionaries(dataset: Python, rows: Iterator[Any], count: list[int]) -> Iterator[pa.RecordBatch]:
+    schema: pa.Schema | None = None
+    while some := [*itertools.islice(_checked(dataset, rows, count, schema), _AT_ONCE)]:
+        try:
+            batch = pa.RecordBatch.from_pylist(some, schema=schema)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            first = count[0] - len(some)
+            found = f"values of another type among rows {first:,} to {count[0] - 1:,}: {error}"
+            raise _fault(dataset, found, "values of one type in each column") from error
+        schema = schema or batch.schema
+        yield batch
+
+
+def _checked(
+    dataset: Python, rows: Iterator[Any], count: list[int], schema: pa.Schema | None
+) -> Iterator[Mapping[str, Any]]:
+    names = None if schema is None else set(schema.names)
+    for row in rows:
+        place = f"row {count[0]:,}"
+        if not isinstance(row, Mapping):
+            raise _fault(dataset, f"{place} of type {type(row).__name__}", "a dictionary for each row")
+        names = names or set(row)
+        if set(row) != names:
+            found = f"{place} with the keys {', '.join(map(str, row))}"
+            raise _fault(dataset, found, f"those of the first row: {', '.join(sorted(names))}")
+        for name, value in row.items():
+            if np.ndim(value):
+                found, remedy = f"{place}, {name}: an array", "return arrays by name, with all rows in each"
+                raise _fault(dataset, found, "a single value in each column of a row", remedy)
+        count[0] += 1
+        yield {name: value.item() if isinstance(value, np.generic) else value for name, value in row.items()}
