@@ -68,7 +68,7 @@ def chosen(source: RowsSource, split: RowSplit) -> Choice:
 
 
 def _useless(column: Column, values: pa.Array) -> str:
-    """Return why a column tells nothing of others rows; an empty string if it may."""
+    """Return why a column tells nothing of other rows; an empty string if it may."""
     there = values.drop_null()
     if column.feature.dtype == "float64" and len(there):
         there = there.filter(pc.is_finite(there))
