@@ -30,7 +30,7 @@ FAULTS: dict[str, tuple[str, str | bytes, str]] = {
         "a.csv",
         'a,price\n"1\n\n",2\n1\n',
         (
-            "a.csv, line 5: found 1 values; expected 2, one for each column of the header"
+            "a.csv, line 5: found 1 value; expected 2, one for each column of the header"
             "\n    -> repair the line: a value with a separator in it stands in quotes"
         ),
     ),

@@ -124,7 +124,7 @@ def delimited_fault(path: str, delimiter: str, width: int) -> Fault | None:
             if len(row) != width:
                 return Fault(
                     where=at_line(path, line),
-                    found=f"{len(row)} values",
+                    found=f"{len(row)} value{'s' * (len(row) != 1)}",
                     expected=f"{width}, one for each column of the header",
                     remedy="repair the line: a value with a separator in it stands in quotes",
                 )
