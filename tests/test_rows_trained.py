@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.csv
@@ -28,13 +29,19 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("rows")
     write_houses(folder)
     for name, target, *words in (("prices", "{price: {number: standardize}}"), ("bands", "{band: binary}", COLUMNS)):
-        given = words_of(folder, "model=linear", "trainer.epochs=1", *words, target=target)
-        (folder / name).mkdir()
-        status, _ = run_here(
-            folder / name, [word for word in given if "emulated" not in word and "step_ms" not in word]
-        )
-        assert status == 0
+        learned(folder, name, "trainer.epochs=1", *words, target=target)
     return folder
+
+
+def learned(rows: Path, name: str, *words: str, target: str) -> dict[str, Any]:
+    """The summary of a run on the houses in `rows`, in a folder of that name there."""
+    given = words_of(rows, "model=linear", *words, target=target)
+    (rows / name).mkdir()
+    status, summary = run_here(
+        rows / name, [word for word in given if "emulated" not in word and "step_ms" not in word]
+    )
+    assert status == 0
+    return summary
 
 
 def test_the_auc_is_the_share_of_pairs_in_order() -> None:
@@ -175,3 +182,14 @@ def test_a_model_of_rows_is_not_exported(rows: Path, form: str, capsys: pytest.C
         f"    -> predict rows with the run itself: etlrun predict {run} rows.csv",
     ]
     assert not (run / "exports").exists()
+
+
+def test_a_resumed_training_has_the_losses_and_errors_of_a_whole_one(rows: Path) -> None:
+    target = "{price: {number: standardize}}"
+    whole = learned(rows, "whole", target=target)
+    resumed = learned(rows, "resumed", f"trainer.resume={rows / 'prices'}", target=target)
+    last, again = whole["epochs"][-1], resumed["epochs"][-1]
+    assert sorted(last["metrics"]) == ["mae", "r2", "rmse", "val_mae", "val_r2", "val_rmse"]
+    assert [last[name] for name in ("loss", "val_loss", "metrics")] == [
+        again[name] for name in ("loss", "val_loss", "metrics")
+    ]
