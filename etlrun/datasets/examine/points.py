@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from etlrun.plan.plan import Plan, PlannedStep
 from etlrun.stages.base import Stage
+from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.image import Decode
 from etlrun.stages.step import AfterCache, Map
@@ -75,7 +76,11 @@ def _add_steps(
     """Add the points after the steps of one map, which follows the stages `chain`."""
     for number, planned in enumerate(steps, 1):
         step = planned.stage
-        made = _inputs(planned.gives) if step.parses else {step.feature: planned.gives.features[step.feature]}
+        made = (
+            _inputs(planned.gives)
+            if step.parses or isinstance(step, Columns)
+            else {step.feature: planned.gives.features[step.feature]}
+        )
         point = Point(
             path=step.path,
             stages=(*chain, dataclasses.replace(in_order(whole), steps=whole.steps[:number])),
