@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import keyword
 import re
 from collections.abc import Mapping
@@ -30,7 +31,8 @@ def variables(flow: Flow) -> dict[str, str]:
     """Return the variable of each feature, by name: the name itself if possible."""
 
     def is_free(name: str) -> bool:
-        is_taken = keyword.iskeyword(name) or name in STAGES["transform"] or _TAKEN.fullmatch(name)
+        is_known = keyword.iskeyword(name) or hasattr(builtins, name)
+        is_taken = is_known or name in STAGES["transform"] or _TAKEN.fullmatch(name)
         return name.isidentifier() and not is_taken
 
     return {name: name if is_free(name) else f"feature_{place}" for place, name in enumerate(flow.columns)}

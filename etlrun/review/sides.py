@@ -157,7 +157,8 @@ def stand_ins(default: Variant) -> dict[str, object]:
     """Return values for mandatory keys (`???`), by dotted key: those of the default run, and some that it lacks."""
     return {
         "dataset.dir": ".",
-        "dataset.files": "*.tfrecord",
+        "dataset.files": {"train": "*.tfrecord"},
+        "dataset.of": "rows",
         "dataset.num_classes": 2,
         "load.service.address": "localhost:5050",
         "load.service.trusted_network": True,
