@@ -31,8 +31,11 @@ from tests.configs import refusal_of_plan, refusal_of_request, refusal_of_spec
         ("transform.resise.size=[96,96]", "did you mean `transform.resize`?"),
         ("step_ms=5", "did you mean `model.step_ms` with model=emulated or `trainer.step_ms` with trainer=drain?"),
         ("model.step_ms=5", "choose model=emulated, which has it"),
-        ("dataset.dir=photos", "choose dataset=folder or dataset=table, which has it"),
-        ("dataset.files=data/*.tfrecord", "choose dataset=tfrecord or dataset=table, which has it"),
+        (
+            "dataset.dir=photos",
+            "choose dataset=folder or dataset=table or dataset=arrays or dataset=python, which has it",
+        ),
+        ("dataset.files=data/*.tfrecord", "choose dataset=tfrecord or dataset=table or dataset=arrays, which has it"),
         ("load.timeout_s=2", "did you mean `load.service.timeout_s`?"),
         ("repeats=3", "did you mean `sweep.repeats` with -m?"),
     ],
@@ -68,7 +71,7 @@ IMAGES = (
 )
 TABLE = (
     "a list of images with labels is made a dataset by: etlrun prepare LIST.csv --name NAME; other tables are read "
-    "from TFRecord files, by dataset=tfrecord with dataset.features"
+    "by dataset=table, arrays of NumPy by dataset=arrays, and what a function returns by dataset=python"
 )
 
 

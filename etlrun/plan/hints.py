@@ -43,7 +43,7 @@ _OTHERWISE = {
 _TABLES = {"csv", "excel", "hdf5", "json", "jsonl", "npz", "numpy", "pandas", "parquet", "table", "tabular", "tsv"}
 _OF_TABLES = (
     "a list of images with labels is made a dataset by: etlrun prepare LIST.csv --name NAME; other tables are read "
-    "from TFRecord files, by dataset=tfrecord with dataset.features"
+    "by dataset=table, arrays of NumPy by dataset=arrays, and what a function returns by dataset=python"
 )
 _ALIKE_HERE, _ALIKE_ELSEWHERE = 0.5, 0.7
 """Minimum similarity of a suggested name: in the block of the unknown key, and in other blocks."""
