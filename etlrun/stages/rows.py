@@ -22,7 +22,8 @@ TYPES = "text, integer, number, truth or timestamp"
 
 _Name = Annotated[str, Field(min_length=1)]
 _Target = Annotated[dict[_Name, Target], Field(min_length=1, max_length=1)]
-_Arrays = Annotated[str, Field(pattern=r"\.npz$"), AfterValidator(of_this_machine)] | dict[_Name, Pattern]
+_Paths = Annotated[dict[Annotated[str, Field(pattern=r"^\w+$")], Pattern], Field(min_length=1)]
+_Arrays = Annotated[str, Field(pattern=r"\.npz$"), AfterValidator(of_this_machine)] | _Paths
 _ARRAYS_EXPECTED = "the path of an .npz on this machine, or a mapping from columns to paths of .npy"
 _Types = dict[_Name, Type]
 _Patterns = Pattern | Annotated[tuple[Pattern, ...], Field(min_length=1)]
