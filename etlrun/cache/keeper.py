@@ -38,10 +38,10 @@ class Kept:
 
 
 class Compared(Protocol):
-    """Comparison of the bytes that a pass reads with those of the key."""
+    """Comparison of the bytes that a pass reads with those of the key. Several threads may call it."""
 
     def add(self, place: Any, data: Any) -> None:
-        """Compare what was read at a place."""
+        """Compare a record of the shard of number `place`, or the bytes of the file that the record `place` names."""
 
 
 class Content(Protocol):
@@ -51,7 +51,7 @@ class Content(Protocol):
         """Return a comparison for another pass."""
 
     def changed(self) -> str | None:
-        """Return a file that no longer matches the key, or of which a pass has read something else; None if all do."""
+        """Return the path of a file that is, or was when a pass read it, another than the key's; None if none is."""
 
 
 class Keeper:

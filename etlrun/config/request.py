@@ -21,7 +21,7 @@ from etlrun.config.composer import Composer
 from etlrun.config.files import ConfigFiles, ConfigFolders, config_files, unreadable
 from etlrun.config.folders import config_dir
 from etlrun.config.refusals import UNCOMPOSABLE, refusal
-from etlrun.stages.base import is_remote
+from etlrun.stages.paths import is_remote
 from etlrun.system.errors import ConfigError, Fault
 
 VERSION_BASE = "1.3"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from etlrun.cache import keeper
 from etlrun.sources.content import Content, Shard
 from etlrun.sources.numbered import Numbered
 from etlrun.sources.on_disk import OnDisk, empty, unknown
@@ -41,14 +42,7 @@ class Records(Protocol):
         """Return these records; raise `ValueError` if one is damaged, `OSError` if it can't be read."""
 
 
-class Compared(Protocol):
-    """Comparison of the bytes that a pass reads; see `Split.is_read_by_parser`. Several threads may call it."""
-
-    def add(self, place: Any, data: Any) -> None:
-        """Compare a record of the shard of number `place`, or the bytes of the file that the record `place` names."""
-
-
-class Identified(Protocol):
+class Identified(keeper.Content, Protocol):
     """Content of a split at the time of construction: files that are modified later count as changed."""
 
     @property
@@ -57,15 +51,6 @@ class Identified(Protocol):
 
     def files(self, *, whole: bool) -> list[list[object]]:
         """Return names with what identifies their content; `WorldError` if a file can't be read."""
-
-    def changed(self) -> str | None:
-        """Return the path of a file whose content differs from that at construction; None if there is none.
-
-        A file that was another one for a while counts, too, if a pass since the last `compared` has read it.
-        """
-
-    def compared(self) -> Compared:
-        """Return a comparison of what a pass reads with the content at construction."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,9 +16,9 @@ from etlrun.sources.features import checked
 from etlrun.sources.on_disk import CLASSES, OnDisk
 from etlrun.sources.prepare import is_prepared, needs_package, prepare
 from etlrun.sources.slices import slices
-from etlrun.stages.base import is_remote
 from etlrun.stages.dataset import LABEL, SAMPLE_NAME, TfdsDataset
 from etlrun.stages.lazy import tf, tfds
+from etlrun.stages.paths import is_remote
 from etlrun.system.errors import WorldError, did_you_mean, headline
 
 _PREPARED = "*/*/dataset_info.json"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import typing
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from etlrun.stages.call import Call
 from etlrun.stages.flow import Flow
@@ -39,23 +38,6 @@ class Expected:
 
     text: str
 
-
-def is_remote(path: str) -> bool:
-    """Return whether `path` is a URL, for which the local file system would create a folder named like its scheme."""
-    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path) is not None
-
-
-def of_this_machine(path: str) -> str:
-    """Return `path`; raise `ValueError` if it is remote."""
-    if is_remote(path):
-        raise ValueError
-    return path
-
-
-OptionalPath = Annotated[
-    Annotated[str, Field(min_length=1), AfterValidator(of_this_machine)] | None,
-    Expected("a path on this machine, or null"),
-]
 
 AUTOTUNE: Literal["autotune"] = "autotune"
 

@@ -8,9 +8,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from etlrun.stages.base import DATA, SPEED, Expected, Nodes, OptionalPath, Stage
+from etlrun.stages.base import DATA, SPEED, Expected, Nodes, Stage
 from etlrun.stages.call import Call
 from etlrun.stages.flow import Flow
+from etlrun.stages.paths import OptionalPath
 from etlrun.system import machine
 
 POINTS = ("source", "decoded", "transformed", "features")

@@ -11,11 +11,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from etlrun.stages.base import DATA, Expected, OptionalPath, OptionalPositive, Positive
+from etlrun.stages.base import DATA, Expected, OptionalPositive, Positive
 from etlrun.stages.column_numbers import most_frequent
 from etlrun.stages.column_step import ColumnStep, UnfitColumnError, category, known, shown, without_missing
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.lazy import pa, pc, tf
+from etlrun.stages.paths import OptionalPath
 
 _Values = Annotated[tuple[str | int, ...], Field(min_length=1)]
 MOST_VALUES = 1_000_000

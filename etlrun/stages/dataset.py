@@ -17,15 +17,14 @@ from etlrun.stages.base import (
     TRAINING,
     Expected,
     Flag,
-    OptionalPath,
     OptionalPositive,
     OptionalText,
     Stage,
     Text,
-    of_this_machine,
 )
 from etlrun.stages.flow import ITEM_BYTES, Feature, Flow
 from etlrun.stages.made import user_path
+from etlrun.stages.paths import FILES_EXPECTED, Files, OptionalPath, of_this_machine
 from etlrun.stages.slicing import EXPECTED, FILES, TFDS, Language, malformed
 
 SAMPLE_NAME = "etlrun_sample"
@@ -47,15 +46,11 @@ _Declared = dict[
 ]
 """Names of features with their types; for an array also its shape: `float32 28x28`."""
 
-
 _Features = Annotated[_Declared, Field(min_length=1)]
 _Target = Annotated[_Declared, Field(min_length=1, max_length=1)]
 _FEATURES_EXPECTED = f"a mapping from names of features to {_TYPES}, or null"
 _TARGET_EXPECTED = f"a mapping from the name of one feature to one of the {_TYPES}, or null"
 _PATH = "the path of a folder on this machine"
-Pattern = Annotated[str, Field(min_length=1), AfterValidator(of_this_machine)]
-Files = Pattern | Annotated[dict[Annotated[str, Field(pattern=r"^\w+$")], Pattern], Field(min_length=1)]
-FILES_EXPECTED = "a pattern of files on this machine, or a mapping from names of splits to patterns"
 
 
 def _feature(declared: str) -> Feature:

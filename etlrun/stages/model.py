@@ -10,9 +10,10 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field
 
 from etlrun.stages.applications import APPLICATIONS, Application
-from etlrun.stages.base import SPEED, TRAINING, Expected, Flag, OptionalPath, Stage
+from etlrun.stages.base import SPEED, TRAINING, Expected, Flag, Stage
 from etlrun.stages.flow import SERIALISED, Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
+from etlrun.stages.paths import OptionalPath
 from etlrun.stages.phases import Unfrozen
 
 _USUAL_SIDE = 64

@@ -9,10 +9,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, InstanceOf, WithJsonSchema
 
-from etlrun.stages.base import DATA, SPEED, TRAINING, Expected, OptionalPath, Text, of_this_machine
-from etlrun.stages.dataset import Dataset, Pattern
+from etlrun.stages.base import DATA, SPEED, TRAINING, Expected, Text
+from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.made import user_path
+from etlrun.stages.paths import OptionalPath, Pattern, of_this_machine
 from etlrun.stages.targets import Kinds
 
 Target = Literal["class", "binary", "number"] | dict[Literal["number"], Literal["standardize"]]

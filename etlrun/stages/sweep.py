@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from etlrun.stages.base import Expected, Flag, Natural, OptionalPath, Positive, PositiveNumber, Seed, Stage, Text
+from etlrun.stages.base import Expected, Flag, Natural, Positive, PositiveNumber, Seed, Stage, Text
+from etlrun.stages.paths import OptionalPath
 
 Objective = Literal["throughput", "utilisation", "peak_memory"]
 FEWEST_REPEATS = 3

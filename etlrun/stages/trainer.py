@@ -15,7 +15,6 @@ from etlrun.stages.base import (
     Expected,
     Factor,
     Number,
-    OptionalPath,
     OptionalPositive,
     Positive,
     PositiveNumber,
@@ -23,6 +22,7 @@ from etlrun.stages.base import (
     Stage,
 )
 from etlrun.stages.metrics import METRICS, MONITORED, Metric, Monitored, falls
+from etlrun.stages.paths import OptionalPath
 from etlrun.stages.phases import Phase, PlannedPhase
 from etlrun.stages.schedule import Schedule, shown
 

@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from etlrun.stages.base import Expected, OptionalPath, PositiveNumber, Seed, Stage
+from etlrun.stages.base import Expected, PositiveNumber, Seed, Stage
+from etlrun.stages.paths import OptionalPath
 
 Allowed = Literal["speed", "order", "data"]
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
-from etlrun.stages.base import is_remote
 from etlrun.stages.dataset import IMAGE, LABEL, SAMPLE_NAME
+from etlrun.stages.paths import is_remote
 from etlrun.system.errors import ConfigError, Fault, fault
 
 SPLIT = re.compile(r"(?!all$)[A-Za-z]\w*", re.ASCII)
