@@ -54,7 +54,7 @@ def test_own_configs_complete_a_word_as_well(tmp_path: Path) -> None:
     (tmp_path / "dataset" / "pets.yaml").write_text("defaults: [folder, _self_]\ndir: photos\nown: 1\n")
     (tmp_path / "dataset" / "broken.yaml").write_text("{")
     line = f"etlrun --config-dir {tmp_path} dataset="
-    assert completions(f"{line}p") == ["dataset=pets"]
+    assert completions(f"{line}p") == ["dataset=pets", "dataset=python"]
     assert completions(f"{line}pets dataset.dir=") == ["dataset.dir=photos"]
     assert completions(f"{line}pets dataset.sp") == ["dataset.split="]
     assert completions(f"{line}broken dataset.sp") == []

@@ -240,11 +240,11 @@ def test_an_experiment_may_have_any_name_that_can_be_printed(
         (
             'experiment="öll"',
             ("experiment: found the unknown option 'öll'; expected one of a100_resnet50, cats_vs_dogs, cifar10, "
-            "h100_resnet50, naive, other, own, parallel, small, t4_mobilenet_v2, öl\n"
+            "h100_resnet50, naive, other, own, parallel, small, t4_mobilenet_v2, table, öl\n"
             "    -> did you mean 'experiment=\"öl\"'?"),
         ),
         ("transform=48", ("transform: found 48, which is not a string; expected one of 48, augmented_224, "
-         "cifar_32, cropped_224, imagenet_224, randaugment_224, small_48, small_64\n"
+         "cifar_32, columns, cropped_224, imagenet_224, randaugment_224, small_48, small_64\n"
          "    -> did you mean 'transform=\"48\"'?")),
     ],
 )  # fmt: skip
