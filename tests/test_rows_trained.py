@@ -178,7 +178,7 @@ def test_one_table_is_predicted_at_a_time(rows: Path, capsys: pytest.CaptureFixt
 def test_a_model_of_rows_is_not_exported(rows: Path, form: str, capsys: pytest.CaptureFixture[str]) -> None:
     run = rows / "prices"
     assert refused(capsys, "export", run, "--format", form) == [
-        f"  {run}: found a model of the rows of a table; expected a model of a single input, with its steps",
+        f"  {run}: found a model of rows; expected a model of a single input, with its steps",
         f"    -> predict rows with the run itself: etlrun predict {run} rows.csv",
     ]
     assert not (run / "exports").exists()

@@ -42,7 +42,7 @@ COMMANDS = {
     "report": Command("FOLDER", "print the report of a run, or of a folder of runs", "runs_read", "report"),
     "runs": Command("ls", "list runs and sweeps"),
     "evaluate": Command("RUN [OVERRIDE ...]", "evaluate the model of a run on a split"),
-    "predict": Command("RUN PATH ...", "predict images with the model of a run"),
+    "predict": Command("RUN PATH ...", "predict images or rows with the model of a run"),
     "export": Command("RUN --format FORMAT", "export the model of a run to SavedModel, ONNX, LiteRT, torch"),
     "eject": Command(_CONFIG, "print an equivalent Python program without etlrun", "configs", "eject"),
     "freeze": Command("RUN", "print the values that AUTOTUNE chose, as YAML", "runs_read", "freeze"),

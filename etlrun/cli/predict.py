@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from etlrun.stages.dataset import Dataset
-from etlrun.stages.rows import Rows
+from etlrun.stages.rows import Table
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, printable
 from etlrun.system.files import refuse_unwritable, replacing
 from etlrun.system.terminal import say_note
@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Predict images or examples, and write a row for each.
+    """Predict images, the rows of a table, or examples of a split, and write a row for each.
 
     Raises:
         EtlrunError: The run, a path, an override, an image or the model is unfit.
@@ -125,7 +125,7 @@ def _checked(known: argparse.Namespace) -> tuple[Trained, Found | None, str]:
     except EtlrunError as error:
         faults += error.faults
         is_config = isinstance(error, ConfigError)
-    takes_rows = run is not None and isinstance(run.then.spec.dataset, Rows)
+    takes_rows = run is not None and isinstance(run.then.spec.dataset, Table)
     try:
         images = found(paths, skips=known.on_corrupt == "skip") if paths and not takes_rows else None
     except EtlrunError as error:

@@ -92,7 +92,7 @@ class Rows(Dataset):
         target: Column to predict and what it is, such as `{price: number}`. `binary` is one of two classes, of which
             the model gives the probability of the second one: `true`, `yes` or 1, or else the last in order.
             `{number: standardize}` trains on the number in standard deviations, and predicts it in its own units.
-        inputs: Columns that may be used for the prediction; null for all others.
+        inputs: Columns that may be used for the prediction; null for all but the target.
         order: `random` reads the rows of each split in a random order, which is always the same, so that a part of a
             split is a sample of it; `file` in that of the data.
         dir: Folder of the kept columns; null for the user's cache folder.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.stages.rows import Rows
+from etlrun.stages.rows import Rows, Table
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault, did_you_mean
 from etlrun.trained.load import Trained
@@ -210,8 +210,9 @@ def unfit(run: Trained, name: str) -> Iterator[Fault]:
     """Yield what of a run the format of that name can't hold."""
     of, planned = FORMATS[name], run.plan
     if isinstance(planned.spec.dataset, Rows):
-        found, expected = "a model of the rows of a table", "a model of a single input, with its steps"
-        remedy = f"predict rows with the run itself: etlrun predict {shlex.quote(str(run.folder))} rows.csv"
+        found, expected = "a model of rows", "a model of a single input, with its steps"
+        rows = "rows.csv" if isinstance(planned.spec.dataset, Table) else "dataset.split=SPLIT"
+        remedy = f"predict rows with the run itself: etlrun predict {shlex.quote(str(run.folder))} {rows}"
         yield Fault(where=str(run.folder), found=found, expected=expected, remedy=remedy)
         return
     whole = ", ".join(other for other in FORMATS if FORMATS[other].takes_mixed)

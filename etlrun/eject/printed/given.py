@@ -19,7 +19,7 @@ ORDER = ""
 BLANK: list[str] = []
 """Texts of a csv or tsv that stand for no value."""
 STRIP = False
-"""Whether blanks around the values of a csv or tsv are removed."""
+"""Whether blanks around texts are removed."""
 CLASSES: list[str] = []
 """Values of a column that is a class, in the order of their indices."""
 NUM_CLASSES = 0
