@@ -250,6 +250,18 @@ def test_files_of_one_table_have_the_same_columns(tmp_path: Path) -> None:
     )
 
 
+def test_a_file_is_in_one_split(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(CSV)
+    (tmp_path / "b.csv").symlink_to(tmp_path / "a.csv")
+    for name in ("a.csv", "b.csv"):
+        with pytest.raises(EtlrunError) as caught:
+            kept_of(a_table({"train": f"{tmp_path}/a*.csv", "validation": f"{tmp_path}/{name}"}, tmp_path / "kept"))
+        assert message(tmp_path, caught.value) == (
+            f"dataset.files: found {name} in train and in validation; expected each file in one split"
+            "\n    -> leave it out of one of them; one split may be both trained on and evaluated"
+        )
+
+
 def test_a_compressed_file_that_is_cut_off(tmp_path: Path) -> None:
     for name in ("a.csv.gz", "a.jsonl.gz"):
         whole = gzip.compress("".join(f'{{"a": {number}}}\n' for number in range(100_000)).encode())

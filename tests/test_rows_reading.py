@@ -58,11 +58,12 @@ def test_splits_of_several_patterns_are_read_in_the_order_of_their_names(tmp_pat
         "b-1.csv": "a,price\n1,1\n2,2\n",
         "b-0.csv": "price,a\n5,0\n",
         "c.csv": "a,price\n9,9\n",
+        "d.csv": "a,price\n8,8\n",
     }.items():
         (tmp_path / name).write_text(rows)
-    files = {"train": (f"{tmp_path}/c.csv", f"{tmp_path}/b-*.csv"), "test": (f"{tmp_path}/c.csv",)}
+    files = {"train": (f"{tmp_path}/c.csv", f"{tmp_path}/b-*.csv"), "test": (f"{tmp_path}/d.csv",)}
     kept = kept_of(a_table(files, tmp_path / "kept"))
-    assert values(kept) == {"a": [9, 0, 1, 2, 9], "price": [9, 5, 1, 2, 9]}
+    assert values(kept) == {"a": [9, 0, 1, 2, 8], "price": [9, 5, 1, 2, 8]}
     assert kept.known.rows == {"train": 4, "test": 1}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,7 +53,7 @@ def files_of(dataset: Table) -> dict[str, list[str]]:
     """Return the paths of the files of each split.
 
     Raises:
-        EtlrunError: A pattern names no file or not all shards, or a file that is no table.
+        EtlrunError: A pattern names no file or not all shards, or a file that is no table, or one of another split.
     """
     found: dict[str, list[str]] = {}
     faults: list[Fault] = []
@@ -70,9 +71,20 @@ def files_of(dataset: Table) -> dict[str, list[str]]:
         for path in dict.fromkeys(path for paths in found.values() for path in paths)
         if _format(path) is None
     ]
-    if faults:
+    if faults := [*faults, *_of_two_splits(dataset, found)]:
         raise EtlrunError(faults)
     return found
+
+
+def _of_two_splits(dataset: Table, files: Mapping[str, list[str]]) -> Iterator[Fault]:
+    """Yield a fault for each file that is in a split before, by whatever path: its rows would be trained on, too."""
+    splits: dict[Path, str] = {}
+    for split, paths in files.items():
+        for path in paths:
+            if (before := splits.setdefault(Path(path).resolve(), split)) != split:
+                found = f"{path} in {before} and in {split}"
+                remedy = "leave it out of one of them; one split may be both trained on and evaluated"
+                yield Fault(where=dataset.key("files"), found=found, expected="each file in one split", remedy=remedy)
 
 
 def is_there(dataset: Table) -> bool:
