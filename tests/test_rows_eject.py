@@ -94,12 +94,18 @@ def write_json_lines(rows: pa.Table, path: Path) -> None:
     path.write_text("".join(json.dumps(row, default=str) + "\n" for row in rows.to_pylist()))
 
 
+def write_stream(rows: pa.Table, path: Path) -> None:
+    with pa.ipc.new_stream(path, rows.schema) as stream:
+        stream.write_table(rows)
+
+
 FORMATS: dict[str, Callable[[pa.Table, Path], None]] = {
     "rows.csv": pyarrow.csv.write_csv,
     "rows.csv.gz": lambda rows, path: pyarrow.csv.write_csv(rows, pa.CompressedOutputStream(path, "gzip")),
     "rows.tsv": lambda rows, path: pyarrow.csv.write_csv(rows, path, pyarrow.csv.WriteOptions(delimiter="\t")),
     "rows.jsonl": write_json_lines,
     "rows.feather": pyarrow.feather.write_feather,
+    "rows.arrow": write_stream,
 }
 
 
@@ -108,6 +114,8 @@ def test_its_batches_are_those_of_the_run_from_files_of_several_formats_and_spli
     rows = houses()
     garden = pa.array(rows["garden"].to_pylist(), mask=np.arange(len(rows)) % 7 == 3)
     rows = rows.set_column(rows.column_names.index("garden"), "garden", garden)
+    kinds = pa.array([kind and f" {kind} " for kind in rows["kind"].to_pylist()])
+    rows = rows.set_column(rows.column_names.index("kind"), "kind", kinds)
     for split, part in (("train", rows[:50]), ("more", rows[50:90]), ("validation", rows[90:])):
         FORMATS[name](part, tmp_path / f"{split}_{name}")
     files = f"{{train: [{tmp_path}/train*, {tmp_path}/m*], validation: {tmp_path}/val*}}"

@@ -29,7 +29,12 @@ def table_of(path: str) -> pa.Table:
         return pyarrow.json.read_json(path, parse_options=pyarrow.json.ParseOptions(explicit_schema=schema))
     if not end.endswith((".csv", ".tsv")):
         kind = "parquet" if end.endswith(".parquet") else "feather"
-        return pyarrow.dataset.dataset(path, format=kind).to_table(columns=[*TYPES])
+        try:
+            return pyarrow.dataset.dataset(path, format=kind).to_table(columns=[*TYPES])
+        except pa.ArrowInvalid:
+            if kind == "parquet":
+                raise
+            return pa.ipc.open_stream(path).read_all()
     table = pyarrow.csv.read_csv(
         path,
         parse_options=pyarrow.csv.ParseOptions(
@@ -56,7 +61,9 @@ def values_of(column: pa.ChunkedArray, kind: str) -> np.ndarray:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if kind == "string":
-        return np.asarray(column.cast(pa.large_string()).cast(pa.large_binary()).fill_null(MISSING))
+        texts = column.cast(pa.large_string())
+        texts = pc.utf8_trim_whitespace(texts) if STRIP else texts
+        return np.asarray(texts.cast(pa.large_binary()).fill_null(MISSING))
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         column = pc.utf8_trim_whitespace(column)
     is_time = kind == "timestamp"
