@@ -230,6 +230,8 @@ def test_files_of_one_table_have_the_same_columns(tmp_path: Path) -> None:
         "a": {"a": [1], "price": [1]},
         "b": {"b": [1], "price": [1]},
         "c": {"a": ["x"], "price": [1]},
+        "naive": {"day": pa.array([0], pa.timestamp("us"))},
+        "zoned": {"day": pa.array([0], pa.timestamp("us", "Europe/Berlin"))},
     }.items():
         pyarrow.parquet.write_table(pa.table(table), tmp_path / f"{name}.parquet")
 
@@ -247,6 +249,10 @@ def test_files_of_one_table_have_the_same_columns(tmp_path: Path) -> None:
     assert fault(f"{tmp_path}/[ac].parquet") == (
         "c.parquet, a: found values of type text; expected values of type integer, as in a.parquet"
         "\n    -> write the files with one type, or set 'dataset.columns={a: text}'"
+    )
+    assert fault(f"{tmp_path}/*e*.parquet") == (
+        "zoned.parquet, day: found values of type zoned; expected values of type timestamp, as in naive.parquet"
+        "\n    -> write the files with one type, or set 'dataset.columns={day: text}'"
     )
 
 

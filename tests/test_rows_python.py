@@ -91,6 +91,11 @@ FAULTS = {
         "    yield {'price': 1}\n    yield {'price': 'x'}\n",
         f"values of another type among rows 0 to 1: {NOT_CONVERTED}; expected values of one type in each column",
     ),
+    "yields times with and without zones": (
+        ("    import datetime as of\n    yield {'day': of.datetime(1, 1, 1), 'price': 1}\n"
+        "    yield {'day': of.datetime(1, 1, 1, tzinfo=of.UTC), 'price': 1}\n"),
+        "row 1, day: a time with a zone; expected times without, as those before",
+    ),
     "yields no dictionary": ("    yield 5\n", "row 0 of type int; expected a dictionary for each row"),
 }  # fmt: skip
 

@@ -132,6 +132,14 @@ def test_zones_and_units_of_typed_timestamps_become_utc(tmp_path: Path) -> None:
     assert values(kept_of(a_table(str(tmp_path / "a.parquet"), tmp_path / "kept")))["day"] == [UTC_DAY]
 
 
+def test_times_that_python_can_not_hold_are_kept(tmp_path: Path) -> None:
+    times = [2**60, -(2**60), 0]
+    pyarrow.parquet.write_table(pa.table({"day": pa.array(times, pa.timestamp("us"))}), tmp_path / "a.parquet")
+    kept = kept_of(a_table(str(tmp_path / "a.parquet"), tmp_path / "kept"))
+    assert kept.take("day", np.arange(3)).tolist() == times
+    assert kept.known.columns["day"].distinct == 3
+
+
 def test_blanks_stay_with_a_note_unless_they_are_removed(tmp_path: Path) -> None:
     content = "kind,price\n flat,1\nloft , 2\n NA ,3\n"
     kept = kept_from(tmp_path, "a.csv", content)

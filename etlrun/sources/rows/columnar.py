@@ -21,6 +21,8 @@ def _kind(values: pa.DataType) -> Kind | str | None:
         return _kind(values.value_type)
     if pa.types.is_null(values):
         return None
+    if pa.types.is_timestamp(values) and values.tz is not None:
+        return "zoned"
     checks: tuple[tuple[Kind, tuple[bool, ...]], ...] = (
         ("integer", (pa.types.is_integer(values),)),
         ("number", (pa.types.is_floating(values), pa.types.is_decimal(values))),

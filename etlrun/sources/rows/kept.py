@@ -176,11 +176,12 @@ class _Written:
         missing = pc.is_null(values, nan_is_null=True) if self.dtype == "float64" else values.is_null()
         self._missing += pc.sum(missing).as_py() or 0
         self._write("missing", missing.to_numpy(zero_copy_only=False))
+        if self._is_time:
+            values = values.cast(pa.int64())  # Python has no times beyond the year 9999
         if self._is_text:
             self._add_texts(values)
         else:
-            plain = values.cast(pa.int64()) if self._is_time else values
-            numbers = plain.fill_null(np.nan if self.dtype == "float64" else 0 if self.dtype == "int64" else False)
+            numbers = values.fill_null(np.nan if self.dtype == "float64" else 0 if self.dtype == "int64" else False)
             self._write("values", numbers.to_numpy(zero_copy_only=False))
         self._count(values.filter(pc.invert(missing)))
 

@@ -9,6 +9,7 @@ import inspect
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -148,7 +149,8 @@ def _batches(dataset: Python, made: Any, count: list[int]) -> Iterator[pa.Record
 
 def _of_dictionaries(dataset: Python, rows: Iterator[Any], count: list[int]) -> Iterator[pa.RecordBatch]:
     schema: pa.Schema | None = None
-    while some := [*itertools.islice(_checked(dataset, rows, count, schema), _AT_ONCE)]:
+    checked = _checked(dataset, rows, count)
+    while some := [*itertools.islice(checked, _AT_ONCE)]:
         try:
             batch = pa.RecordBatch.from_pylist(some, schema=schema)
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
@@ -159,10 +161,9 @@ def _of_dictionaries(dataset: Python, rows: Iterator[Any], count: list[int]) -> 
         yield batch
 
 
-def _checked(
-    dataset: Python, rows: Iterator[Any], count: list[int], schema: pa.Schema | None
-) -> Iterator[Mapping[str, Any]]:
-    names = None if schema is None else set(schema.names)
+def _checked(dataset: Python, rows: Iterator[Any], count: list[int]) -> Iterator[Mapping[str, Any]]:
+    names: set[str] = set()
+    zones: dict[str, bool] = {}
     for row in rows:
         place = f"row {count[0]:,}"
         if not isinstance(row, Mapping):
@@ -175,5 +176,9 @@ def _checked(
             if np.ndim(value):
                 found, remedy = f"{place}, {name}: an array", "return arrays by name, with all rows in each"
                 raise _fault(dataset, found, "a single value in each column of a row", remedy)
+            if isinstance(value, datetime) and zones.setdefault(name, is_zoned := bool(value.tzinfo)) != is_zoned:
+                found, others = ("with", "without") if is_zoned else ("without", "with")
+                found = f"{place}, {name}: a time {found} a zone"
+                raise _fault(dataset, found, f"times {others}, as those before")
         count[0] += 1
         yield {name: value.item() if isinstance(value, np.generic) else value for name, value in row.items()}
