@@ -30,7 +30,7 @@ from tests import steps
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 EXPERIMENTS = tuple(sorted(path.stem for path in (CONF / "experiment").glob("*.yaml")))
-MANDATORY = {"table": ("dataset.files=*.tfrecord", "dataset.target={label: class}")}
+MANDATORY = {"table": ("dataset.files={train: '*.tfrecord'}", "dataset.target={label: class}")}
 """Values that experiments leave to the user, by experiment, as `check` gives them."""
 TRAINER_KEYS = ", ".join(field.name for field in fields(Trainer))
 

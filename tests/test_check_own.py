@@ -65,6 +65,7 @@ ALONE = "with the defaults of the other groups"
             [
                 f"trainer=my_fine_tune {ALONE}: {{}}: model.trainable is true",
                 "model=emulated with trainer=my_fine_tune: {}:2: trainer.phases is [{{epochs: 1}}]",
+                "model=linear with trainer=my_fine_tune: {}:2: trainer.phases is [{{epochs: 1}}]",
                 "model=tabular with trainer=my_fine_tune: {}:2: trainer.phases is [{{epochs: 1}}]",
             ],
         ),
@@ -84,9 +85,10 @@ def test_a_pair_that_does_not_fit_is_no_fault_of_a_file_that_fits_elsewhere(
 
 
 def test_an_option_fits_with_two_others(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Here with transform=columns and model=emulated; with neither of them alone."""
     numbers = "# Numbers.\ndefaults: [tfds, _self_]\nname: iris\nfeatures: {features: float32 4}\n"
     write(mine / "dataset" / "iris.yaml", numbers)
+    assert len(faults()) == 3
+    write(mine / "transform" / "none.yaml", "# Nothing.\ndefaults: [small_64, _self_]\nsteps: []\neval_steps: []\n")
     check.main(["--config-dir", "mine"])
     assert capsys.readouterr().out.endswith("no fault\n")
 

@@ -48,7 +48,7 @@ def own_configs(tmp_path: Path) -> Path:
             "model=EfficientNetV2B0",
             (
                 "model: found the unknown option 'EfficientNetV2B0'; expected one of emulated, keras_application, "
-                "mobilenet_v2, mobilenet_v2_small\n"
+                "linear, mobilenet_v2, mobilenet_v2_small, tabular\n"
                 "    -> did you mean model=keras_application model.name=EfficientNetV2B0?"
             ),
         ),
@@ -56,7 +56,7 @@ def own_configs(tmp_path: Path) -> Path:
             "model=resnet_50",
             (
                 "model: found the unknown option 'resnet_50'; expected one of emulated, keras_application, "
-                "mobilenet_v2, mobilenet_v2_small\n"
+                "linear, mobilenet_v2, mobilenet_v2_small, tabular\n"
                 "    -> did you mean model=keras_application model.name=ResNet50?"
             ),
         ),
@@ -71,8 +71,8 @@ def test_faults_of_groups_and_of_keys_are_told_together() -> None:
     assert refusal_of_request("trainer.epoch=3", "cache=disc", "load.batch_size=0", "model=mobilenet", "x.y=1") == (
         "cache: found the unknown option 'disc'; expected one of disk, memory, none\n"
         "    -> did you mean cache=disk?\n"
-        "model: found the unknown option 'mobilenet'; expected one of emulated, keras_application, mobilenet_v2, "
-        "mobilenet_v2_small\n"
+        "model: found the unknown option 'mobilenet'; expected one of emulated, keras_application, linear, "
+        "mobilenet_v2, mobilenet_v2_small, tabular\n"
         "    -> did you mean model=mobilenet_v2?\n"
         "x: found an unknown key; expected one of the keys dataset, extract, transform, cache, load, model, trainer, "
         "profile, logger, measure\n"
@@ -201,16 +201,16 @@ def test_an_own_option_of_a_group_is_found(own_configs: Path) -> None:
 
 def test_an_own_option_of_a_group_is_among_the_known_ones(own_configs: Path) -> None:
     assert refusal_of_request("transform=small_9", config_dir=own_configs) == (
-        "transform: found the unknown option 'small_9'; expected one of augmented_224, cifar_32, cropped_224, "
-        "imagenet_224, randaugment_224, small_64, small_96\n    -> did you mean transform=small_96?"
+        "transform: found the unknown option 'small_9'; expected one of augmented_224, cifar_32, columns, "
+        "cropped_224, imagenet_224, randaugment_224, small_64, small_96\n    -> did you mean transform=small_96?"
     )
 
 
 def test_own_configs_are_forgotten_by_the_next_request(own_configs: Path) -> None:
     grid.of(Request(overrides=["transform=small_96"], config_dir=str(own_configs)), STAGES)
     assert refusal_of_request("transform=small_96").splitlines()[0] == (
-        "transform: found the unknown option 'small_96'; expected one of augmented_224, cifar_32, cropped_224, "
-        "imagenet_224, randaugment_224, small_64"
+        "transform: found the unknown option 'small_96'; expected one of augmented_224, cifar_32, columns, "
+        "cropped_224, imagenet_224, randaugment_224, small_64"
     )
 
 

@@ -183,8 +183,8 @@ def test_an_order_shows_in_blocks_of_classes() -> None:
             assert not are_sorted(labels)
 
 
-class Arrays(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]
-    name = "arrays"
+class Volumes(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]
+    name = "volumes"
     VERSION = tfds.core.Version("1.0.0")
     pkg_dir_path = None
 
@@ -201,12 +201,12 @@ class Arrays(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]
 
 
 def test_files_that_are_no_tfrecords_of_tfds_are_named(tmp_path: Path) -> None:
-    Arrays(data_dir=tmp_path, file_format="array_record").download_and_prepare()
-    given = ["dataset=tfds", "dataset.name=arrays", f"dataset.data_dir={tmp_path}", "dataset.download=false"]
+    Volumes(data_dir=tmp_path, file_format="array_record").download_and_prepare()
+    given = ["dataset=tfds", "dataset.name=volumes", f"dataset.data_dir={tmp_path}", "dataset.download=false"]
     with pytest.raises(EtlrunError) as error:
         open_source(plan_of(*given).spec.dataset)
     assert str(error.value) == (
-        f"{tmp_path}/arrays/1.0.0: found files of array_record; expected files of tfrecord\n"
+        f"{tmp_path}/volumes/1.0.0: found files of array_record; expected files of tfrecord\n"
         "    -> prepare it with file_format='tfrecord' into another data_dir, by the program that prepared it; or "
         "write a copy: tfds.dataset_builders.store_as_tfds_dataset"
     )
