@@ -106,6 +106,18 @@ def test_a_model_trains_on_arrays_of_several_dimensions(tmp_path: Path) -> None:
     assert (status, summary["epochs"][0]["examples"]) == (0, 48)
 
 
+def test_two_arrays_of_one_content_are_two_files(tmp_path: Path) -> None:
+    found = {name: np.arange(ROWS) % 3 for name in ("x", "y")}
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    of = [saved(tmp_path / name, found) for name in ("one", "two")]
+    one, _two = (source_of(plan_of(*words_of(tmp_path, files))) for files in of)
+    np.save(tmp_path / "one" / "x.npy", np.zeros(ROWS, int))
+    two = source_of(plan_of(*words_of(tmp_path, of[1])))
+    np.testing.assert_array_equal(two.kept.take("x", np.arange(ROWS)), found["x"])
+    assert one.kept.known == two.kept.known
+
+
 def test_a_changed_array_is_another(tmp_path: Path) -> None:
     found = arrays()
     one = source_of(plan_of(*words_of(tmp_path, saved(tmp_path, found))))

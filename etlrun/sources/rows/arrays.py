@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from etlrun.sources.content import sha256_of_all
 from etlrun.sources.records import known
-from etlrun.sources.rows.keeping import kept_as, stamps_of
+from etlrun.sources.rows.keeping import kept_as, require_unchanged, stamps_of
 from etlrun.sources.rows.kept import Array, Kept, write_facts
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.flow import ITEM_BYTES, Feature
@@ -82,7 +82,9 @@ class ArraysSource(RowsSource):
         read = {name: (contents[str(Path(path).expanduser())] or b"").hex() for name, path in dataset.paths.items()}
         identity = hashlib.sha256(json.dumps([_FORMAT, "arrays", read]).encode()).hexdigest()[:16]
         write, files = partial(_write, dataset, identity), {} if dataset.is_archive else dataset.paths
-        return kept_as(dataset, identity, stamps, write, partial(KeptArrays, files))
+        kept = kept_as(dataset, identity, stamps, write, partial(KeptArrays, files))
+        require_unchanged(stamps)  # between the digest and the mapping
+        return kept
 
 
 def _write(dataset: Arrays, identity: str, folder: Path) -> None:

@@ -28,7 +28,7 @@ _FORMAT = 5
 _LONGEST_S = 3600.0
 _MB = 1_000_000
 _EXACT = 2.0**53
-_kept: dict[tuple[Path, str], Kept] = {}
+_kept: dict[tuple[Path, str, tuple[tuple[str, Stamp], ...]], Kept] = {}
 
 
 def kept_of(dataset: Table) -> Kept:
@@ -56,7 +56,7 @@ def kept_as(
         EtlrunError: What `write` raises; the folder can't be written, or a file of `stamps` has changed meanwhile.
     """
     parent = folder_of(dataset.dir)
-    key = parent, identity
+    key = parent, identity, (*stamps.items(),)  # arrays are mapped where they are: another file is another
     if key not in _kept:
         folder = parent / f"rows-{identity}"
         _kept[key] = _opened(folder, kept) or _made(folder, dataset, stamps, write, kept)
@@ -119,7 +119,7 @@ def _made(
                 shutil.rmtree(left, ignore_errors=True)
             filling.mkdir(parents=True)
             write(filling)
-            _require_unchanged(stamps)
+            require_unchanged(stamps)
             filling.rename(folder)
             return kept(folder)
         finally:
@@ -193,7 +193,7 @@ def _telling(begin: Begin, what: str, total: int) -> Iterator[Callable[[TableFil
     yield tell
 
 
-def _require_unchanged(stamps: dict[str, Stamp]) -> None:
+def require_unchanged(stamps: dict[str, Stamp]) -> None:
     """Raise `WorldError` if a file was changed while it was read."""
     for path, stamp in stamps.items():
         if stamp_of(path) != stamp:

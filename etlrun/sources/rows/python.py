@@ -27,7 +27,7 @@ from etlrun.system.errors import ConfigError, Fault, WorldError, did_you_mean
 
 GROUP = "etlrun.datasets"
 """Group of the entry points of functions that make datasets."""
-_FORMAT = 1
+_FORMAT = 2
 """Version of how rows of functions are kept."""
 _AT_ONCE = 4_096
 _WHAT = "arrays by name, a frame, or anything with __arrow_c_stream__, or dictionaries that are yielded"
