@@ -133,7 +133,9 @@ def classes() -> list[str]:
 
 def labels_of(split: str) -> np.ndarray:
     """Return the class of each row of `split`."""
-    texts = (of.decode() if isinstance(of, bytes) else str(of) for of in column(TARGET)[records_of(split)].tolist())
+    values = column(TARGET)[records_of(split)]
+    plain = (values.astype(np.int64) if values.dtype == bool else values).tolist()  # classes are named 0 and 1
+    texts = (of.decode() if isinstance(of, bytes) else str(of) for of in plain)
     return np.array([CLASSES.index(text) for text in texts])
 
 

@@ -38,7 +38,9 @@ class PythonSource(RowsSource):
 
     @classmethod
     def files(cls, dataset: Rows) -> dict[str, list[str]]:
-        return {"train": [inspect.getfile(_function(_python(dataset)))]}
+        function = _function(_python(dataset))
+        paths = dict.fromkeys(map(inspect.getfile, (inspect.unwrap(function), function)))  # that of a decorator is last
+        return {"train": [*paths]}
 
     @classmethod
     def is_there(cls, dataset: Rows) -> bool:
@@ -48,7 +50,7 @@ class PythonSource(RowsSource):
     def opened(cls, dataset: Rows) -> Kept:
         of = _python(dataset)
         function, stamps = _function(of), stamps_of(cls.files(dataset), "a module")
-        code = Path(inspect.getfile(function)).read_bytes()
+        code = b"".join(Path(path).read_bytes() for path in stamps)
         described = [_FORMAT, pa.__version__, of.of, function.__qualname__, hashlib.sha256(code).hexdigest()]
         identity = hashlib.sha256(json.dumps(described).encode()).hexdigest()[:16]
         return kept_as(dataset, identity, stamps, partial(_write, of, function, identity), _opened)
@@ -94,30 +96,43 @@ def _write(dataset: Python, function: Callable[[], Any], identity: str, folder: 
     with _explained(dataset, [0]):
         made = function()
     if isinstance(made, Mapping):
-        arrays = {str(name): np.asarray(values) for name, values in made.items()}
+        arrays = {str(name): _unmasked(dataset, name, values) for name, values in made.items()}
         if not arrays:
             raise _fault(dataset, "no arrays", _WHAT)
         write_arrays(folder, arrays, where=f"{dataset.of}, ", identity=identity, title=dataset.title)
         return
-    path = folder / f"{dataset.of}.arrow"
-    _write_stream(dataset, made, path)
+    paths = _write_stream(dataset, made, folder)
     given = {field.name: getattr(dataset, field.name) for field in dataclasses.fields(Rows)}
-    table = Table(**{**given, "files": str(path), "columns": {}, "missing": (), "strip": False})
-    write_table(folder, identity, table, {"train": [str(path)]})
-    path.unlink()
+    table = Table(**{**given, "files": paths[0], "columns": {}, "missing": (), "strip": False})
+    write_table(folder, identity, table, {"train": paths})
+    for path in paths:
+        Path(path).unlink()
 
 
-def _write_stream(dataset: Python, made: Any, path: Path) -> None:
-    """Write rows to a file of Arrow, batch by batch."""
-    count = [0]
-    with _explained(dataset, count):
-        batches = _batches(dataset, made, count)
-        first = next(batches, None)
-        if first is None:
+def _unmasked(dataset: Python, name: Any, values: Any) -> np.ndarray:
+    """Return an array whose masked values, if there are any, are NaN."""
+    if not np.ma.is_masked(values):
+        return np.asarray(values)
+    if values.dtype.kind != "f":
+        found, remedy = f"{name}: masked values of type {values.dtype}", "return x.astype(float).filled(np.nan)"
+        raise _fault(dataset, found, "floats, or values that are all there", remedy)
+    return np.asarray(values.filled(np.nan))
+
+
+def _write_stream(dataset: Python, made: Any, folder: Path) -> list[str]:
+    """Write rows to files of Arrow, batch by batch: to another one from where the types of their columns are others."""
+    count, paths, schema = [0], list[str](), None
+    with _explained(dataset, count), contextlib.ExitStack() as opened:
+        for batch in _batches(dataset, made, count):
+            if batch.schema != schema:
+                opened.close()
+                paths.append(str(folder / f"{dataset.of}-{len(paths)}.arrow"))
+                file, schema = opened.enter_context(pa.OSFile(paths[-1], "wb")), batch.schema
+                writer = opened.enter_context(pa.ipc.new_file(file, schema))
+            writer.write_batch(batch)
+        if not paths:
             raise _fault(dataset, "no rows", "at least one row")
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, first.schema) as writer:
-            for batch in itertools.chain([first], batches):
-                writer.write_batch(batch)
+    return paths
 
 
 @contextlib.contextmanager
@@ -152,7 +167,10 @@ def _of_dictionaries(dataset: Python, rows: Iterator[Any], count: list[int]) -> 
     checked = _checked(dataset, rows, count)
     while some := [*itertools.islice(checked, _AT_ONCE)]:
         try:
-            batch = pa.RecordBatch.from_pylist(some, schema=schema)
+            batch = pa.RecordBatch.from_pylist(some)
+            if schema is not None:  # integers become floats, and columns without a value before get a type
+                schema = pa.unify_schemas([schema, batch.schema], promote_options="permissive")
+                batch = batch.select(schema.names).cast(schema)
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             first = count[0] - len(some)
             found = f"values of another type among rows {first:,} to {count[0] - 1:,}: {error}"
@@ -181,4 +199,10 @@ def _checked(dataset: Python, rows: Iterator[Any], count: list[int]) -> Iterator
                 found = f"{place}, {name}: a time {found} a zone"
                 raise _fault(dataset, found, f"times {others}, as those before")
         count[0] += 1
-        yield {name: value.item() if isinstance(value, np.generic) else value for name, value in row.items()}
+        yield {name: _plain(value) for name, value in row.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Return a scalar of NumPy as a Python object, except for a time, whose unit that would lose."""
+    is_time = isinstance(value, np.datetime64 | np.timedelta64)
+    return value.item() if isinstance(value, np.generic) and not is_time else value
