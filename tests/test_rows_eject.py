@@ -121,6 +121,7 @@ def test_its_batches_are_those_of_the_run_from_files_of_several_formats_and_spli
     files = f"{{train: [{tmp_path}/train*, {tmp_path}/m*], validation: {tmp_path}/val*}}"
     splits = ("dataset.split='train[10:]+validation[:5]'", "dataset.eval_split='validation[5:]'")
     words = words_of(tmp_path, *splits, "dataset.inputs=[area,rooms,kind,garden,sold]", "dataset.strip=true")
+    words = (*words, "+dataset.columns={rooms: text}")
     words = (*(word for word in words if not word.startswith("dataset.files")), f"dataset.files={files}")
     require_same_batches(
         plan_of(*words, "transform.columns={area: {}, rooms: {}, kind: {}, garden: {}, sold: {}}"), tmp_path

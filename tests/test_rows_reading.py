@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from etlrun.sources.rows.keeping import kept_of
 from etlrun.stages.flow import MISSING
+from etlrun.system.errors import EtlrunError
 from tests.tables import CSV, a_table, houses, kept_from, types, values
 
 JSON = (
@@ -130,6 +132,37 @@ def test_zones_and_units_of_typed_timestamps_become_utc(tmp_path: Path) -> None:
     zoned = pa.array([datetime(2020, 1, 2, 8, tzinfo=UTC)], pa.timestamp("ns", "Europe/Berlin"))
     pyarrow.parquet.write_table(pa.table({"day": zoned, "price": [1]}), tmp_path / "a.parquet")
     assert values(kept_of(a_table(str(tmp_path / "a.parquet"), tmp_path / "kept")))["day"] == [UTC_DAY]
+
+
+ZONED = ("2020-01-02T08:00:00Z", "2020-01-02T10:00:00+02:00", None)
+NAIVE = ("2020-01-02T08:00:00", None)
+
+
+@pytest.mark.parametrize("columns", [{}, {"day": "timestamp"}], ids=["inferred", "declared"])
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_zones_of_texts_become_utc(tmp_path: Path, name: str, columns: dict[str, str]) -> None:
+    def kept_as(*times: str | None) -> list[Any]:
+        rows = [json.dumps({"day": time, "price": 1}) if name == "a.jsonl" else f"{time or ''},1" for time in times]
+        header = [] if name == "a.jsonl" else ["day,price"]
+        kept = kept_from(tmp_path, name, "\n".join([*header, *rows]), columns=columns)
+        assert types(kept)["day"] == ("text" if isinstance(values(kept)["day"][0], str) else "timestamp")
+        return values(kept)["day"]
+
+    assert kept_as(*ZONED) == [UTC_DAY, UTC_DAY, None]
+    assert kept_as(*NAIVE) == [UTC_DAY, None]
+    if columns:
+        with pytest.raises(EtlrunError, match=r"expected a value of type timestamp\n"):
+            kept_as(*NAIVE, *ZONED)
+    else:
+        assert kept_as(*NAIVE, *ZONED) == [*NAIVE, *ZONED]
+
+
+def test_numbers_of_json_lines_may_be_declared_as_text(tmp_path: Path) -> None:
+    lines = '{"zip": 1067, "garden": true}\n{"zip": null, "garden": null}\n{"zip": 99998}'
+    kept = kept_from(tmp_path, "a.jsonl", lines, columns={"zip": "text", "garden": "text"})
+    assert values(kept) == {"zip": ["1067", None, "99998"], "garden": ["true", None, None]}
+    with pytest.raises(EtlrunError, match="found 99999999999999999999, an integer beyond 64 bits"):
+        kept_from(tmp_path, "a.jsonl", '{"zip": 99999999999999999999}', columns={"zip": "text"})
 
 
 def test_times_that_python_can_not_hold_are_kept(tmp_path: Path) -> None:

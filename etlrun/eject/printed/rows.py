@@ -23,8 +23,14 @@ OF_TEXTS = ("string", "timestamp")
 
 def table_of(path: str) -> pa.Table:
     """Read a file of rows; the values of a csv or tsv are texts."""
-    end, texts = path.lower().removesuffix(".gz"), [name for name, kind in TYPES.items() if kind in OF_TEXTS]
+    end = path.lower().removesuffix(".gz")
     if end.endswith((".jsonl", ".ndjson")):
+        numbers = [
+            field.name
+            for field in pyarrow.json.open_json(path).schema
+            if pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_boolean(field.type)
+        ]
+        texts = [name for name, kind in TYPES.items() if kind in OF_TEXTS and name not in numbers]
         schema = pa.schema([(name, pa.string()) for name in texts])
         return pyarrow.json.read_json(path, parse_options=pyarrow.json.ParseOptions(explicit_schema=schema))
     if not end.endswith((".csv", ".tsv")):

@@ -25,6 +25,7 @@ class JsonLinesFile(TableFile):
     def __init__(self, path: str) -> None:
         """Read the keys of the first object; raise `WorldError` if there is none."""
         super().__init__(path)
+        self._texts: set[str] = set()
         first = next((line for _, line in lines(path)), b"")
         if not first:
             remedy = "write an object of JSON on each line"
@@ -40,7 +41,7 @@ class JsonLinesFile(TableFile):
     def kinds(self, declared: Mapping[str, Kind], tell: Callable[[], None]) -> dict[str, Kind | None]:
         found: dict[str, Kind | None] = dict.fromkeys(self.names)
         texts = {name: Seen(among=TIMES) for name in self.names}
-        for table in self._tables(None):
+        for table in self._tables():
             for name in table.column_names:
                 values = table[name].combine_chunks()
                 kind = self._kind(values, texts[name])
@@ -48,6 +49,7 @@ class JsonLinesFile(TableFile):
                     raise self._broken(ValueError(f"{name} has values of several types"))
                 found[name] = kind if kind in (*TIMES, "text") else joined(found[name], kind)
             tell()
+        self._texts = {name for name, kind in found.items() if kind in (*TIMES, "text")}
         self._require_exact(found, declared)
         return found
 
@@ -56,9 +58,7 @@ class JsonLinesFile(TableFile):
         kind = values.type
         if pa.types.is_null(kind):
             return texts.kind
-        if pa.types.is_timestamp(kind):
-            values = values.cast(pa.string())
-        if pa.types.is_string(values.type):
+        if pa.types.is_string(kind):
             texts.add(values, 0)
             return texts.kind
         if pa.types.is_boolean(kind):
@@ -71,9 +71,9 @@ class JsonLinesFile(TableFile):
 
     def _require_exact(self, found: Mapping[str, Kind | None], declared: Mapping[str, Kind]) -> None:
         """Raise `WorldError` for an integer beyond 64 bits, of which Arrow makes a float."""
-        numbers = [name for name, kind in found.items() if kind == "number" and name not in declared]
+        numbers = [name for name, kind in found.items() if kind == "number" and declared.get(name, "text") == "text"]
         large: set[str] = set()
-        for table in self._tables(None) if numbers else ():
+        for table in self._tables() if numbers else ():
             of_floats = [name for name in numbers if name in table.column_names]
             for name in of_floats:
                 ends = pc.min_max(table[name])
@@ -91,8 +91,7 @@ class JsonLinesFile(TableFile):
                     )
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:
-        fields = [(name, pa.string() if kinds[name] in (*TIMES, "text") else None) for name in self.names]
-        schema = pa.schema([(name, kind) for name, kind in fields if kind is not None])
+        schema = pa.schema([(name, pa.string()) for name in self.names if name in self._texts or kinds[name] in TIMES])
         for table in self._tables(schema):
             rows = table.num_rows
             columns = [
@@ -103,15 +102,20 @@ class JsonLinesFile(TableFile):
     def where(self, row: int) -> str:
         return at_line(self.path, next(number for place, (number, _) in enumerate(lines(self.path)) if place == row))
 
-    def _tables(self, schema: pa.Schema | None) -> Iterator[pa.Table]:
-        """Yield the rows of blocks of lines; without a schema, with the types that the blocks have."""
-        options = pyarrow.json.ParseOptions(explicit_schema=schema)
+    def _tables(self, known: pa.Schema | None = None) -> Iterator[pa.Table]:
+        """Yield the rows of blocks of lines, in the types that the blocks have, but for those of a schema.
+
+        Times stay texts, since those of Arrow lose their zones.
+        """
+        known = known or pa.schema([])
         for block in self._blocks():
             try:
                 block.decode()  # which Arrow does not
-                table = pyarrow.json.read_json(
-                    pa.BufferReader(block), pyarrow.json.ReadOptions(block_size=len(block) + 1), options
-                )
+                table = _read(block, known)
+                times = [(field.name, pa.string()) for field in table.schema if pa.types.is_timestamp(field.type)]
+                if times:
+                    known = pa.schema([*known, *times])
+                    table = _read(block, known)
                 bad = next((name for name in table.column_names if name not in self.names), None)
             except (pa.ArrowInvalid, UnicodeDecodeError) as error:
                 raise self._broken(error) from error
@@ -137,6 +141,11 @@ class JsonLinesFile(TableFile):
             if rest.strip():
                 yield rest
             self.position = self.bytes
+
+
+def _read(block: bytes, schema: pa.Schema) -> pa.Table:
+    reading = pyarrow.json.ReadOptions(block_size=len(block) + 1)
+    return pyarrow.json.read_json(pa.BufferReader(block), reading, pyarrow.json.ParseOptions(explicit_schema=schema))
 
 
 def _type(kind: Kind | None) -> str | None:

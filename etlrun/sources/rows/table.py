@@ -196,17 +196,21 @@ def opened(dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[Ta
     kinds: dict[str, Kind | None] = dict.fromkeys(first.names)
     origins: dict[str, TableFile] = {}
     notes: list[str] = []
+    times: dict[str, set[Kind | None]] = {name: set() for name, kind in declared.items() if kind == "timestamp"}
     for file in several:
         with _explained(file.path):
             found = file.kinds(declared, partial(advance, file))
         notes += file.notes(declared)
+        for name, of in times.items():
+            of.add(found.get(name))
         for name in [name for name in first.names if name not in declared and found.get(name) is not None]:
             kind = joined(kinds[name], found[name])
             if kind == "text" and {kinds[name], found[name]} - {None, "text"} and name in origins:
                 notes.append(_mixed(name, origins[name], kinds[name], file, found[name]))
             kinds[name] = kind
             origins.setdefault(name, file)
-    known = {name: declared.get(name) or kind or "number" for name, kind in kinds.items()}
+    zoned: dict[str, Kind] = {name: "zoned" for name, of in times.items() if of - {None} == {"zoned"}}
+    known = {name: zoned.get(name) or declared.get(name) or kind or "number" for name, kind in kinds.items()}
     return Tables(files, known, tuple(dict.fromkeys(notes)), dataset.strip)
 
 
