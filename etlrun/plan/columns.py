@@ -92,7 +92,7 @@ def _only(block: object) -> tuple[str, Any]:
 def misnamed(columns: Columns, features: Mapping[str, Feature], targets: Sequence[str]) -> Iterator[Fault]:
     """Yield the faults of names of columns: unknown ones, and those of targets."""
     inputs = [name for name in features if name not in targets]
-    known = [*inputs]
+    known, above = [*inputs], list[str]()
     for output in columns.outputs:
         if output.name in targets:
             yield _of_target(f"{_WHERE}.{output.name}", output.name)
@@ -102,7 +102,12 @@ def misnamed(columns: Columns, features: Mapping[str, Feature], targets: Sequenc
                 yield _of_target(f"{_WHERE}.{output.name}.of", name)
             elif name not in known and output.indicator_of not in columns.output_names:
                 yield _unknown(f"{_WHERE}.{output.name}.of", name, known, ", or an output above it")
+            elif len(output.of) > 1 and name in above and name in inputs:
+                found, expected = f"{name}, which is a column and an output above it", "the name of one of them"
+                remedy = f"give the output {name} another name, such as {name}_0, and `of: {name}`"
+                yield Fault(where=f"{_WHERE}.{output.name}.of", found=found, expected=expected, remedy=remedy)
         known += [output.name] if output.name not in known else []
+        above.append(output.name)
     for name in columns.dropped:
         if name in targets:
             yield _of_target(f"{_WHERE}.{name}", name)

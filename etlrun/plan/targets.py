@@ -59,6 +59,9 @@ def require_target(source: RowsSource) -> None:
         row = int(pc.index(pc.is_null(source.kept.arrow(name)), value=True).as_py())
         found = f"{_rows(column.missing)} of {name} without a value, the first of which is row {row}"
         _refuse(found, "a value in each row to learn from", "leave these rows out of the files")
+    if kind != "number" and column.feature.shape:
+        found = f"{name} of shape {list(column.feature.shape)} in each row"
+        _refuse(found, "one value in each row as a class", "save the array as y.reshape(-1), or its argmax of axis 1")
     is_text, is_time = column.feature.dtype == "string", column.feature.format == "timestamp"
     if kind == "number" and (is_text or is_time):
         value = source.kept.arrow(name)[0].as_py()

@@ -76,7 +76,7 @@ class Quantiles(ColumnStep):
         yield from _descents(self.boundaries)
 
     def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
-        numbers = known(values()).cast(pa.float64())
+        numbers = known(values()).cast(pa.float64(), safe=False)
         places = [place / self.count for place in range(1, self.count)]
         found = tuple(dict.fromkeys(pc.quantile(numbers, places).to_pylist()))
         least = pc.min(numbers).as_py()
@@ -106,7 +106,8 @@ class Identity(ColumnStep):
     def op(values: tf.Tensor, *, categories: int) -> tf.Tensor:
         """Return int64 indices from 0 below `categories`."""
         index = tf.cast(values, tf.int64)
-        is_known = tf.reduce_all((index >= 0) & (index < categories))
+        is_whole = tf.cast(index, values.dtype) == values
+        is_known = tf.reduce_all(is_whole & (index >= 0) & (index < categories))
         known = tf.debugging.Assert(is_known, ["a value that is no category from 0 below", categories, values])
         with tf.control_dependencies([known]):
             return tf.identity(index)
@@ -114,6 +115,8 @@ class Identity(ColumnStep):
     def gives(self, incoming: Feature) -> Feature:
         number(without_missing(incoming))
         low, high = incoming.low, incoming.high
+        if any(end is not None and end != int(end) for end in (low, high)):
+            raise UnfitError(expected="integers", remedy="put `bucketize` or `quantiles` in its place")
         if low is not None and high is not None and (low < 0 or high >= self.categories):
             remedy = f"write {{identity: {int(high) + 1}}}" if low >= 0 else "use lookup, or bucketize"
             expected = f"integers from 0 to {self.categories - 1}"

@@ -92,7 +92,7 @@ class Lookup(ColumnStep):
         if self.file is None or self.values is not None:
             return self
         try:
-            lines = Path(self.file).read_text(encoding="utf-8").splitlines()
+            lines = Path(self.file).read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
             remedy = "correct the path; relative ones start in the folder of the command"
@@ -143,9 +143,13 @@ class Lookup(ColumnStep):
     def unknown(self, values: pa.Array) -> pa.Array:
         """Return those of the values before it that are not in the vocabulary, without missing ones."""
         is_text = pa.types.is_large_binary(values.type)
-        kind = pa.large_binary() if is_text else pa.float64()
-        keys = [value.encode() if isinstance(value, str) else float(value) for value in self.values or ()]
-        there = values.drop_null().cast(kind)
+        is_float = pa.types.is_floating(values.type)
+        kind = pa.large_binary() if is_text else pa.float64() if is_float else pa.int64()
+        keys = [
+            value.encode() if isinstance(value, str) else float(value) if is_float else value
+            for value in self.values or ()
+        ]
+        there = values.drop_null().cast(kind, safe=False)
         return there.filter(pc.invert(pc.is_in(there, pa.array(keys, kind))))
 
 

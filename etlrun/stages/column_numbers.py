@@ -74,7 +74,7 @@ class Fill(ColumnStep):
         found = known(values())
         if self.value == "most_frequent":
             return self.replace(filled=most_frequent(found)[0][0])
-        numbers = found.cast(pa.float64())
+        numbers = found.cast(pa.float64(), safe=False)
         middle = pc.mean(numbers) if self.value == "mean" else pc.quantile(numbers, 0.5)[0]
         return self.replace(filled=float(middle.as_py()))
 
@@ -153,7 +153,7 @@ class Standardize(ColumnStep):
         return (tf.cast(values, tf.float64) - mean) / max(std, 1e-7)
 
     def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
-        numbers = known(values()).cast(pa.float64())
+        numbers = known(values()).cast(pa.float64(), safe=False)
         mean, std = pc.mean(numbers).as_py(), pc.stddev(numbers).as_py()
         ends = pc.min_max(numbers)
         if ends["min"].as_py() == ends["max"].as_py():
@@ -189,7 +189,7 @@ class MinMax(ColumnStep):
             yield "high", shown(self.high), f"a number above {shown(self.low)}", ""
 
     def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
-        ends = pc.min_max(known(values()).cast(pa.float64()))
+        ends = pc.min_max(known(values()).cast(pa.float64(), safe=False))
         low = ends["min"].as_py() if self.low is None else self.low
         high = ends["max"].as_py() if self.high is None else self.high
         if low >= high:
@@ -221,7 +221,7 @@ class Robust(ColumnStep):
         return (tf.cast(values, tf.float64) - median) / range
 
     def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
-        low, middle, high = pc.quantile(known(values()).cast(pa.float64()), [0.25, 0.5, 0.75]).to_pylist()
+        low, middle, high = pc.quantile(known(values()).cast(pa.float64(), safe=False), [0.25, 0.5, 0.75]).to_pylist()
         if low == high and self.range is None:
             raise constant(f"{shown(low)} in half of the rows of the training split or more", others=", or standardize")
         return self.replace(

@@ -99,7 +99,7 @@ class Number(ColumnStep):
         return tf.cast(values, tf.float32)
 
     def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
-        found = values().cast(pa.float64())
+        found = values().cast(pa.float64(), safe=False)
         mean, std, least = pc.mean(found).as_py(), pc.stddev(found).as_py(), pc.min(found).as_py()
         return self.replace(mean=mean, std=std, least=least)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,8 +16,9 @@ from etlrun.stages.column_categories import Embed, Lookup, OneHot
 from etlrun.stages.column_numbers import Fill, Log1p, Standardize
 from etlrun.stages.column_step import ColumnStep
 from etlrun.stages.column_times import Part
-from etlrun.stages.columns import Output, with_indicators
+from etlrun.stages.columns import Columns, Output, with_indicators
 from etlrun.stages.rows import Column
+from etlrun.system.errors import ConfigError, Fault
 
 FEW = 10
 """Values of a column up to which each is an input of its own."""
@@ -64,7 +65,23 @@ def chosen(source: RowsSource, split: RowSplit) -> Choice:
             notes.append(f"{name} is no input, since {reason}: name it in transform.columns to use it")
         else:
             outputs += _outputs(name, column, values)
-    return Choice(written=tuple(outputs), notes=tuple(notes))
+    choice = Choice(written=tuple(outputs), notes=tuple(notes))
+    if faults := list(_twice(choice.outputs)):
+        raise ConfigError(faults)
+    return choice
+
+
+def _twice(outputs: Sequence[Output]) -> Iterator[Fault]:
+    """Yield a fault for each name of two outputs, such as a column `age_missing` and the indicator of `age`."""
+    columns: dict[str, list[str]] = {}
+    for output in outputs:
+        columns.setdefault(output.name, []).extend(output.of)
+    for name, of in columns.items():
+        if len(of) > 1:
+            found, remedy = f"an output of {' and one of '.join(of)}", "leave one of them out of dataset.inputs"
+            where, expected = f"{Columns.path}.{name}", "one output of auto of that name"
+            remedy += f", or name the columns with their steps in {Columns.path}"
+            yield Fault(where=where, found=found, expected=expected, remedy=remedy)
 
 
 def _useless(column: Column, values: pa.Array) -> str:
@@ -87,7 +104,7 @@ def _useless(column: Column, values: pa.Array) -> str:
 def _outputs(name: str, column: Column, values: pa.Array) -> Iterator[Output]:
     feature = column.feature
     if feature.format == "timestamp":
-        yield from _times(name, values)
+        yield from _times(name, column, values)
         return
     yield Output(name=name, of=(name,), steps=tuple(_steps(column, values)))
 
@@ -101,13 +118,13 @@ def _steps(column: Column, values: pa.Array) -> Iterator[ColumnStep]:
     if pa.types.is_boolean(values.type):
         yield from (Fill(value="most_frequent", indicator=True),) if column.missing else ()
         return
-    numbers = values.drop_null().cast(pa.float64()).to_numpy()
+    numbers = values.drop_null().cast(pa.float64(), safe=False).to_numpy()  # which rounds large integers
     if is_few and pa.types.is_integer(values.type):
         yield from (Lookup(), OneHot())
         return
     if column.missing:
         yield Fill(value="median", indicator=True)
-    if numbers.min() >= 0 and _skewness(numbers) > _LONG_TAIL:
+    if (column.feature.low or 0) >= 0 and _skewness(numbers) > _LONG_TAIL:
         yield Log1p()
     yield Standardize()
 
@@ -118,10 +135,10 @@ def _skewness(numbers: np.ndarray) -> float:
     return float((deviations**3).mean() / spread**3) if spread else 0.0
 
 
-def _times(name: str, values: pa.Array) -> Iterator[Output]:
+def _times(name: str, column: Column, values: pa.Array) -> Iterator[Output]:
     """Yield the parts of times that differ: the year as a number, the others as categories."""
     times = values.drop_null().cast(pa.timestamp("us"))
-    has_missing = values.null_count > 0
+    has_missing = column.missing > 0
     year_fill = (Fill(value="median", indicator=True),) if has_missing else ()
     if len(pc.year(times).unique()) > 1:
         yield Output(name=f"{name}_year", of=(name,), steps=(Part(part="year"), *year_fill, Standardize()))
