@@ -35,6 +35,7 @@ def start(user: int, folder: Path, code: str, umask: int = 0o022) -> subprocess.
     lines = f"""
 import os, sys, zipfile
 {"import rich._emoji_codes; from etlrun.cli import cache, main as cli" if "cli." in code else ""}
+{"from tests import tables; ''.encode('utf-8-sig')" if "tables." in code else ""}
 from etlrun.cache.store import Store
 from etlrun.system.errors import WorldError
 from tests.stores import KEY, PICTURES, keeper_of, published
@@ -152,3 +153,26 @@ def test_a_reader_keeps_another_users_cache_from_being_removed(folder: Path) -> 
     process.communicate()
     done(ANNE, folder, "assert store.remove(KEY)")
     assert names(folder) == [f"{KEY}.claim", "lock"]
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077], ids=["for all", "for one"])
+def test_kept_columns_of_another_user_are_read_or_told_of(umask: int, folder: Path) -> None:
+    (folder / "a.csv").write_text("a,price\n1,2\n3,4\n")
+    dataset = "tables.a_table(str(store.folder / 'a.csv'), store.folder / 'kept')"
+    code = f"""
+try:
+    print(tables.values(tables.kept_of({dataset})))
+except WorldError as error:
+    print(error)
+"""
+    (folder / "kept").mkdir()
+    (folder / "kept").chmod(0o777)
+    there = "{'a': [1, 3], 'price': [2, 4]}\n"
+    assert done(ANNE, folder, code, umask) == there
+    (kept,) = (path for path in (folder / "kept").iterdir() if path.is_dir())
+    refused = (
+        f"dataset.dir: found {kept / 'columns.json'}: Permission denied; expected columns that this user may read\n"
+        "    -> ask who wrote them to let others read them, or set dataset.dir to another folder\n"
+    )
+    assert done(BERT, folder, code) == (there if umask == 0o022 else refused)
+    assert done(ANNE, folder, code) == there

@@ -59,7 +59,7 @@ def kept_as(
     key = parent, identity, (*stamps.items(),)  # arrays are mapped where they are: another file is another
     if key not in _kept:
         folder = parent / f"rows-{identity}"
-        _kept[key] = _opened(folder, kept) or _made(folder, dataset, stamps, write, kept)
+        _kept[key] = _opened(folder, dataset, kept) or _made(folder, dataset, stamps, write, kept)
     return _kept[key]
 
 
@@ -92,12 +92,23 @@ def _identity(dataset: Table, files: dict[str, list[str]], stamps: dict[str, Sta
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _opened(folder: Path, kept: Callable[[Path], Kept]) -> Kept | None:
-    """Return the columns of a folder; None if it is not there, or not complete."""
+def _opened(folder: Path, dataset: Rows, kept: Callable[[Path], Kept]) -> Kept | None:
+    """Return the columns of a folder; None if it is not there, or not complete.
+
+    Raises:
+        WorldError: It can't be read, as one that is of another user alone.
+    """
     try:
         return kept(folder)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
+    except OSError as error:
+        raise WorldError(
+            where=dataset.key("dir"),
+            found=f"{error.filename or folder}: {error.strerror or error}",
+            expected="columns that this user may read",
+            remedy=f"ask who wrote them to let others read them, or set {dataset.key('dir')} to another folder",
+        ) from error
 
 
 def _made(
@@ -113,7 +124,7 @@ def _made(
     try:
         lock.acquire(timeout_s=_LONGEST_S)
         try:
-            if (found := _opened(folder, kept)) is not None:
+            if (found := _opened(folder, dataset, kept)) is not None:
                 return found
             for left in (filling, folder):  # of a process that was killed, or of a file that is not complete
                 shutil.rmtree(left, ignore_errors=True)
