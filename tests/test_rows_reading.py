@@ -15,6 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from etlrun.sources.rows.keeping import kept_of
+from etlrun.sources.rows.tables import TableSource
 from etlrun.stages.flow import MISSING
 from etlrun.system.errors import EtlrunError
 from tests.tables import CSV, a_table, houses, kept_from, types, values
@@ -67,6 +68,11 @@ def test_splits_of_several_patterns_are_read_in_the_order_of_their_names(tmp_pat
     kept = kept_of(a_table(files, tmp_path / "kept"))
     assert values(kept) == {"a": [9, 0, 1, 2, 8], "price": [9, 5, 1, 2, 8]}
     assert kept.known.rows == {"train": 4, "test": 1}
+    source = TableSource(a_table(files, tmp_path / "kept", order="file"))
+    split = source.split("train[1:]+test", "")
+    places = [split.place(split.shards[0], number) for number in range(4)]
+    assert places == [(f"{tmp_path}/{name}.csv", row) for name, row in (("b-0", 0), ("b-1", 0), ("b-1", 1), ("d", 0))]
+    assert split.where(split.shards[0], 2) == f"{tmp_path}/b-1.csv, row 1"
 
 
 UTC_DAY = datetime(2020, 1, 2, 8)  # noqa: DTZ001 - as kept, in UTC

@@ -65,6 +65,7 @@ class Known:
         classes: Values of a target that is a class, in the order of their indices; empty for others.
         notes: What a reader of the data may not expect, a sentence each.
         folder: Folder of the kept columns; empty if there is none.
+        file_rows: Number of rows of each file, in the order of the files; empty if a file has all rows.
     """
 
     columns: Mapping[str, Column]
@@ -74,6 +75,7 @@ class Known:
     classes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     folder: str = ""
+    file_rows: tuple[int, ...] = ()
 
     @property
     def remarks(self) -> Iterator[str]:

@@ -23,7 +23,7 @@ from etlrun.system.errors import EtlrunError, Fault, WorldError, unreadable_path
 from etlrun.system.locks import Lock
 from etlrun.system.progress import Begin, progress
 
-_FORMAT = 6
+_FORMAT = 7
 """Version of the format of kept columns, and of the code that reads files."""
 _LONGEST_S = 3600.0
 _MB = 1_000_000
@@ -150,22 +150,24 @@ def write_table(folder: Path, identity: str, dataset: Table, paths: dict[str, li
     total = sum(Path(path).stat().st_size for of in paths.values() for path in of)
     with progress() as begin, _telling(begin, "types", total) as advance:
         tables = opened(dataset, paths, advance)
-    rows = dict.fromkeys(paths, 0)
+    rows, file_rows = dict.fromkeys(paths, 0), list[int]()
     writer = Writer(folder, tables.schema)
     try:
         with progress() as begin, _telling(begin, "rows", total) as advance:
             for split, files in tables.files.items():
                 for file in files:
+                    before = rows[split]
                     for batch in tables.batches(file):
                         writer.add(batch)
                         rows[split] += batch.num_rows
                         advance(file)
+                    file_rows.append(rows[split] - before)
                 if not rows[split]:
                     remedy = "write the files again, or choose others"
                     where, found = ", ".join(paths[split]), f"no rows for {split}"
                     raise WorldError(where=where, found=found, expected="at least one row", remedy=remedy)
         _require_exact(writer.columns, tables)
-        writer.finish(rows=rows, identity=identity, title=dataset.title, notes=tables.notes)
+        writer.finish(rows=rows, identity=identity, title=dataset.title, notes=tables.notes, file_rows=file_rows)
     finally:
         writer.close()
 

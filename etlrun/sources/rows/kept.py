@@ -50,9 +50,9 @@ class Kept:
             if (found := (folder / name).stat().st_size) != size:
                 raise ValueError(f"{folder / name} has {found} bytes instead of {size}")
         columns = {name: _column(of) for name, of in held.pop("columns").items()}
-        notes = tuple(held.pop("notes"))
+        lists: dict[str, Any] = {name: tuple(held.pop(name, ())) for name in ("notes", "file_rows")}
         held_bytes = sum(sizes.values())
-        self.known = Known(**held, columns=columns, held_bytes=held_bytes, notes=notes, folder=str(folder))
+        self.known = Known(**held, columns=columns, held_bytes=held_bytes, **lists, folder=str(folder))
         self._places = {name: place for place, name in enumerate(columns)}
 
     def take(self, name: str, numbers: Array) -> Array:
@@ -143,12 +143,11 @@ class Writer:
         """What is known of the columns so far."""
         return {name: column.column for name, column in zip(self._names, self._columns, strict=True)}
 
-    def finish(self, *, rows: Mapping[str, int], identity: str, title: str, notes: Sequence[str] = ()) -> None:
-        """Complete the folder with what is known of its columns; `rows` are those of each split."""
+    def finish(self, **others: Any) -> None:
+        """Complete the folder with what is known of its columns; `others` are of `Known`, and a `title`."""
         for column in self._columns:
             column.close()
         files = sorted(self._folder.glob("*.bin"))
-        others = {"title": title, "identity": identity, "rows": dict(rows), "notes": list(notes)}
         write_facts(self._folder, self.columns, files, dtypes=[of.dtype for of in self._columns], **others)
 
     def close(self) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, ClassVar
 
 import numpy as np
@@ -66,11 +68,13 @@ class RowSplit(Split):
         rows: Their numbers in the kept columns, in the order in which they are read.
         identity: Identity of the kept columns.
         stamps: Files that they were read from.
+        file_rows: Number of rows of each file; empty if a file has all rows.
     """
 
     rows: Numbers = field(repr=False, compare=False)
     identity: str
     stamps: dict[str, Stamp]
+    file_rows: tuple[int, ...] = ()
     noun: ClassVar[str] = "file"
     is_read_by_parser: ClassVar[bool] = True
     is_compared: ClassVar[bool] = False
@@ -108,7 +112,14 @@ class RowSplit(Split):
         return f"{path}, row {row}"
 
     def place(self, shard: Shard, number: int) -> tuple[str, int | None]:
-        return next(iter(self.stamps)), int(self.rows[number])
+        row = int(self.rows[number])
+        file = bisect(self._ends, row)
+        return self.paths[file], row - (self._ends[file - 1] if file else 0)
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        """Numbers of the rows behind the last one of each file."""
+        return [*accumulate(self.file_rows)]
 
 
 class RowsSource(Source):
@@ -162,9 +173,14 @@ class RowsSource(Source):
         if not len(rows):
             raise self.empty_split(name, where)
         shards = (Shard(path=str(self.kept.folder), skip=0, take=len(rows)),)
-        identity = self.kept.known.identity
         return RowSplit(
-            name=name, shards=shards, num_examples=len(rows), rows=rows, identity=identity, stamps=self._stamps
+            name=name,
+            shards=shards,
+            num_examples=len(rows),
+            rows=rows,
+            identity=self.kept.known.identity,
+            stamps=self._stamps,
+            file_rows=self.kept.known.file_rows,
         )
 
     @cached_property
