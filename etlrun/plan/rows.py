@@ -13,10 +13,11 @@ from etlrun.sources.open import source_type
 from etlrun.sources.rows.choice import chosen
 from etlrun.sources.rows.fitting import fault_of, fitted
 from etlrun.sources.rows.source import RowsSource
+from etlrun.sources.rows.table import is_there, names_of
 from etlrun.stages.column_categories import Classes
 from etlrun.stages.columns import Columns, Output, UnfitStepError, nothing
 from etlrun.stages.flow import Feature
-from etlrun.stages.rows import Column, Known, Rows
+from etlrun.stages.rows import Column, Known, Rows, Table
 from etlrun.stages.step import Map
 from etlrun.system.errors import ConfigError, Fault
 
@@ -55,12 +56,19 @@ def resolved(spec: RunSpec) -> RunSpec:
 
 
 def with_columns_of(spec: RunSpec, then: RunSpec) -> RunSpec:
-    """Return a run of rows with the columns that another one has chosen and fitted, and its target; others as it is."""
+    """Return a run of rows with the columns that another one has chosen and fitted, and its target; others as it is.
+
+    Those of another table have the types of the columns of that one.
+    """
     columns = _columns(then)
     if columns is None or not isinstance(then.dataset, Rows):
         return spec
     transform, evaluation = (_with(of, columns) for of in (spec.transform, spec.eval_transform))
-    return dataclasses.replace(spec, transform=transform, eval_transform=evaluation)
+    dataset, before = spec.dataset, then.dataset
+    if isinstance(dataset, Table) and isinstance(before, Table) and dataset.files != before.files and is_there(dataset):
+        types = {name: before.types[name] for name in names_of(dataset) if name in before.examples.features}
+        dataset = dataclasses.replace(dataset, columns={**types, **dataset.columns})
+    return dataclasses.replace(spec, dataset=dataset, transform=transform, eval_transform=evaluation)
 
 
 def _unread(spec: RunSpec, dataset: Rows) -> RunSpec:

@@ -177,6 +177,11 @@ class Table(Rows):
     columns: Annotated[_Types, Expected(f"a mapping from columns to {TYPES}"), DATA]
 
     @property
+    def types(self) -> _Types:
+        """Types of all columns, declared or found."""
+        return {name: self.columns.get(name) or _type(column) for name, column in self.found.columns.items()}
+
+    @property
     def patterns(self) -> Mapping[str, tuple[str, ...]]:
         """Patterns of the files by split."""
         files = self.files if isinstance(self.files, Mapping) else {"train": self.files}
@@ -190,6 +195,17 @@ class Table(Rows):
     @property
     def title(self) -> str:
         return PurePath(next(iter(self.patterns.values()))[0]).name
+
+
+def _type(column: Column) -> Type:
+    """Return the type of a column as `dataset.columns` names it."""
+    feature = column.feature
+    if feature.format == "timestamp":
+        return "timestamp"
+    if feature.has_missing and column.distinct and feature.low is None and feature.dtype == "float64":
+        return "truth"  # which are floats where some are missing, and have no ends
+    by_dtype: dict[str, Type] = {"string": "text", "bool": "truth", "int64": "integer"}
+    return by_dtype.get(feature.dtype, "number")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,6 +42,8 @@ _FREE = {
     f"{Trainer.path}.device",
 }
 """Values that may differ from those of the training, besides those of speed."""
+_TYPES = f"{Dataset.path}.columns"
+"""Types of the columns of rows, which another table has from the training unless an override names others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,6 +240,7 @@ def _changed(now: Plan, then: Plan, keys: set[str]) -> Iterator[Fault]:
         values = now.decisive.get(path), then.decisive.get(path)
         pipeline, _, key = path.rpartition("/")
         is_free = key in _FREE or (is_other_data and key.startswith(f"{Dataset.path}."))
+        is_free = is_free or (key == _TYPES and not any(_sets(override, key) for override in keys))
         if values[0] != values[1] and not is_free and not (had_none and pipeline == "eval"):
             changed.setdefault(key, values)
     overrides = {key: override for key in changed for override in keys if _sets(override, key)}

@@ -14,10 +14,10 @@ from etlrun.sources.rows.keeping import kept_of
 from etlrun.sources.rows.kept import Kept
 from etlrun.stages.column_step import UnfitColumnError
 from etlrun.stages.columns import Columns
-from etlrun.stages.flow import Feature, Flow
+from etlrun.stages.flow import Flow
 from etlrun.stages.lazy import tf
-from etlrun.stages.rows import Table, Type
-from etlrun.system.errors import ConfigError, Fault
+from etlrun.stages.rows import Table
+from etlrun.system.errors import ConfigError, Fault, WorldError
 from etlrun.trained.load import Trained
 from etlrun.trained.model import predictor, require_finite
 from etlrun.trained.rows import Writer
@@ -53,6 +53,28 @@ class Rows:
         given = self.columns.given({name: tf.constant(self.kept.take(name, numbers)) for name in names})
         return self.flow.handed({**given, self.flow.target: None})[0]
 
+    def require_known(self, numbers: Any) -> None:
+        """Raise `WorldError` for the first of these rows with a value that a step of its columns refuses."""
+        known = self.kept.known.columns
+        for number in numbers:
+            example: dict[str, Any] = {}
+            for output in self.columns.outputs:
+                taken = {
+                    name: tf.constant(self.kept.take(name, np.array([number]))) for name in output.of if name in known
+                }
+                try:
+                    example[output.name] = output.given({**example, **taken})
+                except tf.errors.InvalidArgumentError as error:
+                    values = [of.numpy()[0] for of in taken.values()]
+                    raise WorldError(
+                        where=f"{self.path}, row {number}, {', '.join(output.of)}",
+                        found=", ".join(
+                            of.decode(errors="replace") if isinstance(of, bytes) else str(of) for of in values
+                        ),
+                        expected=f"values that the steps of {output.name} accept, as in the training",
+                        remedy="repair the value, or train with a `lookup` whose `oov` is 1",
+                    ) from error
+
 
 def opened(run: Trained, path: str) -> Rows:
     """Return the rows of a table for the model of a run.
@@ -67,7 +89,7 @@ def opened(run: Trained, path: str) -> Rows:
     columns = Columns(outputs=tuple(output for output in step.outputs if output.name != flow.target))
     known = dataset.found.columns
     needed = dict.fromkeys(name for output in columns.outputs for name in output.of if name in known)
-    types: dict[str, Type] = {name: dataset.columns.get(name) or _type(known[name].feature) for name in needed}
+    types = {name: type_ for name, type_ in dataset.types.items() if name in needed}
     kept = _read(dataclasses.replace(dataset, files=path, columns=types, known=None), path, run, [*needed])
     features, faults = {name: column.feature for name, column in kept.known.columns.items()}, list[Fault]()
     for output in columns.outputs:
@@ -99,27 +121,27 @@ def _read(dataset: Table, path: str, run: Trained, needed: list[str]) -> Kept:
     return kept_of(dataset)
 
 
-def _type(feature: Feature) -> Type:
-    """Return the type of a column as `dataset.columns` names it."""
-    if feature.format == "timestamp":
-        return "timestamp"
-    by_dtype: dict[str, Type] = {"string": "text", "bool": "truth", "int64": "integer"}
-    return by_dtype.get(feature.dtype, "number")
-
-
 def predict(run: Trained, rows: Rows, model: Any, writer: Writer, done: Callable[[int], None]) -> None:
     """Write a prediction for each row, in order; `done` counts them.
 
     Raises:
-        EtlrunError: Predictions are not finite.
+        EtlrunError: A step refuses a value of a row, or predictions are not finite.
     """
-    example = rows.inputs(np.arange(min(rows.count, 1)))
+    example = _inputs(rows, np.arange(min(rows.count, 1)))
     specs = tf.nest.map_structure(lambda of: tf.TensorSpec((None, *of.shape[1:]), of.dtype), example)
     compute = predictor(model, specs)
     for first in range(0, rows.count, _AT_ONCE):
         numbers = np.arange(first, min(first + _AT_ONCE, rows.count))
-        outputs = compute(rows.inputs(numbers))
+        outputs = compute(_inputs(rows, numbers))
         places = [*map(str, numbers.tolist())]
         require_finite(run, outputs, lambda place, places=places: f"{rows.path}, row {places[place]}")  # type: ignore[misc]
         writer.write(places, outputs)
         done(len(numbers))
+
+
+def _inputs(rows: Rows, numbers: Any) -> Any:
+    try:
+        return rows.inputs(numbers)
+    except tf.errors.InvalidArgumentError:
+        rows.require_known(numbers)
+        raise

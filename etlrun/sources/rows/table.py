@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -90,6 +90,11 @@ def _of_two_splits(dataset: Table, files: Mapping[str, list[str]]) -> Iterator[F
 def is_there(dataset: Table) -> bool:
     """Return whether each pattern names a file on this machine."""
     return all(matched(pattern) for patterns in dataset.patterns.values() for pattern in patterns)
+
+
+def names_of(dataset: Table) -> Sequence[str]:
+    """Return the names of the columns of the first file; raise `EtlrunError` if there is none, or it is no table."""
+    return _opened(next(path for paths in files_of(dataset).values() for path in paths), dataset).names
 
 
 @dataclass(frozen=True)
