@@ -42,6 +42,7 @@ ELSEWHERE = {
     "dataset.dir=NEW_PHOTOS": "wants photos with the classes of a run; test_evaluate has some",
     "logger=mlflow": "wants another package; test_services runs it where that is there",
     "hydra/launcher=submitit_slurm": "wants a cluster; test_slurm starts one",
+    "dataset=python": "wants an installed package; test_rows_python runs it with one",
     "hydra/sweeper=optuna": "wants another package; test_plugins runs it where that is there",
 }
 """Commands that are not run here, and why."""

@@ -134,11 +134,12 @@ def of_folders(word: str, folders: Folders, experiment: str | None, like: Side |
     own = [name for name in known if folders.is_own(f"experiment={name}")]
     listed = [DEFAULT] * (folders.own is None) + own if experiment is None else [experiment]
     same = like is not None and like.files.keys() == folders.files.keys()
-    for name in dict.fromkeys([*listed, DEFAULT]):
+    for name in dict.fromkeys([DEFAULT, *listed]):
         if name == DEFAULT or name in known:
             words = [] if name == DEFAULT else [f"experiment={name}"]
             taken = _taken_over(name, like, folders) if same and like is not None else None
-            made[name] = taken or composed(words, files, folders)
+            given = stand_ins(made[DEFAULT]) if made else None
+            made[name] = taken or composed(words, files, folders, given)
     if folders.own is not None and experiment is None:
         used = {name for variant in made.values() for name in variant.files}
         made |= _options(files, folders, stand_ins(made[DEFAULT]))
