@@ -89,7 +89,7 @@ def text_of(before: list[Row], after: list[Row]) -> str:
     """Return two sentences, and the table under them."""
     plain_s = sum(_cpu(row) for row in after if not row[-1])
     return (
-        "Seconds of the tests by kind, before and after they were made cheaper; those of jobs of sweeps, which are\n"
+        "Seconds of the tests by kind, at two commits; those of jobs of sweeps, which are\n"
         f"forked from a server, are in no row. All tests took {sum(map(_cpu, before)):.0f} CPU seconds, and plain\n"
         f"`pytest`, which leaves out what is marked `slow`, takes {plain_s:.0f}, without the start of its workers.\n\n"
         + table(before, after)
