@@ -47,10 +47,10 @@ def test_a_plan_shows_each_output_in_a_line(table: Path) -> None:
     source = open_source(plan_of(*words_of(table)).spec.dataset)
     splits = {name: source.split(name, "").rows for name in ("train[:80%]", "train[80%:]")}  # type: ignore[attr-defined]
     areas, rooms, kinds = (
-        {name: source.values(of, rows) for name, rows in splits.items()}  # type: ignore[attr-defined]
+        {name: source.kept.take(of, rows) for name, rows in splits.items()}  # type: ignore[attr-defined]
         for of in ("area", "rooms", "kind")
     )
-    area, price = areas["train[:80%]"], source.values("price", splits["train[:80%]"])  # type: ignore[attr-defined]
+    area, price = areas["train[:80%]"], source.kept.take("price", splits["train[:80%]"])  # type: ignore[attr-defined]
     low, median, high = np.quantile(np.where(np.isnan(area), np.nanmean(area), area), [0.25, 0.5, 0.75])
     bounds = ", ".join(f"{of:.4g}" for of in np.quantile(np.nan_to_num(area), [0.25, 0.5, 0.75]))
     robust = f"robust (median {median:.4g}, range {high - low:.4g})"

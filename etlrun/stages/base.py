@@ -127,7 +127,6 @@ class Stage:
         nodes: Its nodes in tf.data's graph model, from the end of the graph to its source.
         nodes_of_reading: The same in a pass that reads a disk cache, if they differ there.
         tuned: The parameter that AUTOTUNE sets if its value is `autotune`.
-        described_by: Fields that `described` shows in their place, since they hold other stages.
     """
 
     path: ClassVar[str]
@@ -144,7 +143,6 @@ class Stage:
     nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(),)
     nodes_of_reading: ClassVar[tuple[Nodes, ...] | None] = None
     tuned: ClassVar[Tuned | None] = None
-    described_by: ClassVar[tuple[str, ...]] = ()
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
 
     @classmethod
@@ -154,9 +152,9 @@ class Stage:
             raise AttributeError(f"{cls.__name__} has no field {name}")
         return f"{cls.block or cls.path}.{name}"
 
-    def described(self) -> Any:
-        """Return the value of the field `described_by` as plain values."""
-        raise NotImplementedError
+    def plain(self, name: str) -> Any:
+        """Return the value of the field `name` as plain values, which JSON has, too."""
+        return getattr(self, name)
 
     @property
     def random(self) -> bool:
@@ -254,19 +252,12 @@ def field_metadata(stage_type: type[Any]) -> dict[str, tuple[object, ...]]:
     return _METADATA[stage_type]
 
 
-def plain(stage: object, name: str) -> object:
-    """Return the value of a field as plain values, which JSON has, too."""
-    value = getattr(stage, name)
-    return stage.described() if isinstance(stage, Stage) and name in stage.described_by else value
-
-
-def parameters(stage: object) -> list[Parameter]:
+def parameters(stage: Stage) -> list[Parameter]:
     """Return the fields of `stage` that have kinds, in order of definition, with their values."""
     stage_type: Any = type(stage)
     values = [(name, getattr(stage, name), kinds, default) for name, kinds, default in _with_kinds(stage_type)]
     return [
-        Parameter(name, plain(stage, name), kinds, is_default=value == default)
-        for name, value, kinds, default in values
+        Parameter(name, stage.plain(name), kinds, is_default=value == default) for name, value, kinds, default in values
     ]
 
 

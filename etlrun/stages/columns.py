@@ -86,6 +86,7 @@ class Output:
 
     @property
     def described(self) -> dict[str, Any]:
+        """Return the outputs by name as plain values: what each is made of, and its steps with their parameters."""
         """The output as plain values: what it is made of, and each step with its parameters."""
         steps = [{step.name: {**step.arguments, **step.also}} for step in self.steps]
         return {"of": list(self.of), "steps": steps}
@@ -147,7 +148,6 @@ class Columns(Step):
     """
 
     path: ClassVar[str] = "transform.columns"
-    described_by: ClassVar[tuple[str, ...]] = ("outputs",)
 
     outputs: Annotated[tuple[Output, ...], Expected("a mapping from names to columns, or auto"), DATA]
     dropped: Annotated[tuple[str, ...], Expected("names of features"), DATA] = ()
@@ -159,7 +159,11 @@ class Columns(Step):
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     def described(self) -> dict[str, Any]:
+        """Return the outputs by name as plain values: what each is made of, and its steps with their parameters."""
         return {output.name: output.described for output in self.outputs}
+
+    def plain(self, name: str) -> Any:
+        return self.described() if name == "outputs" else super().plain(name)
 
     def given(self, example: Mapping[str, Any]) -> dict[str, Any]:
         """Return the outputs by name, for an example or for a batch of them; other features only beside rows."""

@@ -103,12 +103,8 @@ def _opened(folder: Path, dataset: Rows, kept: Callable[[Path], Kept]) -> Kept |
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
     except OSError as error:
-        raise WorldError(
-            where=dataset.key("dir"),
-            found=f"{error.filename or folder}: {error.strerror or error}",
-            expected="columns that this user may read",
-            remedy=f"ask who wrote them to let others read them, or set {dataset.key('dir')} to another folder",
-        ) from error
+        remedy = f"ask who wrote them to let others read them, or set {dataset.key('dir')} to another folder"
+        raise _unusable(dataset, folder, error, "columns that this user may read", remedy) from error
 
 
 def _made(
@@ -137,12 +133,15 @@ def _made(
             shutil.rmtree(filling, ignore_errors=True)
             lock.release()
     except OSError as error:
-        raise WorldError(
-            where=dataset.key("dir"),
-            found=f"{error.filename or folder.parent}: {error.strerror or error}",
-            expected="a folder that can be written to, with space for the columns",
-            remedy=f"set {dataset.key('dir')} to another folder, or free disk space",
-        ) from error
+        expected = "a folder that can be written to, with space for the columns"
+        remedy = f"set {dataset.key('dir')} to another folder, or free disk space"
+        raise _unusable(dataset, folder.parent, error, expected, remedy) from error
+
+
+def _unusable(dataset: Rows, folder: Path, error: OSError, expected: str, remedy: str) -> WorldError:
+    """Return the error for a folder of kept columns with the system's reason; `folder` if that names no file."""
+    found = f"{error.filename or folder}: {error.strerror or error}"
+    return WorldError(where=dataset.key("dir"), found=found, expected=expected, remedy=remedy)
 
 
 def write_table(folder: Path, identity: str, dataset: Table, paths: dict[str, list[str]]) -> None:

@@ -11,7 +11,6 @@ from itertools import accumulate
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from etlrun.sources.base import Example, Identified, Records, Source, Split
 from etlrun.sources.content import Shard
@@ -220,7 +219,3 @@ class RowsSource(Source):
         plain = (values.astype(np.int64) if values.dtype == bool else values).tolist()  # classes are named 0 and 1
         found = (places.get(of.decode() if isinstance(of, bytes) else str(of), -1) for of in plain)
         return np.fromiter(found, np.int64, len(plain))
-
-    def values(self, name: str, rows: Numbers) -> npt.NDArray[Any]:
-        """Return the values of a column in some rows."""
-        return self.kept.take(name, rows)
