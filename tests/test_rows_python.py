@@ -28,6 +28,8 @@ def installed(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str, name: st
     (about / "entry_points.txt").write_text(f"[etlrun.datasets]\n{name} = estate:{function}\n")
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.delitem(sys.modules, "estate", raising=False)
+    # Python takes its bytecode for another text of the same length and second.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     words = ["dataset=python", "dataset.of=houses", "dataset.target={price: number}", f"dataset.dir={folder / 'kept'}"]
     words += ["transform=columns", "extract=sequential", "cache=none", "load.batch_size=8"]
     return [*words, "model=emulated", "model.step_ms=0", "trainer.epochs=1"]

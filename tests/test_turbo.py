@@ -232,7 +232,7 @@ def test_a_broken_image_is_named_or_skipped(on_corrupt: str, tiny: Path, tmp_pat
 
 def test_a_run_measures_it_as_a_stage(tiny: Path, tmp_path: Path) -> None:
     words = emulated(
-        tiny, TURBO, "cache=none", "transform.resize.size=[256,256]", "model.step_ms=0.1", "trainer.epochs=3"
+        tiny, TURBO, "cache=none", "transform.resize.size=[256,256]", "model.step_ms=10", "trainer.epochs=3"
     )
     status, summary = run_here(tmp_path, [*words, "dataset.eval_split=null", "load.shuffle_buffer=0"])
     assert status == 0

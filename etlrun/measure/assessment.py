@@ -122,7 +122,10 @@ class Assessment:
         return loop
 
     def _costs_of(self, name: str) -> StageCosts | None:
-        """Return the costs of the last pass, by its deepest and its last model; None if it was too short for one."""
+        """Return the costs of the last pass, by its deepest and its last model.
+
+        None if the pass was too short for a model, or for one that has seen a batch: its costs would be of no example.
+        """
         keeper, stages = self.work.pipelines[name].keeper, [planned.stage for planned in self._stages(name)]
         reads_disk = keeper is not None and keeper.passes[-1:] == ["read"]
         seen = [
@@ -134,7 +137,8 @@ class Assessment:
         if not seen:
             return None
         seen[0].improve(seen[1])
-        return seen[0] if seen[0].periods.work.period_ms else None
+        has_batches = any(row.examples for row in seen[0].rows[-1:])
+        return seen[0] if has_batches and seen[0].periods.work.period_ms else None
 
     def _batched(self, name: str) -> int:
         """Return the number of examples in the batches of a pass, if no record is skipped."""
