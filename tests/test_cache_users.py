@@ -35,7 +35,7 @@ def start(user: int, folder: Path, code: str, umask: int = 0o022) -> subprocess.
     lines = f"""
 import os, sys, zipfile
 {"import rich._emoji_codes; from etlrun.cli import cache, main as cli" if "cli." in code else ""}
-{"from tests import tables; ''.encode('utf-8-sig')" if "tables." in code else ""}
+{"from tests import tables; import numpy.ma; ''.encode('utf-8-sig')" if "tables." in code else ""}
 from etlrun.cache.store import Store
 from etlrun.system.errors import WorldError
 from tests.stores import KEY, PICTURES, keeper_of, published
