@@ -86,7 +86,6 @@ class Output:
 
     @property
     def described(self) -> dict[str, Any]:
-        """Return the outputs by name as plain values: what each is made of, and its steps with their parameters."""
         """The output as plain values: what it is made of, and each step with its parameters."""
         steps = [{step.name: {**step.arguments, **step.also}} for step in self.steps]
         return {"of": list(self.of), "steps": steps}
