@@ -48,7 +48,8 @@ def key_and_data(words: list[str], folder: Path) -> tuple[str, str]:
     contexts = contexts_of(plan, open_source(plan.spec.dataset), with_validation=False)
     keeper = keepers_of(plan, contexts, {}, print)["train"]
     pipeline, digest = Pipeline(plan.train, contexts["train"], keeper), sha256()
-    for picture, label in pipeline.before("cache.disk").as_numpy_iterator():
+    for example in pipeline.before("cache.disk").as_numpy_iterator():
+        picture, label = example["image"], example["label"]
         digest.update(picture if isinstance(picture, bytes) else f"{picture.dtype}{picture.shape}".encode())
         digest.update(b"" if isinstance(picture, bytes) else np.ascontiguousarray(picture).data)
         digest.update(int(label).to_bytes(1))

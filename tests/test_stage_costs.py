@@ -127,7 +127,7 @@ def test_a_last_batch_counts_as_many_examples_as_it_holds(
 ) -> None:
     plan = plan_on(tiny, f"load.batch_size={batch_size}", "load.prefetch=1")
     with training_pipeline(plan) as pipeline:
-        iterator = iter(pipeline.endless())
+        iterator = pipeline.endless().begin()
         for _ in range(batches):
             next(iterator)
         model = tf.data.experimental.get_model_proto(iterator)

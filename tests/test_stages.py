@@ -33,7 +33,7 @@ NESTED = (
 
 def with_image(image: Feature) -> Flow:
     """Examples of this image and a class."""
-    return Flow(features={"image": image, "label": Feature(dtype="int64", is_class=True)}, target="label")
+    return Flow(features={"image": image, "label": Feature(dtype="int64", is_class=True)}, targets=("label",))
 
 
 def decoded(
@@ -141,10 +141,9 @@ def test_an_order_is_one_where_there_is_one_shard_and_no_more_shards_are_open_th
 def test_a_model_is_handed_one_input_as_it_is_and_several_by_their_names(
     features: dict[str, Feature], handed: str | None
 ) -> None:
-    flow = Flow(features={**features, "price": Feature(dtype="float32")}, target="price")
+    flow = Flow(features={**features, "price": Feature(dtype="float32")}, targets=("price",))
     example = dict.fromkeys(features, "x") | {"price": "y"}
     assert flow.handed(example) == (handed or dict.fromkeys(features, "x"), "y")
-    assert flow.named(*flow.handed(example)) == example
     assert flow.columns == (*sorted(features), "price")
     with pytest.raises(UnfitError) as caught:
         flow.feature("weight")
@@ -172,7 +171,7 @@ def test_parameters_come_in_order_of_definition_with_values_and_kinds() -> None:
         (SCALED.replace(batch_size=32), "32 x float32 [64, 64, 3] in [-1, 1], label"),
         (decoded("uint8", 80, 60, -0.5, 12.25), "uint8 [80, 60, 3] in [-0.5, 12.25], label"),
         (
-            Flow(features={name: Feature(dtype="float32", shape=(2,)) for name in "cab"}, target="b"),
+            Flow(features={name: Feature(dtype="float32", shape=(2,)) for name in "cab"}, targets=("b",)),
             "{a: float32 [2], c: float32 [2]}, b: float32 [2]",
         ),
         (

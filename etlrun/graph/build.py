@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -40,8 +40,9 @@ class Pipeline:
         stages: Stages of the plan.
         context: State that the stages share.
         keeper: Keeper of the cache on disk; None without one.
-        dataset: Batches (inputs, target) of one pass. Its length is unknown to tf.data, so that Keras reads it to
-            its end: only then is a cache complete.
+        dataset: Batches of one pass as a model takes them, (inputs, targets) and perhaps a weight, which all stages
+            have by name. Its length is unknown to tf.data, so that Keras reads it to its end: only then is a cache
+            complete.
         filling_s: Duration of filling a cache before the first pass; 0 if the first pass fills it.
     """
 
@@ -64,7 +65,7 @@ class Pipeline:
         batches = self._begun_by(tf.constant(0, tf.int64))
         if differs(batches, stages[-1].gives):
             raise TypeError(wrong(self.uncached, self.stages))
-        self.dataset: tf.data.Dataset = Passes(batches, lambda: iter(self._next_pass()))
+        self.dataset = self._handed(batches, lambda: iter(self._next_pass()))
 
     @property
     def split(self) -> Split:
@@ -154,7 +155,7 @@ class Pipeline:
         compared = partial(disk.compared, keeper, mode) if self.split.is_compared else None
         first = dataclasses.replace(self.context, numbered_to=cached, compare=compared)
         before = self._first(self._before, first).with_options(as_written())
-        return disk.written(before, keeper, mode, carries=self.context.numbered_to is not None)
+        return disk.written(before, keeper, self._kept, mode, carries=self.context.numbered_to is not None)
 
     def _continued(self, dataset: tf.data.Dataset | None, stages: Stages, context: Context) -> tf.data.Dataset:
         """Return `stages` applied, without the examples that have been read: skipped where their order is known."""
@@ -179,7 +180,7 @@ class Pipeline:
 
     def _fill(self, keeper: Keeper, mode: int) -> None:
         began_s = time.perf_counter()
-        for _ in self._filling(keeper, mode).map(lambda *_: 0).batch(_AT_ONCE):
+        for _ in self._filling(keeper, mode).map(lambda _: 0).batch(_AT_ONCE):
             pass  # signals are handled between batches
         self.filling_s = time.perf_counter() - began_s
 
@@ -187,7 +188,13 @@ class Pipeline:
         """Return the batches of the next pass and all later ones; prefetching continues across passes."""
         self._fill_first()
         self.context.passes_begun.assign(self._number)
-        return self._build(self._begun().repeat(), self._ahead).with_options(as_written())
+        batches = self._build(self._begun().repeat(), self._ahead).with_options(as_written())
+        return self._handed(batches, lambda: iter(batches))
+
+    def _handed(self, like: tf.data.Dataset, begin: Callable[[], Iterator[Any]]) -> Passes:
+        """Return the passes that `begin` begins, of batches like those of a dataset, as a model takes them."""
+        handed = self.stages[-1].gives.handed
+        return Passes(like.map(handed), begin, handed)
 
     def _begun(self) -> tf.data.Dataset:
         as_is = tf.autograph.experimental.do_not_convert

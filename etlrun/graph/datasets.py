@@ -142,24 +142,24 @@ def applied(step: Step, context: Context) -> Callable[[Any], Example]:
 
 
 def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data.Dataset:
-    """Return (inputs, target) after all steps in one map; a target that is a class is checked against the classes."""
-    functions, flow = [applied(step, context) for step in stage.steps], context.source.dataset.examples
-    columns = next((step for step in stage.steps if isinstance(step, Columns)), None)
-    given = flow if columns is None else columns.flow(flow.replace(record=""))
-    count = context.source.num_classes
-    is_checked = count is not None and not isinstance(context.source.dataset, Rows)  # whose lookup checks them
-    classes = tf.range(count, dtype=tf.int64) if is_checked else None
+    """Return the features by name after all steps in one map.
 
-    def apply(*element: Any) -> tuple[Any, ...]:
-        example, *number = element if stage.is_first else (flow.named(*element),)
+    A target that is a class is checked against the classes where it is read, so that a corrupt one can be skipped.
+    """
+    functions, target = [applied(step, context) for step in stage.steps], context.source.dataset.examples.target
+    count = context.source.num_classes
+    of_rows = isinstance(context.source.dataset, Rows)  # whose lookup checks them
+    classes = tf.range(count, dtype=tf.int64) if count is not None and stage.is_first and not of_rows else None
+
+    def apply(element: Any, *number: tf.Tensor) -> Example:
         for function in functions:
-            example = function(numbered(example, *number) if isinstance(example, dict) else example)
-        example = numbered(example, *number)
+            element = function(numbered(element, *number) if isinstance(element, dict) else element)
+        example: Example = numbered(element, *number)
         if stage == context.numbered_to:
             example.pop(NUMBER, None)
-        inputs, target, *number = given.handed(example)
-        # The cheapest check: looking up an index outside the classes is an error.
-        return inputs, target if classes is None else tf.gather(classes, target), *number
+        if classes is not None:  # the cheapest check: looking up an index outside the classes is an error
+            example[target] = tf.gather(classes, example[target])
+        return example
 
     if stage.at_once:
         return parallel_map(dataset.batch(stage.at_once), apply, stage, context).unbatch()
@@ -178,24 +178,24 @@ def parse_batch(dataset: tf.data.Dataset, stage: ParseBatch, context: Context) -
 
 def mix(dataset: tf.data.Dataset, stage: Mix, context: Context) -> tf.data.Dataset:
     """Return batches whose images are mixed in pairs, with the targets of such images."""
-    flow = context.source.dataset.examples
+    target = context.source.dataset.examples.target
 
-    def apply(inputs: Any, labels: tf.Tensor) -> tuple[Any, tf.Tensor]:
-        example, seed = flow.named(inputs, labels), context.pass_seed(context.passes_begun)
-        image, targets = stage.op(example[stage.feature], labels, **stage.values, seed=seed)
-        image = tf.ensure_shape(image, example[stage.feature].shape)
-        return flow.handed({**example, stage.feature: image, flow.target: targets})
+    def apply(batch: Example) -> Example:
+        seed = context.pass_seed(context.passes_begun)
+        image, targets = stage.op(batch[stage.feature], batch[target], **stage.values, seed=seed)
+        image = tf.ensure_shape(image, batch[stage.feature].shape)
+        return {**batch, stage.feature: image, target: targets}
 
     return parallel_map(dataset, apply, stage, context)
 
 
 def backbone(dataset: tf.data.Dataset, stage: Backbone, context: Context) -> tf.data.Dataset:
-    """Return (features, target) in the same order; the model's base processes the inputs in batches."""
-    function = context.backbone.features if context.backbone else None
+    """Return the features of the model's base for its input, in the same order; it processes them in batches."""
+    function, (name,) = context.backbone.features if context.backbone else None, context.source.dataset.examples.inputs
 
-    def features(inputs: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        found = tf.numpy_function(function, [inputs], tf.float32)
-        return tf.ensure_shape(found, (None, stage.features)), targets
+    def features(batch: Example) -> Example:
+        found = tf.numpy_function(function, [batch[name]], tf.float32)
+        return {**batch, name: tf.ensure_shape(found, (None, stage.features))}
 
     return dataset.batch(stage.pictures_at_once).prefetch(1).map(features).unbatch()
 
@@ -210,7 +210,7 @@ def counted(dataset: tf.data.Dataset, flow: Flow, context: Context) -> tf.data.D
         return dataset.concatenate(end.flat_map(none))
 
     def count(number: tf.Tensor, example: Any) -> Any:
-        size = tf.add_n([_size(feature) for feature in tf.nest.flatten(example[:2])])
+        size = tf.add_n([_size(feature) for name, feature in example.items() if name != NUMBER])
         before = tf.where(number == 0, tf.constant(0, tf.int64), context.held_bytes)
         with tf.control_dependencies([context.held_bytes.assign(before + size)]):
             return tf.nest.map_structure(tf.identity, example)

@@ -8,14 +8,18 @@ from collections.abc import Callable, Iterator, Sequence
 import tensorflow as tf
 
 from etlrun.plan.plan import PlannedStage
-from etlrun.stages.flow import Flow
+from etlrun.stages.flow import NUMBER, Flow
 from etlrun.stages.step import Map
 
 
 def differs(dataset: tf.data.Dataset, flow: Flow) -> str:
     """Return what the elements of a graph are where they don't match `flow`; empty if they match."""
-    for name, spec in flow.named(*dataset.element_spec).items():
-        feature, shape = flow.features[name], tuple(spec.shape)[flow.batch_size is not None :]
+    specs = {name: spec for name, spec in dataset.element_spec.items() if name != NUMBER}
+    if {*specs} != {*flow.features}:
+        return f"the features {', '.join(sorted(specs))}"
+    for name in flow.columns:
+        spec, feature = specs[name], flow.features[name]
+        shape = tuple(spec.shape)[flow.batch_size is not None :]
         if (spec.dtype.name, shape) != (feature.dtype, feature.shape):
             return f"{spec.dtype.name} {shape}{f' for {name}' if len(flow.inputs) > 1 else ''}"
     return ""

@@ -6,7 +6,7 @@ from typing import Any
 
 from etlrun.cache.keeper import READ, Keeper
 from etlrun.cache.parts import Column
-from etlrun.stages.flow import Flow, numbered
+from etlrun.stages.flow import NUMBER, Flow, numbered
 from etlrun.stages.lazy import tf
 
 
@@ -30,22 +30,25 @@ def either(mode: tf.Tensor, filling: tf.data.Dataset, reading: tf.data.Dataset) 
     )
 
 
-def written(dataset: tf.data.Dataset, keeper: Keeper, mode: tf.Tensor, *, carries: bool = False) -> tf.data.Dataset:
-    """Return the examples of `dataset`; if `mode` is to fill the cache, write them, and publish it at their end.
+def written(
+    dataset: tf.data.Dataset, keeper: Keeper, kept: Flow, mode: tf.Tensor, *, carries: bool = False
+) -> tf.data.Dataset:
+    """Return the examples of `dataset`, of `kept`; if `mode` is to fill the cache, write them, publish it at their end.
 
     Their numbers are written beside them, and go on if the examples are to carry them.
     """
 
-    def write(inputs: Any, target: tf.Tensor, *number: tf.Tensor) -> Any:
+    def write(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        number = [example[NUMBER]] if NUMBER in example else []
         add = (lambda mode, number, *features: keeper.add(mode, *features, number=number)) if number else keeper.add
-        values = [mode, *number, *tf.nest.flatten((inputs, target))]
+        values = [mode, *number, *(example[name] for name in kept.columns)]
         done = tf.cond(
             mode > READ,
             lambda: tf.ensure_shape(tf.numpy_function(add, values, tf.int64), ()),
             lambda: tf.constant(0, tf.int64),
         )
         with tf.control_dependencies([done]):
-            return tf.nest.map_structure(tf.identity, (inputs, target, *(number if carries else ())))
+            return {name: tf.identity(of) for name, of in example.items() if name != NUMBER or carries}
 
     def publish(_: tf.Tensor) -> tf.Tensor:
         return tf.ensure_shape(tf.numpy_function(keeper.publish, [mode], tf.int64), ())
@@ -80,7 +83,7 @@ def columns(kept: Flow) -> list[Column]:
 
 
 def read_each(numbers: tf.data.Dataset, keeper: Keeper, kept: Flow, *, carries: bool) -> tf.data.Dataset:
-    """Return (inputs, target) for each number (int64 scalar) of a row; with the numbers of the examples if wanted.
+    """Return the features by name for each number (int64 scalar) of a row; with the numbers of the examples if wanted.
 
     A row may come with the number of its draw, which counts then.
     """
@@ -92,7 +95,7 @@ def read_each(numbers: tf.data.Dataset, keeper: Keeper, kept: Flow, *, carries: 
 
 
 def read_batches(numbers: tf.data.Dataset, keeper: Keeper, kept: Flow) -> tf.data.Dataset:
-    """Return (inputs, target) for each batch of numbers (int64 vector), with each feature copied once."""
+    """Return the features by name for each batch of numbers (int64 vector), with each feature copied once."""
     return _read(numbers, keeper.batch, kept, (None,), carries=False)
 
 
@@ -102,10 +105,10 @@ def _read(
     features = [kept.features[name] for name in kept.columns]
     dtypes = [tf.as_dtype(feature.dtype) for feature in features] + ([tf.int64] if carries else [])
 
-    def read(row: tf.Tensor, *draw: tf.Tensor) -> tuple[Any, ...]:
+    def read(row: tf.Tensor, *draw: tf.Tensor) -> dict[str, Any]:
         found = tf.numpy_function(function, [row, *(draw or (row,))] if carries else [row], dtypes)
         shaped = [tf.ensure_shape(of, (*batch, *feature.shape)) for of, feature in zip(found, features, strict=False)]
         number = [tf.ensure_shape(found[-1], ())] if carries else []
-        return kept.handed(numbered(dict(zip(kept.columns, shaped, strict=True)), *number))
+        return numbered(dict(zip(kept.columns, shaped, strict=True)), *number)
 
     return numbers.map(tf.autograph.experimental.do_not_convert(read), num_parallel_calls=tf.data.AUTOTUNE)

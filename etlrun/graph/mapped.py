@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from etlrun.stages.flow import Feature, Flow
+from etlrun.stages.flow import Feature, Flow, numbered
 
 _CHANGED = "an example of the cache has changed"
 _AT_ONCE = 1_024
@@ -46,10 +46,10 @@ class Mapped:
         return tf.data.Dataset.range(self.count)
 
     def read(self, numbers: tf.data.Dataset, *, carries: bool = False) -> tf.data.Dataset:
-        """Return (inputs, target) for each number (int64 scalar), with its number in the data if wanted."""
+        """Return the features by name for each number (int64 scalar), with its number in the data if wanted."""
 
-        def with_number(number: tf.Tensor) -> tuple[Any, ...]:
-            return *self._traced(number), tf.gather(self._numbers, number)
+        def with_number(number: tf.Tensor) -> dict[str, Any]:
+            return numbered(self._traced(number), tf.gather(self._numbers, number))
 
         return numbers.map(with_number if carries else self._traced, num_parallel_calls=tf.data.AUTOTUNE)
 
@@ -65,7 +65,7 @@ class Mapped:
         found = self.numbers().map(each, num_parallel_calls=tf.data.AUTOTUNE).batch(_AT_ONCE)
         return np.concatenate([np.empty((0, 8), np.uint8), *found.as_numpy_iterator()])
 
-    def _one(self, number: tf.Tensor) -> tuple[Any, ...]:
+    def _one(self, number: tf.Tensor) -> dict[str, Any]:
         row = self._row(number)
         is_same = tf.reduce_all(tf.fingerprint(row)[0] == tf.gather(self._fingerprints, number))
         with tf.control_dependencies([tf.debugging.Assert(is_same, [_CHANGED, number])]):
@@ -73,7 +73,7 @@ class Mapped:
         features = [self._kept.features[name] for name in self._kept.columns]
         columns = tf.split(row, [feature.bytes or 0 for feature in features], axis=1)
         shaped = [_shaped(data, feature) for data, feature in zip(columns, features, strict=True)]
-        return self._kept.handed(dict(zip(self._kept.columns, shaped, strict=True)))
+        return dict(zip(self._kept.columns, shaped, strict=True))
 
     def _row(self, number: tf.Tensor) -> tf.Tensor:
         """Return the bytes of an example, uint8 (1, bytes)."""

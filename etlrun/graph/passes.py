@@ -9,10 +9,18 @@ import tensorflow as tf
 
 
 class Passes(tf.data.Dataset):  # type: ignore[misc]
-    """Dataset that Keras treats as `like`, and reads through the iterators of `begin`, with the same elements."""
+    """Dataset that Keras treats as `like`, and reads through the iterators of `begin`, with the same elements.
 
-    def __init__(self, like: tf.data.Dataset, begin: Callable[[], Iterator[Any]]) -> None:
-        self._like, self._begin = like, begin
+    Attributes:
+        begin: Function that begins a pass.
+        handed: Function from what an iterator gives to an element; None if they are the same. It is called outside of
+            any graph, where it takes no node and no thread.
+    """
+
+    def __init__(
+        self, like: tf.data.Dataset, begin: Callable[[], Iterator[Any]], handed: Callable[[Any], Any] | None = None
+    ) -> None:
+        self._like, self.begin, self.handed = like, begin, handed
         super().__init__(like._variant_tensor)  # noqa: SLF001 - as tf.data's own wrappers do
 
     def _inputs(self) -> list[tf.data.Dataset]:
@@ -24,4 +32,4 @@ class Passes(tf.data.Dataset):  # type: ignore[misc]
         return self._like.element_spec
 
     def __iter__(self) -> Iterator[Any]:
-        return self._begin()
+        return self.begin() if self.handed is None else map(self.handed, self.begin())

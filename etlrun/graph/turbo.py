@@ -9,6 +9,7 @@ from typing import Any
 from etlrun.graph.context import Context
 from etlrun.graph.parallel import parallel_map
 from etlrun.graph.skip import complete, readable
+from etlrun.sources.base import Example
 from etlrun.sources.usable import without_refused
 from etlrun.stages.image import Decode
 from etlrun.stages.lazy import tf
@@ -17,7 +18,7 @@ from etlrun.system.errors import WorldError
 
 
 def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.Dataset:
-    """Return (inputs, target) with decoded images, from batches or from single examples.
+    """Return the features by name with decoded images, from batches or from single examples.
 
     Raises:
         WorldError: A package of the extra `turbo` is not installed.
@@ -30,7 +31,6 @@ def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.D
             expected="the packages that decode, since transform.decode.library=turbo",
             remedy="pip install 'etlrun[turbo]', or set transform.decode.library=tensorflow",
         )
-    flow = context.source.dataset.examples
     decode: partial[Any] = partial(type(stage).op, **stage.values)
     if stage.skips and stage.size:
         decode = partial(usable, decode=decode, size=stage.size)
@@ -45,8 +45,7 @@ def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.D
                 error.message
             ) from error  # of all Python's errors the one that TensorFlow hands on as that
 
-    def apply(*element: Any) -> tuple[Any, ...]:
-        example = flow.named(*element)
+    def apply(example: Example) -> Example:
         dtypes = (tf.uint8, tf.bool) if stage.skips else tf.uint8
         images = tf.numpy_function(compute, [example[Decode.feature]], dtypes)
         if stage.skips:
@@ -54,12 +53,12 @@ def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.D
             is_usable = tf.ensure_shape(is_usable, (None,))
             example = {name: tf.boolean_mask(values, is_usable) for name, values in example.items()}
         images = tf.ensure_shape(images, (None, *(stage.size or (None, None)), 3))
-        return flow.handed({**example, Decode.feature: images})
+        return {**example, Decode.feature: images}
 
     if not stage.at_once:
         return parallel_map(dataset, apply, stage, context)
     if not stage.skips:
         return parallel_map(dataset.batch(stage.at_once), apply, stage, context).unbatch()
     numbered = readable(dataset, context.split).batch(stage.at_once)  # an error would lose the batch
-    batches = parallel_map(numbered, lambda _, example: apply(*example), stage, context)
+    batches = parallel_map(numbered, lambda _, example: apply(example), stage, context)
     return complete(batches, context).unbatch()

@@ -57,7 +57,7 @@ def ceiling_per_s(pipeline: Pipeline, rows: Sequence[StageCost], *, from_cache: 
     next(batches)
     began_s, examples, elapsed_s = time.perf_counter(), 0, 0.0
     while elapsed_s < seconds or not examples:
-        examples += int(next(batches)[1].shape[0])
+        examples += int(tf.nest.flatten(next(batches))[0].shape[0])
         elapsed_s = time.perf_counter() - began_s
     return examples / elapsed_s
 

@@ -123,6 +123,7 @@ class Pass:
 
     def __init__(self, dataset: tf.data.Dataset, watch: Watch) -> None:
         self._dataset, self._watch, self._has_begun = dataset, watch, False
+        self._handed = dataset.handed if isinstance(dataset, Passes) else None
         self._looked_s = self._look_in_s = 0.0
 
     def __iter__(self) -> Pass:
@@ -153,6 +154,7 @@ class Pass:
             raise
         finally:
             watch.filling = None
+        batch = batch if self._handed is None else self._handed(batch)
         now_s, watch.first = time.perf_counter(), None
         watch.fetched(now_s - asked_s, batch)
         if now_s - self._looked_s > self._look_in_s:
@@ -166,4 +168,4 @@ class Pass:
         self._has_begun, self._looked_s, self._look_in_s = True, now_s, _FIRST_LOOK_S
         watch.release()
         watch.meter.pass_begun()
-        watch.iterator = watch.filling = iter(self._dataset)
+        watch.iterator = watch.filling = self._dataset.begin() if self._handed is not None else iter(self._dataset)

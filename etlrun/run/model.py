@@ -55,7 +55,7 @@ def build(
     given = {
         name: keras.Input(flow.features[name].shape, dtype=flow.features[name].dtype, name=name) for name in flow.inputs
     }
-    inputs, _ = flow.handed({**given, flow.target: None})
+    inputs = flow.given(given)
     top = keras_objects.head(flow.features[flow.target], num_classes, loss)
     name = stage.path.rpartition(".")[2]
     if isinstance(stage, Tabular):

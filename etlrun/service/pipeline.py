@@ -179,7 +179,7 @@ class ServedPipeline(Pipeline):
 
     def endless(self) -> tf.data.Dataset:
         """Return the batches of the next pass and all later ones; each begins before the end of the one before it."""
-        return Passes(self.dataset, partial(self._all_passes, self._next_pass))
+        return Passes(self.dataset, partial(self._all_passes, self._next_pass), self.dataset.handed)
 
     def _all_passes(self, begin: Callable[[], Pass]) -> Iterator[Any]:
         following: Pass | None = begin()

@@ -162,7 +162,7 @@ class Declared(Dataset):
         target = {LABEL: "class"} if self.target is None else self.target
         declared = ({IMAGE: "image"} if self.features is None else self.features) | target
         features = {name: _feature(text) for name, text in declared.items()}
-        return Flow(features=features, target=next(iter(target)), record="serialised example")
+        return Flow(features=features, targets=tuple(target), record="serialised example")
 
     def rules(self) -> Iterator[tuple[str, str, str, str]]:
         target = LABEL if self.target is None else next(iter(self.target))
@@ -245,7 +245,7 @@ class Folder(Dataset):
     @property
     def examples(self) -> Flow:
         features = {IMAGE: _STRINGS["image"], LABEL: _STRINGS["class"]}
-        return Flow(features=features, target=LABEL, record="image file")
+        return Flow(features=features, targets=(LABEL,), record="image file")
 
 
 @dataclass(frozen=True, kw_only=True)

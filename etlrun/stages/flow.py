@@ -134,14 +134,17 @@ class Flow:
 
     Attributes:
         features: Features of each example, by name.
-        target: Name of the feature to predict; all others are inputs.
+        targets: Names of the features to predict.
+        weight: Name of the weight of an example in the loss; empty if all count the same. All other features are
+            inputs.
         record: What holds the features while they are in one value: a `serialised example`; an `image file`, of which
             the string is the class and the path; or a `row number`, of which the columns are kept. Empty otherwise.
         batch_size: Examples per element; None before batching.
     """
 
     features: Mapping[str, Feature] = field(hash=False)
-    target: str
+    targets: tuple[str, ...]
+    weight: str = ""
     record: Literal["", "serialised example", "image file", "row number"] = ""
     batch_size: int | None = None
 
@@ -157,12 +160,17 @@ class Flow:
     @cached_property
     def inputs(self) -> tuple[str, ...]:
         """Names of the model's inputs, in order."""
-        return tuple(sorted(name for name in self.features if name != self.target))
+        return tuple(sorted(name for name in self.features if name not in (*self.targets, self.weight)))
+
+    @property
+    def target(self) -> str:
+        """Name of the feature to predict; of the first one, if there are several."""
+        return self.targets[0]
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of all features: the inputs and the target."""
-        return (*self.inputs, self.target)
+        """Names of all features: the inputs, the targets and the weight."""
+        return (*self.inputs, *self.targets, *([self.weight] if self.weight else []))
 
     def feature(self, name: str) -> Feature:
         """Return the feature of that name; if there is none, raise `UnfitError` with the known ones."""
@@ -179,19 +187,17 @@ class Flow:
         """Return this flow with another feature of that name."""
         return self.replace(features={**self.features, name: feature})
 
-    def handed(self, example: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return inputs and target as a model takes them, a single input as it is, several by name; and a number.
+    def handed(self, batch: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return what a model takes of features by name: inputs and targets, and the weight if there is one.
 
-        The inputs are all other features of the example, whose steps may have made others of those of the flow.
+        A single input or target is as it is, several are by name. This is the end of all features by name.
         """
-        inputs = {name: example[name] for name in sorted(example) if name not in (self.target, NUMBER)}
-        number = (example[NUMBER],) if NUMBER in example else ()
-        return (inputs if len(inputs) > 1 else next(iter(inputs.values()))), example[self.target], *number
+        weight = (batch[self.weight],) if self.weight else ()
+        return self.given(batch), _one_or_named(self.targets, batch), *weight
 
-    def named(self, inputs: Any, target: Any, *number: Any) -> dict[str, Any]:
-        """Return the features by name, from the output of `handed`."""
-        features = {**(inputs if isinstance(inputs, Mapping) else {self.inputs[0]: inputs}), self.target: target}
-        return numbered(features, *number)
+    def given(self, batch: Mapping[str, Any]) -> Any:
+        """Return the inputs of features by name as a model takes them: a single one as it is, several by name."""
+        return _one_or_named(self.inputs, batch)
 
     @property
     def fixed_bytes(self) -> int:
@@ -208,16 +214,22 @@ class Flow:
     def inputs_bytes(self) -> int | None:
         """Size of the inputs of an example; None if examples differ."""
         whole = self.example_bytes
-        return None if whole is None else whole - (self.features[self.target].bytes or 0)
+        others = (*self.targets, *([self.weight] if self.weight else []))
+        return None if whole is None else whole - sum(self.features[name].bytes or 0 for name in others)
 
     def __str__(self) -> str:
         if self.is_serialised:
             return self.record
-        inputs, target = {name: str(self.features[name]) for name in self.inputs}, self.features[self.target]
+        inputs = {name: str(self.features[name]) for name in self.inputs}
         listed = ", ".join(f"{name}: {feature}" for name, feature in inputs.items())
         shown = f"{{{listed}}}" if len(inputs) > 1 else inputs[self.inputs[0]]
         batch = f"{self.batch_size} x " if self.batch_size else ""
-        return f"{batch}{shown}, {self.target}{'' if target.is_class else f': {target}'}"
+        others = ((name, self.features[name]) for name in self.columns[len(inputs) :])
+        return ", ".join([f"{batch}{shown}", *(f"{name}{'' if of.is_class else f': {of}'}" for name, of in others)])
+
+
+def _one_or_named(names: tuple[str, ...], batch: Mapping[str, Any]) -> Any:
+    return batch[names[0]] if len(names) == 1 else {name: batch[name] for name in names}
 
 
 def numbered(example: Mapping[str, Any], *number: Any) -> dict[str, Any]:

@@ -153,7 +153,7 @@ class Rows(Dataset):
         kind = self.target_kind
         target = known[self.target_name].feature.replace(is_class=kind != "number", is_binary=kind == "binary")
         features[self.target_name] = target
-        return Flow(features=features, target=self.target_name, record="row number")
+        return Flow(features=features, targets=tuple(self.target), record="row number")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from etlrun.plan.plan import Plan, PlannedStage, stage_of
 from etlrun.sources.base import Example, Source, Split
 from etlrun.sources.corrupt import in_shard
 from etlrun.sources.open import open_source
+from etlrun.stages.flow import NUMBER
 from etlrun.stages.load import Batch as BatchStage
 from etlrun.system.errors import WorldError, headline
 from etlrun.trained.steps import of_validation
@@ -72,17 +73,18 @@ class Pass:
             first = self._firsts[split.shards.index(shard)]
             self._same[self._firsts[at] : self._firsts[at + 1]] = np.arange(first, first + shard.take)
         self.seen = self._same != np.arange(split.num_examples)
-        self._dataset = _built(of_validation(planned), source, split, planned)
+        stages = of_validation(planned)
+        self._dataset, self._handed = _built(stages, source, split, planned), stages[-1].gives.handed
 
     @property
     def inputs_spec(self) -> Any:
         """Specs of the inputs of a batch."""
-        return self._dataset.element_spec[0]
+        return self._handed(self._dataset.element_spec)[0]
 
     @property
     def targets_spec(self) -> Any:
         """Spec of the targets of a batch."""
-        return self._dataset.element_spec[1]
+        return self._handed(self._dataset.element_spec)[1]
 
     def batches(self, skip_with: str) -> Iterator[Batch]:
         """Yield the batches; `skip_with` is what lets the command skip corrupt records, for messages.
@@ -91,9 +93,10 @@ class Pass:
             WorldError: A record is corrupt, and `dataset.on_corrupt` is `raise`.
         """
         try:
-            for inputs, targets, numbers in self._dataset:
-                known = self._same[numbers.numpy()]
+            for batch in self._dataset:
+                known = self._same[batch[NUMBER].numpy()]
                 self.seen[known] = True
+                inputs, targets = self._handed(batch)[:2]
                 yield Batch(inputs=inputs, targets=targets.numpy(), numbers=known)
         except tf.errors.OpError as error:
             raise self._cause(headline(error), skip_with) from error

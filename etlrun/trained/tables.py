@@ -51,7 +51,7 @@ class Rows:
         known = self.kept.known.columns
         names = dict.fromkeys(name for output in self.columns.outputs for name in output.of if name in known)
         given = self.columns.given({name: tf.constant(self.kept.take(name, numbers)) for name in names})
-        return self.flow.handed({**given, self.flow.target: None})[0]
+        return self.flow.given(given)
 
     def require_known(self, numbers: Any) -> None:
         """Raise `WorldError` for the first of these rows with a value that a step of its columns refuses."""

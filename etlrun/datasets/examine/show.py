@@ -17,7 +17,6 @@ from etlrun.plan.plan import Plan, reads_features, stage_of
 from etlrun.sources.base import Source
 from etlrun.sources.corrupt import raise_cause
 from etlrun.sources.open import open_source
-from etlrun.stages.flow import Flow
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.system.errors import WorldError, headline
 
@@ -108,7 +107,6 @@ def _records(
 
 def _passes(point: Point, records: tf.data.Dataset, context: Context, passes: int) -> Iterator[list[dict[str, Any]]]:
     """Yield the features of each example at a point, target included, for each pass."""
-    flow = context.source.dataset.examples
     with explained(context, point.path):
         dataset = records
         for stage in point.stages:
@@ -116,14 +114,7 @@ def _passes(point: Point, records: tf.data.Dataset, context: Context, passes: in
         for number in range(1, passes + 1):
             context.passes_begun.assign(number)
             elements = dataset.as_numpy_iterator()
-            yield [_features(flow, of) for of in elements]
-
-
-def _features(flow: Flow, element: Any) -> dict[str, Any]:
-    """Return the features of an example by name, in whatever way it carries its number."""
-    features = element[0] if isinstance(element, tuple) else element
-    is_named = isinstance(features, dict) and set(features) >= set(flow.columns)
-    return features if is_named else flow.named(*element)
+            yield [of[0] if isinstance(of, tuple) else of for of in elements]  # with a number beside what was read
 
 
 @contextmanager
