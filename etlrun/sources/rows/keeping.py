@@ -14,16 +14,17 @@ import pyarrow as pa
 from etlrun.cache.store import folder_of
 from etlrun.sources.content import sha256_of_all
 from etlrun.sources.records import Stamp, known, stamp_of
-from etlrun.sources.rows.kept import Kept, Writer
+from etlrun.sources.rows.kept import Kept
 from etlrun.sources.rows.read import TableFile
 from etlrun.sources.rows.table import Tables, files_of, opened
+from etlrun.sources.rows.writing import Writer
 from etlrun.stages.base import parameters
 from etlrun.stages.rows import Column, Rows, Table
 from etlrun.system.errors import EtlrunError, Fault, WorldError, unreadable_path
 from etlrun.system.locks import Lock
 from etlrun.system.progress import Begin, progress
 
-_FORMAT = 7
+_FORMAT = 8
 """Version of the format of kept columns, and of the code that reads files."""
 _LONGEST_S = 3600.0
 _MB = 1_000_000

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 Numbers = npt.NDArray[np.int64]
+
+
+@lru_cache(maxsize=4)
+def in_random_order(count: int) -> Numbers:
+    """Return the numbers below `count` in a random order, always the same one; a plan and its run share the array."""
+    found = np.random.default_rng(0).permutation(count).astype(np.int64, copy=False)
+    found.setflags(write=False)
+    return found
 
 
 @dataclass(frozen=True)

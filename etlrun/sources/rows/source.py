@@ -16,9 +16,10 @@ from etlrun.sources.base import Example, Identified, Records, Source, Split
 from etlrun.sources.content import Shard
 from etlrun.sources.on_disk import OnDisk
 from etlrun.sources.records import Stamp, stamp_of
+from etlrun.sources.rows.gathering import gathered
 from etlrun.sources.rows.keeping import stamps_of
 from etlrun.sources.rows.kept import Kept
-from etlrun.sources.rows.numbers import Numbers, RowNumbers
+from etlrun.sources.rows.numbers import Numbers, RowNumbers, in_random_order
 from etlrun.sources.slices import slices
 from etlrun.stages.lazy import tf
 from etlrun.stages.rows import Rows
@@ -36,7 +37,9 @@ class RowContent:
     """Content of some rows, by the content of their files and their numbers; a file that is changed later counts."""
 
     def __init__(self, identity: str, rows: Numbers, stamps: dict[str, Stamp]) -> None:
-        self.digest: str | None = hashlib.sha256(identity.encode() + rows.tobytes()).hexdigest()[:16]
+        digest = hashlib.sha256(identity.encode())
+        digest.update(np.ascontiguousarray(rows).data)
+        self.digest: str | None = digest.hexdigest()[:16]
         self._stamps = stamps
 
     def files(self, *, whole: bool) -> list[list[object]]:
@@ -168,7 +171,8 @@ class RowsSource(Source):
         parts = slices(name, self.counts)
         if not parts:
             raise self.unknown_split(name, where)
-        rows = np.concatenate([self._order[part][start:stop] for part, start, stop in parts])
+        of_parts = [self._order[part][start:stop] for part, start, stop in parts]
+        rows = of_parts[0] if len(of_parts) == 1 else np.concatenate(of_parts)
         if not len(rows):
             raise self.empty_split(name, where)
         shards = (Shard(path=str(self.kept.folder), skip=0, take=len(rows)),)
@@ -187,27 +191,27 @@ class RowsSource(Source):
         """Numbers of the rows of each split of the data, in the order in which they are read."""
         found, first = {}, 0
         for name, count in self.counts.items():
-            order = np.arange(count) if self.dataset.order == "file" else np.random.default_rng(0).permutation(count)
-            found[name] = order.astype(np.int64) + first
+            order = np.arange(count, dtype=np.int64) if self.dataset.order == "file" else in_random_order(count)
+            found[name] = order + first if first else order
             first += count
         return found
 
     def parser(self) -> Callable[[tf.Tensor], Example]:
         features = self.dataset.examples.features
-        dtypes = [tf.as_dtype(feature.dtype) for feature in features.values()]
+        mapped = {name: gather for name in features if (gather := gathered(self.kept, name)) is not None}
+        others = [name for name in features if name not in mapped]
+        dtypes = [tf.as_dtype(features[name].dtype) for name in others]
 
         def take(numbers: Numbers) -> list[Any]:
             several = np.atleast_1d(numbers)
-            found = [self.kept.take(name, several) for name in features]
+            found = [self.kept.take(name, several) for name in others]
             return found if numbers.ndim else [values[0] for values in found]
 
         def parse(record: tf.Tensor) -> Example:
-            found = tf.numpy_function(take, [record], dtypes)
+            taken = tf.numpy_function(take, [record], dtypes) if others else ()
+            found = {name: gather(record) for name, gather in mapped.items()} | dict(zip(others, taken, strict=True))
             batch = record.shape[:1] if record.shape.rank else ()
-            return {
-                name: tf.ensure_shape(values, (*batch, *feature.shape))
-                for values, (name, feature) in zip(found, features.items(), strict=True)
-            }
+            return {name: tf.ensure_shape(found[name], (*batch, *of.shape)) for name, of in features.items()}
 
         return parse
 

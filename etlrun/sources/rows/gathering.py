@@ -1,0 +1,48 @@
+"""Values of kept columns in a graph, which takes them from mapped files without calling Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from etlrun.sources.rows.kept import Kept
+from etlrun.stages.flow import MISSING_TIME
+from etlrun.stages.lazy import np, tf
+
+Gather = Callable[["tf.Tensor"], "tf.Tensor"]
+
+
+def gathered(kept: Kept, name: str) -> Gather | None:
+    """Return a function from numbers of rows, a tensor of any shape, to the values of a column that `take` gives.
+
+    None for a column that only `take` reads: an array, or texts without codes.
+    """
+    feature, of = kept.known.columns[name].feature, partial(_mapped, kept, name)
+    with tf.init_scope(), tf.device("CPU"):
+        if feature.dtype == "string":
+            if (codes := of("codes")) is None:
+                return None
+            words = tf.constant(kept.words(name))
+            return lambda numbers: tf.gather(words, tf.gather(codes, numbers))
+        values, missing = of("values"), of("missing")
+    if values is None:
+        return None
+    if missing is None or values.dtype.is_floating:
+        return lambda numbers: tf.gather(values, numbers)
+
+    def or_instead(numbers: tf.Tensor) -> tf.Tensor:
+        found = tf.cast(tf.gather(values, numbers), feature.dtype)
+        instead = tf.constant(MISSING_TIME if feature.format == "timestamp" else np.nan, found.dtype)
+        return tf.where(tf.gather(missing, numbers), instead, found)
+
+    return or_instead
+
+
+def _mapped(kept: Kept, name: str, kind: str) -> Any:
+    """Return a file of a column as a tensor that is mapped into memory; None if there is none."""
+    if (found := kept.file(name, kind)) is None:
+        return None
+    path, dtype = found
+    rows = sum(kept.known.rows.values())
+    return tf.raw_ops.ImmutableConst(dtype=tf.as_dtype(dtype), shape=(rows,), memory_region_name=str(path.absolute()))
