@@ -74,12 +74,20 @@ def test_an_evaluation_of_numbers_is_in_their_units(rows: Path, capsys: pytest.C
     assert {name: found[name]["value"] for name in ("mae", "rmse", "r2")} == {
         name: pytest.approx(last["metrics"][f"val_{name}"], rel=1e-4) for name in ("mae", "rmse", "r2")
     }
-    assert found["method"] == "95 % intervals: percentiles of 1,000 bootstrap samples of the examples"
+    assert found["method"] == (
+        "95 % intervals: percentiles of 1,000 bootstrap samples of the examples, drawn with seed 0"
+    )
+    assert found["then"]["mae"] == last["metrics"]["val_mae"]
     prices = houses()["price"].to_pylist()
     for mistake in found["mistakes"]:
         path, row = mistake["place"].split(", row ")
         assert path == str(rows / "houses.parquet")
         assert float(mistake["target"]) == pytest.approx(prices[int(row)], rel=1e-4)
+        assert mistake["columns"] == houses().select(["area", "rooms", "kind", "garden"]).to_pylist()[int(row)]
+    worth = found["importance"]
+    assert (worth["measure"], worth["value"]) == ("mae", pytest.approx(found["mae"]["value"], rel=1e-5))
+    assert {of["name"] for of in worth["columns"]} == {*INPUTS}
+    assert (worth["examples"], worth["repeats"], worth["predictions"]) == (40, 5, 40 * 21)
     page = (rows / "prices" / "evaluations" / "train[80%:].html").read_text()
     assert "<dt>R2</dt>" in page
     assert "image" not in page.partition("<main>")[2]
@@ -93,8 +101,31 @@ def test_an_evaluation_of_two_classes_has_the_area_under_the_curve(
     assert found["accuracy"]["value"] == pytest.approx(last["val_accuracy"])
     assert found["auc"]["value"] == pytest.approx(last["metrics"]["val_auc"], abs=0.02)
     assert [of["name"] for of in found["classes"]] == ["cheap", "dear"]
+    assert found["thresholds"][0]["threshold"] == 0.5
+    assert found["thresholds"][0]["f1"] == found["classes"][1]["f1"]
     text = said(capsys, "evaluate", rows / "bands")
     assert "by the probability of dear" in text
+
+
+def test_a_threshold_decides_which_class_is_predicted(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--threshold", "0.9", "--importance", "0", "--format", "json")
+    found = json.loads(said(capsys, "evaluate", rows / "bands", *words))
+    of_split = said(capsys, "predict", rows / "bands", 'dataset.split="train[80%:]"').splitlines()
+    above = sum(float(of["probability_dear"]) > 0.9 for of in csv.DictReader(of_split))
+    assert found["classes"][1]["predicted"] == above == sum(row[1] for row in found["confusion"])
+    assert found["importance"] is None
+
+
+def test_options_that_a_run_has_no_use_for_are_faults(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("--threshold", "0.4", "--importance", "-1")
+    assert refused(capsys, "evaluate", rows / "prices", *given, status=2) == [
+        "  --threshold: found a threshold for price; expected a run of dataset.target={price: binary}",
+        "    -> leave it out",
+        "  --importance: found -1; expected 0 or a positive integer",
+    ]
+    assert refused(capsys, "evaluate", rows / "bands", "--threshold", "1.5", status=2) == [
+        "  --threshold: found 1.5; expected a number between 0 and 1"
+    ]
 
 
 def test_other_rows_have_the_columns_that_the_training_has_fitted(

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etlrun.record import page
+from etlrun.system.errors import ConfigError, Fault, one_line
 from etlrun.system.files import refuse_unwritable
-from etlrun.system.terminal import number, print_table
+from etlrun.system.terminal import number, print_table, significant
 
 if TYPE_CHECKING:
     from etlrun.trained.evaluate import Evaluation
+    from etlrun.trained.figures import Mistake
+    from etlrun.trained.importance import Importance
+    from etlrun.trained.load import Trained
     from etlrun.trained.scores import Share
 
 _CLASSES = ("class", "examples", "predicted", "precision", "recall", "F1")
 _FIRSTS = ("class", "first example of the data")
-_MISTAKES = ("loss", "class", "predicted", "probability", "place")
-_ERRORS = ("squared error", "value", "predicted", "place")
-_MOST_CLASSES, _MOST_MISTAKES = 20, 5
-"""Rows in the text; the page and the JSON have all."""
+_MISTAKES = ("loss", "class", "predicted", "probability", "place", "columns")
+_ERRORS = ("squared error", "value", "predicted", "place", "columns")
+_OF_NUMBERS = (("MAE", "mae"), ("RMSE", "rmse"), ("R2", "r2"), ("median", "median_error"))
+_IMPORTANCE = ("column", "importance")
+_MOST_CLASSES, _MOST_MISTAKES, _MOST_COLUMNS, _LONGEST_COLUMNS = 20, 5, 20, 60
+"""Rows, and characters of the inputs of one, in the text; the page and the JSON have all."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -33,7 +39,8 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(
         prog="etlrun evaluate",
         description="Evaluate the model of a run with the run's validation pipeline: loss, accuracy, confusions, "
-        "precision, recall, F1, calibration and the worst mistakes. Writes RUN/evaluations/NAME.json and .html.",
+        "precision, recall, F1 and calibration, or the errors of numbers, and the worst mistakes. Writes "
+        "RUN/evaluations/NAME.json and .html.",
         allow_abbrev=False,
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a completed run")
@@ -43,19 +50,35 @@ def main(arguments: Sequence[str]) -> None:
         metavar="OVERRIDE",
         help="dataset.split=SPLIT for another split than the run's validation; data and speed may differ",
     )
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        metavar="X",
+        help="probability above which the second of two classes is predicted (default 0.5)",
+    )
+    parser.add_argument(
+        "--importance",
+        type=int,
+        metavar="N",
+        help="permute each column N times in all examples, to see what it is worth; 0 leaves this out "
+        "(default 5 times in as many rows as cost little)",
+    )
     parser.add_argument("--format", choices=["text", "json"], default="text")
     known = parser.parse_intermixed_args(arguments)
     from etlrun.trained.load import trained
 
     run = trained(known.run, known.overrides)
+    if faults := [*_unfit(run, known.threshold, known.importance)]:
+        raise ConfigError(faults)
     refuse_unwritable(known.run, "RUN")
     from etlrun.trained.model import ready  # starts TensorFlow, so only after the run has been checked
 
     with ready(run) as model:
-        from etlrun.trained.evaluate import evaluate, written
+        from etlrun.trained.evaluate import Asked, evaluate, written
         from etlrun.trained.page import html
 
-        evaluation = evaluate(run, model, known.overrides)
+        asked = Asked(threshold=known.threshold, repeats=known.importance)
+        evaluation = evaluate(run, model, known.overrides, asked)
         paths = written(run, evaluation, html(evaluation, shlex.join(["etlrun", "evaluate", *arguments])))
         page.write(run.folder)  # which links to that of the evaluation
     if known.format == "json":
@@ -64,19 +87,37 @@ def main(arguments: Sequence[str]) -> None:
         _print(evaluation, paths)
 
 
+def _unfit(run: Trained, threshold: float | None, repeats: int | None) -> Iterator[Fault]:
+    """Yield the faults of options: numbers out of range, and what the run has no use for."""
+    flow = run.then.spec.dataset.examples
+    target, has_columns = flow.target, any(flow.features[name].format != "image" for name in flow.inputs)
+    if threshold is not None and not flow.features[target].is_binary:
+        found, expected = f"a threshold for {target}", f"a run of dataset.target={{{target}: binary}}"
+        yield Fault(where="--threshold", found=found, expected=expected, remedy="leave it out")
+    elif threshold is not None and not 0 < threshold < 1:
+        yield Fault(where="--threshold", found=f"{threshold:g}", expected="a number between 0 and 1")
+    if repeats and not has_columns:
+        yield Fault(
+            where="--importance", found="images alone", expected="inputs that are columns", remedy="leave it out"
+        )
+    elif repeats is not None and repeats < 0:
+        yield Fault(where="--importance", found=str(repeats), expected="0 or a positive integer")
+
+
 def _print(of: Evaluation, paths: Sequence[Path]) -> None:
     skipped = f", {len(of.skipped)} skipped" if of.skipped else ""
     print(f"data      {of.dataset} {of.split}, {of.examples:,} examples{skipped}")
-    print(f"loss      {of.loss:.4f}{_then(of, 'loss')}")
     if of.accuracy is not None:
+        print(f"loss      {of.loss:.4f}{_then(of, 'loss')}")
         print(f"accuracy  {_share(of.accuracy)}{_then(of, 'accuracy')}")
-        if of.auc is not None:
-            print(f"AUC       {_share(of.auc)}, by the probability of {of.classes[1].name}")
+        if of.thresholds:
+            _print_of_two(of)
         print(f"error     {number(of.calibration_error, 4)}, the expected calibration error")
     else:
-        print(f"errors    mean squared {number(of.squared_error, 4)}, mean absolute {number(of.absolute_error, 4)}")
-        for label, share in (("MAE", of.mae), ("RMSE", of.rmse), ("R2", of.r2)):
-            print(f"{label:<9} {_share(share)}")
+        print(f"loss      {significant(of.loss)}{_then(of, 'loss', significant)}")
+        for label, key in _OF_NUMBERS:
+            print(f"{label:<9} {_share(getattr(of, key), significant)}{_then(of, key, significant)}")
+        print(f"errors    {significant(of.squared_error)}, the mean squared error")
     print(f"method    {of.method}")
     if of.unchecked:
         print(f"order     {of.unchecked}")
@@ -92,24 +133,69 @@ def _print(of: Evaluation, paths: Sequence[Path]) -> None:
         print_table(("class / predicted", *names), matrix)
     is_class = of.accuracy is not None
     mistakes = [
-        (number(each.loss, 3), each.target, each.predicted, *[number(each.probability, 3)] * is_class, each.place)
+        (
+            number(each.loss, 3) if is_class else significant(each.loss),
+            each.target,
+            each.predicted,
+            *[number(each.probability, 3)] * is_class,
+            each.place,
+            _columns(each),
+        )
         for each in of.mistakes[:_MOST_MISTAKES]
     ]
     print_table(_MISTAKES if is_class else _ERRORS, mistakes)
+    if of.importance is not None:
+        _print_importance(of.importance)
     for lost in of.skipped[:_MOST_MISTAKES]:
         print(f"skipped   {lost.place}: {lost.reason}")
     for label, path in zip(("results", "page"), paths, strict=True):
         print(f"{label:<9} {path}")
 
 
-def _share(of: Share | None) -> str:
+def _print_of_two(of: Evaluation) -> None:
+    """Print the figures of the second of two classes by its probability."""
+    second = of.classes[1].name
+    print(f"AUC       {_share(of.auc)}, by the probability of {second}")
+    print(f"precision {_share(of.average_precision)}, the average precision of {second}")
+    for each, what in zip(of.thresholds, ("", ", the largest of these examples"), strict=False):
+        print(f"threshold {significant(each.threshold)}: F1 of {second} {_share(each.f1)}{what}")
+
+
+def _print_importance(of: Importance) -> None:
+    """Print how much worse the measure gets without what each column tells."""
+    worse = "the mean absolute error grows" if of.measure == "mae" else "the accuracy falls"
+    sample = f"{of.examples:,} examples, {of.predictions:,} predictions"
+    print(
+        f"columns   how much {worse} while a column is permuted: mean of {of.repeats} times and its interval; {sample}"
+    )
+    shown = of.columns[:_MOST_COLUMNS]
+    print_table(_IMPORTANCE, [(each.name, _share(each.importance, significant)) for each in shown])
+    if len(shown) < len(of.columns):
+        print(f"          and {len(of.columns) - len(shown):,} more")
+
+
+def _columns(of: Mistake) -> str:
+    """Return the inputs of a mistake in a line."""
+    text = one_line(", ".join(f"{name}={_value(value)}" for name, value in of.columns.items()))
+    return text if len(text) <= _LONGEST_COLUMNS else f"{text[:_LONGEST_COLUMNS]}…"
+
+
+def _value(value: object) -> str:
+    return significant(value) if isinstance(value, float) else "" if value is None else str(value)
+
+
+def _four(value: float) -> str:
+    return f"{value:.4f}"
+
+
+def _share(of: Share | None, shown: Callable[[float], str] = _four) -> str:
     if of is None or of.value is None:
         return "-"
     if of.low is None or of.high is None:
-        return f"{of.value:.4f}"
-    return f"{of.value:.4f} ({of.low:.4f} to {of.high:.4f})"
+        return shown(of.value)
+    return f"{shown(of.value)} ({shown(of.low)} to {shown(of.high)})"
 
 
-def _then(of: Evaluation, key: str) -> str:
+def _then(of: Evaluation, key: str, shown: Callable[[float], str] = _four) -> str:
     value = of.then.get(key)
-    return "" if value is None else f", {value:.4f} in the last epoch of the run"
+    return "" if value is None else f", {shown(value)} in the last epoch of the run"

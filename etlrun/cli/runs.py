@@ -11,10 +11,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from etlrun.record.summary import RUNNING
+from etlrun.record.summary import MEASURES, RUNNING
 from etlrun.results.runs import UNREADABLE, Entry, entries
 from etlrun.system.errors import printable
-from etlrun.system.terminal import megabytes, number, print_table, say
+from etlrun.system.terminal import megabytes, number, print_table, say, significant
 
 _OUTPUTS = Path("outputs")
 """Folder in which runs write their folders by default."""
@@ -73,11 +73,15 @@ def _row(one: Entry) -> Sequence[str]:
         "" if one.jobs is None else f"{one.completed}/{one.jobs}",
         one.bound_by,
         "" if one.max_gain is None else number(one.max_gain, 2),
-        " ".join(f"{name} {value:.4f}" for name, value in one.best.items()),
+        " ".join(f"{name} {_metric(name, value)}" for name, value in one.best.items()),
         "" if one.wall_s is None else number(one.wall_s, 1),
         f"{one.bytes / 1e6:,.1f}",
         " ".join(one.overrides),
     ]
+
+
+def _metric(name: str, value: float) -> str:
+    return f"{value:.4f}" if name in MEASURES else significant(value)
 
 
 def _counted(found: Sequence[Entry]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from etlrun.record import summary as summaries
 from etlrun.record.findings import Resources, finite
-from etlrun.record.summary import MEASURES, Host, Summary, read_summary, steady_rate
+from etlrun.record.summary import MEASURES, Host, Summary, read_summary, shown_metric, steady_rate
 
 WARM, COLD, UNCACHED = "warm", "cold", "uncached"
 _READ, _FILLED = "read", "filled"
@@ -68,7 +68,8 @@ class Outcome:
         peak_rss_bytes: Peak resident memory of the process.
         cores_used: Mean number of cores in use.
         val_accuracy: Validation accuracy after the last epoch.
-        measures: Accuracy and loss of the last epoch by their keys in a summary, finite or not.
+        measures: Loss and accuracy of the last epoch, or the metric shown first where there is no accuracy, by their
+            keys in a summary, finite or not.
         digests: Training and validation digest of each epoch; empty without `measure.digest`.
         records: Digest of the records read from each split; empty if one is unknown.
         epochs: Epochs in order.
@@ -195,11 +196,12 @@ def records_read(summary: Summary) -> dict[str, str]:
 
 
 def _measures(summary: Summary) -> dict[str, float]:
-    """Return the measures of the last epoch."""
+    """Return the losses of the last epoch, and the metric that is shown first."""
     if not summary.epochs:
         return {}
-    last = summary.epochs[-1]
-    return {name: value for name in MEASURES if (value := getattr(last, name)) is not None}
+    last, metric = summary.epochs[-1], shown_metric(summary.epochs)
+    names = dict.fromkeys((*MEASURES, metric, f"val_{metric}"))
+    return {name: value for name in names if (value := last.measure(name)) is not None}
 
 
 def _ceiling(summary: Summary, gain: float | None) -> float | None:

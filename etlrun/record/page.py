@@ -22,7 +22,7 @@ from etlrun.record.boxes import boxes
 from etlrun.record.charts import Line, Point, bars, curves
 from etlrun.record.locks import is_nobodys
 from etlrun.record.record import Record
-from etlrun.record.summary import RUNNING, SUMMARY, Epoch, Summary, read_summary
+from etlrun.record.summary import RUNNING, SUMMARY, Epoch, Summary, read_summary, shown_metric
 from etlrun.system import pages
 from etlrun.system.errors import one_line
 from etlrun.system.files import write_atomically
@@ -34,6 +34,8 @@ THUMBNAILS, EVALUATIONS = "thumbnails.json", "evaluations"
 MOST_THUMBNAILS = 16
 _MOST_ROWS, _MOST_NOTES, _MOST_NAMES, _MOST_METRICS = 50, 20, 30, 10
 """Epochs in the table, notes, names of classes or stages, and metrics besides loss and accuracy on the page."""
+_ERRORS, _OF_CLASSES = ("mae", "rmse", "r2"), "confusions and worst mistakes"
+"""Metrics of numbers, and what the evaluation of classes shows."""
 _LINE, _TEXT, _CONFIG = 300, 3_000, 8_000
 """Characters of a note or name, of an error or command, and of the config: what files hold makes no page too large."""
 _PARTS = (("computing", "first"), ("waiting for input", "second"), ("start-up", "third"), ("validation", "fourth"))
@@ -110,6 +112,7 @@ def html(folder: Path) -> str | None:
         usage=[chart for chart in _usage(summary) if chart is not None],
         thumbnails=_thumbnails(folder),
         evaluations=list(_evaluations(folder)),
+        evaluated="errors and worst examples" if shown_metric(summary.epochs) in _ERRORS else _OF_CLASSES,
         notes=[_cut(note, _LINE) for note in summary.remarks[:_MOST_NOTES]],
         more_notes=max(0, len(summary.remarks) - _MOST_NOTES),
         table=_table(summary.epochs),
@@ -232,7 +235,7 @@ def _evaluations(folder: Path) -> Iterator[tuple[str, str]]:
 
 def _table(epochs: Sequence[Epoch]) -> dict[str, Any]:
     """Return the table of the last epochs, without columns that are empty."""
-    names, rows = report.epoch_table(epochs[-_MOST_ROWS:], report.shown_metric(epochs))
+    names, rows = report.epoch_table(epochs[-_MOST_ROWS:], shown_metric(epochs))
     filled = [place for place in range(len(names)) if any(row[place].strip("-") for row in rows)]
     header = [names[place] for place in filled]
     return {

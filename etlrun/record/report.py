@@ -9,7 +9,7 @@ from typing import Any
 
 from etlrun.record import record as records
 from etlrun.record.findings import Apart, GpuUse, Held, Verdict
-from etlrun.record.summary import Epoch, Summary, TrainedPhase, read_summary
+from etlrun.record.summary import Epoch, Summary, TrainedPhase, read_summary, shown_metric
 from etlrun.system.files import write_atomically
 from etlrun.system.terminal import Rows, as_markdown, megabytes, number, plain, print_table, say
 
@@ -39,12 +39,6 @@ def write(folder: Path) -> None:
 def _tables(summary: Summary) -> Iterator[tuple[tuple[str, ...], Rows]]:
     yield epoch_table(summary.epochs)
     yield STAGE_HEADER, stage_rows(dataclasses.asdict(row) for row in summary.stages)
-
-
-def shown_metric(epochs: Sequence[Epoch]) -> str:
-    """Return the metric that is shown beside the loss: the accuracy, or the first one of epochs that have none."""
-    others = [name for epoch in epochs for name in epoch.metrics if not name.startswith("val_")]
-    return "accuracy" if not others or any(epoch.accuracy is not None for epoch in epochs) else others[0]
 
 
 def epoch_table(epochs: Sequence[Epoch], shown: str = "") -> tuple[tuple[str, ...], Rows]:

@@ -116,6 +116,12 @@ class Epoch(Part):
         return self.fill_wait_s + self.input_wait_s
 
 
+def shown_metric(epochs: Sequence[Epoch]) -> str:
+    """Return the metric that is shown beside the loss: the accuracy, or the first one of epochs that have none."""
+    others = [name for epoch in epochs for name in epoch.metrics if not name.startswith("val_")]
+    return "accuracy" if not others or any(epoch.accuracy is not None for epoch in epochs) else others[0]
+
+
 class TrainedPhase(Part):
     """A phase of a training, with `trainer.phases`."""
 

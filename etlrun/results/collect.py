@@ -12,9 +12,10 @@ from typing import Any
 
 from etlrun.measure.gains import Gain, Rates, gains, itself, noise_of
 from etlrun.record import record as records
+from etlrun.record.findings import finite
 from etlrun.record.locks import is_nobodys
 from etlrun.record.outcome import COLD, UNCACHED, WARM, Outcome, outcome, outcome_of
-from etlrun.record.summary import COMPLETED, FAILED, RUNNING, SUMMARY, read_summary
+from etlrun.record.summary import COMPLETED, FAILED, MEASURES, RUNNING, SUMMARY, read_summary
 from etlrun.results import data, quality, swept
 from etlrun.results.decision import decide, decide_by, ranked, tied_with_best
 from etlrun.results.fills import Fills
@@ -202,6 +203,7 @@ class _Collector:
             bound_by=statistics.mode([of.bound_by for of in counted]) if counted else "",
             val_accuracy=None if diverged else _median(of.val_accuracy for _, of in completed),
             quality=self.quality.get(number, {}),
+            measures={} if diverged else _others([of.measures for _, of in completed]),
             data=seen or (OTHER_RECORDS if are_others(self.read[number], self.read[BASELINE]) else ""),
             records=self.read[number],
             fingerprint=known.fingerprint,
@@ -270,6 +272,13 @@ def _counted(completed: Sequence[tuple[Run, Outcome]]) -> list[tuple[Run, Outcom
 def _median(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
+
+
+def _others(measures: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the median of each measure that is neither an accuracy nor a loss."""
+    names = dict.fromkeys(name for of in measures for name in of if name not in MEASURES)
+    medians = {name: _median(finite(of.get(name)) for of in measures) for name in names}
+    return {name: value for name, value in medians.items() if value is not None}
 
 
 def _common(values: Iterable[Mapping[str, str]]) -> Mapping[str, str]:

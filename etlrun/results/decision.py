@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from etlrun.measure.gains import BETTER, FEWEST_ROUNDS, TIED, UNTOLD, WORSE, Noise, Rates, gains
 from etlrun.results.results import BASELINE, ConfigResult, Decision, are_others
 from etlrun.review.difference import Comparison
+from etlrun.stages.metrics import falls
 from etlrun.system.terminal import number
 
 _ALIKE = 1.02
@@ -162,7 +163,7 @@ def _doubt(found: Comparison | None, *, is_read: bool) -> str:
 
 def ranked(configs: Sequence[ConfigResult], name: str) -> list[ConfigResult]:
     """Return the configs, the best first by the measure `name` of their quality; those without one come last."""
-    sign = 1.0 if name.endswith("loss") else -1.0
+    sign = 1.0 if falls(name) else -1.0
     return sorted(configs, key=lambda config: (_mean(config, name) is None, sign * (_mean(config, name) or 0.0)))
 
 
@@ -202,7 +203,7 @@ def decide_by(
 
 def _of_one_seed(measured: Sequence[ConfigResult], name: str) -> str:
     best = measured[0]
-    which = f"{'Lowest' if name.endswith('loss') else 'Highest'} {_words(name)}"
+    which = f"{'Lowest' if falls(name) else 'Highest'} {_words(name)}"
     more = f"sweep.repeats={FEWEST_ROUNDS} or more with sweep.vary_seed=true"
     return (
         f"{which}: {best.name}, {_figure(best, name)}, at {number(best.examples_per_s, 1)} examples/s. Runs of one "
@@ -238,7 +239,7 @@ def _call(config: ConfigResult, name: str) -> str:
 
 def _figure(config: ConfigResult, name: str) -> str:
     of = config.quality.get(name)
-    return "-" if of is None else of.words
+    return "-" if of is None else of.words_of(name)
 
 
 def _words(name: str) -> str:

@@ -42,7 +42,7 @@ def pair(results: Results) -> Chart | None:
 def _measure(results: Results) -> tuple[Callable[[ConfigResult], float | None], str]:
     """Return the figure that the decision rests on, of a config, and its name."""
     name = results.decision.by.replace(" ", "_")
-    if name in {"val_accuracy", "val_loss"}:
+    if name.startswith("val_"):
         return lambda config: of.mean if (of := config.quality.get(name)) else None, results.decision.by
     has_fill = any(config.fill_s for config in results.configs)
     return lambda config: config.overall_examples_per_s, "examples/s with the fill" if has_fill else "examples/s"

@@ -16,6 +16,7 @@ from etlrun.record.summary import COMPLETED
 from etlrun.results import heatmap, plots, shown
 from etlrun.results.results import BASELINE, ConfigResult, Results, Run
 from etlrun.results.shown import Cell
+from etlrun.stages.metrics import falls
 from etlrun.sweep.unfit import describe
 from etlrun.system import pages
 from etlrun.system.terminal import TEXTS
@@ -51,6 +52,7 @@ def html(results: Results) -> str:
         results=results,
         chosen=None if decided.config is None else known[decided.config],
         sorted_by=decided.by if decided.by in {column.name for column in columns} else "examples/s",
+        ascending=falls(decided.by.replace(" ", "_")),
         pair=heatmap.pair(results),
         baseline=known[BASELINE],
         command=shlex.join(decided.overrides),

@@ -1,4 +1,4 @@
-"""Accuracies and losses of a sweep with a seed per round (`sweep.vary_seed`)."""
+"""Metrics and losses of a sweep with a seed per round (`sweep.vary_seed`)."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import numpy as np
 
 from etlrun.measure.gains import BETTER, TIED, Lead, interval_of_mean, leads
 from etlrun.record.outcome import Outcome
+from etlrun.record.summary import MEASURES
 from etlrun.results.data import Completed
 from etlrun.results.results import BASELINE, Quality, Run
+from etlrun.stages.metrics import falls
 from etlrun.trained.scores import wilson
-
-_OF_VALIDATION, _OF_TRAINING = ("val_accuracy", "val_loss"), ("accuracy", "loss")
 
 
 def qualities(completed: Completed) -> dict[int, dict[str, Quality]]:
-    """Return accuracy and loss of each config, by its number: those of validation, or of training without validation.
+    """Return metric and loss of each config, by its number: those of validation, or of training without validation.
 
     A config with a value that is not finite has no mean, and is not compared.
     """
-    every = [of.measures for several in completed.values() for _, of in several]
-    names = _OF_VALIDATION if any(_OF_VALIDATION[1] in measures for measures in every) else _OF_TRAINING
+    known, metric = _known(completed), metric_of(completed)
+    names = (f"val_{metric}", "val_loss") if "val_loss" in known else (metric, "loss")
     found: dict[int, dict[str, Quality]] = {number: {} for number in completed}
     for name in names:
         values = {number: _by_repeat(several, name) for number, several in completed.items()}
         sound = {number: of for number, of in values.items() if of and all(map(math.isfinite, of.values()))}
-        over_baseline = _over_baseline(sound, is_loss=name.endswith("loss"))
+        over_baseline = _over_baseline(sound, is_lower_better=falls(name))
         for number, of in values.items():
             if of:
                 found[number][name] = _quality(list(of.values()), over_baseline.get(number), name)
@@ -37,8 +37,19 @@ def qualities(completed: Completed) -> dict[int, dict[str, Quality]]:
 
 def deciding(completed: Completed) -> str | None:
     """Return the key of the measure of validation that decides about trainings; None if there is none."""
-    known = {name for several in completed.values() for _, of in several for name in of.measures}
-    return next((name for name in _OF_VALIDATION if name in known), None)
+    known = _known(completed)
+    return next((name for name in (f"val_{metric_of(completed)}", "val_loss") if name in known), None)
+
+
+def metric_of(completed: Completed) -> str:
+    """Return the metric that is shown beside the loss: the accuracy, or the one that runs without it have."""
+    others = [name for name in _known(completed) if not name.startswith("val_") and name not in MEASURES]
+    return others[0] if others else "accuracy"
+
+
+def _known(completed: Completed) -> dict[str, None]:
+    """Return the names of all measures."""
+    return {name: None for several in completed.values() for _, of in several for name in of.measures}
 
 
 def of_one_seed(completed: Completed, name: str) -> dict[int, dict[str, Quality]]:
@@ -56,7 +67,7 @@ def of_one_seed(completed: Completed, name: str) -> dict[int, dict[str, Quality]
 
 def tied_with_best(completed: Completed, name: str) -> list[int]:
     """Return the configs that are not shown to be worse than the best by that measure, the best first, by rounds."""
-    sign = -1.0 if name.endswith("loss") else 1.0
+    sign = -1.0 if falls(name) else 1.0
     values = {
         number: _by_repeat(several, name)
         for number, several in completed.items()
@@ -114,18 +125,18 @@ def _by_repeat(several: Iterable[tuple[Run, Outcome]], name: str) -> dict[int, f
     return {run.repeat: of.measures[name] for run, of in several if name in of.measures}
 
 
-def _over_baseline(values: Mapping[int, Mapping[int, float]], *, is_loss: bool) -> dict[int, Lead]:
+def _over_baseline(values: Mapping[int, Mapping[int, float]], *, is_lower_better: bool) -> dict[int, Lead]:
     """Return the improvement of each config over the baseline, beyond the difference of its own two runs."""
     pairs = _rounds(values.get(BASELINE, {}), BASELINE).values()
     apart = [abs(pair[0] - pair[1]) for pair in pairs if len(pair) > 1]
     means = {number: _means(of, number) for number, of in values.items()}
-    return _over(means, BASELINE, -1.0 if is_loss else 1.0, statistics.median(apart) if apart else 0.0)
+    return _over(means, BASELINE, -1.0 if is_lower_better else 1.0, statistics.median(apart) if apart else 0.0)
 
 
 def _quality(values: Sequence[float], lead: Lead | None, name: str) -> Quality:
     if not all(map(math.isfinite, values)):
         return Quality(mean=None, low=None, high=None, runs=len(values), lead=None)
     low, high = interval_of_mean(values) or (None, None)
-    if low is not None and high is not None:  # a loss is at least 0, an accuracy from 0 to 1
-        low, high = max(low, 0.0), high if name.endswith("loss") else min(high, 1.0)
+    if low is not None and high is not None:  # losses and errors are at least 0, shares from 0 to 1, R2 at most 1
+        low, high = low if name.endswith("r2") else max(low, 0.0), high if falls(name) else min(high, 1.0)
     return Quality(mean=statistics.fmean(values), low=low, high=high, runs=len(values), lead=lead)

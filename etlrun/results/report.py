@@ -13,6 +13,7 @@ from pathlib import Path
 from textwrap import indent
 
 from etlrun.record import record as records
+from etlrun.record.outcome import Outcome
 from etlrun.record.summary import FAILED, INTERRUPTED, SUMMARY
 from etlrun.results import page
 from etlrun.results.collect import collect
@@ -117,21 +118,24 @@ def as_csv(results: Results) -> str:
     keys = list(results.configs[0].swept) if results.configs else []
     figures = (
         "status", "examples_per_s", "state", "first_examples_per_s", "au", "max_gain", "bound_by", "peak_rss_bytes",
-        "cores_used", "wall_s", "val_accuracy", "created_s", "error",
+        "cores_used", "wall_s", f"val_{results.metric}", "created_s", "error",
     )  # fmt: skip
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["run", "config", "repeat", *keys, *figures])
     for run in results.runs:
-        values = [getattr(run.outcome, figure) if run.outcome is not None else None for figure in figures]
+        values = [_figure(run.outcome, figure) if run.outcome is not None else None for figure in figures]
         writer.writerow([run.name, run.config, run.repeat, *known[run.config].swept.values(), *values])
     return text.getvalue()
 
 
+def _figure(of: Outcome, name: str) -> object:
+    return getattr(of, name) if hasattr(of, name) else of.measures.get(name)
+
+
 def _print(results: Results) -> None:
     names, table = header(results), [[cell.text for cell in row] for row in rows(results)]
-    told = [
-        place for place, name in enumerate(names) if name not in UNMEASURED or _differs([row[place] for row in table])
-    ]
+    measured = {*names} - {*UNMEASURED, f"val {results.metric}"}
+    told = [place for place, name in enumerate(names) if name in measured or _differs([row[place] for row in table])]
     print_table([names[place] for place in told], [[row[place] for place in told] for row in table[:MOST_ROWS]])
     if len(results.configs) > MOST_ROWS:
         say(f"{len(results.configs) - MOST_ROWS} more; {CSV} and {HTML} list all")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic_core import to_json
 
 from etlrun.measure.gains import Gain, Lead, Noise
 from etlrun.record.outcome import Outcome
+from etlrun.record.summary import MEASURES
 from etlrun.sweep.unfit import LeftOut
-from etlrun.system.terminal import number
+from etlrun.system.terminal import number, significant
 
 BASELINE = 0
 """First config of the grid, which the others are compared with."""
@@ -44,7 +45,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Quality:
-    """Accuracy or loss after the last epoch, over runs with different seeds.
+    """A metric or the loss after the last epoch, over runs with different seeds.
 
     Attributes:
         mean: Mean over the runs; None if a value is not finite.
@@ -52,8 +53,8 @@ class Quality:
             None if it is unknown.
         high: Upper end of the interval.
         runs: Number of runs with a value.
-        lead: Improvement over the baseline: higher accuracy or lower loss. None for the baseline, and if a value of
-            either is not finite.
+        lead: Improvement over the baseline: higher accuracy, or lower loss or error. None for the baseline, and if a
+            value of either is not finite.
     """
 
     mean: float | None
@@ -62,11 +63,17 @@ class Quality:
     runs: int
     lead: Lead | None
 
-    @property
-    def words(self) -> str:
-        """The mean with its interval, if there is one, as `0.912 (0.905 to 0.919)`."""
-        interval = "" if self.low is None or self.high is None else f" ({self.low:.3f} to {self.high:.3f})"
-        return f"{number(self.mean, 3)}{interval}"
+    def words_of(self, name: str) -> str:
+        """Return the mean of the measure `name` with its interval, if there is one, as `0.912 (0.905 to 0.919)`."""
+        interval = ""
+        if self.low is not None and self.high is not None:
+            interval = f" ({shown_as(name, self.low)} to {shown_as(name, self.high)})"
+        return f"{shown_as(name, self.mean)}{interval}"
+
+
+def shown_as(name: str, value: float | None) -> str:
+    """Format a measure: accuracies and losses with three decimal places, others, of any size, by their first digits."""
+    return number(value, 3) if name.removeprefix("val_") in MEASURES else significant(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +101,11 @@ class ConfigResult:
         cores_used: Mean number of cores in use.
         wall_s: Seconds of a run.
         val_accuracy: Validation accuracy after the last epoch.
-        quality: With `sweep.vary_seed`, validation accuracy and loss by their keys in a summary; those of training
-            without validation. Without it, in a sweep that changes the training, the one that decides.
+        measures: The metric shown first, of training and validation by their keys in a summary, after the last epoch;
+            empty where that is the accuracy.
+        quality: With `sweep.vary_seed`, validation accuracy, or the metric shown first, and loss by their keys in a
+            summary; those of training without validation. Without it, in a sweep that changes the training, the one
+            that decides.
         data: `same`, or a letter for each group of configs with the same digests in their common epochs. Without
             digests `other records` if the runs have not read the records of the baseline, else empty.
         records: `Outcome.records` if it is the same for all runs, else empty.
@@ -127,6 +137,7 @@ class ConfigResult:
     records: Mapping[str, str]
     fingerprint: str
     error: str
+    measures: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -163,7 +174,8 @@ class Decision:
         same_data: Text that says whether the config trains on the examples of the baseline, and how that is known.
         words: Text of the recommendation.
         is_certain: Whether there were enough runs to separate it from noise.
-        by: Column of the table that the best config is best in: `with fill`, `val accuracy` or `val loss`.
+        by: Column of the table that the best config is best in: `with fill`, `val accuracy` or another metric, or
+            `val loss`.
     """
 
     config: int | None
@@ -210,6 +222,12 @@ class Results:
     frontier: tuple[int, ...]
     effects: tuple[Effect, ...]
     remarks: tuple[str, ...]
+
+    @property
+    def metric(self) -> str:
+        """The metric that is shown beside the loss: the accuracy, or the one that trainings without it have."""
+        others = [name for config in self.configs for name in config.measures if not name.startswith("val_")]
+        return others[0] if others else "accuracy"
 
     def as_json(self) -> str:
         """Return the results as JSON; the keys are the names of the attributes."""

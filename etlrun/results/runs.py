@@ -7,7 +7,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -15,8 +15,9 @@ from typing import Literal
 from etlrun.record.locks import LOCK, is_nobodys
 from etlrun.record.outcome import outcome
 from etlrun.record.record import RESULTS
-from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, Summary, read_summary
+from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, Summary, read_summary, shown_metric
 from etlrun.results.results import KILLED, TOO_SLOW
+from etlrun.stages.metrics import falls
 from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger
 from etlrun.sweep.runs import unfinished
 from etlrun.sweep.tune import SEARCH, WINDOWS
@@ -31,13 +32,6 @@ _BLOCK_BYTES = 512
 """Unit of `st_blocks`."""
 UNFINISHED, UNREADABLE = "unfinished", "unreadable"
 """States that no summary has: a sweep with jobs to run, and a file that can't be read."""
-_BEST: tuple[tuple[str, Callable[[Iterable[float]], float]], ...] = (
-    ("val_accuracy", max),
-    ("accuracy", max),
-    ("val_loss", min),
-    ("loss", min),
-)
-"""Metrics, the most telling one first, each with its better direction."""
 _STARTING_S = 600.0
 """Time that the process of a new run may take to lock its folder."""
 
@@ -177,11 +171,13 @@ def _changed_s(folder: Path) -> float:
 
 
 def _best(summaries: Sequence[Summary]) -> dict[str, float]:
-    for name, better in _BEST:
-        values = [getattr(epoch, name) for of in summaries for epoch in of.epochs]
+    epochs = [epoch for of in summaries for epoch in of.epochs]
+    metric = shown_metric(epochs)
+    for name in (f"val_{metric}", metric, "val_loss", "loss"):
+        values = [epoch.measure(name) for epoch in epochs]
         finite = [value for value in values if value is not None and math.isfinite(value)]
         if finite:
-            return {name: better(finite)}
+            return {name: (min if falls(name) else max)(finite)}
     return {}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from etlrun.measure.gains import UNTOLD, Noise
-from etlrun.results.results import BASELINE, ConfigResult, Results
+from etlrun.results.results import BASELINE, ConfigResult, Results, shown_as
 from etlrun.system.terminal import number
 
 _CONFIG = "config"
@@ -15,8 +15,9 @@ _FIGURES = (
     "cores", "au", "bound by", "max gain", "seconds", "val accuracy", "val loss", "accuracy", "loss", "data", "reason",
 )  # fmt: skip
 """Columns after those of the swept keys."""
-UNMEASURED = ("status", "runs", "val accuracy", "data")
-"""Columns that the terminal leaves out where all rows are equal; in others they are so by chance."""
+UNMEASURED = ("status", "runs", "data")
+"""Columns, with that of the validation's metric, that the terminal leaves out where all rows are equal; in others they
+are so by chance."""
 
 
 class Cell(NamedTuple):
@@ -33,7 +34,8 @@ class Cell(NamedTuple):
 
 def header(results: Results) -> list[str]:
     """Return the names of the columns of the table: a narrow one for each swept key, by the end of its name."""
-    return [_CONFIG, *_short(swept_keys(results), (_CONFIG, *_FIGURES)), *_FIGURES]
+    figures = [name.replace("accuracy", results.metric) for name in _FIGURES]
+    return [_CONFIG, *_short(swept_keys(results), (_CONFIG, *figures)), *figures]
 
 
 def swept_keys(results: Results) -> list[str]:
@@ -53,10 +55,11 @@ def rows(results: Results) -> Iterator[list[Cell]]:
     is_repeated = any(config.gain.call != UNTOLD for config in results.configs)
     has_fill = any(config.fill_s is not None for config in results.configs)
     chosen = results.decision.recommended
-    return (_row(config, chosen, is_repeated=is_repeated, has_fill=has_fill) for config in results.configs)
+    metric = results.metric
+    return (_row(config, chosen, metric, is_repeated=is_repeated, has_fill=has_fill) for config in results.configs)
 
 
-def _row(config: ConfigResult, chosen: int | None, *, is_repeated: bool, has_fill: bool) -> list[Cell]:
+def _row(config: ConfigResult, chosen: int | None, metric: str, *, is_repeated: bool, has_fill: bool) -> list[Cell]:
     memory, first, runs = config.peak_rss_bytes, config.first_examples_per_s, len(config.runs)
     overall = config.overall_examples_per_s
     result = "unknown" if config.gain.call == UNTOLD else config.gain.call
@@ -77,13 +80,16 @@ def _row(config: ConfigResult, chosen: int | None, *, is_repeated: bool, has_fil
         Cell(config.bound_by),
         Cell(number(config.max_gain, 2), config.max_gain),
         Cell(number(config.wall_s, 1), config.wall_s),
-        _quality(config, "val_accuracy")
-        if "val_accuracy" in config.quality
-        else Cell(number(config.val_accuracy, 3), config.val_accuracy),
-        *(_quality(config, name) for name in ("val_loss", "accuracy", "loss")),
+        _quality(config, f"val_{metric}") if f"val_{metric}" in config.quality else _metric(config, f"val_{metric}"),
+        *(_quality(config, name) for name in ("val_loss", metric, "loss")),
         Cell(config.data),
         Cell(" ".join(config.error.split())),
     ]
+
+
+def _metric(config: ConfigResult, name: str) -> Cell:
+    value = config.val_accuracy if name == "val_accuracy" else config.measures.get(name)
+    return Cell(shown_as(name, value), value)
 
 
 def _quality(config: ConfigResult, name: str) -> Cell:
@@ -92,7 +98,7 @@ def _quality(config: ConfigResult, name: str) -> Cell:
     if of is None:
         return Cell("")
     result = "" if of.lead is None or of.lead.call == UNTOLD else f" {of.lead.call}"
-    return Cell(f"{of.words}{result}", of.mean)
+    return Cell(f"{of.words_of(name)}{result}", of.mean)
 
 
 def all_notes(results: Results) -> Iterator[str]:

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from etlrun.record.outcome import UNCACHED, Outcome
-from etlrun.record.summary import COMPLETED
+from etlrun.record.summary import COMPLETED, MEASURES
 
 FOLDER = "hparams"
 METRICS = ("examples_per_s", "au", "peak_rss_bytes", "val_accuracy")
@@ -38,6 +38,7 @@ def write(run: Path, config: int, own: Sequence[str], outcome: Outcome | None) -
     values = {key: _figure(value) for key, _, value in (override.partition("=") for override in own)}
     swept = hparams_pb(values, trial_id=f"config {config}", start_time_secs=outcome.created_s)
     figures = {metric: getattr(outcome, metric) for metric in METRICS}
+    figures |= {name: of for name, of in outcome.measures.items() if name.startswith("val_") and name not in MEASURES}
     metrics = [Summary.Value(tag=tag, simple_value=value) for tag, value in figures.items() if value is not None]
     at = outcome.created_s
     with (temporary / f"events.out.tfevents.{round(at)}.etlrun").open("wb") as file:

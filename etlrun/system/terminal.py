@@ -42,6 +42,11 @@ def number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
+def significant(value: float | None) -> str:
+    """Format a number of any size with five significant digits; `-` for None."""
+    return "-" if value is None else f"{float(f'{value:.5g}'):,.12g}"
+
+
 def _filled(header: Sequence[str], rows: Rows) -> list[int]:
     """Return the indices of the columns in which at least one row has a value."""
     return [index for index in range(len(header)) if not rows or any(row[index] for row in rows)]

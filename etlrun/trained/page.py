@@ -1,17 +1,23 @@
-"""Page of an evaluation: figures, confusions, calibration, and the images of the worst mistakes."""
+"""Page of an evaluation: figures, charts, confusions, calibration, and the worst mistakes."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
 from etlrun.stages.image import Decode
 from etlrun.system import pages
+from etlrun.system.terminal import significant
 from etlrun.system.thumbnails import tag, thumbnail
+from etlrun.trained.charts import charts
 from etlrun.trained.evaluate import Evaluation
 
 _MOST_CLASSES, _MOST_PAIRS = 50, 100
 """Classes up to which the whole confusion matrix is shown, and the pairs that are shown of a larger one."""
+_MOST_COLUMNS, _LONGEST_CELL = 100, 80
+"""Inputs of an example in a table, and characters in a cell of it."""
 
 
 def html(of: Evaluation, made_by: str) -> str:
@@ -20,11 +26,21 @@ def html(of: Evaluation, made_by: str) -> str:
         "etlrun.trained",
         "evaluation.html.j2",
         of=of,
+        charts=charts(of),
         pairs=_pairs(of),
         mistakes=[(each, _image(each.image, f"{each.target}, predicted as {each.predicted}")) for each in of.mistakes],
         firsts=[(each, _image(each.image, f"First example of {each.name}")) for each in of.firsts],
         made_by=made_by,
+        significant=significant,
+        cell=_cell,
+        most_columns=_MOST_COLUMNS,
     )
+
+
+def _cell(value: Any) -> str:
+    """Return a value of an input for a cell of a table; empty for one that is missing."""
+    text = "" if value is None else significant(value) if isinstance(value, float) else str(value)
+    return text if len(text) <= _LONGEST_CELL else f"{text[:_LONGEST_CELL]}…"
 
 
 def _pairs(of: Evaluation) -> list[tuple[str, str, int]]:

@@ -1,8 +1,8 @@
-"""Figures of predictions: accuracy, confusions, precision, recall and F1 with intervals, and calibration."""
+"""Figures of predictions: those of classes and of numbers with their intervals, confusions, and calibration."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 LEVEL = 0.95
 """Probability that an interval covers."""
+SEED = 0
+"""Seed of bootstrap samples."""
 _BINS = 15
 _LEAST_SAMPLES, _MOST_SAMPLES, _DRAWS = 100, 1_000, 100_000_000
 Floats = npt.NDArray[np.float64]
@@ -20,7 +22,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Share:
-    """A figure from 0 to 1 with the ends of its interval; None where it is not defined, as 0 of 0."""
+    """A figure with the ends of its interval; None where it is not defined, as the share 0 of 0."""
 
     value: float | None
     low: float | None = None
@@ -159,26 +161,44 @@ def resamples(examples: int) -> int:
     return max(_LEAST_SAMPLES, min(_MOST_SAMPLES, _DRAWS // examples))
 
 
-def of_numbers(wanted: Floats, errors: Floats) -> dict[str, Share]:
-    """Return `mae`, `rmse` and `r2` with bootstrap intervals, of targets and errors (examples, numbers).
+def sampled(examples: int) -> str:
+    """Return how intervals of so many examples are made from bootstrap samples, for people."""
+    return f"percentiles of {resamples(examples):,} bootstrap samples of the examples, drawn with seed {SEED}"
 
-    R2 is the mean over the numbers, without those that are the same in all examples; not defined if all are.
+
+def bootstrapped(values: Sequence[float], figures: Callable[[Ints], Sequence[float]], examples: int) -> list[Share]:
+    """Return figures of so many examples with the intervals of bootstrap samples.
+
+    `figures` returns them of the examples at these places, NaN where one is not defined; `values` are those of all.
     """
-    draw, count = np.random.default_rng(0), len(wanted)
-    value = _figures(wanted, errors)
-    rows = (draw.integers(count, size=count) for _ in range(resamples(count)))
-    found = np.array([_figures(wanted[some], errors[some]) for some in rows])
-    shares = {}
-    for name, of, each in zip(("mae", "rmse", "r2"), value, found.T, strict=True):
+    draw = np.random.default_rng(SEED)
+    found = np.array([figures(draw.integers(examples, size=examples)) for _ in range(resamples(examples))])
+    shares = []
+    for of, each in zip(values, found.T, strict=True):
         known = each[np.isfinite(each)]
         ends = np.quantile(known, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2]) if len(known) else (None, None)
-        shares[name] = Share(*(None if end is None or not np.isfinite(end) else float(end) for end in (of, *ends)))
+        shares.append(Share(*(None if end is None or not np.isfinite(end) else float(end) for end in (of, *ends))))
     return shares
 
 
-def _figures(wanted: Floats, errors: Floats) -> tuple[float, float, float]:
-    """Return the mean absolute error, the root of the mean squared error, and R2; NaN where it is not defined."""
+def of_numbers(wanted: Floats, errors: Floats) -> dict[str, Share]:
+    """Return `mae`, `rmse`, `r2` and `median_error` with bootstrap intervals, of targets and errors by example.
+
+    R2 is the mean over the numbers, without those that are the same in all examples; not defined if all are. The
+    median error is the mean over the numbers of the median absolute error.
+    """
+    values = _figures(wanted, errors)
+    found = bootstrapped(values, lambda some: _figures(wanted[some], errors[some]), len(wanted))
+    return dict(zip(("mae", "rmse", "r2", "median_error"), found, strict=True))
+
+
+def _figures(wanted: Floats, errors: Floats) -> tuple[float, float, float, float]:
+    """Return the mean absolute error, the root of the mean squared error, R2, and the median absolute error.
+
+    R2 is NaN where it is not defined.
+    """
     squares, spread = (errors**2).sum(axis=0), ((wanted - wanted.mean(axis=0)) ** 2).sum(axis=0)
     shares = 1 - squares[spread > 0] / spread[spread > 0]
     r2 = float(shares.mean()) if len(shares) else float("nan")
-    return float(np.abs(errors).mean()), float((errors**2).mean() ** 0.5), r2
+    sizes = np.abs(errors)
+    return float(sizes.mean()), float((errors**2).mean() ** 0.5), r2, float(np.median(sizes, axis=0).mean())

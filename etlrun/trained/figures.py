@@ -1,0 +1,243 @@
+"""Figures of the predictions of one target, and the worst of these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from etlrun.sources.base import Example, Source
+from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
+from etlrun.trained import ranking, scores
+
+_WORST = 24
+"""Mistakes that are shown."""
+_MOST_POINTS = 2_000
+_LONGEST_TEXT = 1_000
+"""Points of a chart, and characters of a text, that are kept of more."""
+
+
+class Reading(Protocol):
+    """What is known of the examples that were read, by their numbers."""
+
+    source: Source
+
+    def place(self, number: int) -> str:
+        """Return the path of the file of an example, and its record or row there."""
+
+    def example(self, number: int) -> Example:
+        """Return the features of an example as they are stored."""
+
+    def image(self, number: int) -> bytes | None:
+        """Return the encoded image of an example that has a single one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mistake:
+    """A wrong prediction.
+
+    Attributes:
+        place: Path of the file of the example, and its record or row there.
+        target: Name of its class, or its value.
+        predicted: Name of the predicted class, or the predicted value.
+        probability: Probability of the predicted class; None if the target is no class.
+        loss: Crossentropy of the example, or its mean squared error.
+        columns: Values of its inputs but images, by name, as they are stored; None for one that is missing.
+        image: Its encoded image, for the page alone; None where an example has no single one.
+    """
+
+    place: str
+    target: str
+    predicted: str
+    probability: float | None
+    loss: float
+    columns: dict[str, Any]
+    image: bytes | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """Figures of a target. Classes have a confusion matrix and what follows from it, other targets have errors.
+
+    Attributes:
+        method: How the intervals are made.
+        accuracy: Share of right predictions.
+        classes: Figures of each class.
+        confusion: Examples by class (row) and predicted class (column).
+        calibration: Bins of confidence. `calibration_error` is the expected calibration error.
+        auc: Area under the ROC curve of one of two classes, by the probability of the second one.
+        average_precision: Mean of its precisions, weighted by the recall that each adds.
+        thresholds: Figures of the second class: above the threshold of the confusion matrix, and above the one of these
+            examples with the largest F1.
+        curve: Places on the ROC curve and the precision-recall curve.
+        squared_error: Mean squared error of a target that is no class. `absolute_error` is the mean absolute error.
+        mae: The mean absolute error, `rmse` the root of the mean squared error, `r2` the coefficient of determination
+            and `median_error` the median absolute error, with their intervals.
+        numbers: Numbers that were predicted, of all examples.
+        points: Targets and predictions of some of them, at random, for the page alone.
+        mistakes: The worst ones, with the largest loss first.
+    """
+
+    method: str = (
+        "95 % intervals: Wilson's score interval of shares, and of F1 that of TP / (TP + FP + FN), as 2 p / (1 + p); "
+        "15 bins of equal width (Guo et al. 2017)"
+    )
+    accuracy: scores.Share | None = None
+    classes: list[scores.OfClass] = field(default_factory=list)
+    confusion: list[list[int]] = field(default_factory=list)
+    calibration: list[scores.Bin] = field(default_factory=list)
+    calibration_error: float | None = None
+    auc: scores.Share | None = None
+    average_precision: scores.Share | None = None
+    thresholds: list[ranking.AtThreshold] = field(default_factory=list)
+    curve: list[ranking.Place] = field(default_factory=list)
+    squared_error: float | None = None
+    absolute_error: float | None = None
+    mae: scores.Share | None = None
+    rmse: scores.Share | None = None
+    r2: scores.Share | None = None
+    median_error: scores.Share | None = None
+    numbers: int | None = None
+    points: list[tuple[float, float]] = field(default_factory=list)
+    mistakes: list[Mistake] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """Predictions for a target.
+
+    Attributes:
+        predictions: Predictions (examples, outputs): the probability of each class, or numbers.
+        targets: Targets (examples, ...).
+        numbers: Number of each example.
+    """
+
+    predictions: npt.NDArray[np.float32]
+    targets: npt.NDArray[Any]
+    numbers: npt.NDArray[np.int64]
+
+
+def of_classes(found: Outputs, names: Sequence[str], reading: Reading, threshold: float | None) -> dict[str, Any]:
+    """Return the figures of classes by the names of `Figures`; with those of two, if they have a threshold."""
+    predicted, confidence = found.predictions.argmax(axis=1), found.predictions.max(axis=1).astype(np.float64)
+    bins, error = scores.calibration(confidence, predicted == found.targets)
+    if threshold is not None:
+        predicted = (found.predictions[:, 1].astype(np.float64) > threshold).astype(np.int64)
+    is_right = predicted == found.targets
+    counts = scores.confusion(found.targets, predicted, len(names))
+    losses = scores.crossentropies(found.predictions, found.targets)
+    worst = [int(place) for place in np.argsort(-losses, kind="stable") if not is_right[place]][:_WORST]
+    mistakes = [
+        _mistake(
+            reading,
+            found,
+            place,
+            float(losses[place]),
+            (names[found.targets[place]], names[predicted[place]]),
+            float(found.predictions[place, predicted[place]]),
+        )
+        for place in worst
+    ]
+    return {
+        **({} if threshold is None else _of_two(found, threshold)),
+        "accuracy": scores.wilson(int(is_right.sum()), len(is_right)),
+        "classes": scores.of_classes(counts, names),
+        "confusion": counts.tolist(),
+        "calibration": bins,
+        "calibration_error": error,
+        "mistakes": mistakes,
+    }
+
+
+def _of_two(found: Outputs, threshold: float) -> dict[str, Any]:
+    probabilities, labels = found.predictions[:, 1], found.targets.astype(np.int64)
+    ranked = ranking.ranked(probabilities, labels)
+    best = ranking.best_threshold(ranked)
+    thresholds = [threshold] if best is None else [threshold, best]
+    return {
+        "method": (
+            f"{Figures.method}; of the AUC that of Hanley and McNeil (1982); of the average precision "
+            f"{scores.sampled(len(labels))}"
+        ),
+        "auc": scores.auc(probabilities, labels),
+        "average_precision": ranking.average_precision(probabilities, labels),
+        "thresholds": [ranking.at(of, probabilities, labels) for of in thresholds],
+        "curve": ranking.places(ranked),
+    }
+
+
+def of_numbers(found: Outputs, reading: Reading) -> dict[str, Any]:
+    """Return the figures of a target that is no class by the names of `Figures`."""
+    wanted = found.targets.reshape(len(found.targets), -1).astype(np.float64)
+    predicted = found.predictions.reshape(wanted.shape).astype(np.float64)
+    errors = predicted - wanted
+    each = (errors**2).mean(axis=1)
+    mistakes = [
+        _mistake(reading, found, int(place), float(each[place]), (_shown(wanted[place]), _shown(predicted[place])))
+        for place in np.argsort(-each, kind="stable")[:_WORST]
+    ]
+    return {
+        "method": f"95 % intervals: {scores.sampled(len(each))}",
+        **scores.of_numbers(wanted, errors),
+        "squared_error": float(each.mean()),
+        "absolute_error": float(np.abs(errors).mean()),
+        "numbers": wanted.size,
+        "points": _points(wanted.ravel(), predicted.ravel()),
+        "mistakes": mistakes,
+    }
+
+
+def _points(wanted: scores.Floats, predicted: scores.Floats) -> list[tuple[float, float]]:
+    places = np.flatnonzero(np.isfinite(wanted) & np.isfinite(predicted))
+    if len(places) > _MOST_POINTS:
+        places = np.random.default_rng(scores.SEED).choice(places, _MOST_POINTS, replace=False)
+    return [(float(wanted[place]), float(predicted[place])) for place in places]
+
+
+def _mistake(
+    reading: Reading,
+    found: Outputs,
+    place: int,
+    loss: float,
+    names: tuple[str, str],
+    probability: float | None = None,
+) -> Mistake:
+    """Return the mistake at a place of these outputs, whose target and prediction have `names`."""
+    number = int(found.numbers[place])
+    return Mistake(
+        place=reading.place(number),
+        target=names[0],
+        predicted=names[1],
+        probability=probability,
+        loss=loss,
+        columns=_columns(reading, number),
+        image=reading.image(number),
+    )
+
+
+def _columns(reading: Reading, number: int) -> dict[str, Any]:
+    """Return the inputs of an example by name but images, as plain values."""
+    flow = reading.source.dataset.examples
+    names = [name for name, of in flow.features.items() if name != flow.target and of.format != "image"]
+    example = reading.example(number) if names else {}
+    return {name: _plain(example[name].numpy(), flow.features[name]) for name in names}
+
+
+def _plain(value: Any, feature: Feature) -> Any:
+    """Return a value of a feature as JSON has it: None if it is missing, text for times and arrays."""
+    if feature.shape:
+        return _shown(value)
+    if feature.dtype == "string":
+        text = None if value == MISSING else value.decode("utf-8", "replace")
+        return text if text is None or len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
+    plain = value.item()
+    if feature.format == "timestamp":
+        return None if plain == MISSING_TIME else str(np.datetime64(plain, "us")).removesuffix(".000000")
+    return None if plain != plain else plain  # noqa: PLR0124 - NaN
+
+
+def _shown(values: npt.NDArray[Any]) -> str:
+    return np.array2string(np.asarray(values), precision=4, threshold=8, separator=", ").strip("[]")

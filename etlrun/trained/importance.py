@@ -1,0 +1,197 @@
+"""Permutation importance: how much worse predictions get while values of a column change places among examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from etlrun.measure.gains import interval_of_mean
+from etlrun.plan.plan import Plan
+from etlrun.sources.base import Source, Split
+from etlrun.sources.rows.source import RowSplit, RowsSource
+from etlrun.stages.columns import Columns, Output
+from etlrun.system.errors import WorldError, headline
+from etlrun.trained.model import tester
+from etlrun.trained.numbered import Pass
+from etlrun.trained.scores import SEED, Share
+
+REPEATS = 5
+"""Permutations of each column where none are asked for."""
+_LEAST_PREDICTIONS, _PREDICTIONS = 100_000, 5
+"""Predictions that may be made without being asked for: so many, or so many for each example of the split."""
+_SKIP_WITH = "leave --importance out"
+Sums = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfColumn:
+    """What a column is worth.
+
+    Attributes:
+        name: Name of the column.
+        importance: How much worse the measure gets, the mean over the repeats, with the interval of that mean.
+    """
+
+    name: str
+    importance: Share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Importance:
+    """Permutation importance of columns (Breiman 2001; Fisher, Rudin and Dominici 2019).
+
+    Attributes:
+        measure: `accuracy`, or `mae` of numbers.
+        value: The measure of these examples as they are.
+        examples: Number of examples, a sample of the split if it has more.
+        repeats: Permutations of each column. `seed` is the seed that they are drawn with.
+        predictions: Predictions that were made.
+        columns: All columns that the model's inputs are made of, the most important one first.
+    """
+
+    measure: str
+    value: float
+    examples: int
+    repeats: int
+    seed: int
+    predictions: int
+    columns: list[OfColumn]
+
+
+def importance(planned: Plan, model: Any, source: Source, split: Split, repeats: int | None) -> Importance | None:
+    """Return the importance of the columns of a split; None if there are none, or if it is left out.
+
+    Args:
+        planned: Plan whose validation pipeline makes the inputs of the model.
+        model: The model.
+        source: The dataset.
+        split: Its examples.
+        repeats: Permutations of each column, of all examples; 0 leaves it out. None for those that cost little: of many
+            rows of a sample, and of examples with images none.
+    """
+    names = columns_of(planned)
+    part = split if repeats is not None else _cheap(planned, split, len(names) * REPEATS)
+    if not names or repeats == 0 or part is None:
+        return None
+    reading = _Reading(planned, source, part, names)
+    sums, count = reading.sums(model, repeats or REPEATS)
+    sign, measures = (-1 if reading.is_class else 1), sums / count
+    worse = sign * (measures[1:].reshape(len(names), -1) - measures[0])
+    found = [OfColumn(name=name, importance=_mean(each)) for name, each in zip(names, worse, strict=True)]
+    return Importance(
+        measure="accuracy" if reading.is_class else "mae",
+        value=float(measures[0]),
+        examples=count,
+        repeats=repeats or REPEATS,
+        seed=SEED,
+        predictions=count * len(sums),
+        columns=sorted(found, key=lambda each: -(each.importance.value or 0.0)),
+    )
+
+
+def columns_of(planned: Plan) -> list[str]:
+    """Return the columns that inputs of the model are made of, but images, in the order of the data."""
+    flow, columns = planned.spec.dataset.examples, _columns(planned)
+    made = {output.name: output.of for output in columns.outputs} if columns else {}
+    used = set(planned.evaluation[-1].gives.inputs)
+    for name in reversed(made):  # an output may be made of those above it
+        used |= {of for of in made[name] if name in used}
+    return [name for name, of in flow.features.items() if name in used and name != flow.target and of.format != "image"]
+
+
+def _columns(planned: Plan) -> Columns | None:
+    return next((step for step in planned.spec.eval_transform.steps if isinstance(step, Columns)), None)
+
+
+def _cheap(planned: Plan, split: Split, times: int) -> Split | None:
+    """Return examples of a split of which `times` predictions each cost little: of rows a sample; None if none do."""
+    most = max(_LEAST_PREDICTIONS, _PREDICTIONS * split.num_examples) // max(times, 1)
+    if any(of.format == "image" for of in planned.spec.dataset.examples.features.values()):
+        return None
+    if most >= split.num_examples:
+        return split
+    if not isinstance(split, RowSplit):
+        return None
+    some = np.sort(np.random.default_rng(SEED).choice(split.num_examples, max(most, 1), replace=False))
+    shard = replace(split.shards[0], take=len(some))
+    return replace(split, rows=split.rows[some], num_examples=len(some), shards=(shard,))
+
+
+def _mean(values: Sums) -> Share:
+    return Share(float(values.mean()), *(interval_of_mean(values.tolist()) or ()))
+
+
+class _Reading:
+    """A pass over examples whose columns change places among them."""
+
+    def __init__(self, planned: Plan, source: Source, split: Split, names: list[str]) -> None:
+        flow = planned.spec.dataset.examples
+        self.is_class = flow.features[flow.target].is_class
+        self._pass, self._names, self._inputs = Pass(planned, source, split), names, planned.evaluation[-1].gives.inputs
+        made, columns = list[Output](), _columns(planned)
+        for output in columns.outputs if columns else ():
+            if {*output.of} <= {*names, *(of.name for of in made)}:
+                made.append(output)
+        self._made = tf.function(replace(columns, outputs=tuple(made)).given, autograph=False) if columns else dict
+        self._stored = _stored(self._pass, names)
+
+    def sums(self, model: Any, repeats: int) -> tuple[Sums, int]:
+        """Return sums of the measure over the examples, and their number.
+
+        The first sum is that of the examples as they are, followed by those of each repeat of each column.
+        """
+        test, count = tester(model, self._pass.inputs_spec), 0
+        draws = [
+            (name, np.random.default_rng((SEED, place, repeat)).permutation(len(self._stored[name])).astype(np.int32))
+            for place, name in enumerate(self._names)
+            for repeat in range(repeats)
+        ]
+        sums = np.zeros(1 + len(draws))
+        for batch in self._pass.batches(_SKIP_WITH):
+            own = {name: values[batch.numbers] for name, values in self._stored.items()}
+            sums[0] += self._sum(test(batch.inputs)[0], batch.targets)
+            for place, (name, order) in enumerate(draws, 1):
+                moved = {**own, name: self._stored[name][order[batch.numbers]]}
+                sums[place] += self._sum(test(self._with(batch.inputs, moved))[0], batch.targets)
+            count += len(batch.numbers)
+        return sums, count
+
+    def _with(self, inputs: Any, stored: Mapping[str, npt.NDArray[Any]]) -> Any:
+        """Return the inputs of a batch with those that are made of these columns instead of its own."""
+        made = self._made({name: tf.constant(values) for name, values in stored.items()})
+        if not isinstance(inputs, Mapping):
+            return made[self._inputs[0]]
+        return {name: made.get(name, of) for name, of in inputs.items()}
+
+    def _sum(self, found: npt.NDArray[np.float32], targets: npt.NDArray[Any]) -> float:
+        """Return the number of right predictions, or the sum over the examples of the mean absolute error."""
+        if self.is_class:
+            return float((found.argmax(axis=1) == targets).sum())
+        wanted = targets.reshape(len(targets), -1).astype(np.float64)
+        return float(np.abs(found.reshape(wanted.shape) - wanted).mean(axis=1).sum())
+
+
+def _stored(reading: Pass, names: list[str]) -> dict[str, npt.NDArray[Any]]:
+    """Return columns of the examples of a pass, as they are stored, by the numbers of the examples."""
+    source, split = reading.source, reading.split
+    if isinstance(source, RowsSource) and isinstance(split, RowSplit):
+        return {name: source.kept.take(name, split.rows) for name in names}
+    found: dict[str, list[Any]] = {name: [] for name in names}
+    parse, features = source.parser(), source.dataset.examples.features
+    try:
+        for shard in split.shards:
+            for record in split.read(shard.path, shard.skip, shard.take):
+                example = parse(record)
+                for name, values in found.items():
+                    values.append(example[name].numpy())
+    except tf.errors.OpError as error:
+        expected = "records that can all be read, whose columns change places"
+        where, reason = split.name, headline(error)
+        raise WorldError(where=where, found=reason, expected=expected, remedy=_SKIP_WITH) from error
+    kinds = {name: object if features[name].dtype == "string" else None for name in names}
+    return {name: np.array(values, kinds[name]) for name, values in found.items()}

@@ -1,0 +1,186 @@
+"""Evaluations of rows: figures equal to scikit-learn's, what columns are worth, and the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from selenium.webdriver.common.by import By
+
+from etlrun.plan.plan import Plan
+from etlrun.trained import importance, ranking, scores
+from etlrun.trained.evaluate import Evaluation
+from etlrun.trained.figures import Mistake
+from etlrun.trained.importance import Importance
+from etlrun.trained.numbered import opened as opened_split
+from etlrun.trained.page import html
+from tests.configs import plan_of
+from tests.pages import chromium, opened
+from tests.tables import houses, words_of
+
+LABELS = np.array([0, 0, 1, 1, 0, 1, 1, 0, 1, 0])
+FOUND = np.array([0.1, 0.4, 0.35, 0.8, 0.4, 0.7, 0.4, 0.2, 0.9, 0.6], np.float32)
+
+
+def test_figures_of_two_classes_are_those_of_scikit_learn() -> None:
+    assert scores.auc(FOUND, LABELS).value == pytest.approx(0.8)
+    assert ranking.average_precision(FOUND, LABELS).value == pytest.approx(0.8392857142857143)
+    places = ranking.places(ranking.ranked(FOUND, LABELS))
+    assert [of.precision for of in places] == pytest.approx([1, 1, 1, 0.75, 4 / 7, 0.625, 5 / 9, 0.5])
+    assert [of.recall for of in places] == pytest.approx([0.2, 0.4, 0.6, 0.6, 0.8, 1, 1, 1])
+    assert [of.false_positive_rate for of in places] == pytest.approx([0, 0, 0, 0.2, 0.6, 0.6, 0.8, 1])
+    assert [of.threshold for of in places] == pytest.approx([0.9, 0.8, 0.7, 0.6, 0.4, 0.35, 0.2, 0.1])
+
+
+def test_the_largest_f1_is_above_a_threshold_between_two_probabilities() -> None:
+    best = ranking.best_threshold(ranking.ranked(FOUND, LABELS))
+    assert best == pytest.approx(0.275)
+    found = ranking.at(best, FOUND, LABELS)
+    figures = (found.accuracy.value, found.precision.value, found.recall.value, found.f1.value)
+    assert figures == pytest.approx((0.7, 0.625, 1, 0.7692307692307693))
+    assert ranking.at(0.5, FOUND, LABELS).f1.value == pytest.approx(0.6666666666666666)
+
+
+@pytest.mark.parametrize(
+    ("found", "labels", "best"),
+    [
+        ([0.5, 0.5], [1, 1], 0.25),
+        ([0.0, 0.0, 0.25], [1, 1, 0], 0.125),
+        ([0.0, 1.0], [0, 1], 0.5),
+        ([0.25, 0.75], [0, 0], None),
+    ],
+)
+def test_no_threshold_is_below_0(found: list[float], labels: list[int], best: float | None) -> None:
+    assert ranking.best_threshold(ranking.ranked(np.array(found, np.float32), np.array(labels))) == best
+
+
+def test_figures_of_one_class_alone_are_not_defined() -> None:
+    none = np.zeros(10, int)
+    assert ranking.average_precision(FOUND, none) == scores.Share(None)
+    assert ranking.places(ranking.ranked(FOUND, none)) == []
+
+
+def test_the_interval_of_the_average_precision_is_that_of_resampled_examples() -> None:
+    draw = np.random.default_rng(1)
+    labels = draw.integers(0, 2, 300)
+    found = (labels * 0.3 + draw.random(300) * 0.7).astype(np.float32).round(2)
+    samples = []
+    for _ in range(400):
+        some = draw.integers(0, 300, 300)
+        of = ranking.ranked(found[some], labels[some])
+        added = np.diff(of.hits, prepend=0) / of.hits[-1]
+        samples.append((added * of.hits / (of.hits + of.wrongly)).sum())
+    share = ranking.average_precision(found, labels)
+    assert (share.low, share.high) == pytest.approx(tuple(np.quantile(samples, [0.025, 0.975])), abs=0.02)
+    assert ranking.average_precision(found, labels) == share
+
+
+def test_figures_of_numbers_are_those_of_scikit_learn() -> None:
+    wanted, found = np.array([[1.0], [2], [3], [5]]), np.array([[1.5], [2], [2], [7]])
+    values = {name: of.value for name, of in scores.of_numbers(wanted, found - wanted).items()}
+    assert values == pytest.approx({"mae": 0.875, "rmse": 1.14564392373896, "r2": 0.4, "median_error": 0.75})
+    wanted, found = np.hstack([wanted, 2 * wanted[::-1]]), np.hstack([found, found[::-1]])
+    values = {name: of.value for name, of in scores.of_numbers(wanted, found - wanted).items()}
+    assert values == pytest.approx(
+        {"mae": 1.625, "rmse": 2.0766559657295187, "r2": 0.28214285714285714, "median_error": 1.625}
+    )
+
+
+COLUMNS = (
+    "transform.columns={area: {of: area, steps: [{fill: 0}]}, again: {of: area, steps: [{fill: 0}]}, "
+    "rooms: {of: rooms}}"
+)
+
+
+def model_of(planned: Plan, output: Any) -> keras.Model:
+    """A model of the outputs of a plan by name, of which `output` makes the prediction."""
+    flow = planned.evaluation[-1].gives
+    inputs = {name: keras.Input((), name=name, dtype=flow.features[name].dtype) for name in flow.inputs}
+    cast = {name: keras.ops.cast(of, "float32") for name, of in inputs.items()}
+    return keras.Model(inputs, keras.ops.reshape(output(cast), (-1, 1)))
+
+
+def importance_of(folder: Path, output: Any, repeats: int | None = None) -> Importance:
+    planned = plan_of(*words_of(folder, COLUMNS))
+    source, split = opened_split(planned, "dataset.eval_split")
+    found = importance.importance(planned, model_of(planned, output), source, split, repeats)
+    assert found is not None
+    return found
+
+
+def test_a_column_is_worth_what_the_error_grows_without_it(table: Path) -> None:
+    found = importance_of(table, lambda of: 3_000 * of["area"], repeats=3)
+    assert [of.name for of in found.columns] == ["area", "rooms"]
+    area, rooms = (of.importance for of in found.columns)
+    assert rooms == scores.Share(0.0, 0.0, 0.0)
+    _, split = opened_split(plan_of(*words_of(table, COLUMNS)), "")
+    rows = split.rows  # type: ignore[attr-defined]
+    given = houses()["area"].fill_null(0).to_numpy()[rows]
+    wanted = houses()["price"].to_numpy()[rows]
+    errors = [
+        np.abs(3_000 * given[np.random.default_rng((0, 0, repeat)).permutation(40)] - wanted).mean()
+        for repeat in range(3)
+    ]
+    value = np.abs(3_000 * given - wanted).mean()
+    assert found.value == pytest.approx(value)
+    assert area.value == pytest.approx(np.mean(errors) - value, rel=1e-5)
+    half = 4.302653 * np.std(errors, ddof=1) / 3**0.5
+    assert (area.low, area.high) == pytest.approx((np.mean(errors) - value - half, np.mean(errors) - value + half))
+    assert (found.measure, found.examples, found.repeats, found.predictions) == ("mae", 40, 3, 40 * 7)
+
+
+def test_all_outputs_of_a_column_change_places_together(table: Path) -> None:
+    found = importance_of(table, lambda of: of["area"] - of["again"] + 100_000 * of["rooms"])
+    by_name = {of.name: of.importance.value for of in found.columns}
+    assert by_name["area"] == 0.0
+    assert by_name["rooms"] != 0.0
+
+
+def test_many_rows_have_the_importance_of_a_sample(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importance, "_LEAST_PREDICTIONS", 250)
+    found = importance_of(table, lambda of: of["rooms"])
+    assert (found.examples, found.predictions) == (25, 25 * 11)
+    assert importance_of(table, lambda of: of["rooms"], repeats=1).examples == 40
+
+
+def of_rows(**figures: Any) -> Evaluation:
+    return Evaluation(
+        name="a", run="/runs/a", dataset="rows.csv", split="test", overrides=[], examples=2, skipped=[], loss=1.5,
+        then={}, **figures,
+    )  # fmt: skip
+
+
+def test_the_page_holds_any_columns_and_values(tmp_path: Path) -> None:
+    values: dict[str, Any] = {f"column_{place}": place + 0.123456789 for place in range(120)}
+    values |= {"<b>bold</b>": "<script>alert(1)</script>"}
+    values = {"text": "<img src=x onerror=alert(1)>", "long": "x" * 1_000, "none": None, **values}
+    mistake = Mistake(
+        place="rows.csv, row 1", target="1", predicted="2", probability=None, loss=1.0, columns=values, image=None
+    )
+    share, columns = (
+        scores.Share(0.5, 0.25, 0.75),
+        [importance.OfColumn(name=name, importance=scores.Share(0.5, 0.25, 0.75)) for name in values],
+    )
+    worth = Importance(measure="mae", value=1.0, examples=2, repeats=5, seed=0, predictions=2_470, columns=columns)
+    errors = {"mae": share, "rmse": share, "r2": share, "median_error": share, "squared_error": 1.0}
+    found = of_rows(**errors, numbers=2, points=[(1.0, 2.0), (3.0, 2.5)], mistakes=[mistake], importance=worth)
+    page = tmp_path / "page.html"
+    page.write_text(html(found, "etlrun evaluate a"))
+    assert "image" not in page.read_text().partition("<main>")[2].casefold()
+    with chromium() as browser, opened(browser, page):
+        worst = browser.find_element(By.CSS_SELECTOR, "table.worst")
+        heads = [cell.text for cell in worst.find_elements(By.CSS_SELECTOR, "thead th")]
+        assert heads[:8] == ["place", "value", "predicted", "squared error", "text", "long", "none", "column_0"]
+        assert len(heads) == 4 + 100
+        assert "24 more inputs are in the JSON beside this page." in worst.text
+        cells = [cell.text for cell in worst.find_elements(By.CSS_SELECTOR, "tbody td")]
+        assert cells[:7] == ["1", "2", "1", "<img src=x onerror=alert(1)>", "x" * 80 + "…", "", "0.12346"]
+        assert [of.text for of in browser.find_elements(By.CSS_SELECTOR, "h3")] == [
+            "Predicted by true value",
+            "Residuals by predicted value",
+        ]
+        width = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert browser.execute_script(width) == 0
