@@ -35,8 +35,32 @@ def test_figures_of_two_classes_are_those_of_scikit_learn() -> None:
     assert [of.threshold for of in places] == pytest.approx([0.9, 0.8, 0.7, 0.6, 0.4, 0.35, 0.2, 0.1])
 
 
+WEIGHTS = np.array([1, 2, 0.5, 1, 3, 0, 1, 1, 2, 0.25])
+
+
+def test_figures_of_weighted_examples_are_those_of_scikit_learn() -> None:
+    assert scores.auc(FOUND, LABELS, WEIGHTS).value == pytest.approx(0.8352490421455938)
+    assert ranking.average_precision(FOUND, LABELS, WEIGHTS).value == pytest.approx(0.814044814044814)
+    found = ranking.at(0.5, FOUND, LABELS, WEIGHTS)
+    figures = (found.accuracy.value, found.precision.value, found.recall.value, found.f1.value)
+    assert figures == pytest.approx((0.851063829787234, 12 / 13, 2 / 3, 0.7741935483870968))
+    assert scores.confusion(LABELS, (FOUND > 0.5) * 1, 2, WEIGHTS).tolist() == [[7.0, 0.25], [1.5, 3.0]]
+    wanted, errors = np.array([[1.0], [2], [3], [5]]), np.array([[0.5], [0], [-1], [2]])
+    values = {name: of.value for name, of in scores.of_numbers(wanted, errors, np.array([2, 1, 1, 2.0])).items()}
+    assert values == pytest.approx(
+        {"mae": 1.0, "rmse": 1.2583057392117916, "r2": 0.4356435643564356, "median_error": 0.75}
+    )
+
+
+def test_equal_weights_have_the_intervals_of_no_weights() -> None:
+    equal, all_of = np.full(10, 2.0), np.ones(10, bool)
+    assert scores.counted(LABELS == 1, all_of, equal) == pytest.approx((5, 10)) == scores.counted(LABELS == 1, all_of)
+    assert ranking.average_precision(FOUND, LABELS, equal) == ranking.average_precision(FOUND, LABELS)
+
+
 def test_the_largest_f1_is_above_a_threshold_between_two_probabilities() -> None:
     best = ranking.best_threshold(ranking.ranked(FOUND, LABELS))
+    assert best is not None
     assert best == pytest.approx(0.275)
     found = ranking.at(best, FOUND, LABELS)
     figures = (found.accuracy.value, found.precision.value, found.recall.value, found.f1.value)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etlrun.record import page
-from etlrun.system.errors import ConfigError, Fault, one_line
+from etlrun.system.errors import ConfigError, Fault
 from etlrun.system.files import refuse_unwritable
 from etlrun.system.terminal import number, print_table, significant
 
@@ -176,7 +176,7 @@ def _print_importance(of: Importance) -> None:
 
 def _columns(of: Mistake) -> str:
     """Return the inputs of a mistake in a line."""
-    text = one_line(", ".join(f"{name}={_value(value)}" for name, value in of.columns.items()))
+    text = " ".join(", ".join(f"{name}={_value(value)}" for name, value in of.columns.items()).split())
     return text if len(text) <= _LONGEST_COLUMNS else f"{text[:_LONGEST_COLUMNS]}…"
 
 

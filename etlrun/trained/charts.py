@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from markupsafe import Markup
+
 from etlrun.system.svg import Axis, Chart, Place, axis, columns, line, path, rows, svg
 from etlrun.trained.figures import Figures
 
@@ -33,7 +35,7 @@ def _of_numbers(points: Sequence[Place], numbers: int) -> Iterator[Chart]:
 
 
 def _scatter(
-    title: str, labels: tuple[str, str], points: Sequence[Place], axes: tuple[Axis, Axis], ideal: str, note: str
+    title: str, labels: tuple[str, str], points: Sequence[Place], axes: tuple[Axis, Axis], ideal: Markup, note: str
 ) -> Chart:
     """Return a chart of points with the labels of y and x, and a line on which they would be if nothing were wrong."""
     x, y = axes
@@ -55,7 +57,9 @@ def _of_two(of: Figures) -> Iterator[Chart]:
     yield _curve("Precision-recall curve", ("precision", "recall"), found, (x, y), chance)
 
 
-def _curve(title: str, labels: tuple[str, str], points: Sequence[Place], axes: tuple[Axis, Axis], chance: str) -> Chart:
+def _curve(
+    title: str, labels: tuple[str, str], points: Sequence[Place], axes: tuple[Axis, Axis], chance: Markup
+) -> Chart:
     x, y = axes
     drawn = line("first", [(x.at(one), y.at(other)) for one, other in points])
     parts = [*rows(x, y, labels[0]), *columns(x, _BOTTOM, labels[1]), chance, drawn]

@@ -113,11 +113,13 @@ class Outputs:
         predictions: Predictions (examples, outputs): the probability of each class, or numbers.
         targets: Targets (examples, ...).
         numbers: Number of each example.
+        weights: Weight of each example; None if all count the same.
     """
 
     predictions: npt.NDArray[np.float32]
     targets: npt.NDArray[Any]
     numbers: npt.NDArray[np.int64]
+    weights: scores.Floats | None = None
 
 
 def of_classes(found: Outputs, names: Sequence[str], reading: Reading, threshold: float | None) -> dict[str, Any]:
@@ -143,8 +145,8 @@ def of_classes(found: Outputs, names: Sequence[str], reading: Reading, threshold
     ]
     return {
         **({} if threshold is None else _of_two(found, threshold)),
-        "accuracy": scores.wilson(int(is_right.sum()), len(is_right)),
-        "classes": scores.of_classes(counts, names),
+        "accuracy": scores.wilson(*scores.counted(is_right, np.ones(len(is_right), bool), found.weights)),
+        "classes": scores.of_classes(found.targets, predicted, names, found.weights),
         "confusion": counts.tolist(),
         "calibration": bins,
         "calibration_error": error,
@@ -153,8 +155,8 @@ def of_classes(found: Outputs, names: Sequence[str], reading: Reading, threshold
 
 
 def _of_two(found: Outputs, threshold: float) -> dict[str, Any]:
-    probabilities, labels = found.predictions[:, 1], found.targets.astype(np.int64)
-    ranked = ranking.ranked(probabilities, labels)
+    probabilities, labels, weights = found.predictions[:, 1], found.targets.astype(np.int64), found.weights
+    ranked = ranking.ranked(probabilities, labels, weights)
     best = ranking.best_threshold(ranked)
     thresholds = [threshold] if best is None else [threshold, best]
     return {
@@ -162,9 +164,9 @@ def _of_two(found: Outputs, threshold: float) -> dict[str, Any]:
             f"{Figures.method}; of the AUC that of Hanley and McNeil (1982); of the average precision "
             f"{scores.sampled(len(labels))}"
         ),
-        "auc": scores.auc(probabilities, labels),
-        "average_precision": ranking.average_precision(probabilities, labels),
-        "thresholds": [ranking.at(of, probabilities, labels) for of in thresholds],
+        "auc": scores.auc(probabilities, labels, weights),
+        "average_precision": ranking.average_precision(probabilities, labels, weights),
+        "thresholds": [ranking.at(of, probabilities, labels, weights) for of in thresholds],
         "curve": ranking.places(ranked),
     }
 
@@ -181,9 +183,9 @@ def of_numbers(found: Outputs, reading: Reading) -> dict[str, Any]:
     ]
     return {
         "method": f"95 % intervals: {scores.sampled(len(each))}",
-        **scores.of_numbers(wanted, errors),
-        "squared_error": float(each.mean()),
-        "absolute_error": float(np.abs(errors).mean()),
+        **scores.of_numbers(wanted, errors, found.weights),
+        "squared_error": float(np.average(each, weights=found.weights)),
+        "absolute_error": float(np.average(np.abs(errors).mean(axis=1), weights=found.weights)),
         "numbers": wanted.size,
         "points": _points(wanted.ravel(), predicted.ravel()),
         "mistakes": mistakes,

@@ -98,10 +98,12 @@ def columns_of(planned: Plan) -> list[str]:
     """Return the columns that inputs of the model are made of, but images, in the order of the data."""
     flow, columns = planned.spec.dataset.examples, _columns(planned)
     made = {output.name: output.of for output in columns.outputs} if columns else {}
-    used = set(planned.evaluation[-1].gives.inputs)
-    for name in reversed(made):  # an output may be made of those above it
-        used |= {of for of in made[name] if name in used}
-    return [name for name, of in flow.features.items() if name in used and name != flow.target and of.format != "image"]
+    outputs = set(planned.evaluation[-1].gives.inputs)
+    used = outputs - made.keys()
+    for name in reversed(made):
+        for of in made[name] if name in outputs else ():
+            (used if of in flow.features else outputs).add(of)  # the name of a column is that of the column
+    return [name for name, of in flow.features.items() if name in used and of.format != "image"]
 
 
 def _columns(planned: Plan) -> Columns | None:
@@ -135,7 +137,7 @@ class _Reading:
         self._pass, self._names, self._inputs = Pass(planned, source, split), names, planned.evaluation[-1].gives.inputs
         made, columns = list[Output](), _columns(planned)
         for output in columns.outputs if columns else ():
-            if {*output.of} <= {*names, *(of.name for of in made)}:
+            if all(of in names or (of not in flow.features and of in {each.name for each in made}) for of in output.of):
                 made.append(output)
         self._made = tf.function(replace(columns, outputs=tuple(made)).given, autograph=False) if columns else dict
         self._stored = _stored(self._pass, names)

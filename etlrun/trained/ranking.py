@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.trained.scores import Floats, Ints, Share, bootstrapped, f1, wilson
+from etlrun.trained.scores import Floats, Ints, Share, bootstrapped, counted, of_class, wilson
 
 HALF = 0.5
 """The threshold of a training's metrics, above which the second class is predicted."""
@@ -61,17 +61,18 @@ class Ranked:
     """
 
     probabilities: Floats
-    hits: Ints
-    wrongly: Ints
+    hits: Floats
+    wrongly: Floats
 
 
-def ranked(probabilities: npt.NDArray[np.float32], labels: Ints) -> Ranked:
-    """Return the counts of labels 0 and 1 at each different probability of the second class."""
+def ranked(probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats | None = None) -> Ranked:
+    """Return the counts of labels 0 and 1, or the sums of their weights, at each different probability."""
     order = np.argsort(-probabilities, kind="stable")
     found = probabilities[order].astype(np.float64)
     ends = _ends(found)
-    hits = np.cumsum(labels[order])[ends]
-    return Ranked(found[ends], hits, ends + 1 - hits)
+    each = np.ones(len(order)) if weights is None else weights[order]
+    of_class = labels[order] == 1
+    return Ranked(found[ends], np.cumsum(each * of_class)[ends], np.cumsum(each * ~of_class)[ends])
 
 
 def _ends(ordered: Floats) -> Ints:
@@ -79,25 +80,46 @@ def _ends(ordered: Floats) -> Ints:
     return np.append(np.flatnonzero(np.diff(ordered)), len(ordered) - 1)
 
 
-def average_precision(probabilities: npt.NDArray[np.float32], labels: Ints) -> Share:
-    """Return the mean of the precisions at each different probability, weighted by the recall that it adds.
+class Precision:
+    """The average precision of probabilities of a class: the mean of the precisions at each different one.
 
-    Its interval is that of bootstrap samples of the examples; it is not defined without examples of the second class.
+    It is weighted by the recall that each adds, and NaN without examples of the class.
     """
-    order = np.argsort(-probabilities, kind="stable")
-    of_class, ends = labels[order].astype(np.float64), _ends(probabilities[order].astype(np.float64))
+
+    def __init__(self, probabilities: npt.NDArray[np.float32], labels: Ints) -> None:
+        """Sort examples with labels 0 and 1."""
+        self._order = np.argsort(-probabilities, kind="stable")
+        self._of_class = labels[self._order] == 1
+        self._ends = _ends(probabilities[self._order].astype(np.float64))
+
+    def of(self, weights: Floats) -> float:
+        """Return it with a weight of each example."""
+        each = weights[self._order]
+        hits, predicted = np.cumsum(each * self._of_class)[self._ends], np.cumsum(each)[self._ends]
+        if not hits[-1]:
+            return float("nan")
+        added = np.diff(hits, prepend=0.0) / hits[-1]
+        return float((added * hits / np.maximum(predicted, np.finfo(float).tiny)).sum())
+
+
+def average_precision(probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats | None = None) -> Share:
+    """Return the average precision of the second of two classes, with the interval of bootstrap samples."""
+    return mean_average_precision(probabilities[:, None], labels[:, None], weights)
+
+
+def mean_average_precision(
+    probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats | None = None
+) -> Share:
+    """Return the mean of the average precisions of those labels (examples, labels) that some example has."""
+    count, several = labels.shape
+    each = np.ones(count) if weights is None else weights
+    of_labels = [Precision(probabilities[:, place], labels[:, place]) for place in range(several)]
 
     def figure(weights: Floats) -> tuple[float]:
-        hits, predicted = np.cumsum(weights * of_class)[ends], np.cumsum(weights)[ends]
-        if not hits[-1]:
-            return (float("nan"),)
-        added = np.diff(hits, prepend=0.0) / hits[-1]
-        return (float((added * hits / np.maximum(predicted, np.finfo(float).tiny)).sum()),)
+        found = [value for of in of_labels if (value := of.of(weights)) == value]
+        return (float(np.mean(found)) if found else float("nan"),)
 
-    def drawn(sample: Ints) -> tuple[float]:
-        return figure(np.bincount(sample, minlength=len(labels)).astype(np.float64))
-
-    return bootstrapped(figure(np.ones(len(labels))), drawn, len(labels))[0]
+    return bootstrapped(figure(each), lambda some: figure(np.bincount(some, minlength=count) * each), count)[0]
 
 
 def places(of: Ranked) -> list[Place]:
@@ -130,16 +152,13 @@ def best_threshold(of: Ranked) -> float | None:
     return float(middles[int(scores.argmax())])
 
 
-def at(threshold: float, probabilities: npt.NDArray[np.float32], labels: Ints) -> AtThreshold:
+def at(
+    threshold: float, probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats | None = None
+) -> AtThreshold:
     """Return the figures of the second class, predicted where its probability is above the threshold."""
-    predicted, of_class = probabilities.astype(np.float64) > threshold, labels == 1
-    hits, wrongly, missed = (
-        int(of.sum()) for of in (predicted & of_class, predicted & ~of_class, ~predicted & of_class)
-    )
+    predicted, is_of = probabilities.astype(np.float64) > threshold, labels == 1
+    found = of_class("", is_of, predicted, weights)
+    right = counted(predicted == is_of, np.ones(len(labels), bool), weights)
     return AtThreshold(
-        threshold=threshold,
-        accuracy=wilson(len(labels) - wrongly - missed, len(labels)),
-        precision=wilson(hits, hits + wrongly),
-        recall=wilson(hits, hits + missed),
-        f1=f1(hits, wrongly, missed),
+        threshold=threshold, accuracy=wilson(*right), precision=found.precision, recall=found.recall, f1=found.f1
     )

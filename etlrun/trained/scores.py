@@ -68,7 +68,7 @@ class Bin:
     accuracy: float | None
 
 
-def wilson(hits: int, of: int) -> Share:
+def wilson(hits: float, of: float) -> Share:
     """Return the share `hits` / `of` with the score interval of Wilson (JASA 1927), without continuity correction."""
     if not of:
         return Share(None)
@@ -78,7 +78,7 @@ def wilson(hits: int, of: int) -> Share:
     return Share(share, centre - half if hits else 0.0, centre + half if hits < of else 1.0)
 
 
-def f1(hits: int, wrongly: int, missed: int) -> Share:
+def f1(hits: float, wrongly: float, missed: float) -> Share:
     """Return F1 from true positives, false positives and false negatives, with its interval.
 
     F1 is 2 p / (1 + p), where p is the share of the true positives in the three: its ends are those of Wilson's
@@ -88,29 +88,44 @@ def f1(hits: int, wrongly: int, missed: int) -> Share:
     return Share(*(None if of is None else 2 * of / (1 + of) for of in (share.value, share.low, share.high)))
 
 
-def confusion(labels: Ints, predicted: Ints, classes: int) -> Ints:
-    """Return the number of examples by class (row) and predicted class (column); int64 (classes, classes)."""
-    return np.bincount(labels * classes + predicted, minlength=classes * classes).reshape(classes, classes)
+def confusion(labels: Ints, predicted: Ints, classes: int, weights: Floats | None = None) -> npt.NDArray[Any]:
+    """Return the number of examples by class (row) and predicted class (column), or the sums of their weights."""
+    counts = np.bincount(labels * classes + predicted, weights, minlength=classes * classes)
+    return counts.reshape(classes, classes)
 
 
-def of_classes(counts: Ints, names: Sequence[str]) -> list[OfClass]:
-    """Return the figures of each class from a confusion matrix."""
-    found = []
-    for place, name in enumerate(names):
-        hits, examples, predicted = (
-            int(of) for of in (counts[place, place], counts[place].sum(), counts[:, place].sum())
-        )
-        found.append(
-            OfClass(
-                name=name,
-                examples=examples,
-                predicted=predicted,
-                precision=wilson(hits, predicted),
-                recall=wilson(hits, examples),
-                f1=f1(hits, predicted - hits, examples - hits),
-            )
-        )
-    return found
+def counted(
+    right: npt.NDArray[np.bool_], of: npt.NDArray[np.bool_], weights: Floats | None = None
+) -> tuple[float, float]:
+    """Return how many examples are `right` `of` some, and how many these are; with weights by their effective number.
+
+    That is (sum w)^2 / sum w^2 (Kish 1965), of which the right ones are the share of the weights.
+    """
+    if weights is None:
+        return int((right & of).sum()), int(of.sum())
+    whole, squares = float(weights[of].sum()), float((weights[of] ** 2).sum())
+    return (float(weights[right & of].sum()) * whole / squares, whole**2 / squares) if whole else (0.0, 0.0)
+
+
+def of_class(
+    name: str, is_of: npt.NDArray[np.bool_], is_predicted: npt.NDArray[np.bool_], weights: Floats | None = None
+) -> OfClass:
+    """Return the figures of a class from which examples are of it, and which are predicted to be."""
+    hits = is_of & is_predicted
+    right, either = counted(hits, is_of | is_predicted, weights)
+    return OfClass(
+        name=name,
+        examples=int(is_of.sum()),
+        predicted=int(is_predicted.sum()),
+        precision=wilson(*counted(hits, is_predicted, weights)),
+        recall=wilson(*counted(hits, is_of, weights)),
+        f1=f1(right, either - right, 0.0),
+    )
+
+
+def of_classes(labels: Ints, predicted: Ints, names: Sequence[str], weights: Floats | None = None) -> list[OfClass]:
+    """Return the figures of each class."""
+    return [of_class(name, labels == place, predicted == place, weights) for place, name in enumerate(names)]
 
 
 def calibration(confidence: Floats, is_right: npt.NDArray[np.bool_]) -> tuple[list[Bin], float]:
@@ -138,11 +153,14 @@ def crossentropies(probabilities: npt.NDArray[Any], labels: Ints) -> Floats:
     return -np.log(np.maximum(right, np.finfo(np.float32).tiny))
 
 
-def auc(probabilities: npt.NDArray[np.float32], labels: Ints) -> Share:
+def auc(probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats | None = None) -> Share:
     """Return the area under the ROC curve of labels 0 and 1: the share of pairs in order, of equal ones half.
 
-    Its interval is that of Hanley and McNeil, Radiology 1982. It is not defined if all labels are the same.
+    Its interval is that of Hanley and McNeil, Radiology 1982; with weights that of bootstrap samples. It is not defined
+    if all labels are the same.
     """
+    if weights is not None:
+        return _weighted_auc(probabilities, labels, weights)
     _, place, counts = np.unique(probabilities, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
     positive = int(labels.sum())
@@ -154,6 +172,23 @@ def auc(probabilities: npt.NDArray[np.float32], labels: Ints) -> Share:
     spread = (positive - 1) * (of_positive - area**2) + (negative - 1) * (of_negative - area**2)
     half = NormalDist().inv_cdf(0.5 + LEVEL / 2) * ((area * (1 - area) + spread) / (positive * negative)) ** 0.5
     return Share(area, max(area - half, 0.0), min(area + half, 1.0))
+
+
+def _weighted_auc(probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats) -> Share:
+    order = np.argsort(-probabilities, kind="stable")
+    ordered = probabilities[order]
+    ends = np.append(np.flatnonzero(np.diff(ordered)), len(order) - 1)
+    of_class = labels[order] == 1
+
+    def figure(each: Floats) -> tuple[float]:
+        hits, wrongly = (np.append(0.0, np.cumsum(each * of)[ends]) for of in (of_class, ~of_class))
+        whole = hits[-1] * wrongly[-1]
+        return (float(np.trapezoid(hits, wrongly) / whole) if whole else float("nan"),)
+
+    def drawn(sample: Ints) -> tuple[float]:
+        return figure(np.bincount(sample, minlength=len(order)) * weights[order])
+
+    return bootstrapped(figure(weights[order]), drawn, len(order))[0]
 
 
 def resamples(examples: int) -> int:
@@ -181,24 +216,40 @@ def bootstrapped(values: Sequence[float], figures: Callable[[Ints], Sequence[flo
     return shares
 
 
-def of_numbers(wanted: Floats, errors: Floats) -> dict[str, Share]:
+def of_numbers(wanted: Floats, errors: Floats, weights: Floats | None = None) -> dict[str, Share]:
     """Return `mae`, `rmse`, `r2` and `median_error` with bootstrap intervals, of targets and errors by example.
 
     R2 is the mean over the numbers, without those that are the same in all examples; not defined if all are. The
-    median error is the mean over the numbers of the median absolute error.
+    median error is the mean over the numbers of the median absolute error. `weights` are those of the examples.
     """
-    values = _figures(wanted, errors)
-    found = bootstrapped(values, lambda some: _figures(wanted[some], errors[some]), len(wanted))
+    each = np.ones(len(wanted)) if weights is None else weights
+    values = _figures(wanted, errors, each)
+    found = bootstrapped(values, lambda some: _figures(wanted[some], errors[some], each[some]), len(wanted))
     return dict(zip(("mae", "rmse", "r2", "median_error"), found, strict=True))
 
 
-def _figures(wanted: Floats, errors: Floats) -> tuple[float, float, float, float]:
+def _figures(wanted: Floats, errors: Floats, weights: Floats) -> tuple[float, float, float, float]:
     """Return the mean absolute error, the root of the mean squared error, R2, and the median absolute error.
 
-    R2 is NaN where it is not defined.
+    What is not defined is NaN.
     """
-    squares, spread = (errors**2).sum(axis=0), ((wanted - wanted.mean(axis=0)) ** 2).sum(axis=0)
-    shares = 1 - squares[spread > 0] / spread[spread > 0]
-    r2 = float(shares.mean()) if len(shares) else float("nan")
-    sizes = np.abs(errors)
-    return float(sizes.mean()), float((errors**2).mean() ** 0.5), r2, float(np.median(sizes, axis=0).mean())
+    whole = weights.sum()
+    if not whole:
+        return (float("nan"),) * 4
+    shares, sizes, squares = weights[:, None] / whole, np.abs(errors), errors**2
+    mean = (shares * wanted).sum(axis=0)
+    missed, spread = (shares * squares).sum(axis=0), (shares * (wanted - mean) ** 2).sum(axis=0)
+    explained = 1 - missed[spread > 0] / spread[spread > 0]
+    r2 = float(explained.mean()) if len(explained) else float("nan")
+    median = float(np.mean([_median(each, weights) for each in sizes.T]))
+    return float((shares * sizes).sum(axis=0).mean()), float(missed.mean() ** 0.5), r2, median
+
+
+def _median(values: Floats, weights: Floats) -> float:
+    """Return the weighted median: the mean of the smallest values with at least, and with more than half of them."""
+    if (weights == weights[0]).all():
+        return float(np.median(values))
+    order = np.argsort(values, kind="stable")
+    below = np.cumsum(weights[order])
+    ends = (np.searchsorted(below, below[-1] / 2, side) for side in ("left", "right"))
+    return float(np.mean([values[order[min(end, len(values) - 1)]] for end in ends]))
