@@ -33,8 +33,8 @@ _CONFIG = "[OVERRIDE ...]"
 COMMANDS = {
     "plan": Command(_CONFIG, "print the plan of a run; with -m the jobs of a sweep", "configs", "plan"),
     "show": Command(_CONFIG, "show examples after each step of a plan, as a page", "configs", "show"),
-    "doctor": Command(_CONFIG, "examine the images of a dataset", "configs", "doctor"),
-    "stats": Command(_CONFIG, "print mean and deviation of the images, for `normalize`", "configs", "stats"),
+    "doctor": Command(_CONFIG, "examine the images or the rows of a dataset", "configs", "doctor"),
+    "stats": Command(_CONFIG, "print figures of columns, or of images for `normalize`", "configs", "stats"),
     "tune": Command(_CONFIG, "find the fastest config, and prove that it is"),
     "check": Command("", "check all config files"),
     "diff": Command("OLD [NEW]", "report the effect of a change of overrides, files or runs"),

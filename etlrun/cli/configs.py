@@ -50,7 +50,7 @@ def eject(arguments: list[str]) -> None:
 
 
 def doctor(arguments: list[str]) -> None:
-    """Examine the images of a dataset."""
+    """Examine the images or the rows of a dataset."""
     from etlrun.cli import doctor as command
 
     known, request = _parsed(command.parser(), arguments)
@@ -58,10 +58,11 @@ def doctor(arguments: list[str]) -> None:
 
 
 def stats(arguments: list[str]) -> None:
-    """Print the mean and the standard deviation of the training images."""
+    """Print figures of the columns of rows, or of the pixels of images."""
     from etlrun.cli import doctor as command
 
-    says = "Print the mean and the standard deviation of the training images, for the step `normalize`."
+    says = "Print type, missing values, mean, quantiles and most frequent values of each column of the training split; "
+    says += "of images, the mean and the standard deviation for the step `normalize`."
     _, request = _parsed(argparse.ArgumentParser(prog="etlrun stats", description=says), arguments)
     command.stats(grid.resolve(request, STAGES).plan)
 

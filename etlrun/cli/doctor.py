@@ -1,4 +1,4 @@
-"""`etlrun doctor` and `etlrun stats`: examination of a dataset, and figures to normalize its images by."""
+"""`etlrun doctor` and `etlrun stats`: examination of a dataset, and figures of its columns or its images."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from etlrun.cli.doctor_rows import of_rows, plain, print_findings, print_page, print_stats
 from etlrun.plan.plan import Plan
-from etlrun.system.files import as_unicode, refuse_unwritable
+from etlrun.stages.rows import Rows
+from etlrun.system.files import refuse_unwritable
 from etlrun.system.machine import rounded
 from etlrun.system.terminal import print_table
 
@@ -20,16 +22,14 @@ if TYPE_CHECKING:
 
 _SPLITS = ("dataset", "examples", "files", "broken", "bytes each", "width", "height", "aspect", "formats", "colours")
 
-_NAMED = 5
-"""Places of a finding in the text."""
-
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the doctor's own options."""
     parser = argparse.ArgumentParser(
         prog="etlrun doctor",
-        description="Examine the images of a dataset: broken, duplicate and nearly duplicate ones, classes, sizes, "
-        "formats, and what caches would take. Nothing is written but the page.",
+        description="Examine a dataset. Of images: broken, duplicate and nearly duplicate ones, classes, sizes, "
+        "formats, and what caches would take. Of rows: what is missing, equal or far from all others, columns that "
+        "give the target away, and splits that differ. Nothing is written but the page.",
     )
     parser.add_argument("--format", choices=["text", "json"], default="text")
     parser.add_argument("--html", type=Path, metavar="FILE", help="page with samples to write")
@@ -45,6 +45,10 @@ def doctor(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> N
     """
     if known.html is not None:
         refuse_unwritable(known.html.parent, "--html")
+    made_by = shlex.join(["etlrun", "doctor", *arguments])
+    if isinstance(plan.spec.dataset, Rows):
+        of_rows(plan, known, made_by)
+        return
     from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
 
     with prepare(None):
@@ -55,43 +59,21 @@ def doctor(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> N
         with progress() as begin:
             found = diagnosed(plan, begin, is_whole=known.all)
             if known.html is not None:
-                write(known.html, found, shlex.join(["etlrun", "doctor", *arguments]), begin)
+                write(known.html, found, made_by, begin)
     if known.format == "json":
         print(json.dumps(as_dict(found), indent=2))
     else:
+        print_findings(found)
         _print(found)
-        if known.html is not None:
-            print(f"page      {known.html}, {rounded(known.html.stat().st_size)}")
+        print_page(known.html)
 
 
 def as_dict(found: Diagnosis) -> dict[str, Any]:
     """Return a diagnosis as plain values."""
-    return {
-        "dataset": as_unicode(found.dataset),
-        "findings": [
-            {
-                "text": as_unicode(finding.text),
-                "remedy": as_unicode(finding.remedy),
-                "places": [*map(as_unicode, finding.places)],
-            }
-            for finding in found.findings
-        ],
-        "notes": [*map(as_unicode, found.notes)],
-        "splits": [dataclasses.asdict(split) for split in found.splits],
-    }
+    return {**plain(found), "splits": [dataclasses.asdict(split) for split in found.splits]}
 
 
 def _print(found: Diagnosis) -> None:
-    for finding in found.findings:
-        print(f"finding   {finding.text}\n          -> {finding.remedy}")
-        for place in finding.places[:_NAMED]:
-            print(f"          {place}")
-        if finding.places[_NAMED:]:
-            print("          … (--format json names more)")
-    if not found.findings:
-        print("finding   none")
-    for note in found.notes:
-        print(f"note      {note}")
     rows = []
     for split in found.splits:
         sizes = [f"{of[0]:g} to {of[-1]:g}" if of else "" for of in (split.widths, split.heights, split.aspect_ratios)]
@@ -111,11 +93,14 @@ def _print(found: Diagnosis) -> None:
 
 
 def stats(plan: Plan) -> None:
-    """Print the mean and the standard deviation of the training images of `plan`, as YAML for the step `normalize`.
+    """Print figures of the training split of `plan`: of each column of rows, or of all pixels, for `normalize`.
 
     Raises:
         EtlrunError: The config decodes no image, or data is missing or corrupt.
     """
+    if isinstance(plan.spec.dataset, Rows):
+        print_stats(plan)
+        return
     from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
 
     with prepare(None):

@@ -48,6 +48,17 @@ class Column:
     missing: int = 0
     distinct: int | None = None
 
+    @property
+    def type(self) -> Type:
+        """Its type as `dataset.columns` names it; an integer that may be missing is a number."""
+        feature = self.feature
+        if feature.format == "timestamp":
+            return "timestamp"
+        if feature.has_missing and self.distinct and feature.low is None and feature.dtype == "float64":
+            return "truth"  # which are floats where some are missing, and have no ends
+        by_dtype: dict[str, Type] = {"string": "text", "bool": "truth"}
+        return by_dtype.get(feature.dtype, "integer" if "int" in feature.dtype else "number")
+
 
 MOST_COUNTED = 10_000
 """Different values of a column up to which they are counted."""
@@ -179,7 +190,7 @@ class Table(Rows):
     @property
     def types(self) -> _Types:
         """Types of all columns, declared or found."""
-        return {name: self.columns.get(name) or _type(column) for name, column in self.found.columns.items()}
+        return {name: self.columns.get(name) or column.type for name, column in self.found.columns.items()}
 
     @property
     def patterns(self) -> Mapping[str, tuple[str, ...]]:
@@ -195,17 +206,6 @@ class Table(Rows):
     @property
     def title(self) -> str:
         return PurePath(next(iter(self.patterns.values()))[0]).name
-
-
-def _type(column: Column) -> Type:
-    """Return the type of a column as `dataset.columns` names it."""
-    feature = column.feature
-    if feature.format == "timestamp":
-        return "timestamp"
-    if feature.has_missing and column.distinct and feature.low is None and feature.dtype == "float64":
-        return "truth"  # which are floats where some are missing, and have no ends
-    by_dtype: dict[str, Type] = {"string": "text", "bool": "truth", "int64": "integer"}
-    return by_dtype.get(feature.dtype, "number")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from etlrun.datasets.examine.doctor_pairs import near_findings
 from etlrun.datasets.examine.doctor_pixels import of_pixels
-from etlrun.datasets.examine.doctor_scan import NAMED, Finding, Scan, scanned
+from etlrun.datasets.examine.doctor_scan import Scan, scanned
+from etlrun.datasets.examine.finding import NAMED, Finding
 from etlrun.datasets.prepare.identical import identical
 from etlrun.plan.plan import Plan
 from etlrun.sources.base import Source

@@ -12,7 +12,8 @@ from PIL import Image
 
 from etlrun.datasets.examine.doctor import Diagnosis
 from etlrun.datasets.examine.doctor_image import UNREADABLE
-from etlrun.datasets.examine.doctor_scan import Finding, Scan
+from etlrun.datasets.examine.doctor_scan import Scan
+from etlrun.datasets.examine.finding import Finding
 from etlrun.datasets.prepare.threads import in_order
 from etlrun.sources.pixels import pillow_as_header_reader
 from etlrun.stages.image import Decode

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.datasets.examine.doctor_scan import NAMED, Finding, Scan
+from etlrun.datasets.examine.doctor_scan import Scan
+from etlrun.datasets.examine.finding import NAMED, Finding
 from etlrun.datasets.prepare.threads import in_order
 from etlrun.system.progress import Begin
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from etlrun.datasets.examine.doctor_scan import Finding, Scan
+from etlrun.datasets.examine.doctor_scan import Scan
+from etlrun.datasets.examine.finding import Finding
 
 _CONVERT = "convert them, as `etlrun prepare --convert` does: what is transparent becomes white"
 

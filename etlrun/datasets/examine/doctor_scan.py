@@ -13,6 +13,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from etlrun.datasets.examine.doctor_image import Look, look_at
+from etlrun.datasets.examine.finding import NAMED, Finding
 from etlrun.datasets.prepare.identical import DIGEST
 from etlrun.datasets.prepare.threads import in_order
 from etlrun.sources.base import Example, Records, Source, Split
@@ -29,28 +30,9 @@ LOOKED = np.dtype(
 """What is kept of an image: see `Look`; `shard` and `number` are its place."""
 SAMPLES = 6
 """Images of each class that the page shows."""
-NAMED = 20
-"""Places that a finding names."""
 _BATCH = 8
 """Records that are read and parsed at once."""
 Parse = Callable[[tf.Tensor], Example]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """Something that is wrong.
-
-    Attributes:
-        text: What was found.
-        remedy: What to do.
-        places: Files and records, the first `NAMED` of them.
-        images: Some that show it, each by its scan and its number there.
-    """
-
-    text: str
-    remedy: str
-    places: tuple[str, ...] = ()
-    images: tuple[tuple[Scan, int], ...] = field(default=(), repr=False)
 
 
 @dataclass(kw_only=True)

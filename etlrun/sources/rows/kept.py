@@ -98,14 +98,14 @@ class Kept:
         if column.feature.dtype != "string":
             values = pa.array(self._mapped(place, "values"), mask=mask, from_pandas=False)
             return values.cast(pa.float64()) if mask is not None and pa.types.is_boolean(values.type) else values
-        texts = self._arrow_texts(place)
-        return texts if mask is None else pc.if_else(pa.array(mask), None, texts)
+        return self._arrow_texts(place, mask)
 
-    def _arrow_texts(self, place: int) -> pa.LargeBinaryArray:
-        """Return the texts of a column without a copy; one that is missing is empty."""
+    def _arrow_texts(self, place: int, missing: Array | None = None) -> pa.LargeBinaryArray:
+        """Return the texts of a column without a copy; null where `missing` says so, else empty if one is missing."""
+        there = None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little"))
         buffers = [pa.py_buffer(self._mapped(place, kind)) for kind in ("ends", "text")]
         count = len(self._mapped(place, "ends")) - 1
-        return pa.LargeBinaryArray.from_buffers(pa.large_binary(), count, [None, *buffers])
+        return pa.LargeBinaryArray.from_buffers(pa.large_binary(), count, [there, *buffers])
 
     def _mapped(self, place: int, kind: str) -> Array:
         key = f"{place}.{kind}"

@@ -1,0 +1,29 @@
+"""Findings: what is wrong with a dataset, and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from etlrun.datasets.examine.doctor_scan import Scan
+
+NAMED = 20
+"""Places that a finding names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Something that is wrong.
+
+    Attributes:
+        text: What was found.
+        remedy: What to do.
+        places: Files and records, the first `NAMED` of them.
+        images: Some that show it, each by its scan and its number there.
+    """
+
+    text: str
+    remedy: str
+    places: tuple[str, ...] = ()
+    images: tuple[tuple[Scan, int], ...] = field(default=(), repr=False)

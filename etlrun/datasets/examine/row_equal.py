@@ -1,0 +1,86 @@
+"""Findings of equal rows: in several splits, with several targets, or several times in one split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from etlrun.datasets.examine.finding import NAMED, Finding
+from etlrun.datasets.examine.row_figures import names_of
+from etlrun.datasets.examine.row_values import Examined, kind_of
+from etlrun.datasets.prepare.identical import identical
+from etlrun.sources.rows.equal import hashes_of
+from etlrun.sources.rows.numbers import Numbers
+from etlrun.sources.rows.source import RowsSource
+
+_MEMBERS = 4
+"""Equal rows that a finding names."""
+FEWEST_COMBINATIONS = 10
+"""Combinations of values for each row, below which rows are equal by chance."""
+
+
+def columns_compared(source: RowsSource) -> list[str]:
+    """Return the columns by which rows are compared: inputs and targets, but none that has another value in each row.
+
+    None of them if they have few combinations of values, so that different examples are equal rows.
+    """
+    known, rows = source.kept.known.columns, sum(source.counts.values())
+    names = [name for name in names_of(source) if known[name].feature.shape or not _numbers_rows(source, name)]
+    combinations = 1.0
+    for name in names:
+        distinct = known[name].distinct
+        combinations *= min(rows if distinct is None else distinct + (known[name].missing > 0), rows) or 1
+    return names if combinations >= FEWEST_COMBINATIONS * rows else []
+
+
+def _numbers_rows(source: RowsSource, name: str) -> bool:
+    """Return whether a text or an integer is another one in each row, as names and numbers of rows are."""
+    column = source.kept.known.columns[name]
+    rows = sum(source.counts.values())
+    if column.type not in ("text", "integer") or column.distinct not in (None, rows) or column.missing:
+        return False
+    return column.distinct == rows or len(np.unique(hashes_of(source.kept, [name], np.arange(rows)))) == rows
+
+
+def of_equal(splits: Sequence[Examined], begin: Callable[[int], None]) -> Iterator[Finding]:
+    """Yield the findings of equal rows in all splits; `begin` is told how many rows have been read."""
+    source = splits[0].source
+    names = columns_compared(source)
+    targets = [name for name in names if name in source.dataset.target]
+    inputs = [name for name in names if name not in targets]
+    if not inputs:
+        return
+    rows = np.concatenate([split.reader.rows for split in splits])
+    hashes = hashes_of(source.kept, inputs, rows, begin)
+    outcomes = hashes_of(source.kept, targets, rows) if targets else np.zeros(len(rows), np.uint64)
+    places = np.repeat(np.arange(len(splits)), [len(split.reader.rows) for split in splits])
+    groups = identical(hashes, outcomes, places)  # type: ignore[arg-type] # any sortable values
+    is_class = any(kind_of(source.dataset, name) != "number" for name in targets)
+    is_same = ~groups.is_conflicting
+    kinds = (
+        (groups.is_across & is_same, "in several splits", "remove them from all but one"),
+        (groups.is_conflicting & is_class, "under several targets", "correct the targets, or add columns that differ"),
+        (is_same & ~groups.is_across, "several times in one split", "remove them, unless they are to count more"),
+    )
+    starts = np.cumsum([0, *(len(split.reader.rows) for split in splits)])
+    for is_chosen, text, remedy in kinds:
+        chosen = np.flatnonzero(is_chosen)
+        if len(chosen):
+            named = (_places(splits, starts, groups.members(group)) for group in chosen[:NAMED].tolist())
+            what = "1 row is" if len(chosen) == 1 else f"{len(chosen):,} rows are"
+            yield Finding(text=f"{what} {text}{_left_out(source, names)}", remedy=remedy, places=tuple(named))
+
+
+def _left_out(source: RowsSource, names: Sequence[str]) -> str:
+    others = [name for name in names_of(source) if name not in names]
+    return f", if {', '.join(others)} is left out" if others else ""
+
+
+def _places(splits: Sequence[Examined], starts: Numbers, members: Numbers) -> str:
+    """Return the places of equal rows; of many, the first ones and their number."""
+    found = []
+    for member in members[:_MEMBERS].tolist():
+        split = int(np.searchsorted(starts, member, side="right")) - 1
+        found.append(splits[split].reader.where(member - int(starts[split])))
+    return " = ".join(found) + (f" = … ({len(members):,} in all)" if len(members) > _MEMBERS else "")

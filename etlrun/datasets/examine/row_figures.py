@@ -1,0 +1,202 @@
+"""Columns of rows in figures: their types, what is missing, and the values that there are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etlrun.sources.rows.kinds import stripped
+from etlrun.sources.rows.numbers import Numbers
+from etlrun.sources.rows.source import RowSplit, RowsSource
+
+SAMPLED = 100_000
+"""Rows of a split of which quantiles are computed, and what two columns have to do with each other."""
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+_SEED = 0
+_TOP, _LEAST_SHARE = 5, 0.01
+_AT_ONCE = 262_144
+"""Rows of a column that are in memory at once."""
+
+Value = int | float | str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnFigures:
+    """A column in a split.
+
+    Attributes:
+        name: Its name.
+        type: Its type as `dataset.columns` names it.
+        rows: Number of values: one a row, or several of an array.
+        missing: Number of those that are missing.
+        distinct: Number of different values; None if there are more than are counted.
+        blanks: Number of texts with blanks around them.
+        mean: Mean of numbers, of times in UTC, and of truth values, where true is 1; None for text.
+        quantiles: Least value, 5 %, 25 %, median, 75 %, 95 % and largest one, of numbers and times; those between
+            are of a sample of `SAMPLED` rows, if there are more.
+        top: Most frequent values, of at least 1 % of the rows, with their numbers, if all different ones are counted.
+        counts: All values with their numbers, if they are counted.
+    """
+
+    name: str
+    type: str
+    rows: int
+    missing: int
+    distinct: int | None
+    blanks: int
+    mean: Value | None
+    quantiles: tuple[Value, ...]
+    top: dict[str, int]
+    counts: Counter[Any] | None = field(repr=False, compare=False)
+
+
+class Reader:
+    """Columns of a split: all of their rows, in the order of the data, or a sample of them."""
+
+    def __init__(self, source: RowsSource, split: RowSplit) -> None:
+        self.source, self.split = source, split
+        self.order = np.argsort(split.rows, kind="stable")
+        self.rows = split.rows[self.order]
+
+    @cached_property
+    def sampled(self) -> Numbers:
+        """Numbers of the rows of a sample of at most `SAMPLED`, which is always the same."""
+        if len(self.rows) <= SAMPLED:
+            return self.rows
+        return np.sort(np.random.default_rng(_SEED).choice(self.rows, SAMPLED, replace=False))
+
+    def sample(self, name: str) -> pa.Array:
+        """Return the values of a column in the rows of the sample; null where they are missing."""
+        return _flat(self.source.kept.arrow(name).take(pa.array(self.sampled)))
+
+    def batches(self, name: str) -> Iterator[tuple[int, pa.Array]]:
+        """Yield the values of a column, with the place of the first one among the rows in order."""
+        whole = self.source.kept.arrow(name)
+        for start in range(0, len(self.rows), _AT_ONCE):
+            yield start, _flat(whole.take(pa.array(self.rows[start : start + _AT_ONCE])))
+
+    def where(self, place: int) -> str:
+        """Return the file and the row at a place among the rows in order."""
+        return self.split.where(self.split.shards[0], int(self.order[place]))
+
+
+def _flat(values: pa.Array) -> pa.Array:
+    return values.flatten() if pa.types.is_fixed_size_list(values.type) else values
+
+
+def names_of(source: RowsSource) -> list[str]:
+    """Return the columns that are examined: the inputs and what is predicted."""
+    return [name for name in source.kept.known.columns if name in source.dataset.examples.features]
+
+
+def figures_of(reader: Reader, done: Callable[[int], None]) -> tuple[ColumnFigures, ...]:
+    """Return the figures of all columns that are examined; `done` is told how many columns have been read."""
+    found = []
+    for name in names_of(reader.source):
+        found.append(_figures(reader, name))
+        done(1)
+    return tuple(found)
+
+
+def _figures(reader: Reader, name: str) -> ColumnFigures:
+    column = reader.source.kept.known.columns[name]
+    counts: Counter[Any] | None = None if column.distinct is None or column.feature.shape else Counter()
+    sums = _Sums()
+    for _, values in reader.batches(name):
+        there = _add(sums, values)
+        if counts is not None and len(there):
+            found = pc.value_counts(there)
+            counts.update(dict(zip(*(found.field(part).to_pylist() for part in (0, 1)), strict=True)))
+    is_time = column.type == "timestamp"
+    return ColumnFigures(
+        name=name,
+        type=column.type,
+        rows=sums.rows,
+        missing=sums.missing,
+        distinct=None if counts is None else len(counts),
+        blanks=sums.blanks,
+        mean=_value(sums.total / sums.counted, is_time=is_time) if sums.counted else None,
+        quantiles=_quantiles(reader, name, sums, is_time=is_time) if column.type != "truth" else (),
+        top=_top(counts or Counter(), column.type, sums.rows),
+        counts=counts,
+    )
+
+
+def _top(counts: Counter[Any], kind: str, rows: int) -> dict[str, int]:
+    found = counts.most_common(_TOP)
+    return {plain(value, kind): count for value, count in found if count > 1 and count >= _LEAST_SHARE * rows}
+
+
+@dataclass
+class _Sums:
+    """What has been read of a column."""
+
+    rows: int = 0
+    missing: int = 0
+    blanks: int = 0
+    counted: int = 0
+    total: float = 0.0
+    low: Any = None
+    high: Any = None
+
+
+def _add(sums: _Sums, values: pa.Array) -> pa.Array:
+    """Take notice of some values; return those that are not missing."""
+    there = values.drop_null()
+    sums.rows += len(values)
+    sums.missing += values.null_count
+    if pa.types.is_large_binary(there.type):
+        texts = there.cast(pa.large_string())
+        sums.blanks += pc.sum(pc.not_equal(stripped(texts), texts)).as_py() or 0
+    elif len(there):
+        numbers = numbers_of(there)
+        sums.counted += len(numbers)
+        sums.total += float(numbers.sum(dtype=np.float64))
+        sums.low = numbers.min() if sums.low is None else min(sums.low, numbers.min())
+        sums.high = numbers.max() if sums.high is None else max(sums.high, numbers.max())
+    return there
+
+
+def numbers_of(values: pa.Array) -> npt.NDArray[Any]:
+    """Return values, of which none is missing, as numbers: times as microseconds, and true as 1."""
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.int64())
+    found: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    return found.astype(np.int64) if found.dtype == bool else found
+
+
+def _quantiles(reader: Reader, name: str, sums: _Sums, *, is_time: bool) -> tuple[Value, ...]:
+    if not sums.counted:
+        return ()
+    sample = reader.sample(name).drop_null()
+    found = np.quantile(numbers_of(sample), QUANTILES[1:-1]) if len(sample) else [np.nan] * (len(QUANTILES) - 2)
+    return tuple(_value(value, is_time=is_time) for value in (sums.low, *found, sums.high))
+
+
+def _value(value: Any, *, is_time: bool) -> Value:
+    if is_time:
+        return time_of(int(value))
+    return int(value) if isinstance(value, np.integer) else float(value)
+
+
+def time_of(microseconds: int) -> str:
+    """Return a time in UTC; midnight as the day alone."""
+    text = str(np.datetime64(microseconds, "us")).removesuffix(".000000")
+    return text.removesuffix("T00:00:00")
+
+
+def plain(value: Any, kind: str) -> str:
+    """Return a value of a column of that type as text."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if kind == "truth":
+        return str(bool(value)).lower()
+    return time_of(value) if kind == "timestamp" else f"{value:.6g}" if isinstance(value, float) else str(value)

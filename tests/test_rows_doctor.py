@@ -1,0 +1,205 @@
+"""The doctor on rows: a table with planted faults, and what is found in it; and figures of its columns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+
+from etlrun.cli import main as cli
+from etlrun.datasets.examine.row_leaks import _explained, _right
+from tests.tables import houses, words_of, write_houses
+
+ROWS = 400
+
+
+def planted() -> dict[str, pa.Table]:
+    """Two splits of a table in which much is wrong."""
+    rng = np.random.default_rng(0)
+    tables = {}
+    for split, rows in (("train", ROWS), ("val", ROWS // 4)):
+        size, kind = rng.normal(50, 10, rows), rng.choice(["a", "b", "c"], rows)
+        is_dear = (size + rng.normal(0, 10, rows) > 50).astype(str)
+        if split == "val":
+            kind[:30], size = "d", size + 20
+        pay, sold = rng.lognormal(0, 1, rows), np.where(is_dear == "True", rng.integers(100, 200, rows), 0)
+        pay[[3, 5]] = -999
+        tables[split] = pa.table(
+            {
+                "id": np.arange(rows) + ROWS * (split == "val"),
+                "size": size,
+                "kind": kind,
+                "pay": pay,
+                "city": np.full(rows, "Ulm"),
+                "sold": sold,
+                "note": pa.array(rng.choice(["x", " y"], rows), mask=rng.random(rows) < 0.7),
+                "dear": is_dear,
+            }
+        )
+    same = tables["train"].slice(7, 1).set_column(0, "id", pa.array([900]))
+    other = tables["train"].slice(8, 1).set_column(0, "id", pa.array([901]))
+    dear = "False" if other["dear"][0].as_py() == "True" else "True"
+    other = other.set_column(7, "dear", pa.array([dear]))
+    tables["val"] = pa.concat_tables([tables["val"], same])
+    tables["train"] = pa.concat_tables([tables["train"], other, same.set_column(0, "id", pa.array([902]))])
+    return tables
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("planted")
+    for split, table in planted().items():
+        pyarrow.csv.write_csv(table, folder / f"{split}.csv")
+    files = f"dataset.files={{train: {folder}/train.csv, val: {folder}/val.csv}}"
+    others = ["dataset.split=train", "dataset.eval_split=val", "dataset.inputs=null"]
+    return [*words_of(folder, files, *others, target="{dear: binary}")]
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    cli.main(list(arguments))
+    return capsys.readouterr().out
+
+
+TRAIN, VAL = "TMP/train.csv", "TMP/val.csv"
+OTHER_ROWS = "split rows at random, unless the validation is to be of other rows than the training"
+UNKNOWN = "train on rows like those, by another split, or count on unknown values: {lookup: {min_count: 2}}"
+FINDINGS: list[tuple[str, str, list[str]]] = [
+    (
+        "sold gives dear away: it alone explains 100.0% of the errors of its most frequent class, in 402 rows",
+        "leave it out, if it is not known before dear is: 'dataset.inputs=[city,id,kind,note,pay,size]'",
+        [],
+    ),
+    (
+        "1 row is in several splits, if id is left out",
+        "remove them from all but one",
+        [f"{TRAIN}, row 7 = {TRAIN}, row 401 = {VAL}, row 100"],
+    ),
+    (
+        "1 row is under several targets, if id is left out",
+        "correct the targets, or add columns that differ",
+        [f"{TRAIN}, row 8 = {TRAIN}, row 400"],
+    ),
+    (
+        "size differs between train and val (population stability index 2.90)",
+        OTHER_ROWS,
+        ["train: quartiles 42.9626, 49.498, 56.4325", "val: quartiles 61.7416, 68.4676, 77.1245"],
+    ),
+    ("kind has values that train lacks in 30 of 101 rows of val (29.7%)", UNKNOWN, ["d: 30 rows"]),
+    (
+        "city has one value in all rows of train",
+        "leave it out: 'dataset.inputs=[id,kind,note,pay,size,sold]'",
+        [],
+    ),
+    (
+        "note lacks values in 299 of 402 rows of train (74.4%) and in 79 of 101 rows of val (78.2%)",
+        (
+            "if it tells something that a value is missing, use that alone, by "
+            "{note_missing: {of: note, steps: [missing]}} in transform.columns"
+        ),
+        [],
+    ),
+    (
+        (
+            "note has blanks around texts in 60 of 402 rows of train (14.9%) and in 8 of 101 rows of val (7.9%): "
+            "no vocabulary without them has these"
+        ),
+        "set dataset.strip=true",
+        [],
+    ),
+    (
+        (
+            "pay is far from all other values in 2 of 402 rows of train (0.5%) and in 2 of 101 rows of val (2.0%), "
+            "mostly -999"
+        ),
+        (
+            "if -999 stands for a missing value, leave it empty instead; else repair them, or put "
+            "{clip: [-7.169, 102.3]} before the other steps of pay"
+        ),
+        [f"{path}, row {row}: -999" for path in (TRAIN, VAL) for row in (3, 5)],
+    ),
+]
+
+
+def test_what_is_wrong_is_found(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    text = said(capsys, "doctor", *words, "--format", "json")
+    folder = str(Path(words[2].partition("=")[2]).parent)
+    found = json.loads(text.replace(folder, "TMP"))
+    assert [(of["text"], of["remedy"], of["places"]) for of in found["findings"]] == FINDINGS
+    assert found["notes"] == ["note has blanks around values, which stay: dataset.strip=true removes them."]
+    note = found["splits"][0]["columns"][6]
+    assert note == {
+        "name": "note",
+        "type": "text",
+        "rows": 402,
+        "missing": 299,
+        "distinct": 2,
+        "blanks": 60,
+        "mean": None,
+        "quantiles": [],
+        "top": {" y": 60, "x": 43},
+    }
+
+
+def test_columns_without_faults_have_no_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_houses(tmp_path)
+    page = tmp_path / "page.html"
+    text = said(capsys, "doctor", *words_of(tmp_path, "dataset.inputs=null"), "--html", str(page))
+    assert text.splitlines()[0] == "finding   none"
+    html = page.read_text()
+    assert "<h1>No findings</h1>" in html
+    assert '<th scope="row">sold</th><td>timestamp</td><td>0</td><td>154</td><td>2021-04-28' in html
+    assert "<td>flat 88, house 50, loft 13</td>" in html
+    assert "mage" not in text + html.partition("</style>")[2]
+
+
+def test_stats_are_those_of_numpy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_houses(tmp_path)
+    lines = said(capsys, "stats", *words_of(tmp_path, "dataset.order=file")).splitlines()
+    area = houses()["area"].to_numpy()[:160]
+    there = area[~np.isnan(area)]
+    ends = [f"{value:.6g}" for value in np.quantile(there, (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1))]
+    assert lines[0] == "# Of 160 rows of train[:80%]."
+    assert lines[2].split() == ["area", "number", str(160 - len(there)), str(len(there)), f"{there.mean():.6g}", *ends]
+    flats = houses()["kind"][:160].to_pylist().count("flat")
+    assert ["kind", "flat", str(flats), f"{flats / 160:.1%}"] in [line.split() for line in lines]
+
+
+def test_a_rule_of_one_column_is_judged_on_rows_that_it_has_not_seen() -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.permutation(1_000).astype(float)
+    classes = (truth > 500).astype(np.int64)
+    assert _explained(classes, truth) == pytest.approx(0.75, abs=0.02)
+    assert _right(classes, classes) == 1
+    numbers_of_rows = np.arange(1_000)
+    assert _explained(numbers_of_rows, truth) == pytest.approx(0, abs=0.02)
+    assert _right(numbers_of_rows, classes) == 0
+    assert _right(rng.integers(0, 5, 1_000), classes) == pytest.approx(0, abs=0.2)
+
+
+def test_targets_that_are_out_of_balance_or_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rare = ["yes" if row % 20 == 0 else "no" for row in range(200)]
+    table = pa.table({"a": np.arange(200.0) % 40, "rare": rare, "flag": np.arange(200) % 2})
+    pyarrow.csv.write_csv(table, tmp_path / "a.csv")
+
+    def findings(target: str) -> list[tuple[str, str]]:
+        files = f"dataset.files={tmp_path}/a.csv"
+        words = words_of(tmp_path, files, "dataset.inputs=[a]", "dataset.order=file", target=target)
+        found = json.loads(said(capsys, "doctor", *words, "--format", "json"))["findings"]
+        return [(of["text"], of["remedy"]) for of in found if "equal" not in of["text"]]
+
+    uniform = "load.sample=uniform_by_class with load.shuffle=full"
+    assert findings("{rare: class}") == [
+        (f"{name} has {many} rows of rare no and {few} of yes", f"try load.class_weights=balanced, or {uniform}")
+        for name, many, few in (("train[:80%]", 152, 8), ("train[80%:]", 38, 2))
+    ]
+    assert findings("{rare: binary}")[0][1] == f"try {uniform}, and look at auc, precision and recall"
+    assert findings("{flag: number}") == [
+        (
+            "flag is predicted as a number, and has two values in train[:80%]: 0 and 1",
+            "set dataset.target={flag: binary}",
+        )
+    ]
