@@ -9,7 +9,7 @@ import pytest
 
 from etlrun.trained.formats import FORMATS
 from etlrun.trained.load import trained
-from etlrun.trained.serving import Serving
+from etlrun.trained.serving import Serving, stepped
 from etlrun.trained.steps import split
 from tests.configs import plan_of
 from tests.runs import small
@@ -44,7 +44,7 @@ def test_layers_scale_as_the_steps_do(name: str, dtype: str) -> None:
     serving = Serving(run=None, model=keras.Model(pixels, pixels), steps=parts, output="")  # type: ignore[arg-type]
     arrays = np.random.default_rng(0).uniform(0, 255, (2, *parts.given.shape)).astype(dtype)  # type: ignore[arg-type]
     found = serving.of_arrays.predict(arrays, verbose=0)
-    np.testing.assert_allclose(found, np.stack([serving._stepped(of) for of in arrays]), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found, np.stack([stepped(parts.inside, of) for of in arrays]), rtol=1e-5, atol=1e-5)
 
 
 def test_all_faults_are_told_at_once_and_nothing_is_overwritten(

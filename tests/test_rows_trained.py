@@ -147,6 +147,7 @@ def test_other_rows_have_the_columns_that_the_training_has_fitted(
     ]
 
 
+ENDS = ".csv, .tsv, .jsonl, .ndjson, .parquet, .feather, .arrow, or .gz behind one of text"
 INPUTS = ["kind", "garden", "rooms", "area"]
 
 
@@ -163,6 +164,26 @@ def test_rows_of_a_table_are_predicted_as_those_of_the_training(
     wanted = [float(known[row][last]) for row in range(200)]
     np.testing.assert_allclose([float(of[last]) for of in found], wanted, rtol=1e-5, atol=1e-6)
     assert [of.get("class") for of in found] == [known[row].get("class") for row in range(200)]
+
+
+def test_a_run_whose_table_is_gone_predicts_and_is_evaluated_on_another(
+    rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pyarrow.csv.write_csv(houses().select(INPUTS), rows / "rows.csv")
+    before = said(capsys, "predict", rows / "bands", rows / "rows.csv")
+    loss = json.loads(said(capsys, "evaluate", rows / "bands", 'dataset.split="train"', "--format", "json"))["loss"]
+    expected = "the rows to read: the folder of a run has what their columns have learned, and no rows"
+    (rows / "houses.parquet").rename(tmp_path / "houses.parquet")
+    try:
+        assert said(capsys, "predict", rows / "bands", rows / "rows.csv") == before
+        assert refused(capsys, "evaluate", rows / "bands", status=2) == [
+            f"  dataset.files: found no rows on this machine; expected {expected}",
+            "    -> restore the files, or set dataset.files to a copy of those",
+        ]
+        words = (f"dataset.files={tmp_path / 'houses.parquet'}", "dataset.split=train", "--format", "json")
+        assert json.loads(said(capsys, "evaluate", rows / "bands", *words))["loss"] == pytest.approx(loss)
+    finally:
+        (tmp_path / "houses.parquet").rename(rows / "houses.parquet")
 
 
 def test_json_lines_of_rows_have_their_numbers(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,23 +217,34 @@ def test_values_that_are_missing_for_the_model_are_refused(rows: Path, capsys: p
     ]
 
 
-def test_one_table_is_predicted_at_a_time(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert refused(capsys, "predict", rows / "prices", "a.csv", "b.csv", "--on-corrupt", "skip", status=2) == [
-        "  PATH: found a.csv, b.csv; expected one table of rows",
-        "    -> name one",
-        "  --on-corrupt: found skip; expected raise with a table, all of whose rows are predicted",
+def test_options_that_tables_do_not_have_are_refused(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("a.csv", "b.csv", "--on-corrupt", "skip", "--format", "parquet")
+    assert refused(capsys, "predict", rows / "prices", *words, status=2) == [
+        "  --format: found parquet on the standard output; expected a file, since Parquet is no text",
+        "    -> add --output FILE.parquet",
+        "  --on-corrupt: found skip; expected raise with tables, all of whose rows are predicted",
         "    -> leave it out",
     ]
-
-
-@pytest.mark.parametrize("form", ["saved_model", "keras"])
-def test_a_model_of_rows_is_not_exported(rows: Path, form: str, capsys: pytest.CaptureFixture[str]) -> None:
-    run = rows / "prices"
-    assert refused(capsys, "export", run, "--format", form) == [
-        f"  {run}: found a model of rows; expected a model of a single input, with its steps",
-        f"    -> predict rows with the run itself: etlrun predict {run} rows.csv",
+    assert refused(capsys, "predict", rows / "prices", rows / "no*.csv") == [
+        f"  PATH: found no file {rows}/no*.csv; expected a pattern of files that end in {ENDS}",
+        "    -> check the pattern; relative ones start in the folder of the command",
     ]
-    assert not (run / "exports").exists()
+
+
+def test_the_rows_of_several_tables_are_written_as_parquet(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, first in (("first.parquet", 0), ("second.parquet", 150)):
+        pyarrow.parquet.write_table(houses().slice(first, 50), rows / name)
+    paths = [rows / "second.parquet", rows / "first.parquet"]
+    said(capsys, "predict", rows / "bands", *paths, "--format", "parquet", "--output", rows / "found.parquet")
+    said(capsys, "predict", rows / "bands", rows / "houses.parquet", "--output", rows / "found.csv")
+    found, whole = pyarrow.parquet.read_table(rows / "found.parquet"), pyarrow.csv.read_csv(rows / "found.csv")
+    assert found.column_names == ["path", "row", *whole.column_names[1:]]
+    assert found["path"].to_pylist() == [str(path) for path in paths for _ in range(50)]
+    assert found["row"].to_pylist() == [*range(50), *range(50)]
+    wanted = [*whole["class"].to_pylist()[150:], *whole["class"].to_pylist()[:50]]
+    assert found["class"].to_pylist() == wanted
+    exact = [*whole["probability_dear"].to_pylist()[150:], *whole["probability_dear"].to_pylist()[:50]]
+    np.testing.assert_allclose(found["probability_dear"], exact, rtol=1e-5)
 
 
 def test_a_resumed_training_has_the_losses_and_errors_of_a_whole_one(rows: Path) -> None:

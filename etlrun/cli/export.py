@@ -43,8 +43,8 @@ def main(arguments: Sequence[str]) -> None:
     if faults or run is None:
         raise ConfigError(faults) if is_config else EtlrunError(faults)
     check = exports.export(run, name, output)
-    print(f"format    {name}: {'image files' if FORMATS[name].takes_files else 'arrays'} to predictions")
+    print(f"format    {name}: {exports.taken_by(run, name)} to predictions")
     differs = f"{check.largest_difference:.1e}, of {check.tolerance:g} allowed"
-    print(f"check     {check.images} images, predictions differ from the model's by up to {differs}")
+    print(f"check     {check.drawn} {check.noun}, predictions differ from the model's by up to {differs}")
     print(f"folder    {output}")
     print(f"card      {output / exports.CARD}, whose licences are to be filled in")

@@ -1,4 +1,4 @@
-"""`etlrun predict`: predictions of a run's model for images, the rows of a table, or a split."""
+"""`etlrun predict`: predictions of a run's model for images, the rows of tables, or a split."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NAMED = 5
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="etlrun predict",
-        description="Predict images or the rows of a table with the model of a run and the run's validation pipeline.",
+        description="Predict images or the rows of tables with the model of a run and the run's validation pipeline.",
         allow_abbrev=False,
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a completed run")
@@ -35,9 +35,14 @@ def _parser() -> argparse.ArgumentParser:
         "given",
         nargs="*",
         metavar="PATH|OVERRIDE",
-        help="image files and folders of them; a table of rows; or dataset.split=SPLIT for examples of a dataset",
+        help="image files and folders of them; tables of rows; or dataset.split=SPLIT for examples of a dataset",
     )
-    parser.add_argument("--format", choices=["csv", "jsonl"], default="csv", help="CSV (default) or JSON lines")
+    parser.add_argument(
+        "--format",
+        choices=["csv", "jsonl", "parquet"],
+        default="csv",
+        help="CSV (default), JSON lines, or Parquet, which --output is for",
+    )
     parser.add_argument("--output", type=Path, metavar="FILE", help="new file to write; default: standard output")
     parser.add_argument("--top", type=int, metavar="K", help="only the K likeliest classes; default: all")
     parser.add_argument(
@@ -50,13 +55,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Predict images, the rows of a table, or examples of a split, and write a row for each.
+    """Predict images, the rows of tables, or examples of a split, and write a row for each.
 
     Raises:
         EtlrunError: The run, a path, an override, an image or the model is unfit.
     """
     known = _parser().parse_intermixed_args(arguments)
-    run, images, table = _checked(known)
+    run, images, tables = _checked(known)
     if known.output is not None:
         refuse_unwritable(known.output.parent, "--output")
     from etlrun.trained.model import (
@@ -66,8 +71,8 @@ def main(arguments: Sequence[str]) -> None:
 
     for text in _notes(images):
         say_note(text)
-    if table:
-        _predict_rows(run, table, known)
+    if tables:
+        _predict_rows(run, tables, known)
         return
     with ready(run) as model:
         from etlrun.system.progress import progress
@@ -79,15 +84,16 @@ def main(arguments: Sequence[str]) -> None:
         with _opened(known.output) as file, progress() as begin:
             writer = FORMATS[known.format](file, classes, outputs, known.top and min(known.top, outputs))
             lost = predict(run, reading, model, writer, begin("predicted", reading.split.num_examples))
+            writer.close()
     _say_lost(lost, reading.split.num_examples)
 
 
-def _predict_rows(run: Trained, table: str, known: argparse.Namespace) -> None:
-    """Predict the rows of a table, and write a line for each."""
+def _predict_rows(run: Trained, tables: Sequence[str], known: argparse.Namespace) -> None:
+    """Predict the rows of tables, and write a line for each."""
     from etlrun.trained.model import outputs_of, ready
     from etlrun.trained.tables import opened, predict
 
-    rows = opened(run, table)
+    rows = opened(run, tables)
     with ready(run) as model:
         from etlrun.system.progress import progress
         from etlrun.trained.predict import names
@@ -95,8 +101,9 @@ def _predict_rows(run: Trained, table: str, known: argparse.Namespace) -> None:
 
         outputs, classes = outputs_of(model), names(run, model)
         with _opened(known.output) as file, progress() as begin:
-            writer = FORMATS[known.format](file, classes, outputs, known.top and min(known.top, outputs), "row")
+            writer = FORMATS[known.format](file, classes, outputs, known.top and min(known.top, outputs), rows.header)
             predict(run, rows, model, writer, begin("predicted", rows.count))
+            writer.close()
 
 
 def _notes(images: Found | None) -> Iterator[str]:
@@ -111,8 +118,8 @@ def _notes(images: Found | None) -> Iterator[str]:
         yield f"{'1 path is' if again == 1 else f'{again:,} paths are'} named again, and predicted once."
 
 
-def _checked(known: argparse.Namespace) -> tuple[Trained, Found | None, str]:
-    """Return the run, and the images or the table if paths are given; `EtlrunError` with all faults."""
+def _checked(known: argparse.Namespace) -> tuple[Trained, Found | None, list[str]]:
+    """Return the run, and the images or the tables if paths are given; `EtlrunError` with all faults."""
     from etlrun.trained.load import trained
     from etlrun.trained.paths import found, is_override
 
@@ -132,12 +139,12 @@ def _checked(known: argparse.Namespace) -> tuple[Trained, Found | None, str]:
         faults += error.faults
         is_config = False
     if takes_rows and paths:
-        faults += _unfit_for_rows(known, paths)
+        faults += _unfit_for_rows(known)
     elif run is not None and paths:
         faults += _unfit_for_files(run)
     if faults or run is None:
         raise ConfigError(faults) if is_config else EtlrunError(faults)
-    return run, images, paths[0] if takes_rows and paths else ""
+    return run, images, paths if takes_rows else []
 
 
 def _faults(known: argparse.Namespace, paths: Sequence[str], words: Sequence[str]) -> Iterator[Fault]:
@@ -150,6 +157,9 @@ def _faults(known: argparse.Namespace, paths: Sequence[str], words: Sequence[str
         yield Fault(where="PATH", found=found, expected="either paths or a dataset", remedy=remedy)
     if known.top is not None and known.top < 1:
         yield Fault(where="--top", found=str(known.top), expected="a positive integer")
+    if known.format == "parquet" and known.output is None:
+        found, expected = "parquet on the standard output", "a file, since Parquet is no text"
+        yield Fault(where="--format", found=found, expected=expected, remedy="add --output FILE.parquet")
     if known.output is not None and os.path.lexists(known.output):
         found, expected = f"{known.output}, which exists", "a new file, so that nothing is overwritten"
         remedy = "choose another --output, or remove it"
@@ -163,11 +173,9 @@ def _unfit_for_files(run: Trained) -> Iterator[Fault]:
         yield Fault(where="PATH", found=f"images for a model of {', '.join(flow.inputs)}", expected=expected)
 
 
-def _unfit_for_rows(known: argparse.Namespace, paths: Sequence[str]) -> Iterator[Fault]:
-    if len(paths) > 1:
-        yield Fault(where="PATH", found=", ".join(paths), expected="one table of rows", remedy="name one")
+def _unfit_for_rows(known: argparse.Namespace) -> Iterator[Fault]:
     if known.on_corrupt == "skip":
-        expected, remedy = "raise with a table, all of whose rows are predicted", "leave it out"
+        expected, remedy = "raise with tables, all of whose rows are predicted", "leave it out"
         yield Fault(where="--on-corrupt", found="skip", expected=expected, remedy=remedy)
 
 

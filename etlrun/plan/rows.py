@@ -7,18 +7,19 @@ from collections.abc import Collection
 from typing import cast
 
 from etlrun.plan.columns import misnamed
+from etlrun.plan.learned import columns_of, of_resumed, with_columns
 from etlrun.plan.spec import RunSpec
 from etlrun.plan.targets import output_of, require_columns, require_target, require_values, with_defaults
 from etlrun.sources.open import source_type
 from etlrun.sources.rows.choice import chosen
 from etlrun.sources.rows.fitting import fault_of, fitted
+from etlrun.sources.rows.keeping import identity_of
 from etlrun.sources.rows.source import RowsSource
-from etlrun.sources.rows.table import is_there, names_of
+from etlrun.sources.rows.table import names_of
 from etlrun.stages.column_categories import Classes
 from etlrun.stages.columns import Columns, Output, UnfitStepError, nothing
 from etlrun.stages.flow import Feature
 from etlrun.stages.rows import Column, Known, Rows, Table
-from etlrun.stages.step import Map
 from etlrun.system.errors import ConfigError, Fault
 
 
@@ -30,10 +31,12 @@ def resolved(spec: RunSpec) -> RunSpec:
     Raises:
         EtlrunError: The rows can't be read.
     """
-    if not isinstance(spec.dataset, Rows) or spec.dataset.known is not None:
+    if not isinstance(spec.dataset, Rows):
         return spec
     dataset = spec.dataset
     spec = with_defaults(spec, dataset)
+    if dataset.known is not None:
+        return spec
     of_rows = cast("type[RowsSource]", source_type(dataset))
     if not of_rows.is_there(dataset):
         return _unread(spec, dataset)
@@ -42,33 +45,33 @@ def resolved(spec: RunSpec) -> RunSpec:
     source.dataset = dataset
     require_columns(dataset)
     require_target(source)
-    columns = _columns(spec)
+    columns = columns_of(spec)
     if columns is None:
         return dataclasses.replace(spec, dataset=dataset)
-    columns = _fitted(columns, source, "" if spec.fit is None else spec.fit.loss)
-    classes = _classes(columns)
-    return dataclasses.replace(
-        spec,
-        dataset=dataclasses.replace(dataset, known=dataclasses.replace(dataset.found, classes=classes)),
-        transform=_with(spec.transform, columns),
-        eval_transform=_with(spec.eval_transform, columns),
-    )
+    columns = of_resumed(spec, dataset.found) or _fitted(columns, source, "" if spec.fit is None else spec.fit.loss)
+    known = dataclasses.replace(dataset.found, classes=_classes(columns))
+    return with_columns(spec, columns, dataclasses.replace(dataset, known=known))
 
 
-def with_columns_of(spec: RunSpec, then: RunSpec) -> RunSpec:
+def with_columns_of(spec: RunSpec, then: RunSpec, *, reads: bool) -> RunSpec:
     """Return a run of rows with the columns that another one has chosen and fitted, and its target; others as it is.
 
-    Those of another table have the types of the columns of that one.
+    `reads` says whether rows are to be read: if not, or if those of the other run are no longer there, what is known of
+    them is what that one knows. Those of another table have the types of the columns of that one.
     """
-    columns = _columns(then)
-    if columns is None or not isinstance(then.dataset, Rows):
+    columns, dataset, before = columns_of(then), spec.dataset, then.dataset
+    if columns is None or not isinstance(dataset, Rows) or not isinstance(before, Rows):
         return spec
-    transform, evaluation = (_with(of, columns) for of in (spec.transform, spec.eval_transform))
-    dataset, before = spec.dataset, then.dataset
-    if isinstance(dataset, Table) and isinstance(before, Table) and dataset.files != before.files and is_there(dataset):
-        types = {name: before.types[name] for name in names_of(dataset) if name in before.examples.features}
+    is_there = cast("type[RowsSource]", source_type(dataset)).is_there(dataset)
+    same = dataclasses.replace(dataset, split=before.split, eval_split=before.eval_split, dir=before.dir) == before
+    if same and not (reads and is_there):
+        dataset = dataclasses.replace(dataset, known=before.found)
+    elif is_there and isinstance(before, Table) and isinstance(dataset, Table):
+        is_equal = same and identity_of(dataset) == before.found.identity
+        named = () if is_equal else names_of(dataset)
+        types = {name: before.types[name] for name in named if name in before.examples.features}
         dataset = dataclasses.replace(dataset, columns={**types, **dataset.columns})
-    return dataclasses.replace(spec, dataset=dataset, transform=transform, eval_transform=evaluation)
+    return with_columns(spec, columns, dataset)
 
 
 def _unread(spec: RunSpec, dataset: Rows) -> RunSpec:
@@ -76,22 +79,14 @@ def _unread(spec: RunSpec, dataset: Rows) -> RunSpec:
     target, kind = Feature(dtype="float32"), dataset.target_kind
     if kind != "number":
         target = Feature(dtype="int64", is_class=True, is_binary=kind == "binary")
-    step = _columns(spec) or Columns(outputs=())
+    step = columns_of(spec) or Columns(outputs=())
     names = [output.name for output in step.outputs] or dataset.inputs or ["columns"]
     features = {name: Feature(dtype="float32") for name in names} | {dataset.target_name: target}
-    known = {name: Column(feature=feature) for name, feature in features.items()}
+    inputs = {name: Feature(dtype="float32") for name in dataset.inputs or ()}
+    known = {name: Column(feature=feature) for name, feature in {**inputs, **features}.items()}
     columns = dataclasses.replace(step, assumed=tuple(features.items()))
-    return dataclasses.replace(
-        spec,
-        dataset=dataclasses.replace(dataset, known=Known(columns=known, rows={}, identity="", held_bytes=0)),
-        transform=_with(spec.transform, columns),
-        eval_transform=_with(spec.eval_transform, columns),
-    )
-
-
-def _with(transform: Map, columns: Columns) -> Map:
-    steps = tuple(columns if isinstance(step, Columns) else step for step in transform.steps)
-    return dataclasses.replace(transform, steps=steps)
+    found = Known(columns=known, rows={}, identity="", held_bytes=0)
+    return with_columns(spec, columns, dataclasses.replace(dataset, known=found))
 
 
 def _classes(columns: Columns) -> tuple[str, ...]:
@@ -105,7 +100,7 @@ def beside(spec: RunSpec) -> RunSpec:
     Raises:
         ConfigError: All faults of the columns.
     """
-    columns = _columns(spec)
+    columns = columns_of(spec)
     if columns is None:
         return spec
     if columns.is_auto:
@@ -127,9 +122,7 @@ def beside(spec: RunSpec) -> RunSpec:
         raise ConfigError(faults)
     _require_input(columns, features.keys() - {*columns.dropped, flow.target})
     columns = dataclasses.replace(columns, outputs=tuple(outputs), beside=True)
-    return dataclasses.replace(
-        spec, transform=_with(spec.transform, columns), eval_transform=_with(spec.eval_transform, columns)
-    )
+    return with_columns(spec, columns, spec.dataset)
 
 
 def _require_input(columns: Columns, inputs: Collection[str]) -> None:
@@ -137,10 +130,6 @@ def _require_input(columns: Columns, inputs: Collection[str]) -> None:
         notes = f": {'; '.join(columns.notes)}" if columns.notes else ""
         remedy = "name columns with their steps in transform.columns"
         raise ConfigError([Fault(where=Columns.path, found=f"no input{notes}", expected="at least one", remedy=remedy)])
-
-
-def _columns(spec: RunSpec) -> Columns | None:
-    return next((step for step in spec.transform.steps if isinstance(step, Columns)), None)
 
 
 def _fitted(columns: Columns, source: RowsSource, loss: str) -> Columns:

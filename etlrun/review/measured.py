@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from etlrun.plan.learned import recalled
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse
@@ -19,7 +20,7 @@ from etlrun.record.outcome import outcome, records_read
 from etlrun.record.summary import COMPLETED, SUMMARY, Summary, read_summary
 from etlrun.review.difference import Comparison, compare
 from etlrun.stages import STAGES
-from etlrun.system.errors import ConfigError, EtlrunError, WorldError
+from etlrun.system.errors import EtlrunError, WorldError
 
 MEASURES: Mapping[str, Callable[[Summary], float | None]] = {
     "examples/s": lambda run: outcome(run).examples_per_s,
@@ -91,8 +92,10 @@ class Runs:
             if summary is None or summary.status != COMPLETED:
                 continue
             try:
-                self._runs.append((summary, plan(parse(records.read_config(path.parent), STAGES))))
-            except (ConfigError, OSError):
+                self._runs.append(
+                    (summary, plan(recalled(parse(records.read_config(path.parent), STAGES), path.parent)))
+                )
+            except (EtlrunError, OSError):
                 continue
         if not self._runs:
             raise WorldError(

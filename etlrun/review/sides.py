@@ -20,6 +20,7 @@ from etlrun.config.files import unloadable, unreadable
 from etlrun.config.grammar import quoted
 from etlrun.config.refusals import UNCOMPOSABLE, refusal
 from etlrun.config.values import NOT_OF_A_RUN
+from etlrun.plan.learned import recalled
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import GROUPS, parse, parse_command
@@ -81,9 +82,15 @@ class Side:
         return bool(self.files)
 
 
-def of_config(word: str, config: Mapping[str, Any]) -> Side:
-    """Return the side of one composed config; `ConfigError` with its faults."""
-    return Side(word=word, variants={"": Variant(config=config, plan=plan(parse(config, STAGES)))})
+def of_config(word: str, config: Mapping[str, Any], run: Path | None = None) -> Side:
+    """Return the side of one composed config, in the folder of a `run` with what its columns have learned.
+
+    Raises:
+        EtlrunError: The config has faults.
+    """
+    spec = parse(config, STAGES)
+    spec = spec if run is None else recalled(spec, run)
+    return Side(word=word, variants={"": Variant(config=config, plan=plan(spec))})
 
 
 def resolve(word: str, now: Folders, experiment: str | None, like: Side | None = None) -> Side:
@@ -107,7 +114,7 @@ def _asked(word: str, request: requests.Request) -> Side:
 def _resolved(word: str, now: Folders, experiment: str | None, like: Side | None) -> Side:
     path = Path(word)
     if word and os.path.isfile(path / records.CONFIG):  # noqa: PTH113 - false for many overrides, too long for a name
-        return of_config(word, records.read_config(path))
+        return of_config(word, records.read_config(path), path)
     if path.suffix in {".yaml", ".yml"} and path.is_file():
         return _of_file(word, path.resolve(), now)
     if not word or "=" in word or word.startswith(("+", "~")):

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from etlrun.plan.learned import recalled
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse, show
@@ -17,6 +18,7 @@ from etlrun.record.summary import SUMMARY, Epoch, read_summary
 from etlrun.stages import Stages
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.metrics import falls
+from etlrun.stages.rows import Rows
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, Fault, WorldError
 
@@ -95,7 +97,8 @@ def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
     if trainer is None or trainer.resume is None:
         return None
     left = _left_in(Path(trainer.resume))
-    before = plan(parse(records.known_config(left.folder, _START_NEW), stages))
+    before = plan(recalled(parse(records.known_config(left.folder, _START_NEW), stages), left.folder))
+    _same_rows(planned.spec.dataset, before.spec.dataset, left.folder)
     _same_config(planned, before, left.folder)
     _same_place(trainer, before.spec.fit, left)
     done, last = len(left.epochs), trainer.planned_phases[-1]
@@ -176,6 +179,17 @@ def _left_in(folder: Path) -> PreviousRun:
         checkpoint = checkpoint_path(folder, done) if done else None
         return PreviousRun(folder=folder, checkpoint=checkpoint, state=state, epochs=epochs[:done])
     raise WorldError(where=f"{Trainer.key('resume')}={folder}", found=found, expected=expected, remedy=remedy)
+
+
+def _same_rows(now: Dataset, then: Dataset, folder: Path) -> None:
+    """Raise `WorldError` if the run in a folder has read other rows than those of now."""
+    if isinstance(now, Rows) and isinstance(then, Rows) and now.found.identity != then.found.identity:
+        raise WorldError(
+            where=now.key(now.given_by),
+            found=f"rows of the identity {now.found.identity}",
+            expected=f"those of the identity {then.found.identity}, which {folder} has read",
+            remedy=f"{now.restore}, or {_START_NEW}",
+        )
 
 
 def _same_config(planned: Plan, before: Plan, folder: Path) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from etlrun.plan import render
+from etlrun.plan import learned, render
 from etlrun.plan.hosts import require_one_host
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
@@ -166,6 +166,7 @@ def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
     with record.writing():
         write_atomically(record.folder / "plan.txt", text_of(noted))
         write_atomically(record.folder / records.PLAN, render.as_json(noted))
+        learned.write(spec, record.folder)
     record.update(plan_fingerprint=planned.fingerprint, remarks=[*record.summary.remarks, *planned.remarks])
     previous = checkpoint.previous_run(planned, stages)
     if previous is not None:

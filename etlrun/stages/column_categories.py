@@ -47,14 +47,18 @@ class Lookup(ColumnStep):
     oov: Annotated[Annotated[int, Field(ge=1)] | Literal["error"], Expected("a positive integer, or error"), DATA] = 1
 
     @staticmethod
-    def op(found: tf.Tensor, *, values: list[str | int], oov: Any) -> tf.Tensor:
-        """Return int64 indices: from 0 below `oov` for values outside of the vocabulary, then in its order."""
+    def op(found: tf.Tensor, *, values: list[str | int], oov: Any, table: Any = None) -> tf.Tensor:
+        """Return int64 indices: from 0 below `oov` for values outside of the vocabulary, then in its order.
+
+        `table` is that of `Lookup.table`, for a caller who keeps it; without one it is made here.
+        """
         is_text = found.dtype == tf.string
         looked_up = found if is_text else tf.cast(found, tf.int64)
-        first = 0 if oov == "error" else oov
-        keys = tf.constant(values, tf.string if is_text else tf.int64)
-        numbers = tf.range(first, first + len(values), dtype=tf.int64)
-        table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, numbers), -1)
+        if table is None:
+            first = 0 if oov == "error" else oov
+            keys = tf.constant(values, tf.string if is_text else tf.int64)
+            numbers = tf.range(first, first + len(values), dtype=tf.int64)
+            table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, numbers), -1)
         index = table.lookup(looked_up)
         if found.dtype.is_floating:
             index = tf.where(tf.cast(looked_up, found.dtype) == found, index, -tf.ones_like(index))
@@ -64,6 +68,13 @@ class Lookup(ColumnStep):
                 return tf.identity(index)
         bins = tf.strings.to_hash_bucket_fast(found, oov) if is_text else tf.math.floormod(looked_up, oov)
         return tf.where(index < 0, bins, index)
+
+    def table(self) -> Any:
+        """Return the table of the vocabulary, from each value to its index."""
+        first, values = self.oov if isinstance(self.oov, int) else 0, self.values or ()
+        keys = tf.constant(values, tf.string if isinstance(values[0], str) else tf.int64)
+        numbers = tf.range(first, first + len(values), dtype=tf.int64)
+        return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, numbers), -1)
 
     def faults(self) -> Iterator[tuple[str, str, str, str]]:
         values = self.values or ()

@@ -113,6 +113,8 @@ class Rows(Dataset):
     """
 
     is_listed: ClassVar[bool] = True
+    given_by: ClassVar[str] = "files"
+    """Field that says where the rows are."""
 
     target: Annotated[_Target, Expected(f"a mapping from a column to {TARGETS}"), DATA, TRAINING]
     inputs: Annotated[tuple[_Name, ...] | None, Expected("a list of columns, or null"), DATA]
@@ -247,6 +249,7 @@ class Python(Rows):
     """
 
     source: ClassVar[str] = "etlrun.sources.rows.python:PythonSource"
+    given_by: ClassVar[str] = "of"
 
     of: Annotated[Text, DATA]
 

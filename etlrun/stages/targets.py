@@ -106,3 +106,7 @@ class Number(ColumnStep):
     def gives(self, incoming: Feature) -> Feature:
         std = self.std if self.standardize else None
         return number(without_missing(incoming)).replace(dtype="float32", mean=self.mean, std=std)
+
+
+TARGET_STEPS: dict[str, type[ColumnStep]] = {step.name: step for step in (Classes, Binary, Number)}
+"""Steps on targets by their names, which no config has."""

@@ -12,10 +12,12 @@ from typing import Any
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.plan import render
+from etlrun.plan.spec import parse
 from etlrun.record import record as records
 from etlrun.record.page import EVALUATIONS
 from etlrun.stages import STAGES
 from etlrun.stages.image import Decode
+from etlrun.stages.rows import Rows
 from etlrun.system.errors import EtlrunError
 from etlrun.system.terminal import as_markdown
 from etlrun.trained.load import Trained
@@ -49,6 +51,7 @@ def _table(rows: list[Row], header: Row = ("", "")) -> list[str]:
 
 def _model(run: Trained, described: Mapping[str, Any]) -> list[Row]:
     spec, classes, check = run.then.spec, described["classes"], described["check"]
+    noun, drawn = next(iter(check.items()))
     versions = ", ".join(f"{name} {version}" for name, version in described["versions"].items())
     size = run.summary.parameters
     differs = f"{check['largest_difference']:.1e}, of {check['tolerance']:g} allowed"
@@ -57,26 +60,56 @@ def _model(run: Trained, described: Mapping[str, Any]) -> list[Row]:
         ("format", f"{described['format']}, written with {versions}"),
         ("classes", "none" if classes is None else f"{len(classes)}: {listed(classes, _MOST_CLASSES)}"),
         ("precision", spec.fit.mixed_precision or "float32" if spec.fit else "float32"),
-        ("check", f"{check['images']} drawn images: predictions differ from the model's by up to {differs}"),
+        ("check", f"{drawn} drawn {noun}: predictions differ from the model's by up to {differs}"),
     ]
 
 
 def _use(described: Mapping[str, Any]) -> Iterator[str]:
-    given, output = described["input"], described["output"]
-    ends = "" if given["range"] is None else f" in [{given['range'][0]:g}, {given['range'][1]:g}]"
-    shape = ", ".join("batch" if side is None else str(side) for side in given["shape"])
+    output = described["output"]
+    given = [("input", _input(described["input"]))] if "input" in described else []
     yield from _table(
         [
-            ("input", f"{given['content']}: {given['dtype']} ({shape}){ends}{_called(given['name'])}"),
+            *given,
             ("inside", ", ".join(described["inside"]) or "no step"),
             ("output", f"{output['content']}, {output['dtype']}{_called(output['name'])}"),
         ]
     )
+    yield from _inputs(described)
     if described["before"]:
         yield from ("", "The input is made by these steps, in this order:", "")
         for number, step in enumerate(described["before"], 1):
             values = ", ".join(f"{name}={json.dumps(value)}" for name, value in step["parameters"].items())
             yield f"{number}. `{step['step']}`: {step['does']}{f' ({values})' if values else ''}"
+
+
+def _input(given: Mapping[str, Any]) -> str:
+    return f"{given['content']}: {given['dtype']} ({_shape(given)}){_ends(given)}{_called(given['name'])}"
+
+
+def _inputs(described: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the table of several inputs by name."""
+    rows = [
+        (
+            f"`{of['name']}`",
+            of["column"],
+            f"{of['dtype']} ({_shape(of)})",
+            f"{of['content']}{_ends(of)}",
+            "no" if of["missing"] is None else f"`{json.dumps(of['missing'])}`",
+            f"`{json.dumps(of['example'])}`",
+        )
+        for of in described.get("inputs", ())
+    ]
+    if rows:
+        header = ("input", "column", "dtype", "content in the training", "may be missing, as", "example")
+        yield from ("", *as_markdown(header, rows).splitlines())
+
+
+def _shape(given: Mapping[str, Any]) -> str:
+    return ", ".join("batch" if side is None else str(side) for side in given["shape"])
+
+
+def _ends(given: Mapping[str, Any]) -> str:
+    return "" if given["range"] is None else f" in [{given['range'][0]:g}, {given['range'][1]:g}]"
 
 
 def _called(name: str) -> str:
@@ -153,7 +186,7 @@ def _again(run: Trained) -> Iterator[str]:
     options = ["--config-dir", summary.config_dir] if summary.config_dir else []
     yield from ("```", shlex.join(["python", "-m", "etlrun", *summary.overrides, *options]), "```", "")
     yield f"The plan has the fingerprint {run.then.fingerprint}, and `{run.folder / records.CONFIG}` all of its values."
-    if _fingerprint(run) != run.then.fingerprint:
+    if not _is_same(run):
         yield "The config files have changed since, or another config was named: today the command makes another plan."
     if summary.resumed_from:
         yield f"The run resumed {summary.resumed_from}."
@@ -161,13 +194,16 @@ def _again(run: Trained) -> Iterator[str]:
     yield f"Trained on {summary.host.device} with {versions}; decoded by {_decoder(run)}."
 
 
-def _fingerprint(run: Trained) -> str | None:
-    """Return the fingerprint of the plan that the overrides of the run make today; None if they make none."""
+def _is_same(run: Trained) -> bool:
+    """Return whether the overrides of the run make the same plan today; of rows, whether they make the same config."""
     try:
         request = Request(overrides=list(run.summary.overrides), config_dir=run.summary.config_dir)
-        return grid.resolve(request, STAGES).plan.fingerprint
+        job = grid.resolve(request, STAGES)
     except EtlrunError:
-        return None
+        return False
+    if isinstance(run.then.spec.dataset, Rows):  # which may be gone, or others
+        return parse(job.config, STAGES) == parse(records.read_config(run.folder), STAGES)
+    return job.plan.fingerprint == run.then.fingerprint
 
 
 def _decoder(run: Trained) -> str:

@@ -13,15 +13,15 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from etlrun.plan.plan import PlannedStage
 from etlrun.record import record as records
-from etlrun.stages.base import DATA, parameters
+from etlrun.stages.rows import Rows
 from etlrun.system.errors import Fault, WorldError, headline
 from etlrun.system.files import refuse_unwritable, sync
 from etlrun.system.loading import native_messages_kept
@@ -31,11 +31,11 @@ from etlrun.trained import card
 from etlrun.trained.formats import FORMATS, OPTION, Exported, begin
 from etlrun.trained.load import Trained
 from etlrun.trained.model import ready
-from etlrun.trained.steps import Split, split
+from etlrun.trained.raw import has_image, is_named
+from etlrun.trained.steps import split
 
 OUTPUT = "--output"
 DESCRIPTION, CARD = "export.json", "model_card.md"
-_FILES = "JPEG, PNG, BMP or GIF files"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,13 +43,15 @@ class Check:
     """Comparison of an export with the model.
 
     Attributes:
-        images: Number of drawn images.
+        drawn: Number of drawn inputs.
+        noun: What they are, such as `images`.
         largest_difference: Largest difference of a prediction, of values above 1 in relation to them.
         tolerance: Largest difference that is allowed.
-        spread: Largest difference between predictions of two images, below which the comparison says little.
+        spread: Largest difference between predictions of two of them, below which the comparison says little.
     """
 
-    images: int
+    drawn: int
+    noun: str
     largest_difference: float
     tolerance: float
     spread: float
@@ -62,21 +64,22 @@ def taken(output: Path) -> Iterator[Fault]:
         yield Fault(where=OUTPUT, found=f"{output}, which exists", expected=expected, remedy=remedy)
 
 
+def taken_by(run: Trained, name: str) -> str:
+    """Return what an export of a run in the format of that name takes."""
+    if is_named(run.plan):
+        return "columns" if isinstance(run.plan.spec.dataset, Rows) else "inputs by name"
+    return "image files" if FORMATS[name].takes_files else "arrays"
+
+
 def export(run: Trained, name: str, output: Path) -> Check:
     """Write the model of a run in the format of that name into the new folder `output`, which appears complete.
 
     Raises:
         EtlrunError: The model can't be loaded or written in that format, or its predictions differ.
     """
-    of = FORMATS[name]
     size_bytes = (run.folder / records.MODEL).stat().st_size
     with _model(run, name) as model, _appearing(output, size_bytes) as folder, tempfile.TemporaryDirectory() as images:
-        from etlrun.trained.predict import names  # imports TensorFlow
-        from etlrun.trained.serving import Serving
-
-        classes = names(run, model)
-        steps = split(run.plan, takes_files=of.takes_files)
-        serving = Serving(run=run, model=model, steps=steps, output="value" if classes is None else "probabilities")
+        serving, classes = _serving(run, model, name)
         inputs, expected = serving.drawn(Path(images))
         if not np.isfinite(expected).all():
             found, remedy = (
@@ -85,8 +88,10 @@ def export(run: Trained, name: str, output: Path) -> Check:
             )
             raise WorldError(where=str(run.folder), found=found, expected="finite predictions", remedy=remedy)
         written, found = _written(name, serving, folder, inputs)
-        check = _checked(found, expected, name)
-        described = _described(run, name, steps, written, check) | {"classes": None if classes is None else [*classes]}
+        check = _checked(found, expected, name, serving.noun)
+        described = _described(run, name, serving, written, check) | {
+            "classes": None if classes is None else [*classes]
+        }
         (folder / DESCRIPTION).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
         (folder / CARD).write_text(card.text(run, described), encoding="utf-8", errors="backslashreplace")
     return check
@@ -165,7 +170,7 @@ def _written(name: str, serving: Any, folder: Path, inputs: Any) -> tuple[Export
         ) from error
 
 
-def _checked(found: Any, expected: Any, name: str) -> Check:
+def _checked(found: Any, expected: Any, name: str, noun: str) -> Check:
     """Return the comparison of an export's predictions with the model's; raise `WorldError` if they differ."""
     tolerance = FORMATS[name].tolerance
     difference = float(np.max(np.abs(found - expected) / np.maximum(1, np.abs(expected))))
@@ -178,47 +183,39 @@ def _checked(found: Any, expected: Any, name: str) -> Check:
         )
     spread = float(np.ptp(expected, axis=0).max())
     if spread <= tolerance:
-        say_note(
-            "The model predicts the same for all drawn images, which says little about its export: compare your own."
-        )
-    return Check(images=len(expected), largest_difference=difference, tolerance=tolerance, spread=spread)
+        same = f"The model predicts the same for all drawn {noun}"
+        say_note(f"{same}, which says little about its export: compare your own.")
+    return Check(drawn=len(expected), noun=noun, largest_difference=difference, tolerance=tolerance, spread=spread)
 
 
 def _other(name: str) -> str:
     return f"choose another format: {', '.join(other for other in FORMATS if other != name)}"
 
 
-def _described(run: Trained, name: str, steps: Split, written: Exported, check: Check) -> dict[str, Any]:
+def _described(run: Trained, name: str, serving: Any, written: Exported, check: Check) -> dict[str, Any]:
     """Return the content of `export.json`, without the classes."""
-    of, given, flow = FORMATS[name], steps.given, run.then.spec.dataset.examples
-    is_file = given.dtype == "string"
-    is_class = flow.features[flow.target].is_class
+    of, compared = FORMATS[name], dataclasses.asdict(check)
     return {
         "format": name,
         "file": of.file or ".",
         "run": str(run.folder.absolute()),
         "fingerprint": run.then.fingerprint,
-        "input": {
-            "name": written.inputs,
-            "dtype": given.dtype,
-            "shape": [None, *given.shape],
-            "range": None if given.low is None else [given.low, given.high],
-            "content": _FILES if is_file else "images of red, green and blue" if run.takes_images else "arrays",
-        },
-        "before": [_told(step) for step in steps.caller],
-        "inside": [step.stage.path for step in (*steps.inside, *run.plan.by_model)],
-        "output": {
-            "name": written.output,
-            "dtype": "float32",
-            "content": "a probability of each class" if is_class else "values of the target",
-        },
-        "check": dataclasses.asdict(check),
+        **serving.described(written.inputs, written.output),
+        "check": {compared.pop("noun"): compared.pop("drawn"), **compared},
         "versions": {package: metadata.version(package) for package in of.runtime},
     }
 
 
-def _told(step: PlannedStage) -> dict[str, Any]:
-    """Return a step that is left to whoever uses the export, as plain values."""
-    values = {each.name: each.value for each in parameters(step.stage) if each.kind == DATA}
-    first = (type(step.stage).__doc__ or "").splitlines()[0]
-    return {"step": step.stage.path, "does": first, "parameters": values}
+def _serving(run: Trained, model: Any, name: str) -> tuple[Any, tuple[str, ...] | None]:
+    """Return a run's model as its users take it in a format, and the names of its classes."""
+    from etlrun.trained.predict import names  # imports TensorFlow
+    from etlrun.trained.serving import Serving
+    from etlrun.trained.serving_columns import ColumnsServing
+
+    classes = names(run, model)
+    output = "value" if classes is None else "probabilities"
+    steps = partial(split, run.plan, takes_files=FORMATS[name].takes_files)
+    if is_named(run.plan):
+        image = steps() if has_image(run.plan) else None
+        return ColumnsServing(run=run, model=model, image=image, output=output, classes=classes), classes
+    return Serving(run=run, model=model, steps=steps(), output=output), classes

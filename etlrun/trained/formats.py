@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.stages.rows import Rows, Table
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault, did_you_mean
 from etlrun.trained.load import Trained
+from etlrun.trained.raw import has_image, is_named
 from etlrun.trained.steps import split
 
 if TYPE_CHECKING:
@@ -30,8 +29,9 @@ class Exported:
     """An export as its runtime loads it.
 
     Attributes:
-        inputs: Name of its input, empty where inputs have none. `output` is that of its output.
-        compute: Function from a batch of inputs, arrays or bytes of files, to predictions (batch, outputs).
+        inputs: Name of its only input, empty where inputs have none. `output` is that of its output.
+        compute: Function from a batch of inputs, arrays or bytes of files, or several by name, to predictions (batch,
+            outputs).
     """
 
     inputs: str
@@ -50,8 +50,9 @@ class Format:
         backend: Keras backend that writes it.
         takes_files: Whether it decodes and resizes images; others take arrays.
         takes_mixed: Whether it holds layers of mixed precision.
+        takes_named: Whether it takes columns, or several inputs, by name.
         tolerance: Largest difference of a prediction from the model's, of values above 1 in relation to them.
-        write: Writes it to a path.
+        write: Writes it, of a `Serving` or a `ColumnsServing`, to a path.
         load: Loads it with its runtime.
     """
 
@@ -61,19 +62,10 @@ class Format:
     backend: str = "tensorflow"
     takes_files: bool = False
     takes_mixed: bool = False
+    takes_named: bool = False
     tolerance: float = 1e-5
-    write: Callable[[Serving, Path], None]
+    write: Callable[[Any, Path], None]
     load: Callable[[Path], Exported]
-
-
-def _write_saved_model(of: Serving, path: Path) -> None:
-    import keras
-    import tensorflow as tf
-
-    archive = keras.export.ExportArchive()
-    archive.track(of.model)
-    archive.add_endpoint("serve", of.of_files, input_signature=[tf.TensorSpec([None], tf.string, name=of.steps.name)])
-    archive.write_out(str(path), verbose=False)
 
 
 def _load_saved_model(path: Path) -> Exported:
@@ -81,24 +73,29 @@ def _load_saved_model(path: Path) -> Exported:
 
     reloaded = tf.saved_model.load(str(path))
     serve = reloaded.signatures["serving_default"]
-    ((name, _),), ((output, _),) = serve.structured_input_signature[1].items(), serve.structured_outputs.items()
+    names = [*serve.structured_input_signature[1]]
+    output = next(name for name, spec in serve.structured_outputs.items() if spec.dtype != tf.string)
 
-    def compute(files: Any, _kept: Any = reloaded) -> npt.NDArray[np.float32]:  # a signature alone loses its variables
-        found: npt.NDArray[np.float32] = serve(**{name: tf.constant(files)})[output].numpy()
+    def compute(given: Any, _kept: Any = reloaded) -> npt.NDArray[np.float32]:  # a signature alone loses its variables
+        several = given if isinstance(given, Mapping) else {names[0]: given}
+        values = {name: tf.constant(value) for name, value in several.items()}
+        found: npt.NDArray[np.float32] = serve(**values)[output].numpy()
         return found
 
-    return Exported(inputs=name, output=output, compute=compute)
+    return Exported(inputs=names[0] if len(names) == 1 else "", output=output, compute=compute)
 
 
 def _load_keras(path: Path) -> Exported:
     import keras
 
     model = keras.saving.load_model(path, compile=False)
+    is_one = not isinstance(model.input, Mapping)
 
     def compute(arrays: Any) -> npt.NDArray[np.float32]:
-        return np.asarray(model.predict_on_batch(arrays))
+        given = arrays if is_one else {name: keras.ops.convert_to_tensor(of) for name, of in arrays.items()}
+        return np.asarray(model.predict_on_batch(given))
 
-    return Exported(inputs=model.input.name, output=model.layers[-1].name, compute=compute)
+    return Exported(inputs=model.input.name if is_one else "", output=model.layers[-1].name, compute=compute)
 
 
 def _load_onnx(path: Path) -> Exported:
@@ -156,8 +153,9 @@ FORMATS: Mapping[str, Format] = {
         runtime=("tensorflow",),
         takes_files=True,
         takes_mixed=True,
+        takes_named=True,
         tolerance=1e-6,
-        write=_write_saved_model,
+        write=lambda of, path: of.write_saved_model(path),
         load=_load_saved_model,
     ),
     "onnx": Format(
@@ -178,6 +176,7 @@ FORMATS: Mapping[str, Format] = {
         file="model.keras",
         runtime=("keras", "tensorflow"),
         takes_mixed=True,
+        takes_named=True,
         write=lambda of, path: of.of_arrays.save(path),
         load=_load_keras,
     ),
@@ -209,28 +208,33 @@ def named(name: str) -> Iterator[Fault]:
 def unfit(run: Trained, name: str) -> Iterator[Fault]:
     """Yield what of a run the format of that name can't hold."""
     of, planned = FORMATS[name], run.plan
-    if isinstance(planned.spec.dataset, Rows):
-        found, expected = "a model of rows", "a model of a single input, with its steps"
-        rows = "rows.csv" if isinstance(planned.spec.dataset, Table) else "dataset.split=SPLIT"
-        remedy = f"predict rows with the run itself: etlrun predict {shlex.quote(str(run.folder))} {rows}"
-        yield Fault(where=str(run.folder), found=found, expected=expected, remedy=remedy)
+    several = is_named(planned)
+    if several and not of.takes_named:
+        found = f"a model of columns, or of several inputs, which {name} can't hold"
+        remedy = f"choose a format that holds them: {', '.join(_those('takes_named'))}"
+        yield Fault(where=str(run.folder), found=found, expected="a model of one image or array", remedy=remedy)
         return
-    whole = ", ".join(other for other in FORMATS if FORMATS[other].takes_mixed)
+    whole = ", ".join(_those("takes_mixed"))
     if run.trainer.mixed_precision is not None and not of.takes_mixed:
         found = f"{run.trainer.mixed_precision}, which {name} can't hold"
         remedy = f"train in float32, or choose another format: {whole}"
         yield Fault(where=Trainer.key("mixed_precision"), found=found, expected="null, for float32", remedy=remedy)
     arrays = ", ".join(other for other in FORMATS if not FORMATS[other].takes_files)
-    if of.takes_files and not run.takes_images:
+    if of.takes_files and not several and not run.takes_images:
         names = ", ".join(planned.spec.dataset.examples.inputs)
         found, remedy = f"a model of {names}, which is no encoded image", f"choose a format that takes arrays: {arrays}"
         yield Fault(where=str(run.folder), found=found, expected="a model of a single image", remedy=remedy)
-    for step in split(planned, takes_files=of.takes_files).inside:
+    for step in split(planned, takes_files=of.takes_files).inside if has_image(planned) or not several else ():
         if step.stage.does_steps:
             found = f"libjpeg-turbo and OpenCV, which {name} can't hold"
             remedy = f"train with tensorflow, or choose a format that takes arrays: {arrays}"
             expected = "steps of TensorFlow"
             yield Fault(where=f"{step.stage.told_as}.library", found=found, expected=expected, remedy=remedy)
+
+
+def _those(attribute: str) -> Iterator[str]:
+    """Yield the formats that have what an attribute says."""
+    yield from (name for name, of in FORMATS.items() if getattr(of, attribute))
 
 
 def begin(name: str) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from etlrun.config.grammar import of_path
 from etlrun.config.overlay import overlaid
 from etlrun.config.request import RESUME
+from etlrun.plan.learned import recalled
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import RunSpec, parse, show
@@ -25,6 +27,7 @@ from etlrun.stages.dataset import Dataset
 from etlrun.stages.rows import Rows
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError
+from etlrun.trained.fitted import absent, like_the_training, unfitted
 
 _TRAIN_AGAIN = "train again with this version"
 _ENDS = {
@@ -97,7 +100,9 @@ def trained(folder: Path, words: Sequence[str] = (), stages: Stages = STAGES, *,
         config = records.known_config(folder, "restore the file, or train again")
     except WorldError as error:
         raise EtlrunError([*faults, *error.faults]) from error
-    then = _planned(config, stages, faults, f"{folder / records.CONFIG}: ", _TRAIN_AGAIN)
+    then = _planned(
+        config, stages, faults, f"{folder / records.CONFIG}: ", _TRAIN_AGAIN, partial(recalled, folder=folder)
+    )
     if then is not None:
         faults += _model_faults(folder, summary, then)
     wrong: list[Fault] = []
@@ -108,7 +113,8 @@ def trained(folder: Path, words: Sequence[str] = (), stages: Stages = STAGES, *,
     except ConfigError as error:
         wrong += error.faults
     if now is not None and then is not None:
-        wrong += _changed(now, then, keys)
+        missing = [*absent(now.spec.dataset)] if reads_split else []
+        wrong += missing or _changed(now, then, keys)
         if reads_split and not validates(now.spec):
             found, remedy = "no split, and the run has no validation", f"name one: {SPLIT}=SPLIT"
             wrong.append(Fault(where=SPLIT, found=found, expected="the split to read", remedy=remedy))
@@ -155,9 +161,7 @@ def _run_faults(folder: Path) -> Iterator[Fault]:
 def _model_faults(folder: Path, summary: Summary, then: Plan) -> Iterator[Fault]:
     """Yield why the run leaves no model that predicts anything."""
     spec, expected = then.spec, "a run of trainer=fit with a model that learns"
-    if isinstance(spec.dataset, Rows) and not spec.dataset.found.identity:
-        found, needed = "no file on this machine", "the table of the training, whose columns are fitted to it"
-        yield Fault(where=spec.dataset.key("files"), found=found, expected=needed, remedy=spec.dataset.restore)
+    yield from unfitted(folder, spec.dataset)
     if spec.fit is None:
         yield Fault(where=str(folder), found="a run of trainer=drain, which trains no model", expected=expected)
     elif not spec.model.learns:
@@ -174,27 +178,17 @@ def _planned(
     faults: list[Fault],
     place: str = "",
     remedy: str = "",
-    like: Plan | None = None,
+    change: Callable[[RunSpec], RunSpec] = lambda spec: spec,
 ) -> Plan | None:
-    """Return the plan of a config; None if it has faults, which are added to `faults`.
-
-    Columns of rows are those that the plan `like` has fitted.
-    """
+    """Return the plan of a config after a change; None if it has faults, which are added to `faults`."""
     try:
-        spec = parse(config, stages)
-        return plan(spec if like is None or not isinstance(spec.dataset, Rows) else _like(spec, like))
+        return plan(change(parse(config, stages)))
     except ConfigError as error:
         faults += [
             dataclasses.replace(fault, where=f"{place}{fault.where}", remedy=fault.remedy or remedy)
             for fault in error.faults
         ]
         return None
-
-
-def _like(spec: RunSpec, like: Plan) -> RunSpec:
-    from etlrun.plan.rows import with_columns_of  # which imports Arrow
-
-    return with_columns_of(spec, like.spec)
 
 
 def _overlaid(config: Mapping[str, Any], after: dict[str, Any], keys: set[str], *, reads_split: bool) -> dict[str, Any]:
@@ -223,7 +217,8 @@ def _now(
     """Return the plan of the config with its overlay; None if it has faults, which are added to `faults`."""
     after, keys = overlay
     on_corrupt, of_config = after["dataset"].get("on_corrupt"), list[Fault]()
-    planned = _planned(_overlaid(config, after, keys, reads_split=reads_split), stages, of_config, like=like)
+    change = partial(like_the_training, then=like.spec, reads=reads_split)
+    planned = _planned(_overlaid(config, after, keys, reads_split=reads_split), stages, of_config, change=change)
     hidden = Dataset.key_of("validation") if SPLIT in keys else ""
     faults += [dataclasses.replace(of, where=SPLIT) if of.where == hidden else of for of in of_config]
     if planned is None or on_corrupt not in _ON_CORRUPT:

@@ -69,8 +69,15 @@ def _is_binary(model: Any) -> bool:
     return bool(model.output_shape[-1] == 1 and model.layers[-1].name == "probability")
 
 
-def _of_each_class(model: Any, found: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    return np.concatenate([1 - found, found], axis=-1) if _is_binary(model) else found
+def of_each_class(model: Any, found: Any) -> Any:
+    """Return predictions (batch, outputs) with a probability of each class, also of two of which a model gives one."""
+    if not _is_binary(model):
+        return found
+    if isinstance(found, np.ndarray):
+        return np.concatenate([1 - found, found], axis=-1)
+    import keras
+
+    return keras.ops.concatenate([1 - found, found], axis=-1)
 
 
 def predictor(model: Any, inputs: Any) -> Predict:
@@ -92,7 +99,7 @@ def tester(model: Any, inputs: Any, *targets: Any) -> Test:
             found = np.asarray(model.predict_on_batch(keras.tree.map_structure(np.asarray, given)))
             tensors = [keras.ops.convert_to_tensor(of) for of in (*wanted, found)]
             loss = float(model.compute_loss(None, *tensors)) if wanted else 0.0
-            return _of_each_class(model, found), loss
+            return of_each_class(model, found), loss
 
         return test
     import tensorflow as tf
@@ -105,7 +112,7 @@ def tester(model: Any, inputs: Any, *targets: Any) -> Test:
 
     def on_batch(given: Any, *wanted: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], float]:
         found, loss = compute(given, *wanted)
-        return _of_each_class(model, found.numpy()), float(loss)
+        return of_each_class(model, found.numpy()), float(loss)
 
     return on_batch
 

@@ -105,6 +105,6 @@ def predict(run: Trained, reading: Pass, model: Any, writer: Writer, done: Calla
         outputs = compute(batch.inputs)
         places = [reading.place(int(number)) for number in batch.numbers]
         require_finite(run, outputs, places.__getitem__)
-        writer.write(places, outputs)
+        writer.write([(place,) for place in places], outputs)
         done(len(batch.numbers))
     return [*reading.lost()]

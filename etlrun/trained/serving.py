@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -14,12 +14,16 @@ import numpy.typing as npt
 import tensorflow as tf
 from PIL import Image
 
+from etlrun.plan.plan import PlannedStage
+from etlrun.stages.base import DATA, parameters
+from etlrun.stages.flow import Feature
 from etlrun.stages.rescaling import Rescaling
 from etlrun.trained.load import Trained
 from etlrun.trained.model import predictor
 from etlrun.trained.predict import SKIP_WITH, of_files
 from etlrun.trained.steps import Split
 
+_FILES = "JPEG, PNG, BMP or GIF files"
 _SIZES = ((48, 64), (97, 31), (33, 33), (224, 160))
 """Heights and widths of drawn image files."""
 
@@ -39,18 +43,23 @@ class Serving:
     model: Any
     steps: Split
     output: str
+    noun: ClassVar[str] = "images"
+
+    def described(self, name: str, output: str) -> dict[str, Any]:
+        """Return its input, of that name in the export, its steps and its output as plain values."""
+        flow = self.run.then.spec.dataset.examples
+        return {
+            "input": input_as_json(name, self.steps.given, is_image=self.run.takes_images),
+            "before": [told(step) for step in self.steps.caller],
+            "inside": [step.stage.path for step in (*self.steps.inside, *self.run.plan.by_model)],
+            "output": output_as_json(output, is_class=flow.features[flow.target].is_class),
+        }
 
     def of_files(self, files: Any) -> dict[str, Any]:
         """Return predictions (batch, outputs) by name, of image files; string (batch,)."""
         spec = tf.TensorSpec(self.model.input_shape[1:], self.model.input.dtype)
-        images = tf.map_fn(self._stepped, files, fn_output_signature=spec)
+        images = tf.map_fn(partial(stepped, self.steps.inside), files, fn_output_signature=spec)
         return {self.output: self.model(images, training=False)}
-
-    def _stepped(self, value: Any) -> Any:
-        """Return one input after the steps that are inside, as the pipeline of the run computes them."""
-        for step in self.steps.inside:
-            value = step.stage.op(value, **step.stage.values)  # type: ignore[attr-defined] # all are steps
-        return value
 
     @cached_property
     def of_arrays(self) -> Any:
@@ -60,8 +69,16 @@ class Serving:
         pixels = inputs
         for step in self.steps.inside:
             assert step.stage.rescaling is not None  # noqa: S101 - for mypy
-            pixels = _as_layer(step.stage.rescaling, pixels)
+            pixels = as_layer(step.stage.rescaling, pixels)
         return keras.Model(inputs, self.model(pixels), name=self.model.name)
+
+    def write_saved_model(self, path: Path) -> None:
+        """Write the model as a SavedModel that takes files of images."""
+        archive = keras.export.ExportArchive()
+        archive.track(self.model)
+        signature = tf.TensorSpec([None], tf.string, name=self.steps.name)
+        archive.add_endpoint("serve", self.of_files, input_signature=[signature])
+        archive.write_out(str(path), verbose=False)
 
     def written(self, path: Path, form: str, **options: Any) -> None:
         """Have Keras export `of_arrays` to `path` in one of its own formats, for batches of any size.
@@ -80,23 +97,56 @@ class Serving:
         Files are written into `folder`, and predicted as `etlrun predict` does.
         """
         if self.steps.given.dtype == "string":
-            paths = _drawn_files(folder)
+            paths = drawn_files(folder)
             reading = of_files(self.run, [str(path) for path in paths])
             compute = predictor(self.model, reading.inputs_spec)
             found = np.concatenate([compute(batch.inputs) for batch in reading.batches(SKIP_WITH)])
             return [path.read_bytes() for path in paths], found
-        arrays = _drawn_arrays(self.steps)
+        arrays = drawn_arrays(self.steps)
         spec = tf.TensorSpec(self.model.input_shape, self.model.input.dtype)
-        return arrays, predictor(self.model, spec)(tf.stack([self._stepped(of) for of in tf.constant(arrays)]))
+        given = tf.stack([stepped(self.steps.inside, of) for of in tf.constant(arrays)])
+        return arrays, predictor(self.model, spec)(given)
 
 
-def _as_layer(rescaling: Rescaling, pixels: Any) -> Any:
+def stepped(steps: Iterable[PlannedStage], value: Any) -> Any:
+    """Return one input after some steps, as the pipeline of the run computes them."""
+    for step in steps:
+        value = step.stage.op(value, **step.stage.values)  # type: ignore[attr-defined] # all are steps
+    return value
+
+
+def input_as_json(name: str, given: Feature, *, is_image: bool) -> dict[str, Any]:
+    """Return an input of an export as plain values."""
+    arrays = "images of red, green and blue" if is_image else "arrays"
+    return {
+        "name": name,
+        "dtype": given.dtype,
+        "shape": [None, *given.shape],
+        "range": None if given.low is None else [given.low, given.high],
+        "content": _FILES if given.dtype == "string" else arrays,
+    }
+
+
+def output_as_json(name: str, *, is_class: bool) -> dict[str, Any]:
+    """Return an output of an export as plain values."""
+    content = "a probability of each class" if is_class else "values of the target"
+    return {"name": name, "dtype": "float32", "content": content}
+
+
+def told(step: PlannedStage) -> dict[str, Any]:
+    """Return a step that is left to whoever uses the export, as plain values."""
+    values = {each.name: each.value for each in parameters(step.stage) if each.kind == DATA}
+    first = (type(step.stage).__doc__ or "").splitlines()[0]
+    return {"step": step.stage.path, "does": first, "parameters": values}
+
+
+def as_layer(rescaling: Rescaling, pixels: Any) -> Any:
     """Return pixels after layers that scale them."""
     pixels = keras.ops.flip(pixels, axis=-1) if rescaling.reverses else pixels
     return keras.layers.Rescaling(rescaling.scale, rescaling.offset, dtype="float32")(pixels)
 
 
-def _drawn_arrays(steps: Split) -> npt.NDArray[Any]:
+def drawn_arrays(steps: Split) -> npt.NDArray[Any]:
     """Return a dark, a light and two noisy images, in the range of the input."""
     low, high = (0.0, 1.0) if steps.given.low is None else (steps.given.low, steps.given.high or 0.0)
     shares = _shares([tuple(side or 1 for side in steps.given.shape)] * len(_SIZES))
@@ -110,7 +160,7 @@ def _shares(shapes: Sequence[tuple[int, ...]]) -> list[npt.NDArray[np.float64]]:
     return [noise.uniform(*end, shape) for end, shape in zip(ends, shapes, strict=True)]
 
 
-def _drawn_files(folder: Path) -> list[Path]:
+def drawn_files(folder: Path) -> list[Path]:
     """Write images of several sizes, the last one as PNG; return their paths."""
     paths = []
     for number, share in enumerate(_shares([(*size, 3) for size in _SIZES])):

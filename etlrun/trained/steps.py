@@ -10,6 +10,8 @@ from typing import Any
 from etlrun.plan.plan import Plan, PlannedStage
 from etlrun.plan.planner import plan
 from etlrun.stages.cache import NoCache
+from etlrun.stages.columns import Columns
+from etlrun.stages.dataset import IMAGE
 from etlrun.stages.extract import Sequential
 from etlrun.stages.flow import Feature
 from etlrun.stages.image import Decode
@@ -38,7 +40,7 @@ def of_validation(planned: Plan) -> list[PlannedStage]:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """The steps of a run's validation for its one input, split between an export and whoever uses it.
+    """The steps of a run's validation for its one input, or its image, split between an export and whoever uses it.
 
     Attributes:
         name: Name of the input.
@@ -54,8 +56,13 @@ class Split:
 
 
 def split(planned: Plan, *, takes_files: bool) -> Split:
-    """Return the steps of a plan for an export: all are inside if it takes files, else those that scale at the end."""
-    (name,), steps = planned.spec.dataset.examples.inputs, list(_each(planned))
+    """Return the steps of a plan for an export: all are inside if it takes files, else those that scale at the end.
+
+    Of several inputs they are those of the image.
+    """
+    names = planned.spec.dataset.examples.inputs
+    name = names[0] if len(names) == 1 else IMAGE
+    steps = [of for of in _each(planned) if not isinstance(of.stage, Columns)]
     inside = len(steps) if takes_files else 0
     while inside < len(steps) and steps[-1 - inside].stage.rescaling is not None:
         inside += 1

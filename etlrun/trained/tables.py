@@ -1,10 +1,13 @@
-"""Predictions for the rows of a table that a command line names, with the columns that a run has fitted."""
+"""Predictions for the rows of tables that a command line names, with the columns that a run has fitted."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from bisect import bisect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -12,53 +15,84 @@ import numpy as np
 from etlrun.plan.plan import given_to_model
 from etlrun.sources.rows.keeping import kept_of
 from etlrun.sources.rows.kept import Kept
+from etlrun.sources.rows.table import files_of, names_of
 from etlrun.stages.column_step import UnfitColumnError
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Flow
 from etlrun.stages.lazy import tf
 from etlrun.stages.rows import Table
-from etlrun.system.errors import ConfigError, Fault, WorldError
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError
+from etlrun.trained.held import Held
 from etlrun.trained.load import Trained
 from etlrun.trained.model import predictor, require_finite
-from etlrun.trained.rows import Writer
+from etlrun.trained.raw import of_model
+from etlrun.trained.rows import PATH, ROW, Place, Writer
 
 _AT_ONCE = 1_024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """The rows of a table, which have the columns that a model needs.
+    """The rows of tables, which have the columns that a model needs.
 
     Attributes:
-        path: Path of the table.
-        kept: Its columns.
+        paths: Paths of the tables.
+        kept: Their columns.
         columns: What makes the inputs of the model.
         flow: The inputs of the model, and its target.
     """
 
-    path: str
+    paths: tuple[str, ...]
     kept: Kept
     columns: Columns
     flow: Flow
+
+    @cached_property
+    def held(self) -> Held:
+        """The columns with their tables, made once for all batches."""
+        return Held(self.columns)
 
     @property
     def count(self) -> int:
         """Number of rows."""
         return sum(self.kept.known.rows.values())
 
+    @cached_property
+    def _ends(self) -> list[int]:
+        """Numbers of the rows behind the last one of each table."""
+        return [*accumulate(self.kept.known.file_rows)]
+
+    @property
+    def header(self) -> Place:
+        """Names of what tells rows apart."""
+        return (PATH, ROW) if len(self.paths) > 1 else (ROW,)
+
+    def place(self, number: int) -> Place:
+        """Return what tells a row apart: its number in its table, behind the path of that if there are several."""
+        path, row = self._found(number)
+        return (path, row) if len(self.paths) > 1 else (row,)
+
+    def where(self, number: int) -> str:
+        """Return the place of a row in messages."""
+        path, row = self._found(number)
+        return f"{path}, row {row}"
+
+    def _found(self, number: int) -> tuple[str, int]:
+        file = bisect(self._ends, number) if len(self.paths) > 1 else 0
+        return self.paths[file], number - (self._ends[file - 1] if file else 0)
+
     def inputs(self, numbers: Any) -> Any:
         """Return the inputs of the model for the rows of these numbers."""
         known = self.kept.known.columns
         names = dict.fromkeys(name for output in self.columns.outputs for name in output.of if name in known)
-        given = self.columns.given({name: tf.constant(self.kept.take(name, numbers)) for name in names})
-        return self.flow.given(given)
+        return self.flow.given(self.held.given({name: tf.constant(self.kept.take(name, numbers)) for name in names}))
 
     def require_known(self, numbers: Any) -> None:
         """Raise `WorldError` for the first of these rows with a value that a step of its columns refuses."""
         known = self.kept.known.columns
         for number in numbers:
             example: dict[str, Any] = {}
-            for output in self.columns.outputs:
+            for output in self.held.columns.outputs:
                 taken = {
                     name: tf.constant(self.kept.take(name, np.array([number]))) for name in output.of if name in known
                 }
@@ -67,7 +101,7 @@ class Rows:
                 except tf.errors.InvalidArgumentError as error:
                     values = [of.numpy()[0] for of in taken.values()]
                     raise WorldError(
-                        where=f"{self.path}, row {number}, {', '.join(output.of)}",
+                        where=f"{self.where(number)}, {', '.join(output.of)}",
                         found=", ".join(
                             of.decode(errors="replace") if isinstance(of, bytes) else str(of) for of in values
                         ),
@@ -76,36 +110,51 @@ class Rows:
                     ) from error
 
 
-def opened(run: Trained, path: str) -> Rows:
-    """Return the rows of a table for the model of a run.
+def opened(run: Trained, patterns: Sequence[str]) -> Rows:
+    """Return the rows of tables for the model of a run.
 
     Raises:
-        EtlrunError: It can't be read, lacks columns or values that the model needs, or has columns that the table of
+        EtlrunError: One can't be read, lacks columns or values that the model needs, or has columns that the table of
             the training does not have.
     """
     dataset, flow = run.then.spec.dataset, given_to_model(run.then.train)
     assert isinstance(dataset, Table)  # noqa: S101 - for mypy
-    step = next(of for of in run.then.spec.transform.steps if isinstance(of, Columns))
-    columns = Columns(outputs=tuple(output for output in step.outputs if output.name != flow.target))
+    columns = of_model(run.then)
     known = dataset.found.columns
     needed = dict.fromkeys(name for output in columns.outputs for name in output.of if name in known)
     types = {name: type_ for name, type_ in dataset.types.items() if name in needed}
-    kept = _read(dataclasses.replace(dataset, files=path, columns=types, known=None), path, run, [*needed])
+    table = dataclasses.replace(dataset, files=tuple(patterns), columns=types, known=None)
+    paths = _paths(table)
+    kept = _read(table, paths[0], run, [*needed])
     features, faults = {name: column.feature for name, column in kept.known.columns.items()}, list[Fault]()
     for output in columns.outputs:
         try:
             features = {output.name: output.gives(features), **features}
         except UnfitColumnError as unfit:
             found, remedy = f"{output.name}: {unfit.found}", "write such values, or train with other steps on it"
-            faults.append(Fault(where=path, found=found, expected=unfit.expected, remedy=remedy))
+            faults.append(Fault(where=", ".join(paths), found=found, expected=unfit.expected, remedy=remedy))
     if faults:
         raise ConfigError(faults)
-    return Rows(path=path, kept=kept, columns=columns, flow=flow)
+    return Rows(paths=paths, kept=kept, columns=columns, flow=flow)
+
+
+def _paths(table: Table) -> tuple[str, ...]:
+    """Return the paths of the tables; raise `EtlrunError` for patterns that name none."""
+    try:
+        return tuple(path for paths in files_of(table).values() for path in paths)
+    except EtlrunError as error:
+        key = table.key("files")
+        raise EtlrunError([_named(of) if of.where == key else of for of in error.faults]) from error
+
+
+def _named(fault: Fault) -> Fault:
+    """Return the fault of a pattern as one of the command line."""
+    return dataclasses.replace(fault, where="PATH", found=fault.found.removesuffix(" for train"))
 
 
 def _read(dataset: Table, path: str, run: Trained, needed: list[str]) -> Kept:
-    """Return the columns of a table; raise `ConfigError` with those that are missing and those that are unknown."""
-    found = [*kept_of(dataclasses.replace(dataset, columns={})).known.columns]
+    """Return the columns of tables; raise `ConfigError` with those that are missing and those that are unknown."""
+    found = names_of(dataset)
     trained = [*run.then.spec.dataset.found.columns]  # type: ignore[attr-defined] # they are rows
     missing, unknown = (
         [name for name in these if name not in those] for these, those in ((needed, found), (found, trained))
@@ -133,9 +182,8 @@ def predict(run: Trained, rows: Rows, model: Any, writer: Writer, done: Callable
     for first in range(0, rows.count, _AT_ONCE):
         numbers = np.arange(first, min(first + _AT_ONCE, rows.count))
         outputs = compute(_inputs(rows, numbers))
-        places = [*map(str, numbers.tolist())]
-        require_finite(run, outputs, lambda place, places=places: f"{rows.path}, row {places[place]}")  # type: ignore[misc]
-        writer.write(places, outputs)
+        require_finite(run, outputs, lambda place, first=first: rows.where(first + place))  # type: ignore[misc]
+        writer.write([*map(rows.place, numbers.tolist())], outputs)
         done(len(numbers))
 
 

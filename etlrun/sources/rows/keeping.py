@@ -48,6 +48,12 @@ def kept_of(dataset: Table) -> Kept:
     return kept_as(dataset, identity, stamps, write, Kept)
 
 
+def identity_of(dataset: Table) -> str:
+    """Return the identity of the columns of a dataset, whether or not they are kept; raise `EtlrunError` as above."""
+    files = files_of(dataset)
+    return _identity(dataset, files, stamps_of(files))
+
+
 def kept_as(
     dataset: Rows, identity: str, stamps: dict[str, Stamp], write: Callable[[Path], None], kept: Callable[[Path], Kept]
 ) -> Kept:

@@ -1,0 +1,155 @@
+"""Columns of a run in its folder: what was chosen and fitted, so that the run is planned again without its rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from etlrun.plan.spec import RunSpec, parse
+from etlrun.record import record as records
+from etlrun.stages import STAGES
+from etlrun.stages.column_step import ColumnStep
+from etlrun.stages.column_steps import COLUMN_STEPS
+from etlrun.stages.columns import Columns, Output
+from etlrun.stages.dataset import Dataset
+from etlrun.stages.flow import Feature
+from etlrun.stages.rows import Column, Known, Rows
+from etlrun.stages.step import Map
+from etlrun.stages.targets import TARGET_STEPS
+from etlrun.system.errors import EtlrunError, WorldError, headline
+from etlrun.system.files import write_atomically
+
+FILE = "columns.json"
+
+
+def columns_of(spec: RunSpec) -> Columns | None:
+    """Return the columns of a run; None if it has none."""
+    return next((step for step in spec.transform.steps if isinstance(step, Columns)), None)
+
+
+def with_columns(spec: RunSpec, columns: Columns, dataset: Dataset) -> RunSpec:
+    """Return a run with these columns, and this dataset."""
+    transform, evaluation = (_with(of, columns) for of in (spec.transform, spec.eval_transform))
+    return dataclasses.replace(spec, dataset=dataset, transform=transform, eval_transform=evaluation)
+
+
+def _with(transform: Map, columns: Columns) -> Map:
+    steps = tuple(columns if isinstance(step, Columns) else step for step in transform.steps)
+    return dataclasses.replace(transform, steps=steps)
+
+
+def write(spec: RunSpec, folder: Path) -> None:
+    """Write the columns of a planned run of rows into its folder; nothing of other runs."""
+    columns, dataset = columns_of(spec), spec.dataset
+    if columns is not None and isinstance(dataset, Rows) and dataset.found.identity:
+        write_atomically(folder / FILE, as_json(columns, dataset.found))
+
+
+def as_json(columns: Columns, known: Known) -> str:
+    """Return columns and what is known of the rows as JSON, with a line for each column and for each output."""
+    held: dict[str, Any] = {
+        "identity": known.identity,
+        "rows": dict(known.rows),
+        "held_bytes": known.held_bytes,
+        "classes": list(known.classes),
+        "notes": [*known.notes],
+        "columns": {name: _plain_column(of) for name, of in known.columns.items()},
+        "outputs": columns.described(),
+        "shares": dict(columns.shares),
+    }
+    return "{\n" + ",\n".join(_lines(held)) + "\n}\n"
+
+
+def _lines(held: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in held.items():
+        if isinstance(value, dict) and value:
+            inner = ",\n".join(f"  {json.dumps(name)}: {json.dumps(of)}" for name, of in value.items())
+            yield f' "{key}": {{\n{inner}\n }}'
+        else:
+            yield f' "{key}": {json.dumps(value)}'
+
+
+def _plain_column(column: Column) -> dict[str, Any]:
+    """Return what is known of a column: of its feature, the attributes that differ from those of a plain number."""
+    feature = column.feature
+    given = {of.name: value for of in dataclasses.fields(feature) if (value := getattr(feature, of.name)) != of.default}
+    return {**given, "missing": column.missing, "distinct": column.distinct}
+
+
+def recalled(spec: RunSpec, folder: Path) -> RunSpec:
+    """Return a run of rows with the columns that its folder keeps, as when it was planned; any other as it is.
+
+    Raises:
+        WorldError: They can't be read.
+    """
+    if not isinstance(spec.dataset, Rows) or columns_of(spec) is None or not (folder / FILE).is_file():
+        return spec
+    columns, known = _held(folder)
+    return with_columns(spec, columns, dataclasses.replace(spec.dataset, known=known))
+
+
+def of_resumed(spec: RunSpec, known: Known) -> Columns | None:
+    """Return the columns of the run that another one resumes; None unless it was asked for the same of the same rows.
+
+    Raises:
+        WorldError: They can't be read.
+    """
+    folder = None if spec.fit is None or spec.fit.resume is None else Path(spec.fit.resume)
+    if folder is None or not (folder / FILE).is_file():
+        return None
+    try:
+        before = parse(records.known_config(folder, ""), STAGES)
+    except EtlrunError:  # which is told of when the run is resumed
+        return None
+    columns, then = _held(folder)
+    same = columns_of(before) == columns_of(spec) and _read(before) == _read(spec)
+    return columns if same and then.identity == known.identity else None
+
+
+def _read(spec: RunSpec) -> Any:
+    """Return the dataset of a run without where its columns are kept."""
+    dataset = spec.dataset
+    return dataclasses.replace(dataset, dir=None) if isinstance(dataset, Rows) else dataset
+
+
+def _held(folder: Path) -> tuple[Columns, Known]:
+    """Return what the folder of a run keeps; raise `WorldError` if it can't be read."""
+    path = folder / FILE
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+        columns = Columns(outputs=outputs_of(held["outputs"]), shares=tuple(held["shares"].items()))
+        known = Known(
+            columns={name: _column(of) for name, of in held["columns"].items()},
+            rows=held["rows"],
+            identity=held["identity"],
+            held_bytes=held["held_bytes"],
+            classes=tuple(held["classes"]),
+            notes=tuple(held["notes"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        found = f"a file that this version can't read: {type(error).__name__}: {headline(error)}"
+        expected, remedy = "the columns as the run has written them", "restore the file, or train again"
+        raise WorldError(where=str(path), found=found, expected=expected, remedy=remedy) from error
+    return columns, known
+
+
+def _column(held: dict[str, Any]) -> Column:
+    shape, missing, distinct = tuple(held.pop("shape", ())), held.pop("missing"), held.pop("distinct")
+    return Column(feature=Feature(**held, shape=shape), missing=missing, distinct=distinct)
+
+
+def outputs_of(described: Mapping[str, Any]) -> tuple[Output, ...]:
+    """Return the outputs that `Columns.described` describes."""
+    return tuple(
+        Output(name=name, of=tuple(of["of"]), steps=tuple(_step(*step.items()) for step in of["steps"]))
+        for name, of in described.items()
+    )
+
+
+def _step(item: tuple[str, Mapping[str, Any]]) -> ColumnStep:
+    name, fields = item
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
+    return {**COLUMN_STEPS, **TARGET_STEPS}[name](**values)

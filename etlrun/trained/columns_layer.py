@@ -1,0 +1,69 @@
+"""A layer of Keras that makes the inputs of a model from columns, with the operations of the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from etlrun.plan.learned import outputs_of
+from etlrun.stages.columns import Columns
+from etlrun.stages.flow import MISSING
+from etlrun.trained.held import Held
+
+
+class ColumnsLayer(keras.layers.Layer):  # type: ignore[misc]
+    """The outputs of `transform.columns` by name, of batches of columns by the names of an export's inputs.
+
+    A saved model needs this class: `import etlrun.trained.columns_layer` before Keras loads it. It runs on the backend
+    `tensorflow` alone, since others have no texts.
+    """
+
+    def __init__(
+        self,
+        outputs: Mapping[str, Any],
+        columns: Mapping[str, str],
+        *,
+        beside: bool = False,
+        dropped: Sequence[str] = (),
+        empty_is_missing: Sequence[str] = (),
+        required: Sequence[str] = (),
+        **others: Any,
+    ) -> None:
+        """Make the layer of `outputs` as `Columns.described` describes them.
+
+        `columns` are the names of the columns by those of the inputs. If the outputs stand `beside` them, all columns
+        but those `dropped` are outputs, too. Of the inputs `empty_is_missing` an empty text is
+        a missing value, and those `required` must have no missing one.
+        """
+        super().__init__(**{**others, "autocast": False, "trainable": False})
+        self._convert_input_args = False  # to the dtype of the layer
+        self.supports_jit = False  # texts and tables are not compiled
+        self.outputs, self.columns, self.beside, self.dropped = dict(outputs), dict(columns), beside, list(dropped)
+        self.empty_is_missing, self.required = list(empty_is_missing), list(required)
+        self._held = Held(Columns(outputs=outputs_of(outputs), dropped=tuple(dropped), beside=beside))
+        self.tables = self._held.tables  # tracked, so that exports have them
+
+    def call(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the inputs of the model by name, (batch, ...)."""
+        return self._held.given({column: self._given(name, inputs[name]) for name, column in self.columns.items()})
+
+    def _given(self, name: str, values: Any) -> Any:
+        if name in self.empty_is_missing:
+            values = tf.where(values == "", tf.constant(MISSING), values)
+        if name not in self.required:
+            return values
+        is_missing = values == MISSING if values.dtype == tf.string else tf.math.is_nan(values)
+        there = tf.debugging.Assert(~tf.reduce_any(is_missing), [f"{name} has no value"])
+        with tf.control_dependencies([there]):
+            return tf.identity(values)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what makes this layer again."""
+        names = ("outputs", "columns", "beside", "dropped", "empty_is_missing", "required")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+
+keras.saving.register_keras_serializable("etlrun")(ColumnsLayer)

@@ -1,0 +1,177 @@
+"""Raw inputs of an export of columns: those of the data by name, before the steps of the run; without TensorFlow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import Any
+
+from etlrun.plan.learned import columns_of
+from etlrun.plan.plan import Plan, given_to_model
+from etlrun.plan.spec import RunSpec
+from etlrun.stages.column_categories import Lookup
+from etlrun.stages.columns import Columns
+from etlrun.stages.dataset import IMAGE
+from etlrun.stages.flow import MISSING, MISSING_TIME, Feature, UnfitError
+from etlrun.stages.rows import Table
+
+LAYER = "columns"
+"""Name of the layer that computes the columns, which no input has."""
+_SOME_TIMES = (1_600_000_000_123_456, 0, -86_400_000_000, 1_709_210_096_000_000)
+"""Times of examples, in microseconds since 1970."""
+_DELIMITED = {".csv", ".tsv"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raw:
+    """An input of an export.
+
+    Attributes:
+        name: Its name there: that of its column, of letters, digits and underscores alone.
+        column: Name of its column.
+        feature: Its values.
+        missing: What stands for a missing value: NaN, the smallest integer, or a text; None if no value may be missing.
+        some: Four values, as examples; a missing one is None.
+    """
+
+    name: str
+    column: str
+    feature: Feature
+    missing: float | int | str | None
+    some: tuple[Any, ...]
+
+    @property
+    def content(self) -> str:
+        """What it holds, for people."""
+        if self.feature.format == "timestamp":
+            return "times, in microseconds since 1970 in UTC"
+        return {"string": "texts", "bool": "truth values"}.get(self.feature.dtype, "numbers")
+
+    def described(self) -> dict[str, Any]:
+        """Return it as plain values: NaN, which JSON lacks, as its name, and so in the example."""
+        missing = "NaN" if isinstance(self.missing, float) else self.missing
+        low, high = self.feature.low, self.feature.high
+        return {
+            "name": self.name,
+            "column": self.column,
+            "dtype": self.feature.dtype,
+            "shape": [None, *self.feature.shape],
+            "content": self.content,
+            "range": None if low is None or high is None else [low, high],
+            "missing": missing,
+            "example": self.some[0],
+        }
+
+    @property
+    def is_required(self) -> bool:
+        """Whether a missing value, which its type has, is an error."""
+        return self.missing is None and self.feature.dtype in ("string", "float32", "float64")
+
+    @property
+    def is_missing_when_empty(self) -> bool:
+        """Whether the empty text stands for a missing value."""
+        return self.missing == ""
+
+    @property
+    def values(self) -> list[Any]:
+        """The four values as the steps of the columns take them, those of missing ones too."""
+        stand_in = {"string": MISSING, "int64": MISSING_TIME}.get(self.feature.dtype, float("nan"))
+        given = [stand_in if value is None else value for value in self.some]
+        return [of.encode() if isinstance(of, str) else of for of in given]
+
+
+def is_named(planned: Plan) -> bool:
+    """Return whether an export of the model of a plan takes inputs by name: columns, or several."""
+    return columns_of(planned.spec) is not None or len(planned.spec.dataset.examples.inputs) > 1
+
+
+def has_image(planned: Plan) -> bool:
+    """Return whether one of the inputs of a model is made from an encoded image."""
+    feature = planned.spec.dataset.examples.features.get(IMAGE)
+    return feature is not None and feature.format == IMAGE and IMAGE in given_to_model(planned.train).inputs
+
+
+def of_model(planned: Plan) -> Columns:
+    """Return the columns of a plan that make inputs of the model; none of a plan without columns."""
+    columns, flow = columns_of(planned.spec), given_to_model(planned.train)
+    if columns is None:
+        return Columns(outputs=(), beside=True)
+    return replace(columns, outputs=tuple(output for output in columns.outputs if output.name in flow.inputs))
+
+
+def raws(planned: Plan, taken: Sequence[str]) -> tuple[Raw, ...]:
+    """Return the inputs of an export but its image; `taken` are names that none of them may have."""
+    columns, examples = of_model(planned), planned.spec.dataset.examples
+    features = examples.features
+    needed = dict.fromkeys(name for output in columns.outputs for name in output.of if name in features)
+    if columns.beside:  # all others stay, unless an output has their name
+        made = {*columns.dropped, *columns.output_names}
+        needed |= dict.fromkeys(name for name in examples.inputs if name not in made)
+    if has_image(planned):
+        needed.pop(IMAGE, None)
+        taken = (*taken, IMAGE)
+    found: list[Raw] = []
+    for column in needed:
+        name = _name(column, {*taken, LAYER, *(raw.name for raw in found)})
+        missing = _missing(columns, features, column, planned.spec)
+        some = tuple(_some(columns, column, features[column], can_miss=missing is not None))
+        found.append(Raw(name=name, column=column, feature=features[column], missing=missing, some=some))
+    return tuple(found)
+
+
+def _name(column: str, taken: set[str]) -> str:
+    """Return the name of a column as TensorFlow's signatures have names, unlike those that are taken."""
+    name = re.sub(r"[^A-Za-z0-9_]", "_", column)
+    name = name if name[:1].isalpha() else f"column_{name}"
+    return next(of for of in (name, *(f"{name}_{number}" for number in range(2, 10_000))) if of not in taken)
+
+
+def _missing(columns: Columns, features: Any, column: str, spec: RunSpec) -> float | int | str | None:
+    """Return what stands for a missing value of a column; None if its steps need a value, or its type has none."""
+    feature = features[column]
+    if feature.dtype not in ("string", "float64") and feature.format != "timestamp":
+        return None
+    some, known = {**features, column: feature.replace(has_missing=True)}, dict[str, Feature]()
+    try:
+        for output in columns.outputs:
+            known[output.name] = output.gives({**known, **some})
+        if any(of.has_missing for of in known.values()):
+            return None
+    except UnfitError:
+        return None
+    if feature.format == "timestamp":
+        return MISSING_TIME
+    return ("" if _empty_is_missing(spec) else MISSING.decode("latin-1")) if feature.dtype == "string" else float("nan")
+
+
+def _empty_is_missing(spec: RunSpec) -> bool:
+    """Return whether no text of the rows can be empty, since that is a missing one of csv and tsv."""
+    dataset = spec.dataset
+    if not isinstance(dataset, Table) or "" not in dataset.missing:
+        return False
+    paths = [PurePath(pattern.removesuffix(".gz")) for patterns in dataset.patterns.values() for pattern in patterns]
+    return all(path.suffix in _DELIMITED for path in paths)
+
+
+def _some(columns: Columns, column: str, feature: Feature, *, can_miss: bool) -> Iterator[Any]:
+    """Yield four values of a column, the last one of them missing, if that may be."""
+    found: list[Any]
+    steps = [step for output in columns.outputs if output.of == (column,) for step in output.steps]
+    lookups = sorted((step for step in steps if isinstance(step, Lookup)), key=lambda step: step.oov != "error")
+    if lookups and lookups[0].values:  # those of a strict vocabulary, if there is one
+        known = [lookups[0].values[0], lookups[0].values[-1], lookups[0].values[0]]
+        found = known if lookups[0].oov == "error" or feature.dtype != "string" else [*known[:2], "etlrun"]
+    elif feature.format == "timestamp":
+        found = [*_SOME_TIMES[:3]]
+    elif feature.dtype == "string":
+        found = ["a", "b", "etlrun"]
+    elif feature.dtype == "bool":
+        found = [False, True, True]
+    else:
+        low, high = (0.0, 1.0) if feature.low is None or feature.high is None else (feature.low, feature.high)
+        found = [low, high, (low + high) / 2]
+        found = [round(value) for value in found] if feature.dtype.startswith(("int", "uint")) else found
+    yield from found
+    yield None if can_miss else found[0]

@@ -1,0 +1,174 @@
+"""A run's model as others take it: from several inputs by name, such as columns, with the steps of the run inside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from etlrun.plan.plan import given_to_model
+from etlrun.stages.columns import Columns
+from etlrun.stages.dataset import IMAGE
+from etlrun.stages.rows import Rows
+from etlrun.trained.columns_layer import ColumnsLayer
+from etlrun.trained.load import Trained
+from etlrun.trained.model import of_each_class, predictor
+from etlrun.trained.raw import LAYER, Raw, of_model, raws
+from etlrun.trained.serving import as_layer, drawn_arrays, drawn_files, input_as_json, output_as_json, stepped, told
+from etlrun.trained.steps import Split
+
+CLASS = "class"
+"""Name of the output that has the name of the likeliest class."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnsServing:
+    """A model of several inputs, or of columns, with the steps of its run.
+
+    Attributes:
+        run: The run.
+        model: Its model.
+        image: The steps of its image, and who does them; None if it has none.
+        output: Name of the output.
+        classes: Names of the classes; None if the target is no class.
+    """
+
+    run: Trained
+    model: Any
+    image: Split | None
+    output: str
+    classes: tuple[str, ...] | None
+
+    @property
+    def noun(self) -> str:
+        """What the inputs are, for people."""
+        return "rows" if isinstance(self.run.then.spec.dataset, Rows) else "examples"
+
+    def described(self, _name: str, output: str) -> dict[str, Any]:
+        """Return its inputs, its steps and its output as plain values."""
+        images = [] if self.image is None else [_image_as_json(self.image)]
+        steps = () if self.image is None else self.image.inside
+        has_steps = bool(self._columns.outputs or self._columns.dropped)
+        return {
+            "inputs": [*images, *(raw.described() for raw in self.raws)],
+            "before": [] if self.image is None else [told(step) for step in self.image.caller],
+            "inside": [*[Columns.path] * has_steps, *(step.stage.path for step in (*steps, *self.run.then.by_model))],
+            "output": output_as_json(output, is_class=self.classes is not None),
+        }
+
+    @cached_property
+    def raws(self) -> tuple[Raw, ...]:
+        """The inputs but the image."""
+        return raws(self.run.then, (self.model.name,))
+
+    @cached_property
+    def of_arrays(self) -> Any:
+        """The model with layers for the steps that are inside, without its optimizer; each class has an output.
+
+        Of an image, these are the steps behind those that the caller of arrays does.
+        """
+        given = {raw.name: keras.Input(raw.feature.shape, dtype=raw.feature.dtype, name=raw.name) for raw in self.raws}
+        outputs = self._layer(given)
+        if self.image is not None:
+            pixels = given[IMAGE] = keras.Input(self._pixels.shape, dtype=self._pixels.dtype, name=IMAGE)
+            for step in self._scaling:
+                pixels = as_layer(step.stage.rescaling, pixels)
+            outputs = {**outputs, IMAGE: pixels}
+        found = of_each_class(self.model, self.model(self._handed(outputs)))
+        return keras.Model(given, found, name=f"{self.model.name}_of_columns")
+
+    def write_saved_model(self, path: Path) -> None:
+        """Write the model as a SavedModel, which of classes also gives the name of the likeliest one."""
+        archive = keras.export.ExportArchive()
+        archive.track(self.of_arrays)
+        given = {raw.name: tf.TensorSpec([None, *raw.feature.shape], raw.feature.dtype, raw.name) for raw in self.raws}
+        if self.image is not None:
+            given[IMAGE] = tf.TensorSpec([None, *self.image.given.shape], self.image.given.dtype, IMAGE)
+        archive.add_endpoint("serve", self._served, input_signature=[given])
+        archive.write_out(str(path), verbose=False)
+
+    def drawn(self, folder: Path) -> tuple[dict[str, Any], npt.NDArray[np.float32]]:
+        """Return a few inputs of the export by name, and what the model itself predicts for them.
+
+        The steps are those of the pipeline, which take what stands for missing values there.
+        """
+        arrays = {raw.name: _array(raw) for raw in self.raws}
+        example = {raw.column: tf.constant(arrays[raw.name]) for raw in self.raws}
+        outputs = self._columns.given(example)
+        if self.image is not None:
+            drawn = drawn_arrays(self.image)
+            if self.image.given.dtype == "string":
+                drawn = np.array([path.read_bytes() for path in drawn_files(folder)], object)
+            arrays[IMAGE] = drawn
+            outputs[IMAGE] = tf.stack([stepped(self.image.inside, of) for of in tf.constant(drawn)])
+        inputs = self._handed(outputs)
+        specs = tf.nest.map_structure(lambda of: tf.TensorSpec((None, *of.shape[1:]), of.dtype), inputs)
+        found = predictor(self.model, specs)(inputs)
+        for raw in self.raws:
+            if raw.is_missing_when_empty:
+                arrays[raw.name] = np.array([of or "" for of in raw.some], object)
+        return arrays, found
+
+    @cached_property
+    def _columns(self) -> Columns:
+        return of_model(self.run.then)
+
+    def _layer(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the outputs of the columns."""
+        layer = ColumnsLayer(
+            self._columns.described(),
+            {raw.name: raw.column for raw in self.raws},
+            beside=self._columns.beside,
+            dropped=self._columns.dropped,
+            empty_is_missing=[raw.name for raw in self.raws if raw.is_missing_when_empty],
+            required=[raw.name for raw in self.raws if raw.is_required],
+            name=LAYER,
+        )
+        found: dict[str, Any] = layer(given)
+        return found
+
+    @cached_property
+    def _scaling(self) -> tuple[Any, ...]:
+        """The steps of the image that layers do: those at the end that scale."""
+        steps = () if self.image is None else self.image.inside
+        count = next((at for at, step in enumerate(reversed(steps)) if step.stage.rescaling is None), len(steps))
+        return steps[len(steps) - count :]
+
+    @property
+    def _pixels(self) -> Any:
+        """The image as the layers take it."""
+        assert self.image is not None  # noqa: S101 - only asked of images
+        before = self.image.inside[: len(self.image.inside) - len(self._scaling)]
+        return before[-1].gives.features[IMAGE] if before else self.image.given
+
+    def _served(self, given: dict[str, Any]) -> dict[str, Any]:
+        if self.image is not None:
+            before = self.image.inside[: len(self.image.inside) - len(self._scaling)]
+            spec = tf.TensorSpec(self._pixels.shape, self._pixels.dtype)
+            pixels = tf.map_fn(lambda of: stepped(before, of), given[IMAGE], fn_output_signature=spec)
+            given = {**given, IMAGE: pixels}
+        found = self.of_arrays(given, training=False)
+        if self.classes is None:
+            return {self.output: found}
+        return {self.output: found, CLASS: tf.gather(tf.constant(self.classes), tf.argmax(found, axis=-1))}
+
+    def _handed(self, outputs: dict[str, Any]) -> Any:
+        return given_to_model(self.run.then.train).given(outputs)
+
+
+def _image_as_json(image: Split) -> dict[str, Any]:
+    """Return the input of an image as plain values, with the keys of the other inputs."""
+    return {**input_as_json(IMAGE, image.given, is_image=True), "column": image.name, "missing": None, "example": None}
+
+
+def _array(raw: Raw) -> npt.NDArray[Any]:
+    """Return the four values of an input, (4, ...)."""
+    values = np.array(raw.values, object if raw.feature.dtype == "string" else raw.feature.dtype)
+    wide = values.reshape(-1, *[1] * len(raw.feature.shape))
+    return np.array(np.broadcast_to(wide, (len(values), *(side or 1 for side in raw.feature.shape))))

@@ -1,0 +1,173 @@
+"""Exports of models of rows: raw columns in, predictions out, as `predict` makes them of the same rows."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import tensorflow as tf
+
+from etlrun.graph.build import Pipeline
+from etlrun.run.session import contexts_of
+from etlrun.sources.open import open_source
+from etlrun.trained.formats import unfit
+from etlrun.trained.load import trained
+from tests.runs import run_here
+from tests.tables import houses, words_of
+from tests.trained import said
+
+STEPS = (
+    "area: {of: area, steps: [{fill: {value: median, indicator: true}}, {clip: [0, 180]}, log1p, standardize]}, "
+    "scaled: {of: area, steps: [{fill: mean}, minmax]}, robust: {of: area, steps: [{fill: 0}, robust]}, "
+    "gone: {of: kind, steps: [missing]}, "
+    "month: {of: sold, steps: [{part: month}, standardize]}, "
+    "wide: {of: area, steps: [{fill: median}, {bucketize: [50, 100]}, one_hot]}, "
+    "tenth: {of: area, steps: [{fill: median}, {quantiles: 10}, embed]}, "
+    "place: {of: [kind, rooms], steps: [{cross: 50}, embed]}, "
+    "rooms: {of: rooms, steps: [{identity: 6}, one_hot]}, "
+    "kind: {of: kind, steps: [{lookup: {top: 100, oov: 2}}, embed]}, "
+    "known: {of: kind, steps: [{fill: most_frequent}, {lookup: {values: [flat, house, loft], oov: error}}, one_hot]}, "
+    "number: {of: rooms, steps: [{lookup: {values: [1, 2, 3]}}, one_hot]}, "
+    "bin: {of: kind, steps: [{hash: 7}, embed]}, "
+    "the garden: {of: garden}"
+)
+"""All steps on columns."""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a table, of which a column has a name that TensorFlow does not allow, and two runs on it."""
+    folder = tmp_path_factory.mktemp("exports")
+    table = houses().rename_columns(["area", "rooms", "kind", "sold", "a garden", "price", "band"])
+    pyarrow.parquet.write_table(table, folder / "houses.parquet")
+    for name, target in (("prices", "{price: {number: standardize}}"), ("bands", "{band: binary}")):
+        words = [of for of in words_of(folder, target=target) if "emulated" not in of and "step_ms" not in of]
+        words = [of.replace("kind,garden", "kind,sold,a garden") for of in words]
+        columns = f"transform.columns={{{STEPS.replace('of: garden', 'of: a garden')}}}"
+        (folder / name).mkdir()
+        status, _ = run_here(folder / name, [*words, columns, "model=linear", "trainer.epochs=1"])
+        assert status == 0
+    return folder
+
+
+def given(names: dict[str, str]) -> dict[str, npt.NDArray[Any]]:
+    """The columns of the table by the names of the inputs, as an export of a Parquet file takes them."""
+    table = houses().rename_columns(["area", "rooms", "kind", "sold", "a garden", "price", "band"])
+    plain = {
+        "area": table["area"].to_numpy().astype("float64"),
+        "rooms": table["rooms"].to_numpy(),
+        "kind": np.array([b"\xff" if of is None else of.encode() for of in table["kind"].to_pylist()], object),
+        "sold": table["sold"].cast(pa.int64()).to_numpy(),
+        "a garden": table["a garden"].to_numpy(zero_copy_only=False).astype(bool),
+    }
+    return {name: plain[column] for name, column in names.items()}
+
+
+def predicted(run: Path, capsys: pytest.CaptureFixture[str], *columns: str) -> npt.NDArray[Any]:
+    """What `predict` says of the table, in the order of its rows."""
+    rows = csv.DictReader(said(capsys, "predict", run, run.parent / "houses.parquet").splitlines())
+    return np.array([[np.float32(row[name]) for name in columns] for row in rows])
+
+
+def described(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "export.json").read_text())
+    return found
+
+
+def names_in(folder: Path) -> dict[str, str]:
+    return {of["name"]: of["column"] for of in described(folder)["inputs"]}
+
+
+def test_a_saved_model_takes_columns_in_a_process_without_etlrun(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, run = tmp_path / "saved", runs / "bands"
+    (run.parent / "houses.parquet").rename(tmp_path / "away.parquet")  # which no export needs
+    try:
+        told = said(capsys, "export", run, "--format", "saved_model", "--output", folder).splitlines()
+    finally:
+        (tmp_path / "away.parquet").rename(run.parent / "houses.parquet")
+    assert told[0] == "format    saved_model: columns to predictions"
+    assert told[1].startswith("check     4 rows, predictions differ from the model's by up to ")
+    np.savez(tmp_path / "given.npz", **given(names_in(folder)))  # type: ignore[arg-type] # names of arrays
+    program = (
+        "import sys, numpy as np, tensorflow as tf\n"
+        "loaded = tf.saved_model.load(sys.argv[1])\n"
+        "given = dict(np.load(sys.argv[2], allow_pickle=True))\n"
+        "found = loaded.signatures['serving_default'](**{name: tf.constant(of) for name, of in given.items()})\n"
+        "np.savez(sys.argv[3], **{name: of.numpy() for name, of in found.items()}, ours='etlrun' in sys.modules)\n"
+    )
+    places = [folder, tmp_path / "given.npz", tmp_path / "found.npz"]
+    subprocess.run([sys.executable, "-c", program, *map(str, places)], check=True)
+    found = dict(np.load(places[-1], allow_pickle=True))
+    wanted = predicted(run, capsys, "probability_cheap", "probability_dear")
+    assert not found["ours"]
+    np.testing.assert_allclose(found["probabilities"], wanted, rtol=0, atol=1e-6)
+    assert [of.decode() for of in found["class"]] == [["cheap", "dear"][of] for of in wanted.argmax(axis=1)]
+
+
+def test_a_keras_model_takes_columns_and_predicts_in_units_of_the_target(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, run = tmp_path / "keras", runs / "prices"
+    said(capsys, "export", run, "--format", "keras", "--output", folder)
+    model = keras.saving.load_model(folder / "model.keras", compile=False)
+    inputs = {name: tf.constant(of) for name, of in given(names_in(folder)).items()}
+    np.testing.assert_allclose(model(inputs), predicted(run, capsys, "value"), rtol=1e-5)
+
+
+def test_the_columns_of_an_export_are_those_of_the_pipeline_to_the_bit(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, run = tmp_path / "keras", runs / "bands"
+    said(capsys, "export", run, "--format", "keras", "--output", folder)
+    layer = keras.saving.load_model(folder / "model.keras", compile=False).get_layer("columns")
+    planned = trained(run).then
+    source = open_source(planned.spec.dataset)
+    context = contexts_of(planned, source)["validation"]
+    wanted = [*Pipeline(planned.evaluation, context).dataset]
+    rows = context.split.rows  # type: ignore[attr-defined] # it is one of rows
+    found = layer({name: tf.constant(of[rows]) for name, of in given(names_in(folder)).items()})
+    assert len(found) == 15
+    for name in found:
+        whole = np.concatenate([inputs[name] for inputs, _ in wanted])
+        assert found[name].numpy().tobytes() == whole.tobytes(), name
+
+
+def test_an_export_describes_its_columns(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "saved"
+    said(capsys, "export", runs / "bands", "--format", "saved_model", "--output", folder)
+    of = described(folder)
+    assert [[each[key] for key in ("name", "column", "dtype", "content", "missing")] for each in of["inputs"]] == [
+        ["area", "area", "float64", "numbers", "NaN"],
+        ["kind", "kind", "string", "texts", "ÿ"],
+        ["sold", "sold", "int64", "times, in microseconds since 1970 in UTC", None],
+        ["rooms", "rooms", "int64", "numbers", None],
+        ["a_garden", "a garden", "bool", "truth values", None],
+    ]
+    assert (of["before"], of["inside"], of["classes"]) == ([], ["transform.columns"], ["cheap", "dear"])
+    assert of["output"] == {
+        "name": "probabilities",
+        "dtype": "float32",
+        "content": "a probability of each class",
+    }
+    card = (folder / "model_card.md").read_text().splitlines()
+    assert "| `rooms` | rooms | int64 (batch) | numbers in [1, 5] | no | `1` |" in card
+
+
+@pytest.mark.parametrize("name", ["onnx", "litert", "torch"])
+def test_a_format_without_columns_is_refused(name: str, runs: Path) -> None:
+    expected = "expected a model of one image or array\n    -> choose a format that holds them: saved_model, keras"
+    assert [str(of) for of in unfit(trained(runs / "bands", reads_split=False), name)] == [
+        f"{runs / 'bands'}: found a model of columns, or of several inputs, which {name} can't hold; {expected}"
+    ]
