@@ -15,7 +15,7 @@ from etlrun.graph import disk
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import chained, counted, staged
 from etlrun.graph.declared import differs, wrong
-from etlrun.graph.numbered import in_random_order
+from etlrun.graph.numbered import count_of_batched, in_random_order
 from etlrun.graph.passes import Passes
 from etlrun.plan.plan import PlannedStage, at_cache, by_number
 from etlrun.sources.base import Identified, Split
@@ -162,9 +162,12 @@ class Pipeline:
         if context.skipped is None:
             return self._build(dataset, stages, context)
         place = next(place for place, planned in enumerate(stages) if planned.gives.batch_size is not None)
+        skipped = context.skipped
+        if dataset is None and (count := count_of_batched(stages, context)):
+            place, skipped = count, skipped // stages[place].gives.batch_size
         while place > (dataset is None) and stages[place - 1].stage.maps_each:
             place -= 1
-        return self._build(self._build(dataset, stages[:place], context).skip(context.skipped), stages[place:], context)
+        return self._build(self._build(dataset, stages[:place], context).skip(skipped), stages[place:], context)
 
     def _fill_first(self) -> None:
         """Fill a cache whose examples are read by number, which are all in it before the first one is read."""

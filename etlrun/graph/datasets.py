@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, cast
 
 from etlrun.graph.context import Context
-from etlrun.graph.numbered import full_shuffle
+from etlrun.graph.numbered import batches_of_rows, count_of_batched, full_shuffle
 from etlrun.graph.parallel import autotuned, parallel_map
 from etlrun.graph.records import usable
 from etlrun.graph.skip import skip_corrupt
@@ -255,7 +255,10 @@ def staged(dataset: tf.data.Dataset | None, stage: Stage, context: Context) -> t
 
 def chained(dataset: tf.data.Dataset | None, stages: Iterable[PlannedStage], context: Context) -> tf.data.Dataset:
     """Return `dataset` after all of these stages; the first one reads if there is none."""
-    for planned in stages:
+    stages = [*stages]
+    count = count_of_batched(stages, context) if dataset is None else 0
+    dataset = batches_of_rows(stages[:count], context) if count else dataset
+    for planned in stages[count:]:
         dataset = staged(dataset, planned.stage, context)
     return dataset
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,20 +10,27 @@ import numpy as np
 import numpy.typing as npt
 
 from etlrun.graph.context import Context
+from etlrun.plan.plan import PlannedStage
 from etlrun.sources.base import Records
 from etlrun.sources.corrupt import raise_first
 from etlrun.sources.labels import labels_of
 from etlrun.sources.rows.numbers import RowNumbers
+from etlrun.stages.extract import Sequential
 from etlrun.stages.lazy import tf
-from etlrun.stages.load import AT_ONCE, TO_SKIP, FullShuffle, drawn, drawn_with_index
+from etlrun.stages.load import AT_ONCE, TO_SKIP, Batch, FullShuffle, drawn, drawn_with_index
+from etlrun.stages.rows import Rows
 
 
 def in_random_order(
-    count: Any, stage: FullShuffle, context: Context, rows: npt.NDArray[np.int64] | None = None
+    count: Any,
+    stage: FullShuffle,
+    context: Context,
+    rows: npt.NDArray[np.int64] | None = None,
+    made: Callable[..., tf.data.Dataset] = drawn,
 ) -> tf.data.Dataset:
     """Return the numbers of examples (int64 scalars) in the order of the pass; there are `count` examples.
 
-    With `rows`, they are the rows of these numbers.
+    With `rows`, they are the rows of these numbers. `made` makes the dataset of a pass, as `drawn` does.
 
     Where examples carry numbers, each comes with that of the draw, which differs for each time that one is drawn.
     """
@@ -34,7 +42,7 @@ def in_random_order(
 
     def of_pass(_: tf.Tensor) -> tf.data.Dataset:
         draw = stage.op if rows is None else partial(rows_drawn, rows, stage)
-        return (drawn if context.numbered_to is None else drawn_with_index)(draw, drawn_from, seed)
+        return (made if context.numbered_to is None else drawn_with_index)(draw, drawn_from, seed)
 
     return tf.data.Dataset.from_tensors(0).flat_map(tf.autograph.experimental.do_not_convert(of_pass))
 
@@ -44,6 +52,32 @@ def rows_drawn(rows: npt.NDArray[np.int64], stage: FullShuffle, of: Any, seed: i
     if stage.is_by_class:
         return rows.take(stage.op(of, seed))
     return np.random.default_rng(int(seed)).permutation(rows)  # the same rows, in half of the time
+
+
+def count_of_batched(stages: Sequence[PlannedStage], context: Context) -> int:
+    """Return how many of the first stages `batches_of_rows` does at once: those up to `load.batch`; 0 for none."""
+    kinds = [type(planned.stage) for planned in stages[:3]]
+    count = kinds.index(Batch) + 1 if Batch in kinds else 0
+    is_read = kinds[:1] == [Sequential] and all(issubclass(kind, FullShuffle) for kind in kinds[1 : count - 1])
+    return count if is_read and isinstance(context.source.dataset, Rows) and context.numbered_to is None else 0
+
+
+def batches_of_rows(stages: Sequence[PlannedStage], context: Context) -> tf.data.Dataset:
+    """Return the batches of numbers (int64 vectors) of these stages, cut from the whole order of the pass."""
+    *before, batch = (planned.stage for planned in stages)
+    rows = context.split.numbered.rows  # type: ignore[attr-defined] # which are `RowNumbers`
+    if len(before) > 1:
+        order = in_random_order(np.int64(len(rows)), before[1], context, rows, _whole)  # type: ignore[arg-type]
+    else:
+        nothing = tf.data.Dataset.from_tensors(0)
+        order = nothing.flat_map(lambda _: _whole(lambda: rows))
+    return order.rebatch(batch.batch_size, drop_remainder=batch.drop_remainder)  # type: ignore[attr-defined]
+
+
+def _whole(draw: Callable[..., npt.NDArray[np.int64]], *arguments: Any) -> tf.data.Dataset:
+    """Return what `draw` gives as one element."""
+    order = tf.ensure_shape(tf.numpy_function(draw, arguments, tf.int64), (None,))
+    return tf.data.Dataset.from_tensors(order)
 
 
 def full_shuffle(_in_order: tf.data.Dataset, stage: FullShuffle, context: Context) -> tf.data.Dataset:

@@ -64,7 +64,7 @@ Buffer = Annotated[
 _Side = Annotated[int, Field(ge=1, le=65_536)]
 Size = Annotated[tuple[_Side, _Side], Expected("[height, width], two integers from 1 to 65,536")]
 
-BATCHES = ("Batch", "ParallelBatch")
+BATCHES = ("Batch", "ParallelBatch", "Rebatch")
 """Name prefixes of nodes that make batches."""
 
 
