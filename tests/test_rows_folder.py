@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from etlrun.plan import learned
+from etlrun.plan import learned, render
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import RunSpec, parse
@@ -51,14 +51,17 @@ def test_a_run_is_planned_again_without_its_rows(tmp_path: Path, target: str) ->
 
 
 def test_a_vocabulary_is_in_one_line_of_the_file(tmp_path: Path) -> None:
-    names = [f"name {place % 200}" for place in range(2_000)]
-    table = pa.table({"name": names, "price": np.arange(2_000.0)})
+    names = [f"name {place % 1_001}" for place in range(12_012)]
+    table = pa.table({"name": names, "price": np.arange(12_012.0)})
     pyarrow.parquet.write_table(table, tmp_path / "houses.parquet")
-    a_run(tmp_path / "run", "dataset.inputs=[name]")
+    columns = "transform.columns={name: {of: name, steps: [lookup, embed]}}"
+    planned = a_run(tmp_path / "run", "dataset.inputs=[name]", columns)
     lines = (tmp_path / "run" / "columns.json").read_text().splitlines()
     (line,) = [line for line in lines if line.startswith('  "name": {"of"')]
-    assert line.count('"name ') == 200
+    assert line.count('"name ') == 1_001
     assert len(lines) == 18
+    step = render.as_dict(planned)["train"][-2]["steps"][-1]
+    assert step["parameters"]["outputs"]["value"]["name"]["steps"][0]["lookup"]["values"] == "1,001 values"
 
 
 def test_a_resumed_run_has_the_columns_of_the_run_that_it_resumes(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from etlrun.system import machine
 from etlrun.system.machine import CORES, calls_here, rounded
 
 FORMAT_VERSION = 1
+_MOST_LISTED = 1_000
+"""Most values of a list in the JSON of a plan: `columns.json` of a run has all of a vocabulary."""
 _INDENT = " " * 5
 _WIDTHS = (22, 20)
 _STEP_WIDTH = 29
@@ -159,9 +161,21 @@ def _stage_dict(spec: RunSpec, planned: PlannedStage) -> dict[str, Any]:
 
 def _values(spec: RunSpec, stage: Stage) -> dict[str, Any]:
     return {
-        parameter.name: {"value": parameter.value, "kind": str(kinds_in(spec, stage, parameter)[0])}
+        parameter.name: {
+            "value": _without_long_lists(parameter.value),
+            "kind": str(kinds_in(spec, stage, parameter)[0]),
+        }
         for parameter in parameters(stage)
     }
+
+
+def _without_long_lists(value: Any) -> Any:
+    """Return a plain value with the lengths of lists in their place, if they are as long as vocabularies."""
+    if isinstance(value, dict):
+        return {key: _without_long_lists(of) for key, of in value.items()}
+    if not isinstance(value, list):
+        return value
+    return f"{len(value):,} values" if len(value) > _MOST_LISTED else [_without_long_lists(of) for of in value]
 
 
 def as_json(plan: Plan) -> str:

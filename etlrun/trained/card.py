@@ -173,7 +173,7 @@ def _shown(of: Share) -> str:
 
 
 def _licences(run: Trained) -> list[Row]:
-    weights = run.then.spec.model.weights
+    weights = getattr(run.then.spec.model, "weights", None)  # which models of other packages do not have
     begun = [("initial weights", f"{weights}: {_TODO}")] if weights else []
     fields = ("this model", f"dataset {run.summary.dataset.name or run.then.spec.dataset.title}")
     more = ("intended use", "limits, and known biases of the data", "contact")

@@ -102,10 +102,7 @@ class ColumnsServing:
         example = {raw.column: tf.constant(arrays[raw.name]) for raw in self.raws}
         outputs = self._columns.given(example)
         if self.image is not None:
-            drawn = drawn_arrays(self.image)
-            if self.image.given.dtype == "string":
-                drawn = np.array([path.read_bytes() for path in drawn_files(folder)], object)
-            arrays[IMAGE] = drawn
+            arrays[IMAGE] = drawn = _drawn_images(self.image, folder)
             outputs[IMAGE] = tf.stack([stepped(self.image.inside, of) for of in tf.constant(drawn)])
         inputs = self._handed(outputs)
         specs = tf.nest.map_structure(lambda of: tf.TensorSpec((None, *of.shape[1:]), of.dtype), inputs)
@@ -165,6 +162,13 @@ class ColumnsServing:
 def _image_as_json(image: Split) -> dict[str, Any]:
     """Return the input of an image as plain values, with the keys of the other inputs."""
     return {**input_as_json(IMAGE, image.given, is_image=True), "column": image.name, "missing": None, "example": None}
+
+
+def _drawn_images(image: Split, folder: Path) -> npt.NDArray[Any]:
+    """Return four images as an export takes them, (4,) or (4, height, width, 3)."""
+    if image.given.dtype != "string":
+        return drawn_arrays(image)
+    return np.array([path.read_bytes() for path in drawn_files(folder)], object)
 
 
 def _array(raw: Raw) -> npt.NDArray[Any]:

@@ -1,0 +1,104 @@
+"""Exports of several inputs by name: an image, and columns beside it, into a model of a test's own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tensorflow as tf
+
+from etlrun.stages import STAGES
+from etlrun.stages.model import Model
+from etlrun.trained.export import export
+from etlrun.trained.load import Trained, trained
+from etlrun.trained.model import predictor, ready
+from etlrun.trained.predict import of_split
+from tests.runs import run_here, small
+
+
+@dataclass(frozen=True, kw_only=True)
+class Both(Model):
+    """Of an image and of two outputs of columns."""
+
+    path: ClassVar[str] = "model.both"
+
+    @staticmethod
+    def network(inputs: dict[str, keras.KerasTensor]) -> keras.KerasTensor:
+        """(batch, height, width, 3), (batch,) and (batch, 2) -> probabilities (batch, 2)."""
+        image = keras.layers.Conv2D(4, 3, strides=4, activation="relu")(inputs["image"])
+        image = keras.layers.GlobalAveragePooling2D()(image)
+        place = keras.ops.expand_dims(inputs["place"], -1)
+        return keras.layers.Dense(2, activation="softmax")(keras.ops.concatenate([image, place, inputs["half"]], -1))
+
+
+MINE = {**STAGES, "model": {**STAGES["model"], "both": Both}}
+COLUMNS = (
+    "+transform.columns={place: {of: number, steps: [{standardize: {mean: 24, std: 12}}]}, "
+    "half: {of: number, steps: [{bucketize: [24]}, one_hot]}, number: drop}"
+)
+
+
+@pytest.fixture(scope="module")
+def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """A run on the tiny images and their numbers."""
+    folder = tmp_path_factory.mktemp("both")
+    words = small(tiny, "dataset.features={image: image, number: int64}", COLUMNS)
+    words = [word for word in words if not word.startswith("model.")]
+    status, _ = run_here(folder, words, stages=MINE, model="both")
+    assert status == 0
+    return trained(folder, ['dataset.split="train[:12]"'], stages=MINE)
+
+
+@pytest.fixture(scope="module")
+def examples(run: Trained) -> tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.float32]]:
+    """Some examples of the data as they are stored, and what the pipeline and the model make of them."""
+    with ready(run) as model:
+        reading = of_split(run, model)
+        compute = predictor(model, reading.inputs_spec)
+        batches = [(batch.numbers, compute(batch.inputs)) for batch in reading.batches("")]
+        stored = [reading.example(int(number)) for numbers, _ in batches for number in numbers]
+    images = np.array([of["image"].numpy() for of in stored], object)
+    numbers = np.array([of["number"].numpy() for of in stored])
+    return {"image": images, "number": numbers}, np.concatenate([found for _, found in batches])
+
+
+def described(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "export.json").read_text())
+    return found
+
+
+def test_a_saved_model_takes_image_files_and_numbers(run: Trained, examples: Any, tmp_path: Path) -> None:
+    export(run, "saved_model", tmp_path / "saved")
+    given, wanted = examples
+    serve = tf.saved_model.load(tmp_path / "saved").signatures["serving_default"]
+    found = serve(image=tf.constant(given["image"]), number=tf.constant(given["number"]))
+    np.testing.assert_allclose(found["probabilities"], wanted, rtol=0, atol=1e-6)
+    of = described(tmp_path / "saved")
+    assert [[each[key] for key in ("name", "dtype", "content")] for each in of["inputs"]] == [
+        ["image", "string", "JPEG, PNG, BMP or GIF files"],
+        ["number", "int64", "numbers"],
+    ]
+    steps = ["transform.decode", "transform.resize", "transform.scale_minus_one_one"]
+    assert (of["before"], of["inside"]) == ([], ["transform.columns", *steps])
+    assert of["check"]["examples"] == 4
+
+
+def test_a_keras_model_takes_resized_images_and_numbers(run: Trained, examples: Any, tmp_path: Path) -> None:
+    export(run, "keras", tmp_path / "keras")
+    given, wanted = examples
+    model = keras.saving.load_model(tmp_path / "keras" / "model.keras", compile=False)
+    of = described(tmp_path / "keras")
+    assert [step["step"] for step in of["before"]] == ["transform.decode", "transform.resize"]
+    assert of["inside"] == ["transform.columns", "transform.scale_minus_one_one"]
+    values = of["before"][1]["parameters"]
+    images = [tf.io.decode_image(image, channels=3, expand_animations=False) for image in given["image"]]
+    resized = [tf.image.resize(of, values["size"], method=values["method"]) for of in images]
+    pixels = tf.cast(tf.round(tf.stack(resized)), values["dtype"])
+    found = model({"image": pixels, "number": tf.constant(given["number"])})
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
