@@ -1,4 +1,4 @@
-"""`etlrun show`: images of examples after each step of a plan."""
+"""`etlrun show`: examples after each step of a plan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from etlrun.system.terminal import print_table
 if TYPE_CHECKING:
     from etlrun.datasets.examine.sheet import Sheet
 
-_HEADER = ("stage", "result", "pass", "values shown")
+_HEADER = ("stage", "feature", "result", "pass", "values shown")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -71,7 +71,7 @@ def show(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> Non
         sheet = collect(plan, known.split, wanted)
         write(sheet, known.output, known.png, shlex.join(["etlrun", "show", *arguments]))
     rows = [
-        [column.path, str(feature), view.name, view.shown(name)]
+        [column.path, name if len(view.features) > 1 else "", str(feature), view.name, view.shown(name)]
         for column, view in sheet.views
         for name, feature in view.features.items()
     ]

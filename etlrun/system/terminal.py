@@ -13,7 +13,7 @@ Rows = Sequence[Sequence[str]]
 
 TEXTS = {
     "overrides", "status", "reason", "stage", "result", "bound by", "set by", "data", "key", "dataset", "elements",
-    "state", "folder", "best", "created at",
+    "state", "folder", "best", "created at", "feature",
 }  # fmt: skip
 """Headers of text columns, which are left-aligned."""
 

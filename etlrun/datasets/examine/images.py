@@ -68,7 +68,7 @@ def _cell(image: Image.Image, at: tuple[int, int], view: View, place: int, font:
             image.paste(thumbnail(pixels_of(view, name, place)), (x, y))
             x += SIDE + _GAP
         else:
-            lines.append(f"{name} {as_text(view.cells[place][name])}")
+            lines.append(f"{name} {as_text(view.cells[place][name], feature)}")
     _write(ImageDraw.Draw(image), at, _wrapped(lines)[: SIDE // _LINE], font)
 
 

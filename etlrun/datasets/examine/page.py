@@ -41,7 +41,7 @@ def _items(row: Row, place: int, column: Column, view: View) -> Iterator[Item]:
     for name, feature in view.features.items():
         value = view.cells[place][name]
         if not is_image(feature):
-            yield Item(f"{name} {as_text(value)}")
+            yield Item(f"{name} {as_text(value, feature)}")
             continue
         pixels = pixels_of(view, name, place)
         size = "x".join(map(str, pixels.shape[:2]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -44,17 +44,19 @@ def points(plan: Plan, pipeline: str) -> list[Point]:
     if not first.gives.is_serialised:
         found.append(Point(path=first.stage.path, stages=(), features=_inputs(first.gives), is_random=False))
     chain: tuple[Stage, ...] = ()
+    incoming = first.gives
     for planned in others:
         stage = planned.stage
         if isinstance(stage, Map):
-            _add_steps(found, chain, stage, planned.steps)
+            _add_steps(found, chain, stage, planned.steps, incoming)
             chain = (*chain, in_order(stage))
         elif isinstance(stage, Turbo):
             chain = (*chain, in_order(stage))
             made = {Decode.feature: planned.gives.features[Decode.feature]}
             found.append(Point(path=stage.path, stages=chain, features=made, is_random=_is_random(made, found)))
+        incoming = planned.gives
     scaling = AfterCache.like(plan.spec.transform, tuple(planned.stage for planned in plan.by_model))
-    _add_steps(found, chain, scaling, plan.by_model, is_of_model=True)
+    _add_steps(found, chain, scaling, plan.by_model, incoming, is_of_model=True)
     return found
 
 
@@ -70,12 +72,16 @@ def _add_steps(
     chain: tuple[Stage, ...],
     whole: Map,
     steps: Sequence[PlannedStep],
+    incoming: Flow,
     *,
     is_of_model: bool = False,
 ) -> None:
-    """Add the points after the steps of one map, which follows the stages `chain`."""
+    """Add the points after the steps of one map, which follows the stages `chain` and takes `incoming`."""
     for number, planned in enumerate(steps, 1):
         step = planned.stage
+        for path, columns, features in _of_columns(step, incoming) if isinstance(step, Columns) else ():
+            stages = (*chain, dataclasses.replace(in_order(whole), steps=(*whole.steps[: number - 1], columns)))
+            found.append(Point(path=path, stages=stages, features=features, is_random=_is_random(features, found)))
         made = (
             _inputs(planned.gives)
             if step.parses or isinstance(step, Columns)
@@ -89,6 +95,25 @@ def _add_steps(
             is_of_model=is_of_model,
         )
         found.append(point)
+        incoming = planned.gives
+
+
+def _of_columns(step: Columns, incoming: Flow) -> Iterator[tuple[str, Columns, dict[str, Feature]]]:
+    """Yield the outputs of columns after each of their steps but the last: path, the columns so far, and features.
+
+    Those of which others are made are whole at once, since the others begin with them.
+    """
+    whole = {name for output in step.outputs for name in output.of if name not in incoming.features}
+    for count in range(1, max((len(output.steps) for output in step.outputs), default=0)):
+        shown = {output.name for output in step.outputs if len(output.steps) > count and output.name not in whole}
+        outputs = tuple(
+            dataclasses.replace(output, steps=output.steps[:count]) if output.name in shown else output
+            for output in step.outputs
+        )
+        columns = dataclasses.replace(step, outputs=outputs)
+        features = columns.flow(incoming).features
+        if shown:
+            yield f"{step.path} after step {count}", columns, {name: features[name] for name in sorted(shown)}
 
 
 def _is_random(made: Iterable[str], before: Sequence[Point]) -> bool:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from etlrun.stages.flow import Feature
+from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
 from etlrun.system.machine import rounded
 
 _IMAGE_RANK, _CHANNELS = 3, (1, 3)
@@ -50,19 +51,27 @@ class View:
     cells: tuple[Mapping[str, Any], ...]
 
     def ends(self, name: str) -> tuple[float, float] | None:
-        """Return the smallest and the largest value of a numeric feature in all cells; None for strings."""
+        """Return the smallest and the largest value of a numeric feature in all cells; None if there is none."""
         if self.features[name].dtype == "string":
             return None
-        values = [np.asarray(cell[name]) for cell in self.cells]
-        return float(min(of.min() for of in values)), float(max(of.max() for of in values))
+        there = [of for value in self.cells if (of := _there(np.asarray(value[name]))).size]
+        return (float(min(of.min() for of in there)), float(max(of.max() for of in there))) if there else None
 
     def shown(self, name: str) -> str:
-        """Describe the values of a feature in all cells: their range, or their sizes."""
-        ends = self.ends(name)
-        if ends is not None:
-            return _span(f"{ends[0]:.4g}", f"{ends[1]:.4g}")
-        sizes = [len(cell[name]) for cell in self.cells]
-        return _span(rounded(min(sizes)), rounded(max(sizes)))
+        """Describe the values of a feature in all cells: their range, or their sizes, and how many are missing."""
+        feature, ends = self.features[name], self.ends(name)
+        missing = sum(is_missing(cell[name]) for cell in self.cells)
+        lacking = f"{missing} of {len(self.cells)} missing" if missing else ""
+        if missing == len(self.cells):
+            return lacking
+        if ends is not None and feature.format == "timestamp":
+            span = _span(*(as_text(np.int64(end), feature) for end in ends))
+        elif ends is not None:
+            span = _span(f"{ends[0]:.4g}", f"{ends[1]:.4g}")
+        else:
+            sizes = [len(cell[name]) for cell in self.cells if not is_missing(cell[name])]
+            span = _span(rounded(min(sizes)), rounded(max(sizes)))
+        return f"{span}, {lacking}" if lacking else span
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,10 +121,27 @@ def is_image(feature: Feature) -> bool:
     return feature.format == "image" or (has_sides and feature.dtype != "string")
 
 
-def as_text(value: Any) -> str:
+def is_missing(value: Any) -> bool:
+    """Return whether a value of a feature is missing: text, a time, or a number, or all numbers of an array."""
+    if isinstance(value, bytes):
+        return value == MISSING
+    values = np.asarray(value)
+    return values.dtype.kind in "fi" and values.size > 0 and not _there(values).size
+
+
+def _there(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the values that are not missing."""
+    return values[~np.isnan(values)] if values.dtype.kind == "f" else values[values != MISSING_TIME]
+
+
+def as_text(value: Any, feature: Feature | None = None) -> str:
     """Return a value of a feature as text on one line, the middle of a long one left out."""
+    if is_missing(value):
+        return "missing"
     if isinstance(value, bytes):
         text = value.decode(errors="replace")
+    elif feature is not None and feature.format == "timestamp":
+        text = str(np.datetime64(int(value), "us")).removesuffix(".000000").removesuffix("T00:00:00")
     else:
         text = np.array2string(np.asarray(value), precision=4, threshold=16, edgeitems=4, separator=", ")
     text = " ".join(text.split())

@@ -148,7 +148,7 @@ def _target_text(source: Source) -> Callable[[Any], str]:
     """Return the function from a target to its text: a class by its name and its number."""
     name, names = source.dataset.examples.target, source.class_names
     if names is None:
-        return lambda value: f"{name} {as_text(value)}"
+        return lambda value: f"{name} {as_text(value, source.dataset.examples.features[name])}"
     return lambda value: f"{names[int(value)]} ({int(value)})"
 
 
