@@ -131,7 +131,8 @@ def is_missing(value: Any) -> bool:
 
 def _there(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the values that are not missing."""
-    return values[~np.isnan(values)] if values.dtype.kind == "f" else values[values != MISSING_TIME]
+    is_there: npt.NDArray[np.bool_] = ~np.isnan(values) if values.dtype.kind == "f" else values != MISSING_TIME
+    return values[is_there]
 
 
 def as_text(value: Any, feature: Feature | None = None) -> str:
