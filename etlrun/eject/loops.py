@@ -12,7 +12,7 @@ from etlrun.eject.printed.numbered import class_weights
 from etlrun.eject.text import call, function, listed, literal
 from etlrun.plan.plan import Plan, given_to_model, reads_features
 from etlrun.stages.applications import unfreeze
-from etlrun.stages.keras_objects import objective, optimizer
+from etlrun.stages.keras_objects import objectives, optimizer
 from etlrun.stages.logger import Logger
 from etlrun.stages.made import Made, Text
 from etlrun.stages.model import Emulated
@@ -73,10 +73,11 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase) -> tuple[Lines, Line
     epochs = "EPOCHS" if is_whole else str(phase.epochs)
     compiled = {
         "optimizer": optimizer(stage.in_phase(phase), Text(f"{epochs} * {f'({steps})' if ' // ' in steps else steps}")),
-        **objective(
+        **objectives(
             stage,
+            flow,
             Text("classes()") if dataset.examples.features[dataset.examples.target].is_class else None,
-            target=flow.features[flow.target],
+            dataset.loss_weights,
             class_weights=Text("class_weights()") if plan.spec.load.class_weights == "balanced" else None,
             mixes=plan.spec.load.mixes,
         ),

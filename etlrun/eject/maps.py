@@ -9,7 +9,7 @@ from etlrun.eject.columns import lines_of_columns, packed
 from etlrun.eject.own import defines, sources
 from etlrun.eject.place import Place, calls_of
 from etlrun.eject.printed import skipping
-from etlrun.eject.steps import Lines, given, lines_of, source_of, sources_of, taken, unpacked, variables
+from etlrun.eject.steps import Lines, given, handed, lines_of, source_of, sources_of, taken, unpacked, variables
 from etlrun.eject.text import call, function, literal, mapping
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import NUMBERS_APART, Flow
@@ -28,10 +28,10 @@ def _map(dataset: str, mapped: str, stage: Any) -> str:
 def map_steps(stage: Map, place: Place) -> str:
     """Return the text of all steps in one function, which also raises on a target that is not a class."""
     name = _name(place, "transform" if stage.is_first else stage.path.replace(".", "_"))
-    flow, takes = place.planned.gives, _as_read(place.incoming) if stage.is_first else _handed(place.incoming)
+    flow, takes = place.planned.gives, _as_read(place.incoming) if stage.is_first else handed(place.incoming)
     lines = _lines(stage, place, takes)
     target = variables(flow)[flow.target]
-    if flow.features[flow.target].is_class and stage.is_first:
+    if flow.features[flow.target].is_class and stage.is_first and len(flow.targets) == 1:
         checked = f"tf.gather(tf.range(num_classes(), dtype=tf.int64), {target})"
         lines.append(f"{target} = {checked}  # an error unless it is a class")
     arguments = takes | ({"seed": "tf.Tensor"} if place.planned.is_random else {})
@@ -46,7 +46,7 @@ def map_steps(stage: Map, place: Place) -> str:
 
 def _lines(stage: Map, place: Place, takes: Mapping[str, str]) -> list[str]:
     """Return the lines of all steps; columns take the dict of features as it is parsed, all others their variables."""
-    lines, is_packed = [*(taken(place.incoming) if "inputs" in takes else ())], "features" in takes
+    lines, is_packed = [*(() if stage.is_first else taken(place.incoming))], "features" in takes
     names = variables(place.data.examples)
     for step in stage.steps:
         if isinstance(step, Columns):
@@ -85,7 +85,7 @@ def parse_batch(stage: ParseBatch, place: Place) -> str:
 
 def mix(stage: Mix, place: Place) -> str:
     """Return the text of mixing the images of each batch."""
-    flow, names, takes = place.incoming, variables(place.incoming), _handed(place.incoming)
+    flow, names, takes = place.incoming, variables(place.incoming), handed(place.incoming)
     values = [f"{name}={literal(value)}" for name, value in stage.values.items()]
     image, target = names[stage.feature], names[flow.target]
     mixed = call(f"{image}, {target} = mix", image, target, *values, "seed=seed")
@@ -100,13 +100,6 @@ def _as_read(flow: Flow) -> dict[str, str]:
     return {"record": "tf.Tensor"} if flow.is_serialised else {"features": "dict[str, tf.Tensor]"}
 
 
-def _handed(flow: Flow) -> dict[str, str]:
-    """Return the arguments of a function of inputs and a target, with their types."""
-    names = variables(flow)
-    inputs = {"inputs": "dict[str, tf.Tensor]"} if len(flow.inputs) > 1 else {names[flow.inputs[0]]: "tf.Tensor"}
-    return inputs | {names[flow.target]: "tf.Tensor"}
-
-
 def _name(place: Place, name: str) -> str:
     """Return the name of a stage's function: the same for both pipelines if their stages are the same."""
     same = not place.plan.evaluation or all(place.planned in stages for stages in place.plan.pipelines.values())
@@ -116,7 +109,7 @@ def _name(place: Place, name: str) -> str:
 def turbo(stage: Turbo, place: Place) -> str:
     """Return the text of decoding batches of images: those of the model, or batches of its own."""
     flow, names, dataset = place.incoming, variables(place.incoming), place.dataset
-    image, takes = names[Decode.feature], _handed(flow) | ({"index": "tf.Tensor"} if place.carries else {})
+    image, takes = names[Decode.feature], handed(flow) | ({"index": "tf.Tensor"} if place.carries else {})
     values = ", ".join(f"{name}={literal(value)}" for name, value in stage.values.items())
     shape = f"(None, {', '.join(map(str, stage.size or (None, None)))}, 3)"
     decode = f"functools.partial(turbo, {values})"
@@ -158,7 +151,7 @@ def _skipping(decode: str, stage: Turbo, flow: Flow, *, carries: bool) -> Lines:
 
 
 def _signature(name: str, takes: Mapping[str, str], flow: Flow, *, carries: bool = False) -> str:
-    """Return the signature of a function that returns inputs and a target, and the index of the example if wanted."""
+    """Return the signature of a function that returns what a model takes, and the index of the example if wanted."""
     typed = ", ".join(f"{argument}: {kind}" for argument, kind in takes.items())
-    inputs = "dict[str, tf.Tensor]" if len(flow.inputs) > 1 else "tf.Tensor"
-    return f"{name}({typed}) -> tuple[{inputs}, tf.Tensor{', tf.Tensor' if carries else ''}]"
+    gives = [*handed(flow).values(), *(["tf.Tensor"] if carries else [])]
+    return f"{name}({typed}) -> tuple[{', '.join(gives)}]"

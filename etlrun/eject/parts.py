@@ -16,6 +16,7 @@ from etlrun.stages.keras_objects import base, head, rescaling, unstandardized
 from etlrun.stages.made import Made, Text, quoted, user_path
 from etlrun.stages.model import Emulated, ImageModel, Model
 from etlrun.stages.tabular import Tabular, embedded
+from etlrun.stages.targets import loss_of
 from etlrun.stages.trainer import Drain
 
 Functions = tuple[str, ...]
@@ -68,21 +69,37 @@ def _network(stage: Model, plan: Plan) -> Functions:
 def _tabular(stage: Tabular, plan: Plan) -> Functions:
     """Return the functions of a model of rows: of its hidden layers, and of all."""
     flow = given_to_model(plan.train)
-    target = flow.features[flow.target]
     inputs = mapping("inputs = ", {quoted(name): _input(flow, name, name) for name in flow.inputs})
     hidden = {"embedded": embedded(flow), "units": stage.units, "dropout": stage.dropout, "wide": stage.wide}
     given = "inputs" if len(flow.inputs) > 1 else f"inputs[{quoted(flow.inputs[0])}]"
-    loss = plan.spec.fit.loss if plan.spec.fit is not None else ""
-    layer, after = head(target, Text("num_classes()") if target.is_class else None, loss), unstandardized(target)
+    heads, outputs = [], {}
+    for place, name in enumerate(flow.targets):
+        lines, outputs[quoted(name)] = _head(plan, flow, place)
+        heads += lines
+    last = next(iter(outputs.values())) if len(outputs) == 1 else "outputs"
     body = (
         inputs,
         literal(Made("features = hidden", (Text("inputs"),), hidden)),
-        f"dense = {literal(layer)}",
-        *([] if after is None else [f"rescaling = {literal(after)}"]),
-        f"return keras.Model({given}, {'dense(features)' if after is None else 'rescaling(dense(features))'})",
+        *heads,
+        *([mapping("outputs = ", outputs)] if len(outputs) > 1 else []),
+        f"return keras.Model({given}, {last})",
     )
-    made = function("model() -> keras.Model", f"Return a model of {flow.target}.", *body)
+    made = function("model() -> keras.Model", f"Return a model of {' and '.join(flow.targets)}.", *body)
     return source(stage.hidden).removeprefix("@staticmethod\n"), made
+
+
+def _head(plan: Plan, flow: Flow, place: int) -> tuple[list[str], str]:
+    """Return the lines that make the layers of the target at that place, and the expression of its prediction."""
+    target, end = flow.features[flow.targets[place]], f"_{place}" if place else ""
+    count: Any = Text("num_classes()") if target.is_class else None
+    if len(flow.targets) > 1:
+        count = len(target.classes) or None
+    loss = loss_of(target, plan.spec.fit.loss if plan.spec.fit is not None else "")
+    lines = [f"dense{end} = {literal(head(target, count, loss, place=place))}"]
+    after = unstandardized(target, place=place)
+    if after is None:
+        return lines, f"dense{end}(features)"
+    return [*lines, f"rescaling{end} = {literal(after)}"], f"rescaling{end}(dense{end}(features))"
 
 
 def parts(plan: Plan) -> Functions:

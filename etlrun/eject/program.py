@@ -184,7 +184,8 @@ def _of_calls(plan: Plan) -> dict[str, str]:
 
 def _functions(plan: Plan) -> Iterator[str]:
     spec = plan.spec
-    if spec.dataset.examples.features[spec.dataset.examples.target].is_class:
+    flow = spec.dataset.examples
+    if flow.features[flow.target].is_class and len(flow.targets) == 1:
         yield from sources(spec.dataset, num_classes)
     for name, stages in plan.pipelines.items():
         if stages and (name == "train" or spec.fit is not None):

@@ -23,7 +23,9 @@ from etlrun.stages.turbo import Turbo
 
 Lines = tuple[str, ...]
 
-_TAKEN = re.compile(r"record|features|inputs|seed|index|tf|tfds|num_classes|parse|narrowed|\w+_values|feature_\d+")
+_TAKEN = re.compile(
+    r"record|features|inputs|targets|seed|index|tf|tfds|num_classes|parse|narrowed|\w+_values|feature_\d+"
+)
 """Names that are already used in the functions of steps."""
 
 
@@ -93,15 +95,26 @@ def unpacked(dataset: Dataset, casts: Mapping[str, str] | None = None) -> Lines:
 
 
 def taken(flow: Flow) -> Lines:
-    """Return the lines that take features from the inputs of a model."""
-    names = variables(flow)
-    return tuple(f"{names[name]} = inputs[{quoted(name)}]" for name in flow.inputs) if len(flow.inputs) > 1 else ()
+    """Return the lines that take features from the inputs and the targets of a model."""
+    names, several = variables(flow), {"inputs": flow.inputs, "targets": flow.targets}
+    return tuple(
+        f"{names[name]} = {of}[{quoted(name)}]" for of, each in several.items() if len(each) > 1 for name in each
+    )
 
 
 def given(flow: Flow) -> Lines:
-    """Return the lines that return the inputs of a model and the target."""
-    names = variables(flow)
-    if len(flow.inputs) == 1:
-        return (f"return {names[flow.inputs[0]]}, {names[flow.target]}",)
-    inputs = mapping("inputs = ", {quoted(name): names[name] for name in flow.inputs})
-    return inputs, f"return inputs, {names[flow.target]}"
+    """Return the lines that return the inputs of a model, the targets, and the weight if there is one."""
+    names, several = variables(flow), {"inputs": flow.inputs, "targets": flow.targets}
+    packed = [
+        mapping(f"{of} = ", {quoted(name): names[name] for name in each}) for of, each in several.items() if each[1:]
+    ]
+    return *packed, f"return {', '.join(handed(flow))}"
+
+
+def handed(flow: Flow) -> dict[str, str]:
+    """Return what a model takes: inputs, targets and perhaps a weight, as variables with their types."""
+    names, several = variables(flow), {"inputs": flow.inputs, "targets": flow.targets}
+    found: dict[str, str] = {}
+    for of, each in several.items():
+        found |= {of: "dict[str, tf.Tensor]"} if each[1:] else {names[each[0]]: "tf.Tensor"}
+    return found | ({names[flow.weight]: "tf.Tensor"} if flow.weight else {})

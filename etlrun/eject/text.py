@@ -72,7 +72,7 @@ def mapping(before: str, items: Mapping[str, str]) -> str:
     """Return a dict in one line, or with a line for each item if it is too long."""
     lines = [f"{key}: {value}" for key, value in items.items()]
     line = f"{before}{{{', '.join(lines)}}}"
-    return line if len(line) <= _ROOM else "\n".join([f"{before}{{", *(f"    {of}," for of in lines), "}"])
+    return line if len(line) <= _ROOM else "\n".join([f"{before}{{", *(indent(f"{of},", "    ") for of in lines), "}"])
 
 
 def function(signature: str, says: str, *body: str, decorator: str = "") -> str:

@@ -9,7 +9,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 _BYTES = 16
 _THREADS = 4
@@ -21,7 +20,7 @@ class Digest:
 
     A sum is independent of the order and, unlike an exclusive-or, counts repeated examples. Each hash is
     BLAKE2b over the names, shapes, dtypes and bytes of the features. An integer target counts by its value, and the
-    only input of a model without its name.
+    only input of a model without its name, as the only target.
     Source: Bellare and Micciancio, "A New Paradigm for Collision-Free Hashing: Incrementality at Reduced Cost",
     Eurocrypt 1997 (AdHash; at 128 bits a guard against mistakes, not against an attacker).
     """
@@ -31,14 +30,14 @@ class Digest:
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="etlrun-digest")
         self._hashing: deque[Future[tuple[int, int]]] = deque()
 
-    def add(self, inputs: Any, targets: Any) -> None:
-        """Add a batch, as arrays or tensors (batch, …): `inputs` is one, or several by their names.
+    def add(self, inputs: Any, targets: Any, *weights: Any) -> None:
+        """Add a batch, as arrays or tensors (batch, …): `inputs` and `targets` are one, or several by their names.
 
         It is hashed in the background; the caller waits only if all threads are busy.
         """
         if len(self._hashing) == _THREADS:
             self._collect()
-        self._hashing.append(self._pool.submit(_hashed, inputs, targets))
+        self._hashing.append(self._pool.submit(_hashed, inputs, targets, *weights))
 
     def taken(self) -> str:
         """Return `COUNT:HEX` of the examples added since the last call; waits until they are hashed."""
@@ -80,19 +79,23 @@ def union(digests: Iterable[str]) -> str:
     return whole.taken()
 
 
-def _hashed(inputs: Any, targets: Any) -> tuple[int, int]:
+def _hashed(inputs: Any, targets: Any, *weights: Any) -> tuple[int, int]:
     """Return the number of examples in a batch and the sum of their hashes. BLAKE2b releases the GIL."""
     named = sorted(inputs.items()) if isinstance(inputs, Mapping) else [("", inputs)]
     columns = [(name, np.asarray(of)) for name, of in named]
     head = " ".join(f"{f'{name!r} ' if name else ''}{of.shape[1:]} {of.dtype}" for name, of in columns).encode()
-    found: npt.NDArray[Any] = np.asarray(targets)
-    total = 0
-    for target, *features in zip(found, *(of for _, of in columns), strict=True):
-        example = hashlib.blake2b(head + _target(target), digest_size=_BYTES)
-        for feature in features:
+    targets = (
+        {f" {name!r}": of for name, of in sorted(targets.items())} if isinstance(targets, Mapping) else {"": targets}
+    )
+    wanted = [(name.encode(), np.asarray(of)) for name, of in (*targets.items(), *((" weight", of) for of in weights))]
+    total, count = 0, len(wanted)
+    for values in zip(*(of for _, of in wanted), *(of for _, of in columns), strict=True):
+        each = (name + _target(value) for (name, _), value in zip(wanted, values[:count], strict=True))
+        example = hashlib.blake2b(head + b"".join(each), digest_size=_BYTES)
+        for feature in values[count:]:
             example.update(_data(feature))
         total += int.from_bytes(example.digest(), "little")
-    return len(found), total
+    return len(wanted[0][1]), total
 
 
 def _target(target: Any) -> bytes:

@@ -89,17 +89,20 @@ def _only(block: object) -> tuple[str, Any]:
     return next(iter(block.items())) if isinstance(block, Mapping) and len(block) == 1 else ("", {})
 
 
-def misnamed(columns: Columns, features: Mapping[str, Feature], targets: Sequence[str]) -> Iterator[Fault]:
-    """Yield the faults of names of columns: unknown ones, and those of targets."""
+def misnamed(
+    columns: Columns, features: Mapping[str, Feature], targets: Sequence[str], weight: str = ""
+) -> Iterator[Fault]:
+    """Yield the faults of names of columns: unknown ones, and those of targets and of the weight."""
+    predicted, targets = targets, (*targets, weight)
     inputs = [name for name in features if name not in targets]
     known, above = [*inputs], list[str]()
     for output in columns.outputs:
         if output.name in targets:
-            yield _of_target(f"{_WHERE}.{output.name}", output.name)
+            yield _of_target(f"{_WHERE}.{output.name}", output.name, predicted)
             continue
         for name in output.of:
             if name in targets:
-                yield _of_target(f"{_WHERE}.{output.name}.of", name)
+                yield _of_target(f"{_WHERE}.{output.name}.of", name, predicted)
             elif name not in known and output.indicator_of not in columns.output_names:
                 yield _unknown(f"{_WHERE}.{output.name}.of", name, known, ", or an output above it")
             elif len(output.of) > 1 and name in above and name in inputs:
@@ -110,14 +113,15 @@ def misnamed(columns: Columns, features: Mapping[str, Feature], targets: Sequenc
         above.append(output.name)
     for name in columns.dropped:
         if name in targets:
-            yield _of_target(f"{_WHERE}.{name}", name)
+            yield _of_target(f"{_WHERE}.{name}", name, predicted)
         elif name not in features:
             yield _unknown(f"{_WHERE}.{name}", name, inputs)
 
 
-def _of_target(where: str, name: str) -> Fault:
-    remedy = "leave it out; dataset.target says what is made of it"
-    return Fault(where=where, found=f"{name}, which is the target", expected="inputs alone", remedy=remedy)
+def _of_target(where: str, name: str, predicted: Sequence[str]) -> Fault:
+    remedy = f"leave it out; dataset.{'target' if name in predicted else 'weight'} says what is made of it"
+    what = "the weight" if name not in predicted else "the target" if len(predicted) == 1 else "a target"
+    return Fault(where=where, found=f"{name}, which is {what}", expected="inputs alone", remedy=remedy)
 
 
 def _unknown(where: str, name: str, known: Sequence[str], others: str = "") -> Fault:

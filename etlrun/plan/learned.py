@@ -18,7 +18,7 @@ from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Feature
 from etlrun.stages.rows import Column, Known, Rows
 from etlrun.stages.step import Map
-from etlrun.stages.targets import TARGET_STEPS
+from etlrun.stages.target_steps import TARGET_STEPS
 from etlrun.system.errors import EtlrunError, WorldError, headline
 from etlrun.system.files import write_atomically
 

@@ -9,7 +9,7 @@ from typing import cast
 from etlrun.plan.columns import misnamed
 from etlrun.plan.learned import columns_of, of_resumed, with_columns
 from etlrun.plan.spec import RunSpec
-from etlrun.plan.targets import output_of, require_columns, require_target, require_values, with_defaults
+from etlrun.plan.targets import outputs_of, require_columns, require_targets, require_values, with_defaults
 from etlrun.sources.open import source_type
 from etlrun.sources.rows.choice import chosen
 from etlrun.sources.rows.fitting import fault_of, fitted
@@ -44,12 +44,12 @@ def resolved(spec: RunSpec) -> RunSpec:
     dataset = dataclasses.replace(dataset, known=source.kept.known)
     source.dataset = dataset
     require_columns(dataset)
-    require_target(source)
+    require_targets(source)
     columns = columns_of(spec)
     if columns is None:
         return dataclasses.replace(spec, dataset=dataset)
     columns = of_resumed(spec, dataset.found) or _fitted(columns, source, "" if spec.fit is None else spec.fit.loss)
-    known = dataclasses.replace(dataset.found, classes=_classes(columns))
+    known = dataclasses.replace(dataset.found, classes=_classes(columns, dataset))
     return with_columns(spec, columns, dataclasses.replace(dataset, known=known))
 
 
@@ -75,13 +75,16 @@ def with_columns_of(spec: RunSpec, then: RunSpec, *, reads: bool) -> RunSpec:
 
 
 def _unread(spec: RunSpec, dataset: Rows) -> RunSpec:
-    """Return a run whose rows are not on this machine: outputs are numbers, and the target is what it is said to be."""
-    target, kind = Feature(dtype="float32"), dataset.target_kind
-    if kind != "number":
-        target = Feature(dtype="int64", is_class=True, is_binary=kind == "binary")
+    """Return a run whose rows are not on this machine: outputs are numbers, and targets what they are said to be."""
     step = columns_of(spec) or Columns(outputs=())
     names = [output.name for output in step.outputs] or dataset.inputs or ["columns"]
-    features = {name: Feature(dtype="float32") for name in names} | {dataset.target_name: target}
+    others = [*dataset.target, *([dataset.weight] if dataset.weight else [])]
+    features = {name: Feature(dtype="float32") for name in (*names, *others)}
+    for of in dataset.targets:
+        if of.kind == "labels":
+            features[of.name] = Feature(dtype="float32", shape=(1,), is_labels=True)
+        elif of.kind != "number":
+            features[of.name] = Feature(dtype="int64", is_class=True, is_binary=of.kind == "binary")
     inputs = {name: Feature(dtype="float32") for name in dataset.inputs or ()}
     known = {name: Column(feature=feature) for name, feature in {**inputs, **features}.items()}
     columns = dataclasses.replace(step, assumed=tuple(features.items()))
@@ -89,8 +92,11 @@ def _unread(spec: RunSpec, dataset: Rows) -> RunSpec:
     return with_columns(spec, columns, dataclasses.replace(dataset, known=found))
 
 
-def _classes(columns: Columns) -> tuple[str, ...]:
-    steps = columns.outputs[-1].steps
+def _classes(columns: Columns, dataset: Rows) -> tuple[str, ...]:
+    """Return the values of the only target, if it is a class; several targets have theirs in their features."""
+    if len(dataset.target) > 1:
+        return ()
+    steps = next(output.steps for output in columns.outputs if output.name in dataset.target)
     return tuple(map(str, steps[0].values or ())) if steps and isinstance(steps[0], Classes) else ()
 
 
@@ -144,10 +150,10 @@ def _fitted(columns: Columns, source: RowsSource, loss: str) -> Columns:
         columns = dataclasses.replace(columns, outputs=choice.outputs, chosen=choice.written, notes=choice.notes)
     outputs = columns.outputs
     if not any(output.is_of_target for output in outputs):  # else another run has fitted them
-        if faults := list(misnamed(columns, dataset.examples.features, tuple(dataset.target))):
+        if faults := list(misnamed(columns, dataset.examples.features, tuple(dataset.target), dataset.weight or "")):
             raise ConfigError(faults)
         _require_input(columns, columns.output_names)
-        outputs = (*outputs, output_of(dataset))
+        outputs = (*outputs, *outputs_of(dataset))
     found = fitted(outputs, source, splits)
     columns = dataclasses.replace(columns, outputs=found.outputs, dropped=(), shares=found.shares, is_auto=False)
     require_values(source, columns, splits, loss)

@@ -10,12 +10,13 @@ from etlrun.plan.service import service_notes, service_rules
 from etlrun.plan.spec import RunSpec
 from etlrun.plan.training import conflict, fault, training_rules, unordered
 from etlrun.plan.unused import told
+from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.load import Batch
 from etlrun.stages.metrics import is_of_kind
 from etlrun.stages.model import require_one_size
 from etlrun.stages.rows import Rows
-from etlrun.stages.targets import loss_of
+from etlrun.stages.targets import kind_of, loss_of
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault
 
@@ -89,10 +90,11 @@ def _parsing(spec: RunSpec) -> Iterator[Fault]:
 def _classes(spec: RunSpec) -> Iterator[Fault]:
     """Yield the faults of values that need a target with classes, or a model that learns."""
     flow = spec.dataset.examples
-    is_class = flow.features[flow.target].is_class
+    is_class = flow.features[flow.target].is_class and len(flow.targets) == 1
     for name, default in (("sample", "all"), ("class_weights", "none")):
         if not is_class and getattr(spec.load, name) != default:
-            expected = f"a class to predict; the target is {flow.target}"
+            are = f"targets are {', '.join(flow.targets)}" if len(flow.targets) > 1 else f"target is {flow.target}"
+            expected = f"a class to predict; the {are}"
             yield conflict(spec.load, name, expected, f"set {spec.load.key(name)}={default}")
     if flow.features[flow.target].is_binary and spec.load.class_weights != "none":
         expected = f"none with the target {flow.target}, which is one of two classes"
@@ -180,7 +182,7 @@ def remarks(spec: RunSpec) -> Iterator[str]:
         yield "extract.shuffle_files = true: the cache keeps the order of the first pass for all later ones."
     if spec.load.class_weights == "balanced":
         yield "load.class_weights = balanced: losses are weighted by the inverse of the share of their class."
-    yield from _of_target(spec)
+    yield from _of_targets(spec)
     if spec.cache.codec != "raw" and not spec.cache.keeps:
         yield f"cache.codec = {spec.cache.codec} has no effect with cache=none: images stay as they are."
     unread = unread_cache(spec)
@@ -191,18 +193,36 @@ def remarks(spec: RunSpec) -> Iterator[str]:
         yield "cache.at = features: losses equal those of a run without it within float tolerance, not bit for bit."
 
 
-def _of_target(spec: RunSpec) -> Iterator[str]:
-    """Yield the notes on a target that is a number, or one of two classes."""
+def _of_targets(spec: RunSpec) -> Iterator[str]:
+    """Yield the notes on targets that are numbers, labels or one of two classes, and on weights."""
     flow, trainer = spec.dataset.examples, spec.fit
-    target = flow.features[flow.target]
-    if target.is_binary and isinstance(spec.dataset, Rows) and spec.dataset.found.classes:
-        negative, positive = spec.dataset.found.classes
-        yield f"{flow.target} is {positive} or {negative}: the model gives the probability of {positive}."
-    if trainer is not None and spec.model.learns and not target.is_class:
-        loss = loss_of(target, trainer.loss).replace("_", " ")
-        metrics = [name for name in trainer.metrics if is_of_kind(name, "number")]
-        measured = f"its metrics are {', '.join(metrics)}" if metrics else "there is no metric"
-        yield f"{flow.target} is not a class: its loss is {'the ' * ('error' in loss)}{loss}, and {measured}."
+    given = _given(spec)
+    for name in flow.targets:
+        target, classes = flow.features[name], given.get(name, ())
+        if target.is_binary and classes:
+            negative, positive = classes
+            yield f"{name} is {positive} or {negative}: the model gives the probability of {positive}."
+        if target.is_labels and classes:
+            yield f"{name} has {len(classes):,} labels: the model gives the probability of each."
+        if trainer is not None and spec.model.learns and kind_of(target) == "number":
+            loss = loss_of(target, trainer.loss).replace("_", " ")
+            metrics = [name for name in trainer.metrics if is_of_kind(name, "number")]
+            measured = f"its metrics are {', '.join(metrics)}" if metrics else "there is no metric"
+            yield f"{name} is not a class: its loss is {'the ' * ('error' in loss)}{loss}, and {measured}."
+    if trainer is not None and spec.model.learns and len(flow.targets) > 1:
+        terms = (name if of == 1 else f"{of:g} of {name}" for name, of in spec.dataset.loss_weights.items())
+        yield f"The loss is the sum of those of {', '.join(terms)}."
+    if flow.weight:
+        yield f"Losses and metrics are weighted by {flow.weight}, also those of the validation."
+
+
+def _given(spec: RunSpec) -> dict[str, tuple[str, ...]]:
+    """Return the names of the classes of the targets of rows, as their columns give them."""
+    columns = next((step for step in spec.transform.steps if isinstance(step, Columns)), None)
+    if columns is None or not isinstance(spec.dataset, Rows):
+        return {}
+    features = columns.flow(spec.dataset.examples).features
+    return {name: of.classes for name, of in features.items() if of.classes}
 
 
 def _served(trainer: Trainer) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -12,9 +12,12 @@ import pyarrow.compute as pc
 from etlrun.plan.spec import RunSpec
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.column_categories import Classes
+from etlrun.stages.column_step import ColumnStep
 from etlrun.stages.columns import Columns, Output
+from etlrun.stages.flow import Feature
 from etlrun.stages.rows import Rows
-from etlrun.stages.targets import KINDS, Binary, Number
+from etlrun.stages.target_steps import Binary, Labels, Number, Weight, labels_in
+from etlrun.stages.targets import KINDS, Target
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, Fault
 
@@ -23,20 +26,39 @@ _MOST_VALUES = 5
 
 
 def with_defaults(spec: RunSpec, dataset: Rows) -> RunSpec:
-    """Return a run with the loss and the metrics of the kind of its target where a config leaves them as they are."""
-    trainer, kind = spec.fit, KINDS[dataset.target_kind]
+    """Return a run with the loss and the metrics of its targets where a config leaves them as they are.
+
+    Several targets have the loss of each kind.
+    """
+    trainer, kinds = spec.fit, [KINDS[target.kind] for target in dataset.targets]
     if trainer is None or not spec.model.learns:
         return spec
-    loss: Any = kind.losses[0] if trainer.loss == Trainer.loss else trainer.loss
-    metrics = kind.metrics if trainer.metrics == Trainer.metrics else trainer.metrics
+    is_left = trainer.loss == Trainer.loss and len(kinds) == 1
+    loss: Any = kinds[0].losses[0] if is_left else trainer.loss
+    metrics = trainer.metrics
+    if metrics == Trainer.metrics:
+        metrics = tuple(dict.fromkeys(name for kind in kinds for name in kind.metrics))
     return dataclasses.replace(spec, trainer=dataclasses.replace(trainer, loss=loss, metrics=metrics))
 
 
-def output_of(dataset: Rows) -> Output:
-    """Return the output of the target of rows."""
-    name, is_standardized = dataset.target_name, isinstance(dataset.target[dataset.target_name], dict)
-    steps = {"class": Classes(), "binary": Binary(), "number": Number(standardize=is_standardized)}
-    return Output(name=name, of=(name,), steps=(steps[dataset.target_kind],))
+def outputs_of(dataset: Rows) -> tuple[Output, ...]:
+    """Return the outputs of the targets of rows, and of the weight if there is one."""
+    found = [Output(name=of.name, of=(of.name,), steps=(_step(of),)) for of in dataset.targets]
+    if dataset.weight is not None:
+        found.append(Output(name=dataset.weight, of=(dataset.weight,), steps=(Weight(),)))
+    return tuple(found)
+
+
+def _step(target: Target) -> ColumnStep:
+    match target.kind:
+        case "class":
+            return Classes()
+        case "binary":
+            return Binary()
+        case "labels":
+            return Labels(separator=target.separator)
+        case "number":
+            return Number(standardize=target.standardize)
 
 
 def require_columns(dataset: Rows) -> None:
@@ -48,41 +70,104 @@ def require_columns(dataset: Rows) -> None:
         raise ConfigError([Fault(where="dataset.inputs", found=found, expected=expected, remedy="check the names")])
 
 
-def require_target(source: RowsSource) -> None:
-    """Raise `ConfigError` if the column to predict is missing, or has rows without a value or of another type."""
-    dataset = source.dataset
-    name, kind = dataset.target_name, dataset.target_kind
-    column = dataset.found.columns.get(name)
-    if column is None:
-        _refuse(f"no column {name}", f"one of {', '.join(dataset.found.columns)}", "check its name")
-    if column.missing:
-        row = int(pc.index(pc.is_null(source.kept.arrow(name)), value=True).as_py())
-        found = f"{_rows(column.missing)} of {name} without a value, the first of which is row {row}"
-        _refuse(found, "a value in each row to learn from", "leave these rows out of the files")
-    if kind != "number" and column.feature.shape:
-        found = f"{name} of shape {list(column.feature.shape)} in each row"
-        _refuse(found, "one value in each row as a class", "save the array as y.reshape(-1), or its argmax of axis 1")
-    is_text, is_time = column.feature.dtype == "string", column.feature.format == "timestamp"
-    if kind == "number" and (is_text or is_time):
-        value = source.kept.arrow(name)[0].as_py()
-        shown = f", such as {value.decode(errors='replace')!r} in row 0" if is_text else ""
-        found = f"{name}, which is {'text' if is_text else 'a timestamp'}{shown}"
-        remedy = f"set dataset.target={{{name}: class}}, or clean the column"
-        _refuse(found, "a column of numbers", remedy)
-    if kind != "number" and (is_time or column.feature.dtype.startswith("float")):
-        found = f"{name}, which is {'a timestamp' if is_time else 'a number with a fraction or without an end'}"
-        _refuse(found, "text, integers or truth values as classes", f"set dataset.target={{{name}: number}}")
+def require_targets(source: RowsSource) -> None:
+    """Raise `ConfigError` if a column to predict is missing, or has rows without a value or of another type.
 
-
-def require_values(source: RowsSource, columns: Columns, splits: list[RowSplit], loss: str) -> None:
-    """Raise `ConfigError` if the values to learn from are all the same, or those of the validation are new classes."""
-    faults = list(_faults(source.dataset, source, columns.outputs[-1].steps[0], splits, loss))
+    The same of the weights of rows, which are numbers of at least 0.
+    """
+    faults = [fault for target in source.dataset.targets for fault in _unfit(source, target)]
+    faults += _unfit_weights(source)
     if faults:
         raise ConfigError(faults)
 
 
-def _faults(dataset: Rows, source: RowsSource, step: Any, splits: list[RowSplit], loss: str) -> Iterator[Fault]:
-    name, train = dataset.target_name, splits[0]
+def _unfit(source: RowsSource, target: Target) -> Iterator[Fault]:
+    """Yield the first fault of a column to predict."""
+    name, kind, columns = target.name, target.kind, source.dataset.found.columns
+    column = columns.get(name)
+    if column is None:
+        yield _fault(f"no column {name}", f"one of {', '.join(columns)}", "check its name")
+        return
+    if column.missing and target.separator is None:
+        yield _missing(source, name, "a value in each row to learn from")
+        return
+    is_text, is_time = column.feature.dtype == "string", column.feature.format == "timestamp"
+    if kind == "labels":
+        yield from _unfit_labels(source, target, column.feature)
+    elif kind != "number" and column.feature.shape:
+        found = f"{name} of shape {list(column.feature.shape)} in each row"
+        remedy = "save the array as y.reshape(-1), or its argmax of axis 1"
+        yield _fault(found, "one value in each row as a class", remedy)
+    elif kind == "number" and (is_text or is_time):
+        value = source.kept.arrow(name)[0].as_py()
+        shown = f", such as {value.decode(errors='replace')!r} in row 0" if is_text else ""
+        found = f"{name}, which is {'text' if is_text else 'a timestamp'}{shown}"
+        yield _fault(found, "a column of numbers", f"set dataset.target={{{name}: class}}, or clean the column")
+    elif kind != "number" and (is_time or column.feature.dtype.startswith("float")):
+        found = f"{name}, which is {'a timestamp' if is_time else 'a number with a fraction or without an end'}"
+        remedy = f"set dataset.target={{{name}: number}}"
+        yield _fault(found, "text, integers or truth values as classes", remedy)
+
+
+def _unfit_labels(source: RowsSource, target: Target, feature: Feature) -> Iterator[Fault]:
+    """Yield the fault of a column that has not the form of several labels."""
+    name, is_text = target.name, feature.dtype == "string" and not feature.shape
+    if target.separator is not None and not is_text:
+        expected = "a column of text, of which the separator divides the labels"
+        yield _fault(f"{name}, which is {feature}", expected, f"set dataset.target={{{name}: labels}}")
+    elif target.separator is None and is_text:
+        value = next((of for of in source.kept.arrow(name).to_pylist() if of), b"").decode(errors="replace")
+        expected = "the text between two labels"
+        yield _fault(
+            f"{name}, which is text, such as {value!r}", expected, f"set dataset.target={{{name}: {{labels: ','}}}}"
+        )
+    elif target.separator is None and (len(feature.shape) != 1 or (feature.low or 0, feature.high or 1) != (0, 1)):
+        found = f"{name} of shape {list(feature.shape)}, {feature}"
+        yield _fault(found, "an array with a 0 or a 1 for each label", "save such an array, or name another column")
+
+
+def _unfit_weights(source: RowsSource) -> Iterator[Fault]:
+    """Yield the fault of a column of weights."""
+    name, columns = source.dataset.weight, source.dataset.found.columns
+    if name is None:
+        return
+    where, remedy = "dataset.weight", f"correct the column, or set {source.dataset.key('weight')}=null"
+    column = columns.get(name)
+    if column is None:
+        expected = f"one of {', '.join(columns)}"
+        yield Fault(where=where, found=f"no column {name}", expected=expected, remedy="check its name")
+    elif column.feature.dtype == "string" or column.feature.format == "timestamp" or column.feature.shape:
+        found, expected = f"{name}, which is {column.feature}", "a column with a number in each row"
+        yield Fault(where=where, found=found, expected=expected, remedy=remedy)
+    elif column.missing:
+        yield dataclasses.replace(_missing(source, name, "a weight of each row"), where=where, remedy=remedy)
+    elif (column.feature.low or 0) < 0:
+        values = source.kept.arrow(name)
+        row = int(pc.index(pc.less(values, 0), value=True).as_py())
+        found = f"{name} of {values[row].as_py():g} in row {row}"
+        yield Fault(where=where, found=found, expected="weights of at least 0", remedy=remedy)
+    elif column.feature.high == 0:
+        found, expected = f"{name}, which is 0 in each row", "a positive weight of some row"
+        yield Fault(where=where, found=found, expected=expected, remedy=remedy)
+
+
+def _missing(source: RowsSource, name: str, expected: str) -> Fault:
+    row = int(pc.index(pc.is_null(source.kept.arrow(name)), value=True).as_py())
+    count = source.dataset.found.columns[name].missing
+    found = f"{_rows(count)} of {name} without a value, the first of which is row {row}"
+    return _fault(found, expected, "leave these rows out of the files")
+
+
+def require_values(source: RowsSource, columns: Columns, splits: list[RowSplit], loss: str) -> None:
+    """Raise `ConfigError` if the values to learn from are all the same, or those of the validation are new classes."""
+    steps = {output.name: output.steps[0] for output in columns.outputs if output.is_of_target}
+    faults = [fault for name in source.dataset.target for fault in _faults(name, source, steps[name], splits, loss)]
+    if faults:
+        raise ConfigError(faults)
+
+
+def _faults(name: str, source: RowsSource, step: Any, splits: list[RowSplit], loss: str) -> Iterator[Fault]:
+    train = splits[0]
     values = list(step.values or ()) if isinstance(step, Classes) else []
     if (isinstance(step, Number) and step.std == 0) or len(values) == 1:
         value = values[0] if values else f"{step.mean:g}"
@@ -100,6 +185,8 @@ def _faults(dataset: Rows, source: RowsSource, step: Any, splits: list[RowSplit]
             yield _fault(found, "counts and other numbers of at least 0", "choose another trainer.loss")
     for split in splits[1:] if values else ():
         yield from _new_classes(name, source, {*values}, train, split)
+    for split in splits[1:] if isinstance(step, Labels) and step.separator is not None else ():
+        yield from _new_labels(name, source, step, train, split)
 
 
 def _new_classes(
@@ -110,12 +197,27 @@ def _new_classes(
     new = [place for place, value in enumerate(found.tolist()) if _plain(value) not in known]
     if new:
         names = list(dict.fromkeys(str(_plain(found[place])) for place in new))
-        shown = ", ".join(names[:_MOST_VALUES]) + (", …" if len(names) > _MOST_VALUES else "")
-        first = int(np.min(split.rows[new]))
-        rows = f"{_rows(len(new))} of {split.name}, the first of which is row {first}"
-        expected = f"values that {train.name} has, since no other class is learned"
-        remedy = "choose splits that have all classes, such as a larger training split, or leave these rows out"
-        yield _fault(f"{name} of {shown} in {rows}", expected, remedy)
+        yield _of_new(name, names, new, train, split, "class")
+
+
+def _new_labels(name: str, source: RowsSource, step: Labels, train: RowSplit, split: RowSplit) -> Iterator[Fault]:
+    """Yield the fault of labels in a split that training lacks."""
+    found, known = source.kept.arrow(name).take(split.rows), {*(step.values or ())}
+    new = {label: None for label in labels_in(found, step.separator or "") if label not in known}
+    if new:
+        each = [labels_in(found[place : place + 1], step.separator or "") for place in range(len(found))]
+        yield _of_new(name, [*new], [place for place, of in enumerate(each) if new.keys() & of], train, split, "label")
+
+
+def _of_new(name: str, names: list[str], places: list[int], train: RowSplit, split: RowSplit, noun: str) -> Fault:
+    shown = ", ".join(names[:_MOST_VALUES]) + (", …" if len(names) > _MOST_VALUES else "")
+    first = int(np.min(split.rows[places]))
+    rows = f"{_rows(len(places))} of {split.name}, the first of which is row {first}"
+    expected = f"values that {train.name} has, since no other {noun} is learned"
+    remedy = "choose splits that have all classes, such as a larger training split, or leave these rows out"
+    return _fault(
+        f"{name} of {shown} in {rows}", expected, remedy.replace("classes", f"{noun}{'e' * (noun == 'class')}s")
+    )
 
 
 def _rows(count: int) -> str:
@@ -128,7 +230,3 @@ def _plain(value: Any) -> Any:
 
 def _fault(found: str, expected: str, remedy: str) -> Fault:
     return Fault(where="dataset.target", found=found, expected=expected, remedy=remedy)
-
-
-def _refuse(found: str, expected: str, remedy: str) -> NoReturn:
-    raise ConfigError([_fault(found, expected, remedy)])

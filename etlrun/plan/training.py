@@ -10,16 +10,11 @@ from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Trace, Window
 from etlrun.stages.metrics import classes_of, is_loss, is_of_kind, is_score
-from etlrun.stages.targets import KINDS, Kinds, kind_of
+from etlrun.stages.targets import KINDS, kind_of
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault, did_you_mean
 
 _MOST_CLASSES = 20
-_METRICS_OF: dict[Kinds, str] = {
-    "class": "accuracy, top_N_accuracy, precision, recall, f1 or recall_of_CLASS",
-    "binary": "accuracy, auc, precision or recall",
-    "number": "mae, rmse or r2",
-}
 
 
 def validates(spec: RunSpec) -> bool:
@@ -98,10 +93,13 @@ def _phases(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
 def _monitored(spec: RunSpec, key: str, metric: str) -> Iterator[Fault]:
     """Yield the faults of a metric that a run does not have."""
     flow, trainer = spec.dataset.examples, spec.fit
+    if len(flow.targets) > 1:
+        yield from _monitored_of(spec, key, metric)
+        return
     kind, name = kind_of(flow.features[flow.target]), metric.removeprefix("val_")
     measured_names = [of for of in trainer.metrics if is_of_kind(of, kind)] if trainer else []
     if not is_loss(metric) and not is_of_kind(name, kind):
-        others = f", or {_METRICS_OF[kind]}" if measured_names else ""
+        others = f", or {KINDS[kind].measured}" if measured_names else ""
         needed = f"loss or val_loss{others}, since the target {flow.target} is {KINDS[kind].title}"
         yield fault(key, show(metric), needed, f"set {key}=val_loss")
     elif trainer is not None and name not in ("loss", *measured_names):
@@ -115,15 +113,29 @@ def _monitored(spec: RunSpec, key: str, metric: str) -> Iterator[Fault]:
         yield fault(key, show(metric), f"{others}, since dataset.eval_split is null", remedy)
 
 
-def _objective(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
-    """Yield the faults of losses and metrics that the target does not have."""
+def _monitored_of(spec: RunSpec, key: str, metric: str) -> Iterator[Fault]:
+    """Yield the fault of a metric that a run of several targets does not have."""
     flow = spec.dataset.examples
-    kind = _without_head(spec, flow.features[flow.target])
-    if kind:
-        expected = f"a class, or numbers such as float32, since no model predicts {kind}"
-        remedy = "predict another feature, or read the dataset without training a model: trainer=drain"
-        yield fault(spec.dataset.key("target"), f"{flow.target}: {flow.features[flow.target]}", expected, remedy)
-    yield from _unlike_target(trainer, flow)
+    names = ["loss"]
+    for target in flow.targets:
+        kind = kind_of(flow.features[target])
+        measured = [of for of in spec.fit.metrics if is_of_kind(of, kind)] if spec.fit else []
+        names += [f"{target}_{of}" for of in ("loss", *measured)]
+    names += [f"val_{name}" for name in names] if validates(spec) else []
+    if metric not in names:
+        yield fault(key, show(metric), f"a metric of the run: {', '.join(names)}", did_you_mean(metric, names))
+
+
+def _objective(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
+    """Yield the faults of losses and metrics that the targets do not have."""
+    flow = spec.dataset.examples
+    for name in flow.targets:
+        kind = _without_head(spec, flow.features[name])
+        if kind:
+            expected = f"a class, or numbers such as float32, since no model predicts {kind}"
+            remedy = "predict another feature, or read the dataset without training a model: trainer=drain"
+            yield fault(spec.dataset.key("target"), f"{name}: {flow.features[name]}", expected, remedy)
+    yield from _unlike_targets(trainer, flow)
     if (
         flow.features[flow.target].is_class
         and spec.load.mixes
@@ -134,23 +146,32 @@ def _objective(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
         yield conflict(trainer, "metrics", expected, remedy)
 
 
-def _unlike_target(trainer: Trainer, flow: Flow) -> Iterator[Fault]:
-    """Yield the faults of values that are for another kind of target; defaults stand for those of its kind."""
-    target = flow.features[flow.target]
-    kind = kind_of(target)
+def _unlike_targets(trainer: Trainer, flow: Flow) -> Iterator[Fault]:
+    """Yield the faults of values that are for no target of the kinds there are; defaults stand for those of a kind."""
+    targets = [flow.features[name] for name in flow.targets]
+    kinds = [*dict.fromkeys(map(kind_of, targets))]
+    losses = [loss for kind in kinds for loss in KINDS[kind].losses]
     expected = {
-        "loss": "" if trainer.loss in (Trainer.loss, *KINDS[kind].losses) else " or ".join(KINDS[kind].losses),
-        "label_smoothing": "0.0" if kind == "number" and trainer.label_smoothing else "",
+        "loss": "" if trainer.loss in (Trainer.loss, *losses) else " or ".join(dict.fromkeys(losses)),
+        "label_smoothing": "0.0" if kinds == ["number"] and trainer.label_smoothing else "",
         "metrics": ""
-        if trainer.metrics == Trainer.metrics or all(is_of_kind(name, kind) for name in trainer.metrics)
-        else _METRICS_OF[kind],
+        if trainer.metrics == Trainer.metrics
+        or all(any(is_of_kind(of, kind) for kind in kinds) for of in trainer.metrics)
+        else ", or ".join(dict.fromkeys(KINDS[kind].measured for kind in kinds)),
     }
-    if trainer.loss == "poisson" and target.std is not None:
+    if trainer.loss == "poisson" and any(target.std is not None for target in targets):
         expected["loss"] = "another one with {number: standardize}"
+    whose = f"the target {flow.target}, which is {KINDS[kinds[0]].title}"
+    if len(targets) > 1:
+        whose = f"the targets {', '.join(flow.targets)}, which are {' and '.join(KINDS[kind].title for kind in kinds)}"
     for name, needed in expected.items():
         if needed:
-            text = f"{needed} with the target {flow.target}, which is {KINDS[kind].title}"
-            yield fault(trainer.key(name), show(getattr(trainer, name)), text, f"leave out {trainer.key(name)}")
+            yield fault(
+                trainer.key(name),
+                show(getattr(trainer, name)),
+                f"{needed} with {whose}",
+                f"leave out {trainer.key(name)}",
+            )
 
 
 def _without_head(spec: RunSpec, target: Feature) -> str:
@@ -158,7 +179,7 @@ def _without_head(spec: RunSpec, target: Feature) -> str:
 
     The head of an installed network is its own, for any numbers.
     """
-    if not spec.model.learns or target.is_class:
+    if not spec.model.learns or target.is_class or target.is_labels:
         return ""
     if target.dtype == "string":
         return "images" if target.format == "image" else "text"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from etlrun.measure.assessment import Assessment
 from etlrun.measure.meter import Loop
+from etlrun.plan.plan import given_to_model
 from etlrun.record.record import Record
 from etlrun.record.summary import MEASURES, Epoch
 from etlrun.run.checkpoint import (
@@ -28,6 +29,7 @@ from etlrun.run.hosts.here import here, joint
 from etlrun.run.interrupts import raise_if_interrupted
 from etlrun.run.model import averaged
 from etlrun.run.state import add_seeds
+from etlrun.stages.flow import Flow
 from etlrun.stages.measure import Window
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
 from etlrun.stages.trainer import Trainer
@@ -173,7 +175,8 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         loop = self.loops.get("train") or self.assessment.end("train")
         self.loops["train"] = loop
         validation = self.loops.get("validation", Loop())
-        found = {key: float(value) for key, value in sorted((logs or {}).items(), key=_place)}
+        places = _places(given_to_model(self.assessment.work.plan.train), self.trainer)
+        found = {key: float(value) for key, value in sorted((logs or {}).items(), key=lambda of: places(of[0]))}
         measures = {key: value for key, value in found.items() if key in MEASURES}
         further = {key: value for key, value in found.items() if key not in MEASURES}
         described = loop.described()
@@ -219,9 +222,12 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         return {key: joint(digest.taken()) for key, digest in found.items() if digest is not None}
 
 
-def _place(measure: tuple[str, Any]) -> int:
-    """Return the place of a measure: the usual ones are first."""
-    return MEASURES.index(measure[0]) if measure[0] in MEASURES else len(MEASURES)
+def _places(flow: Flow, trainer: Trainer) -> Callable[[str], int]:
+    """Return the function from a measure to its place: the usual ones are first, then those of each target in turn."""
+    of_targets = [f"{target}_{name}" for target in flow.targets for name in (*trainer.metrics, "loss")]
+    of_targets = of_targets if len(flow.targets) > 1 else []
+    known = [*MEASURES, *of_targets, *(f"val_{name}" for name in of_targets)]
+    return lambda name: known.index(name) if name in known else len(known)
 
 
 class Profiler(keras.callbacks.Callback):  # type: ignore[misc]

@@ -47,7 +47,7 @@ def record_epoch(assessment: Assessment, epoch: Epoch) -> None:
 
 def write_thumbnails(folder: Path, batch: Any, classes: Sequence[str] | None) -> None:
     """Write the thumbnails of a batch (inputs, target) into a run's folder; nothing for a batch without images."""
-    inputs, target = batch[0], batch[1]
+    inputs, target = batch[:2]
     images = next((value for value in tf.nest.flatten(inputs) if _are_images(value)), None)
     if images is None:
         return

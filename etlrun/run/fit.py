@@ -123,7 +123,7 @@ def _fit(
     validation, done = work.validation, work.record.summary.epochs
     specs = [pipeline.dataset.element_spec for pipeline in (work.train, validation) if pipeline is not None]
     loops.read_from_python(model, work.plan.spec.model, *specs)
-    loops.build_loops(model, work.plan.spec.model, work.plan.spec.load.batch_size)
+    loops.build_loops(model, work.plan.spec.model, work.plan.spec.load.batch_size, specs[0][1])
     callbacks = _callbacks(work, recorder, done, trainer, whole)
     if _has_stopped(model, callbacks):
         finish(model)

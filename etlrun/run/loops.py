@@ -68,8 +68,10 @@ def _traced(model: keras.Model, step: Callable[[Any], Any], spec: Any) -> Callab
     return function
 
 
-def build_loops(model: keras.Model, stage: ImageModel | Emulated, batch_size: int) -> None:
+def build_loops(model: keras.Model, stage: ImageModel | Emulated, batch_size: int, targets: Any = None) -> None:
     """Create the metrics, the loss and the optimizer variables that Keras would create in the first step.
+
+    `targets` are the specs of several targets by name; of a single one they are not needed.
 
     On TensorFlow a function that creates variables is traced twice. On JAX `fit` would consume a batch for it.
     """
@@ -77,12 +79,22 @@ def build_loops(model: keras.Model, stage: ImageModel | Emulated, batch_size: in
         return
     if keras.backend.backend() == "jax":
         inputs = keras.tree.map_structure(lambda of: np.zeros((batch_size, *of.shape[1:]), of.dtype), model.input)
-        model.test_on_batch(inputs, np.zeros(batch_size, "int64"))
+        model.test_on_batch(inputs, _blank(targets, batch_size))
     else:
-        label, probabilities = np.zeros(1, "int64"), keras.ops.ones((1, *model.output_shape[1:]))
+        label, probabilities = (
+            _blank(targets, 1),
+            keras.tree.map_structure(lambda of: keras.ops.ones((1, *of.shape[1:])), model.output),
+        )
         with devices.scope():
             model.compute_loss(y=label, y_pred=probabilities)
             model.compute_metrics(None, label, probabilities)
             if not model.optimizer.built:  # a second time would add a new loss scale to that of a checkpoint
                 model.optimizer.build(model.trainable_variables)
     model.reset_metrics()
+
+
+def _blank(targets: Any, count: int) -> Any:
+    """Return targets of so many examples: classes, or those of several targets by their specs."""
+    if not isinstance(targets, dict):
+        return np.zeros(count, "int64")
+    return {name: np.zeros((count, *of.shape[1:]), of.dtype.as_numpy_dtype) for name, of in targets.items()}

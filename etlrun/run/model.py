@@ -27,6 +27,7 @@ from etlrun.stages.flow import Flow
 from etlrun.stages.made import make
 from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.tabular import Tabular, embedded
+from etlrun.stages.targets import loss_of
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError, headline
 
@@ -56,14 +57,11 @@ def build(
         name: keras.Input(flow.features[name].shape, dtype=flow.features[name].dtype, name=name) for name in flow.inputs
     }
     inputs = flow.given(given)
-    top = keras_objects.head(flow.features[flow.target], num_classes, loss)
     name = stage.path.rpartition(".")[2]
     if isinstance(stage, Tabular):
         named = {of: given[of] for of in flow.inputs}
         hidden = stage.hidden(named, embedded=embedded(flow), units=stage.units, dropout=stage.dropout, wide=stage.wide)
-        after = keras_objects.unstandardized(flow.features[flow.target])
-        found = make(top)(hidden)
-        return keras.Model(inputs, found if after is None else make(after)(found), name=name)
+        return keras.Model(inputs, _heads(hidden, flow, num_classes, loss), name=name)
     if not isinstance(stage, ImageModel):
         return keras.Model(inputs, (stage.network or _emulated)(inputs), name=name)
     pixels = inputs
@@ -77,7 +75,19 @@ def build(
     base.trainable = stage.trainable
     if stage.batch_norm_momentum is not None:
         set_momentum(base, stage.batch_norm_momentum)
-    return keras.Model(inputs, make(top)(base(pixels)), name=f"{name}_classifier")
+    return keras.Model(inputs, _heads(base(pixels), flow, num_classes, loss), name=f"{name}_classifier")
+
+
+def _heads(features: Any, flow: Flow, num_classes: int | None, loss: str) -> Any:
+    """Return the prediction of the target from features (batch, features), or those of several targets by name."""
+    found = {}
+    for place, name in enumerate(flow.targets):
+        target = flow.features[name]
+        count = num_classes if len(flow.targets) == 1 else len(target.classes) or None
+        after = keras_objects.unstandardized(target, place=place)
+        predicted = make(keras_objects.head(target, count, loss_of(target, loss), place=place))(features)
+        found[name] = predicted if after is None else make(after)(predicted)
+    return found if len(found) > 1 else found[flow.target]
 
 
 def _emulated(inputs: Any) -> Any:

@@ -14,7 +14,7 @@ from etlrun.run.state import restore_seeds
 from etlrun.sources.base import Source
 from etlrun.sources.labels import counts_of
 from etlrun.stages.balance import balanced
-from etlrun.stages.keras_objects import objective
+from etlrun.stages.keras_objects import objectives
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError
 
@@ -44,10 +44,11 @@ def _whole_model(plan: Plan, source: Source, previous: PreviousRun | None, train
 def compile_phase(model: keras.Model, plan: Plan, source: Source, trainer: Trainer) -> None:
     """Compile `model` for a training in one phase."""
     flow = given_to_model(plan.train)
-    loss_and_metrics = objective(
+    loss_and_metrics = objectives(
         trainer,
+        flow,
         source.names_of_classes,
-        target=flow.features[flow.target],
+        plan.spec.dataset.loss_weights,
         class_weights=class_weights(plan, source),
         mixes=plan.spec.load.mixes,
     )

@@ -178,7 +178,8 @@ class Classes(Lookup):
         return self.replace(values=tuple(sorted(learned or ())))
 
     def gives(self, incoming: Feature) -> Feature:
-        return super().gives(without_missing(incoming)).replace(is_class=True, categories=None)
+        names = tuple(map(str, self.values or ()))
+        return super().gives(without_missing(incoming)).replace(is_class=True, categories=None, classes=names)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -115,6 +115,11 @@ class Dataset(Stage):
         return {}
 
     @property
+    def loss_weights(self) -> dict[str, float]:
+        """Weights of the losses of the targets, by name."""
+        return dict.fromkeys(self.examples.targets, 1.0)
+
+    @property
     def restore(self) -> str:
         """What to do if the data are not those that an earlier run has read."""
         raise NotImplementedError

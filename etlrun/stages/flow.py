@@ -42,6 +42,8 @@ class Feature:
         low: Smallest possible value; None if unknown. `high` is the largest.
         is_class: Whether it is a class: its index, from 0, or a value that has one.
         is_binary: Whether it is one of two classes, of which a model gives the probability of the second one.
+        is_labels: Whether it says of each of several labels whether the example has it, as 1 or 0.
+        classes: Names of its classes or labels, in their order; empty if it has none, or they are not known here.
         is_normalized: Whether it is an image whose channels have been divided by their deviations.
         has_missing: Whether values may be missing: NaN, or in text `MISSING`.
         categories: Number of categories of which it is the index, from 0; None if it is no such index.
@@ -57,6 +59,8 @@ class Feature:
     high: float | None = None
     is_class: bool = False
     is_binary: bool = False
+    is_labels: bool = False
+    classes: tuple[str, ...] = ()
     is_normalized: bool = False
     has_missing: bool = False
     categories: int | None = None

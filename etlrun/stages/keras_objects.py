@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from etlrun.stages.flow import Feature
+from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.made import Made, Named, Text
-from etlrun.stages.metrics import is_score, score_and_class
+from etlrun.stages.metrics import is_of_kind, is_score, score_and_class
 from etlrun.stages.model import ImageModel
-from etlrun.stages.targets import loss_of
+from etlrun.stages.targets import KINDS, kind_of, loss_of
 from etlrun.stages.trainer import Trainer
 
 _OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop", "sgd": "SGD"}
@@ -63,6 +63,8 @@ def objective(
     mixes: bool = False,
 ) -> dict[str, Any]:
     """Return the loss and the metrics for classes, by their names, or for numbers, as arguments of `compile`."""
+    if target.is_labels:
+        return _of_labels(trainer, target)
     if classes is None:
         return _of_numbers(trainer, target)
     if target.is_binary:
@@ -71,7 +73,28 @@ def objective(
     if class_weights or trainer.loss_arguments:
         weights = {"class_weights": class_weights} if class_weights else {}
         loss = Made("etlrun.run.crossentropy.Crossentropy", (), {**weights, **trainer.loss_arguments})
-    return {"loss": loss, "metrics": [_metric(name, classes, mixes=mixes) for name in trainer.metrics]}
+    metrics = (name for name in trainer.metrics if is_of_kind(name, "class"))
+    return {"loss": loss, "metrics": [_metric(name, classes, mixes=mixes) for name in metrics]}
+
+
+def objectives(
+    trainer: Trainer, flow: Flow, classes: Sequence[str] | Text | None, weights: Mapping[str, float], **others: Any
+) -> dict[str, Any]:
+    """Return the loss and the metrics of the targets of a model, as arguments of `compile`.
+
+    `weights` are those of the losses of several targets, by name. Rows that have weights have them in the metrics, too.
+    """
+    if len(flow.targets) == 1:
+        found = objective(trainer, classes, target=flow.features[flow.target], **others)
+    else:
+        targets = {name: flow.features[name] for name in sorted(flow.targets)}
+        each = {name: objective(trainer, of.classes or None, target=of) for name, of in targets.items()}
+        found = {
+            "loss": {name: of["loss"] for name, of in each.items()},
+            "metrics": {name: of.get("metrics", []) for name, of in each.items()},
+            **({"loss_weights": {name: weights[name] for name in each}} if {*weights.values()} != {1.0} else {}),
+        }
+    return {"weighted_metrics" if flow.weight and key == "metrics" else key: of for key, of in found.items()}
 
 
 def _of_numbers(trainer: Trainer, target: Feature) -> dict[str, Any]:
@@ -87,15 +110,23 @@ def _of_numbers(trainer: Trainer, target: Feature) -> dict[str, Any]:
     return {"loss": loss, **({"metrics": metrics} if metrics else {})}
 
 
-def _of_two(trainer: Trainer) -> dict[str, Any]:
+def _of_two(trainer: Trainer, **of_auc: Any) -> dict[str, Any]:
     given = trainer.loss_arguments
     smoothing = {name: given[name] for name in ("label_smoothing",) if name in given}
     loss = Made("keras.losses.BinaryCrossentropy", (), smoothing)
     if "focal_gamma" in given:
         loss = Made("keras.losses.BinaryFocalCrossentropy", (), {"gamma": given["focal_gamma"], **smoothing})
     names = {"accuracy": "BinaryAccuracy", "auc": "AUC", "precision": "Precision", "recall": "Recall"}
-    metrics = [Made(f"keras.metrics.{names[name]}", (), {"name": name}) for name in trainer.metrics]
+    metrics = [
+        Made(f"keras.metrics.{names[name]}", (), {**(of_auc if name == "auc" else {}), "name": name})
+        for name in trainer.metrics
+        if name in names
+    ]
     return {"loss": loss, "metrics": metrics}
+
+
+def _of_labels(trainer: Trainer, target: Feature) -> dict[str, Any]:
+    return _of_two(trainer, multi_label=True, num_labels=target.shape[0])
 
 
 def _metric(name: str, classes: Sequence[str] | Text, *, mixes: bool) -> Any:
@@ -125,25 +156,32 @@ def rescaling(*factors: float | Text) -> Made:
     return Made("keras.layers.Rescaling", factors, {"dtype": "float32"})
 
 
-def head(target: Feature, num_classes: int | Text | None, loss: str = "crossentropy") -> Made:
+def head(target: Feature, num_classes: int | Text | None, loss: str = "crossentropy", *, place: int = 0) -> Made:
     """Return the dense layer for a target: to the probabilities of so many classes, or to the numbers of `target`.
 
-    Of two classes that are `binary` it gives the probability of the second one. Numbers of the `loss` poisson are
-    positive.
+    Of two classes that are `binary` it gives the probability of the second one, and of labels that of each. Numbers of
+    the `loss` poisson are positive. `place` is that of the target, if there are several.
     """
-    if target.is_binary:
-        return Made("keras.layers.Dense", (1,), {"activation": "sigmoid", "dtype": "float32", "name": "probability"})
-    if num_classes is None:
-        numbers = math.prod(side or 0 for side in target.shape)
-        positive = {"activation": "exponential"} if loss == "poisson" else {}
-        name = "value" if target.std is None else "standardized"
-        return Made("keras.layers.Dense", (numbers,), {**positive, "dtype": "float32", "name": name})
-    keywords = {"activation": "softmax", "dtype": "float32", "name": "probabilities"}
-    return Made("keras.layers.Dense", (num_classes,), keywords)
+    is_of_classes = num_classes is not None and not target.is_labels  # a target of mixed images is no class any more
+    kind = KINDS["class" if is_of_classes and not target.is_binary else kind_of(target)]
+    units: Any = math.prod(side or 0 for side in target.shape)
+    if is_of_classes:
+        units = 1 if target.is_binary else num_classes
+    activation = "exponential" if kind.activation is None and loss == "poisson" else kind.activation
+    activated = {} if activation is None else {"activation": activation}
+    name = "standardized" if target.std is not None else kind.layer
+    return Made("keras.layers.Dense", (units,), {**activated, "dtype": "float32", "name": _placed(name, place)})
 
 
-def unstandardized(target: Feature) -> Made | None:
+def _placed(name: str, place: int) -> str:
+    """Return the name of a layer of the target at that place; names of targets may be none of layers."""
+    return f"{name}_{place}" if place else name
+
+
+def unstandardized(target: Feature, *, place: int = 0) -> Made | None:
     """Return the layer behind the head that makes numbers of standardized ones; None if they are in their own units."""
     if target.std is None:
         return None
-    return Made("keras.layers.Rescaling", (target.std, target.mean), {"dtype": "float32", "name": "value"})
+    return Made(
+        "keras.layers.Rescaling", (target.std, target.mean), {"dtype": "float32", "name": _placed("value", place)}
+    )

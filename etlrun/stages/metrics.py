@@ -19,22 +19,23 @@ MONITORED = (
 )
 _OF_KIND = {
     "binary": "accuracy|auc|precision|recall",
+    "labels": "accuracy|auc|precision|recall",
     "number": "mae|rmse|r2",
     "class": f"(?!auc|mae|rmse|r2)({_NAME})",
 }
 
 Metric = Annotated[str, Field(pattern=f"^({_NAME})$")]
-Monitored = Annotated[str, Field(pattern=f"^(val_)?(loss|{_NAME})$")]
+Monitored = Annotated[str, Field(pattern=f"^(val_)?(.+_)?(loss|{_NAME})$")]
 
 
 def is_loss(name: str) -> bool:
     """Return whether a measure is the loss of the training or of the validation, of which smaller values are better."""
-    return name.removeprefix("val_") == "loss"
+    return name.removeprefix("val_") == "loss" or name.endswith("_loss")
 
 
 def falls(name: str) -> bool:
     """Return whether smaller values of a measure are better: of a loss, and of the errors of numbers."""
-    return name.removeprefix("val_") in ("loss", "mae", "rmse")
+    return re.fullmatch("(.+_)?(loss|mae|rmse)", name) is not None
 
 
 def is_of_kind(name: str, kind: str) -> bool:

@@ -14,15 +14,13 @@ from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.made import user_path
 from etlrun.stages.paths import OptionalPath, Pattern, of_this_machine
-from etlrun.stages.targets import Kinds
+from etlrun.stages.targets import TARGETS, Described, Target, unfit_options
 
-Target = Literal["class", "binary", "number"] | dict[Literal["number"], Literal["standardize"]]
-TARGETS = "class, binary, number or {number: standardize}"
 Type = Literal["text", "integer", "number", "truth", "timestamp"]
 TYPES = "text, integer, number, truth or timestamp"
 
 _Name = Annotated[str, Field(min_length=1)]
-_Target = Annotated[dict[_Name, Target], Field(min_length=1, max_length=1)]
+_Target = Annotated[dict[_Name, Described], Field(min_length=1)]
 _Paths = Annotated[dict[Annotated[str, Field(pattern=r"^\w+$")], Pattern], Field(min_length=1)]
 _Arrays = Annotated[str, Field(pattern=r"\.npz$"), AfterValidator(of_this_machine)] | _Paths
 _ARRAYS_EXPECTED = "the path of an .npz on this machine, or a mapping from columns to paths of .npy"
@@ -102,9 +100,14 @@ class Rows(Dataset):
     """A dataset of rows with named columns; see the classes derived from it for where they come from.
 
     Attributes:
-        target: Column to predict and what it is, such as `{price: number}`. `binary` is one of two classes, of which
+        target: Columns to predict and what each is, such as `{price: number}`. `binary` is one of two classes, of which
             the model gives the probability of the second one: `true`, `yes` or 1, or else the last in order.
             `{number: standardize}` trains on the number in standard deviations, and predicts it in its own units.
+            `{labels: ','}` are several labels at once, with this text between two of them; `labels` is a column of
+            arrays with a 0 or a 1 for each. Of several targets each may have the weight of its loss in the sum, such
+            as `{price: number, kind: {class: {weight: 0.5}}}`.
+        weight: Column with the weight of each row in the loss and the metrics, which is no input; null if all are
+            equal.
         inputs: Columns that may be used for the prediction; null for all but the target.
         order: `random` reads the rows of each split in a random order, which is always the same, so that a part of a
             split is a sample of it; `file` in that of the data.
@@ -116,7 +119,8 @@ class Rows(Dataset):
     given_by: ClassVar[str] = "files"
     """Field that says where the rows are."""
 
-    target: Annotated[_Target, Expected(f"a mapping from a column to {TARGETS}"), DATA, TRAINING]
+    target: Annotated[_Target, Expected(f"a mapping from columns to {TARGETS}"), DATA, TRAINING]
+    weight: Annotated[Text | None, Expected("a column, or null"), DATA, TRAINING] = None
     inputs: Annotated[tuple[_Name, ...] | None, Expected("a list of columns, or null"), DATA]
     order: Annotated[Literal["random", "file"], Expected("random or file"), DATA]
     dir: Annotated[OptionalPath, SPEED]
@@ -145,28 +149,40 @@ class Rows(Dataset):
         return self.known
 
     @property
-    def target_name(self) -> str:
-        """Name of the column to predict."""
-        return next(iter(self.target))
+    def targets(self) -> tuple[Target, ...]:
+        """The columns to predict, in the order of the config."""
+        return tuple(Target.of(*item) for item in self.target.items())
 
     @property
-    def target_kind(self) -> Kinds:
-        """What the column to predict is."""
-        kind = self.target[self.target_name]
-        return "number" if isinstance(kind, dict) else kind
+    def loss_weights(self) -> dict[str, float]:
+        return {target.name: target.weight for target in self.targets}
+
+    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+        yield from super().faults()
+        yield from unfit_options(self.target)
 
     def rules(self) -> Iterator[tuple[str, str, str, str]]:
-        if self.target_name in (self.inputs or ()):
-            yield "inputs", f"{self.target_name}, which is the target", "other columns", "leave it out"
+        is_one = "which is the target" if len(self.target) == 1 else "which is a target"
+        for name in self.target:
+            if name in (self.inputs or ()):
+                yield "inputs", f"{name}, {is_one}", "other columns", "leave it out"
+        if self.weight in (self.inputs or ()):
+            yield "inputs", f"{self.weight}, which is the weight", "other columns", "leave it out"
+        if self.weight in self.target:
+            yield "weight", f"{self.weight}, {is_one}", "another column", f"set {self.key('weight')}=null"
 
     @property
     def examples(self) -> Flow:
         known = self.found.columns
-        features = {name: known[name].feature for name in self.inputs or known if name != self.target_name}
-        kind = self.target_kind
-        target = known[self.target_name].feature.replace(is_class=kind != "number", is_binary=kind == "binary")
-        features[self.target_name] = target
-        return Flow(features=features, targets=tuple(self.target), record="row number")
+        others = (*self.target, self.weight)
+        features = {name: known[name].feature for name in self.inputs or known if name not in others}
+        for of in self.targets:
+            is_class, is_binary = of.kind in ("class", "binary"), of.kind == "binary"
+            target = known[of.name].feature.replace(is_class=is_class, is_binary=is_binary)
+            features[of.name] = target.replace(is_labels=of.kind == "labels")
+        if self.weight is not None:
+            features[self.weight] = known[self.weight].feature
+        return Flow(features=features, targets=tuple(self.target), weight=self.weight or "", record="row number")
 
 
 @dataclass(frozen=True, kw_only=True)

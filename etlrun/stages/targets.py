@@ -1,18 +1,16 @@
-"""Targets: what the kind of one decides of the loss and the metrics, and the steps on a target of rows."""
+"""Targets: what the kind of one decides of its head, its loss and its metrics, and how a config describes them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from etlrun.stages.base import DATA, Expected
-from etlrun.stages.column_categories import Classes
-from etlrun.stages.column_step import ColumnStep, number, without_missing
+from pydantic import Field
+
 from etlrun.stages.flow import Feature
-from etlrun.stages.lazy import pa, pc, tf
 
-Kinds = Literal["class", "binary", "number"]
+Kinds = Literal["class", "binary", "labels", "number"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,31 +21,123 @@ class Kind:
         title: The kind in a message, behind the name of the target.
         losses: Values of `trainer.loss` for it, the default first.
         metrics: Metrics of its rows where a config names none, the one that is shown first before the others.
+        measured: Metrics that it may have, in a message.
+        activation: Activation of its head in Keras; None for none.
+        layer: Name of the layer that gives its predictions.
     """
 
     title: str
     losses: tuple[str, ...]
     metrics: tuple[str, ...]
+    measured: str
+    activation: str | None
+    layer: str
 
 
+_CROSSENTROPIES = ("crossentropy", "focal_crossentropy")
 KINDS: dict[Kinds, Kind] = {
-    "class": Kind(title="a class", losses=("crossentropy", "focal_crossentropy"), metrics=("accuracy",)),
+    "class": Kind(
+        title="a class",
+        losses=_CROSSENTROPIES,
+        metrics=("accuracy",),
+        measured="accuracy, top_N_accuracy, precision, recall, f1 or recall_of_CLASS",
+        activation="softmax",
+        layer="probabilities",
+    ),
     "binary": Kind(
         title="one of two classes",
-        losses=("crossentropy", "focal_crossentropy"),
+        losses=_CROSSENTROPIES,
         metrics=("accuracy", "auc", "precision", "recall"),
+        measured="accuracy, auc, precision or recall",
+        activation="sigmoid",
+        layer="probability",
+    ),
+    "labels": Kind(
+        title="several labels",
+        losses=_CROSSENTROPIES,
+        metrics=("accuracy", "auc", "precision", "recall"),
+        measured="accuracy, auc, precision or recall",
+        activation="sigmoid",
+        layer="probabilities",
     ),
     "number": Kind(
         title="not a class",
         losses=("mean_squared_error", "mean_absolute_error", "huber", "poisson"),
         metrics=("mae", "rmse", "r2"),
+        measured="mae, rmse or r2",
+        activation=None,
+        layer="value",
     ),
 }
 """Kinds of targets by their names in `dataset.target` of rows."""
 
+_Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Options = dict[Literal["standardize", "separator", "weight"], bool | _Weight | Annotated[str, Field(min_length=1)]]
+_Described = dict[Kinds, Annotated[str, Field(min_length=1)] | _Options]
+Described = Kinds | Annotated[_Described, Field(min_length=1, max_length=1)]
+"""A target as a config describes it."""
+TARGETS = (
+    "class, binary, labels or number, or one of them with its options, such as {number: standardize}, "
+    "{labels: '|'} or {class: {weight: 0.5}}"
+)
+_OPTIONS: dict[Kinds, dict[str, tuple[type, str]]] = {
+    "class": {},
+    "binary": {},
+    "labels": {"separator": (str, "the text between two labels, such as ','")},
+    "number": {"standardize": (bool, "true or false")},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A target of rows.
+
+    Attributes:
+        name: Name of its column.
+        kind: What it is.
+        weight: Weight of its loss in the sum of those of several targets.
+        standardize: Whether the loss counts a number in standard deviations.
+        separator: Text between the labels of a row; None if a column has a number for each.
+    """
+
+    name: str
+    kind: Kinds
+    weight: float = 1.0
+    standardize: bool = False
+    separator: str | None = None
+
+    @classmethod
+    def of(cls, name: str, described: Any) -> Self:
+        """Return the target that a config describes."""
+        kind, options = next(iter(described.items())) if isinstance(described, dict) else (described, {})
+        if isinstance(options, str):
+            options = {"separator": options} if kind == "labels" else {options: True}
+        known = {key: value for key, value in options.items() if key in ("weight", *_OPTIONS[kind])}
+        return cls(name=name, kind=kind, **known)
+
+
+def unfit_options(target: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the faults of the options of targets: key, what was found, what was expected, and the remedy."""
+    for name, described in target.items():
+        kind, options = next(iter(described.items())) if isinstance(described, dict) else (described, {})
+        if isinstance(options, str):
+            options = {"separator": options} if kind == "labels" else {options: True}
+        known: dict[str, tuple[type, str]] = {**_OPTIONS[kind], "weight": (float, "a positive number")}
+        for key, value in options.items():
+            where = f"target.{name}.{kind}.{key}"
+            if key not in known:
+                yield where, f"an option of {kind}", f"one of {', '.join(known)}", "leave it out"
+            elif not isinstance(value, known[key][0]):
+                yield where, str(value), known[key][1], ""
+        if "weight" in options and len(target) == 1:
+            expected = "none with a single target, whose loss is the whole one"
+            yield f"target.{name}.{kind}.weight", str(options["weight"]), expected, "leave it out"
+
 
 def kind_of(target: Feature) -> Kinds:
     """Return the kind of a target."""
+    if target.is_labels:
+        return "labels"
     return "binary" if target.is_binary else "class" if target.is_class else "number"
 
 
@@ -55,58 +145,3 @@ def loss_of(target: Feature, loss: str) -> str:
     """Return the loss for a target; the default of `trainer.loss` stands for that of the kind of the target."""
     losses = KINDS[kind_of(target)].losses
     return loss if loss in losses else losses[0]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Binary(Classes):
-    """The index of one of two classes, of which the positive one is 1; a plan puts it behind a binary target."""
-
-    name: ClassVar[str] = "binary"
-
-    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
-        found = super().fitted(values, incoming).values or ()
-        return self.replace(values=tuple(sorted(found, key=_is_positive)))
-
-    def gives(self, incoming: Feature) -> Feature:
-        return super().gives(incoming).replace(is_binary=True)
-
-
-def _is_positive(value: str | int) -> bool:
-    return str(value).casefold() in ("1", "true", "yes")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Number(ColumnStep):
-    """The number to predict; a plan puts it behind a target that is a number.
-
-    Attributes:
-        standardize: Whether the loss counts it in standard deviations, which the last layer of the model undoes.
-        mean: Mean of the training split. `std` is its standard deviation, `least` the smallest value.
-    """
-
-    name: ClassVar[str] = "number"
-    learned: ClassVar[tuple[str, ...]] = ("mean", "std", "least")
-    not_of_op: ClassVar[tuple[str, ...]] = ("standardize", *learned)
-
-    standardize: Annotated[bool, Expected("true or false"), DATA] = False
-    mean: Annotated[float | None, Expected("null"), DATA] = None
-    std: Annotated[float | None, Expected("null"), DATA] = None
-    least: Annotated[float | None, Expected("null"), DATA] = None
-
-    @staticmethod
-    def op(values: tf.Tensor) -> tf.Tensor:
-        """Return the numbers as float32."""
-        return tf.cast(values, tf.float32)
-
-    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
-        found = values().cast(pa.float64(), safe=False)
-        mean, std, least = pc.mean(found).as_py(), pc.stddev(found).as_py(), pc.min(found).as_py()
-        return self.replace(mean=mean, std=std, least=least)
-
-    def gives(self, incoming: Feature) -> Feature:
-        std = self.std if self.standardize else None
-        return number(without_missing(incoming)).replace(dtype="float32", mean=self.mean, std=std)
-
-
-TARGET_STEPS: dict[str, type[ColumnStep]] = {step.name: step for step in (Classes, Binary, Number)}
-"""Steps on targets by their names, which no config has."""

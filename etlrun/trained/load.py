@@ -162,6 +162,7 @@ def _model_faults(folder: Path, summary: Summary, then: Plan) -> Iterator[Fault]
     """Yield why the run leaves no model that predicts anything."""
     spec, expected = then.spec, "a run of trainer=fit with a model that learns"
     yield from unfitted(folder, spec.dataset)
+    yield from unknown_targets(then, folder)
     if spec.fit is None:
         yield Fault(where=str(folder), found="a run of trainer=drain, which trains no model", expected=expected)
     elif not spec.model.learns:
@@ -170,6 +171,16 @@ def _model_faults(folder: Path, summary: Summary, then: Plan) -> Iterator[Fault]
     elif summary.status == COMPLETED and not (folder / MODEL).is_file():
         remedy = f"restore it, or save it again: etlrun {of_path(RESUME, folder)}"
         yield Fault(where=str(folder / MODEL), found="no such file", expected="the trained model", remedy=remedy)
+
+
+def unknown_targets(then: Plan, folder: Path) -> Iterator[Fault]:
+    """Yield the fault of a run whose targets the commands do not know."""
+    flow = then.spec.dataset.examples
+    is_labels, names = flow.features[flow.target].is_labels, ", ".join(flow.targets)
+    if is_labels or len(flow.targets) > 1:
+        found = f"a model of {names if len(flow.targets) > 1 else f'labels of {names}'}"
+        remedy = "load model.keras with keras.saving.load_model, after `import etlrun.run.model`"
+        yield Fault(where=str(folder), found=found, expected="a single class or number as the target", remedy=remedy)
 
 
 def _planned(

@@ -44,9 +44,9 @@ def emulate(
     batches = iter(dataset)
     for epoch in range(1, epochs + 1):
         began_s, examples = time.perf_counter(), 0
-        for _, targets in itertools.islice(batches, steps):
+        for batch in itertools.islice(batches, steps):
             time.sleep(step_s)
-            examples += len(targets)
+            examples += len(tf.nest.flatten(batch)[0])
         wall_s = time.perf_counter() - began_s
         for _ in validation or ():
             time.sleep(validation_step_s)
@@ -58,8 +58,8 @@ def read_passes(dataset: tf.data.Dataset, steps: int, passes: int | None, second
     batches, end_s = iter(dataset), time.perf_counter() + seconds
     for number in itertools.count(1) if passes is None else range(1, passes + 1):
         began_s, examples = time.perf_counter(), 0
-        for _, targets in itertools.islice(batches, steps):
-            examples += len(targets)
+        for batch in itertools.islice(batches, steps):
+            examples += len(tf.nest.flatten(batch)[0])
             if time.perf_counter() > end_s:
                 break
         wall_s = time.perf_counter() - began_s

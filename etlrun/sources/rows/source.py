@@ -219,7 +219,7 @@ class RowsSource(Source):
         """Return the class of each row of `split`, in the order in which they are read."""
         assert isinstance(split, RowSplit)  # noqa: S101 - one of this source
         places = {name: place for place, name in enumerate(self.class_names or ())}
-        values = self.kept.take(self.dataset.target_name, split.rows)
+        values = self.kept.take(self.dataset.examples.target, split.rows)
         plain = (values.astype(np.int64) if values.dtype == bool else values).tolist()  # classes are named 0 and 1
         found = (places.get(of.decode() if isinstance(of, bytes) else str(of), -1) for of in plain)
         return np.fromiter(found, np.int64, len(plain))

@@ -1,0 +1,440 @@
+"""Several targets of rows at once, several labels of a row, and weights of rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import tensorflow as tf
+
+from etlrun.measure.digest import Digest
+from etlrun.plan.plan import Plan, given_to_model
+from etlrun.run import model as models
+from etlrun.sources.open import open_source
+from etlrun.stages.keras_objects import objectives
+from etlrun.stages.made import make
+from etlrun.stages.target_steps import Labels
+from etlrun.trained.load import unknown_targets
+from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
+from tests.pipelines import training_pipeline
+from tests.programs import program_of
+from tests.runs import run_here
+from tests.tables import NUM_ROWS, houses, words_of
+
+TARGETS = "{price: {number: standardize}, band: {class: {weight: 0.5}}, garden: binary, tags: {labels: ','}}"
+NAMES = ("price", "band", "garden", "tags")
+LABELS = ("old", "park", "sea")
+INPUTS = "dataset.inputs=[area,rooms]"
+MODEL = ("model=tabular", "model.units=[4]")
+
+
+def several() -> pa.Table:
+    """The houses, with some labels of each and how often it was seen."""
+    rng = np.random.default_rng(1)
+    tags = [" , ".join(rng.choice(LABELS, rng.integers(0, 4), replace=False)) or None for _ in range(NUM_ROWS)]
+    rows = houses().append_column("tags", pa.array(tags))
+    return rows.append_column("times", pa.array(rng.integers(0, 3, NUM_ROWS)))
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("several")
+    pyarrow.parquet.write_table(several(), folder / "houses.parquet")
+    return folder
+
+
+def words(folder: Path, *others: str, target: str = TARGETS) -> tuple[str, ...]:
+    return words_of(folder, INPUTS, "dataset.weight=times", *others, target=target)
+
+
+def learning(folder: Path, *others: str, target: str = TARGETS) -> tuple[str, ...]:
+    given = (word for word in words(folder, *others, target=target) if not word.startswith("model"))
+    return (*given, *(() if any(word.startswith("model=") for word in others) else MODEL))
+
+
+def compiled(planned: Plan) -> keras.Model:
+    trainer, flow = planned.spec.fit, given_to_model(planned.train)
+    assert trainer is not None
+    source = open_source(planned.spec.dataset)
+    model = models.build(planned.spec.model, flow, (), source.num_classes, trainer.loss)
+    made = objectives(trainer, flow, source.names_of_classes, planned.spec.dataset.loss_weights)
+    models.compile_for(model, planned.spec.model, trainer, loss_and_metrics=made)
+    return model
+
+
+def batch_of(planned: Plan) -> Any:
+    """The first batch of a training."""
+    with training_pipeline(planned) as pipeline:
+        return next(iter(pipeline.dataset.as_numpy_iterator()))
+
+
+def test_a_batch_has_inputs_and_targets_by_name_and_a_weight(rows: Path) -> None:
+    planned = plan_of(*words(rows, "load.shuffle_buffer=0", "dataset.order=file", "load.batch_size=160"))
+    inputs, targets, weights = batch_of(planned)
+    table = several()[:160]
+    assert [*inputs] == ["area", "area_missing", "rooms"]
+    assert {name: (of.dtype.name, of.shape) for name, of in targets.items()} == {
+        "price": ("float32", (160,)),
+        "band": ("int64", (160,)),
+        "garden": ("int64", (160,)),
+        "tags": ("float32", (160, 3)),
+    }
+    np.testing.assert_array_equal(weights, table["times"].to_numpy().astype("float32"))
+    np.testing.assert_array_equal(targets["garden"], table["garden"].to_numpy())
+    wanted = [[float(label in (text or "")) for label in LABELS] for text in table["tags"].to_pylist()]
+    np.testing.assert_array_equal(targets["tags"], wanted)
+    assert str(planned.train[-1].gives).endswith(
+        ", price: float32, band, garden, tags: float32 [3] in [0, 1], times: float32"
+    )
+
+
+def test_a_plan_tells_what_each_target_is_and_what_the_loss_is(rows: Path) -> None:
+    planned = plan_of(*learning(rows))
+    assert planned.remarks[1:] == (
+        "price is not a class: its loss is the mean squared error, and its metrics are mae, rmse, r2.",
+        "garden is 1 or 0: the model gives the probability of 1.",
+        "tags has 3 labels: the model gives the probability of each.",
+        "The loss is the sum of those of price, 0.5 of band, garden, tags.",
+        "Losses and metrics are weighted by times, also those of the validation.",
+    )
+    changed = plan_of(*learning(rows, target=TARGETS.replace("0.5", "0.25")))
+    assert {key for key in planned.decisive if planned.decisive[key] != changed.decisive[key]} == {"dataset.target"}
+    unweighted = plan_of(*learning(rows, "dataset.weight=null"))
+    assert unweighted.fingerprint != planned.fingerprint
+
+
+CACHES = {
+    "a buffer": ("load.shuffle=buffer",),
+    "in memory": ("cache=memory",),
+    "on disk": ("cache=disk",),
+    "on disk by number": ("cache=disk", "load.shuffle=full"),
+    "before the columns": ("cache=memory", "cache.at=source"),
+}
+
+
+def test_all_configs_read_the_same_targets_and_weights(rows: Path, tmp_path: Path) -> None:
+    digests = {name: digest_of(rows, f"cache.dir={tmp_path}", *of) for name, of in CACHES.items()}
+    assert set(digests.values()) == {digest_of(rows, "load.shuffle=full")}
+    others = {digest_of(rows, "dataset.weight=null"), digest_of(rows, target="{garden: binary}")}
+    assert len({*digests.values(), *others}) == 3
+
+
+def digest_of(folder: Path, *others: str, target: str = TARGETS) -> str:
+    digest = Digest()
+    with training_pipeline(plan_of(*words(folder, *others, target=target))) as pipeline:
+        for batch in pipeline.dataset:
+            digest.add(*batch)
+    return digest.taken()
+
+
+def test_each_target_has_its_head_its_loss_and_its_metrics_and_rows_their_weights(rows: Path) -> None:
+    planned = plan_of(*learning(rows))
+    model = compiled(planned)
+    assert {name: tuple(of.shape) for name, of in model.output.items()} == {
+        "price": (None, 1),
+        "band": (None, 2),
+        "garden": (None, 1),
+        "tags": (None, 3),
+    }
+    inputs, targets, weights = batch_of(planned)
+    found = model.test_on_batch(inputs, targets, weights, return_dict=True)
+    given = {name: np.asarray(of, "float64") for name, of in model.predict_on_batch(inputs).items()}
+    price = given_to_model(planned.train).features["price"]
+    right = np.where(targets["tags"], given["tags"], 1 - given["tags"])
+    each = {
+        "price": ((given["price"][:, 0] - targets["price"]) / price.std) ** 2,
+        "band": -np.log(given["band"][np.arange(7), targets["band"]]),
+        "garden": -np.log(np.where(targets["garden"], given["garden"][:, 0], 1 - given["garden"][:, 0])),
+        "tags": -np.log(right).mean(axis=1),
+    }
+    losses = {name: float(np.mean(of * weights)) for name, of in each.items()}
+    assert found["loss"] == pytest.approx(sum(losses.values()) - 0.5 * losses["band"], rel=1e-4)
+    errors = np.abs(given["price"][:, 0] - targets["price"])
+    assert found["price_mae"] == pytest.approx(np.average(errors, weights=weights), rel=1e-4)
+    hits = given["band"].argmax(axis=1) == targets["band"]
+    assert found["band_accuracy"] == pytest.approx(np.average(hits, weights=weights))
+    assert {"garden_auc", "tags_auc", "tags_recall", "price_r2"} < found.keys()
+
+
+def test_labels_may_be_an_array_of_zeros_and_ones(tmp_path: Path) -> None:
+    labels = np.array([[0, 1, 1], [0, 0, 0], [1, 0, 1], [1, 1, 1]] * 5, bool)
+    np.save(tmp_path / "y.npy", labels)
+    np.save(tmp_path / "x.npy", np.arange(20.0))
+    arrays = (
+        "dataset=arrays", f"dataset.files={{x: {tmp_path}/x.npy, y: {tmp_path}/y.npy}}", f"dataset.dir={tmp_path}",
+        "dataset.target={y: labels}", "transform=columns", "extract=sequential", "cache=none", "load.batch_size=20",
+        "load.shuffle_buffer=0", "dataset.order=file", "dataset.split=train", "dataset.eval_split=null",
+    )  # fmt: skip
+    planned = plan_of(*arrays, *MODEL, "trainer.epochs=1")
+    found = batch_of(planned)[1]
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, labels)
+    assert compiled(planned).output_shape == (None, 3)
+    assert planned.spec.fit is not None
+    metrics = make(objectives(planned.spec.fit, given_to_model(planned.train), None, {"y": 1.0}))["metrics"]
+    assert [metric.name for metric in metrics] == ["accuracy", "auc", "precision", "recall"]
+
+
+def test_a_label_that_training_lacks_is_an_error_and_a_missing_text_has_none() -> None:
+    known: dict[str, Any] = {"separator": ";", "values": ["a", "b"]}
+    texts = tf.constant(["a; b;a", "", "b", b"\xff"])
+    np.testing.assert_array_equal(Labels.op(texts, **known), [[1, 1], [0, 0], [0, 1], [0, 0]])
+    np.testing.assert_array_equal(Labels.op(texts[0], **known), [1, 1])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a label that is in no row of the training"):
+        Labels.op(tf.constant(["a;c"]), **known)
+
+
+@pytest.mark.parametrize("others", [("load.shuffle=full",), ("cache=memory", "cache.at=source")], ids=str)
+def test_a_program_has_the_batches_of_the_run(rows: Path, tmp_path: Path, others: tuple[str, ...]) -> None:
+    planned = plan_of(*words(rows, *others))
+    module = program_of(planned, tmp_path)
+    with training_pipeline(planned) as pipeline:
+        passes = [batch for _ in range(2) for batch in pipeline.dataset.as_numpy_iterator()]
+    written = [*module.train_dataset().as_numpy_iterator()]
+    assert len(written) == len(passes)
+    for one, other in zip(written, passes, strict=True):
+        tf.nest.map_structure(np.testing.assert_array_equal, one, other)
+
+
+def test_a_run_records_the_measures_of_each_target_in_turn_as_its_program_does(
+    rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = learning(rows, "trainer.early_stopping.patience=2", "trainer.early_stopping.monitor=val_price_mae")
+    status, summary = run_here(tmp_path / "run", [*given])
+    assert (status, summary["status"]) == (0, "completed")
+    measured = [*summary["epochs"][0]["metrics"]]
+    assert measured[:5] == ["price_mae", "price_rmse", "price_r2", "price_loss", "band_accuracy"]
+    assert [name.removeprefix("val_") for name in measured[len(measured) // 2 :]] == measured[: len(measured) // 2]
+    history = program_of(plan_of(*given), tmp_path).train().history
+    for name in ("loss", "val_loss"):
+        assert history[name] == [epoch[name] for epoch in summary["epochs"]]
+
+
+def changed(folder: Path, **columns: Any) -> None:
+    """Write the rows again, some columns of which are others."""
+    found = several()
+    for name, values in columns.items():
+        found = found.set_column(found.column_names.index(name), name, pa.array(values))
+    pyarrow.parquet.write_table(found, folder / "houses.parquet")
+
+
+TIMES = several()["times"].to_pylist()
+COLUMNS = "area, rooms, kind, sold, garden, price, band, tags, times"
+OF_WEIGHTS = {
+    "none": (
+        {},
+        "count",
+        f"no column count; expected one of {COLUMNS}\n    -> check its name",
+    ),
+    "missing": (
+        {"times": [1, None, *TIMES[2:]]},
+        "times",
+        (
+            "1 row of times without a value, the first of which is row 1; expected a weight of each row\n"
+            "    -> correct the column, or set dataset.weight=null"
+        ),
+    ),
+    "NaN": (
+        {"times": [1.0, float("nan"), *map(float, TIMES[2:])]},
+        "times",
+        (
+            "1 row of times without a value, the first of which is row 1; expected a weight of each row\n"
+            "    -> correct the column, or set dataset.weight=null"
+        ),
+    ),
+    "negative": (
+        {"times": [*TIMES[:5], -2, *TIMES[6:]]},
+        "times",
+        "times of -2 in row 5; expected weights of at least 0\n    -> correct the column, or set dataset.weight=null",
+    ),
+    "all 0": (
+        {"times": [0] * NUM_ROWS},
+        "times",
+        (
+            "times, which is 0 in each row; expected a positive weight of some row\n"
+            "    -> correct the column, or set dataset.weight=null"
+        ),
+    ),
+    "text": (
+        {},
+        "kind",
+        (
+            "kind, which is text; expected a column with a number in each row\n"
+            "    -> correct the column, or set dataset.weight=null"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OF_WEIGHTS)
+def test_weights_that_are_none_are_refused(tmp_path: Path, case: str) -> None:
+    columns, name, message = OF_WEIGHTS[case]
+    changed(tmp_path, **columns)
+    found = refusal_of_plan(*words_of(tmp_path, "dataset.inputs=[rooms]", f"dataset.weight={name}"))
+    assert found == f"dataset.weight: found {message}"
+
+
+NOT_TO_LEARN = {
+    "no separator": (
+        {"tags": ["sea,old"] * NUM_ROWS},
+        "{tags: labels}",
+        (
+            "tags, which is text, such as 'sea,old'; expected the text between two labels\n"
+            "    -> set dataset.target={tags: {labels: ','}}"
+        ),
+    ),
+    "numbers": (
+        {},
+        "{times: {labels: ','}}",
+        (
+            "times, which is int64 in [0, 2]; expected a column of text, of which the separator divides the labels\n"
+            "    -> set dataset.target={times: labels}"
+        ),
+    ),
+    "no array": (
+        {},
+        "{times: labels}",
+        (
+            "times of shape [], int64 in [0, 2]; expected an array with a 0 or a 1 for each label\n"
+            "    -> save such an array, or name another column"
+        ),
+    ),
+    "no label": (
+        {"tags": [" , "] * NUM_ROWS},
+        "{tags: {labels: ','}}",
+        (
+            "0 labels in the training split; expected from 1 to 10,000 different ones\n"
+            "    -> name the text between two labels of a row: {labels: ','}"
+        ),
+    ),
+    "of the validation alone": (
+        {"tags": ["sea"] * 180 + ["sea,hill"] * 20},
+        "{tags: {labels: ','}}",
+        (
+            "tags of hill in 20 rows of train[80%:], the first of which is row 180; expected values that train[:80%] "
+            "has, since no other label is learned\n"
+            "    -> choose splits that have all labels, such as a larger training split, or leave these rows out"
+        ),
+    ),
+    "two at once": (
+        {},
+        "{cost: number, kind: class}",
+        (
+            f"no column cost; expected one of {COLUMNS}\n    -> check its name\n"
+            "dataset.target: found 12 rows of kind without a value, the first of which is row 13; expected a value in "
+            "each row to learn from\n    -> leave these rows out of the files"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_TO_LEARN)
+def test_targets_that_can_not_be_learned_are_refused(tmp_path: Path, case: str) -> None:
+    columns, target, message = NOT_TO_LEARN[case]
+    changed(tmp_path, **columns)
+    given = words_of(tmp_path, "dataset.inputs=[rooms]", "dataset.order=file", target=target)
+    assert refusal_of_plan(*given) == f"dataset.target: found {message}"
+
+
+OPTIONS = {
+    "{price: {number: {weight: 2}}}": (
+        "dataset.target.price.number.weight: found 2.0; expected none with a single target, whose loss is the whole "
+        "one\n    -> leave it out"
+    ),
+    "{price: {number: {separator: x, weight: true}}, band: class}": (
+        "dataset.target.price.number.separator: found an option of number; expected one of standardize, weight\n"
+        "    -> leave it out\n"
+        "dataset.target.price.number.weight: found True; expected a positive number"
+    ),
+    "{band: {class: standardize}}": (
+        "dataset.target.band.class.standardize: found an option of class; expected one of weight\n    -> leave it out"
+    ),
+    "{price: {number: {weight: 0}}, band: class}": (
+        "dataset.target: found {price: {number: {weight: 0}}, band: class}; expected a mapping from columns to class, "
+        "binary, labels or number, or one of them with its options, such as {number: standardize}, {labels: '|'} or "
+        "{class: {weight: 0.5}}"
+    ),
+}
+
+
+@pytest.mark.parametrize("target", OPTIONS)
+def test_options_of_targets_are_checked(rows: Path, target: str) -> None:
+    assert refusal_of_spec(*words_of(rows, target=target)) == OPTIONS[target]
+
+
+BETWEEN: dict[tuple[str, ...], str] = {
+    ("dataset.inputs=[area,band]",): (
+        "dataset.inputs: found band, which is a target; expected other columns\n    -> leave it out"
+    ),
+    ("dataset.inputs=[area,times]",): (
+        "dataset.inputs: found times, which is the weight; expected other columns\n    -> leave it out"
+    ),
+    ("dataset.weight=price",): (
+        "dataset.weight: found price, which is a target; expected another column\n    -> set dataset.weight=null"
+    ),
+}
+
+
+@pytest.mark.parametrize("others", BETWEEN)
+def test_a_column_is_an_input_a_target_or_the_weight(rows: Path, others: tuple[str, ...]) -> None:
+    assert refusal_of_spec(*words(rows, *others)) == BETWEEN[others]
+
+
+UNLIKE: dict[tuple[str, ...], str] = {
+    ("transform.columns={far: {of: times}}",): (
+        "transform.columns.far.of: found times, which is the weight; expected inputs alone\n"
+        "    -> leave it out; dataset.weight says what is made of it"
+    ),
+    ("transform.columns={far: {of: band}}",): (
+        "transform.columns.far.of: found band, which is a target; expected inputs alone\n"
+        "    -> leave it out; dataset.target says what is made of it"
+    ),
+    ("trainer.checkpoint_best=val_mae",): (
+        "trainer.checkpoint_best: found 'val_mae'; expected a metric of the run: loss, price_loss, price_mae, "
+        "price_rmse, price_r2, band_loss, band_accuracy, band_precision, band_recall, garden_loss, garden_accuracy, "
+        "garden_auc, garden_precision, garden_recall, tags_loss, tags_accuracy, tags_auc, tags_precision, tags_recall, "
+        "val_loss, val_price_loss, val_price_mae, val_price_rmse, val_price_r2, val_band_loss, val_band_accuracy, "
+        "val_band_precision, val_band_recall, val_garden_loss, val_garden_accuracy, val_garden_auc, "
+        "val_garden_precision, val_garden_recall, val_tags_loss, val_tags_accuracy, val_tags_auc, val_tags_precision, "
+        "val_tags_recall\n    -> did you mean `val_price_mae`?"
+    ),
+    ("load.sample=uniform_by_class", "load.shuffle=full"): (
+        "load.sample: found uniform_by_class; expected a class to predict; the targets are price, band, garden, tags\n"
+        "    -> set load.sample=all"
+    ),
+}
+
+
+@pytest.mark.parametrize("others", UNLIKE)
+def test_values_for_other_targets_are_refused(rows: Path, others: tuple[str, ...]) -> None:
+    assert refusal_of_plan(*learning(rows, *others)) == UNLIKE[others]
+
+
+def test_a_loss_or_a_metric_of_no_target_is_refused(rows: Path) -> None:
+    whose = "with the targets band, garden, which are a class and one of two classes"
+    given = ("trainer.loss=huber", "trainer.metrics=[accuracy,mae]")
+    assert refusal_of_plan(*learning(rows, *given, target="{band: class, garden: binary}")) == (
+        f"trainer.loss: found 'huber'; expected crossentropy or focal_crossentropy {whose}\n"
+        "    -> leave out trainer.loss\n"
+        "trainer.metrics: found ['accuracy', 'mae']; expected accuracy, top_N_accuracy, precision, recall, f1 or "
+        f"recall_of_CLASS, or accuracy, auc, precision or recall {whose}\n"
+        "    -> leave out trainer.metrics"
+    )
+
+
+@pytest.mark.parametrize("target", ["{price: number, garden: binary}", "{tags: {labels: ','}}"])
+def test_the_commands_on_runs_refuse_what_they_do_not_know_yet(rows: Path, target: str) -> None:
+    planned = plan_of(*learning(rows, target=target))
+    of = "price, garden" if "price" in target else "labels of tags"
+    assert [str(fault) for fault in unknown_targets(planned, Path("run"))] == [
+        (
+            f"run: found a model of {of}; expected a single class or number as the target\n"
+            "    -> load model.keras with keras.saving.load_model, after `import etlrun.run.model`"
+        )
+    ]
