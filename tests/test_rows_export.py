@@ -150,7 +150,7 @@ def test_an_export_describes_its_columns(runs: Path, tmp_path: Path, capsys: pyt
     of = described(folder)
     assert [[each[key] for key in ("name", "column", "dtype", "content", "missing")] for each in of["inputs"]] == [
         ["area", "area", "float64", "numbers", "NaN"],
-        ["kind", "kind", "string", "texts", "ÿ"],
+        ["kind", "kind", "string", "texts", "the byte 0xFF"],
         ["sold", "sold", "int64", "times, in microseconds since 1970 in UTC", None],
         ["rooms", "rooms", "int64", "numbers", None],
         ["a_garden", "a garden", "bool", "truth values", None],

@@ -217,6 +217,19 @@ def test_values_that_are_missing_for_the_model_are_refused(rows: Path, capsys: p
     ]
 
 
+def test_values_of_other_types_than_in_the_training_are_refused(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (rows / "text.csv").write_text("area,rooms,kind,garden\nbig,3,flat,true\n")
+    (rows / "empty.csv").write_text("area,rooms,kind,garden\n")
+    assert refused(capsys, "predict", rows / "bands", rows / "text.csv") == [
+        f"  {rows / 'text.csv'}, line 2, area: found big; expected a value of type number",
+        "    -> repair the value: the column has the type of the training",
+    ]
+    assert refused(capsys, "predict", rows / "bands", rows / "empty.csv") == [
+        f"  {rows / 'empty.csv'}: found no rows; expected at least one row",
+        "    -> write the files again, or choose others",
+    ]
+
+
 def test_options_that_tables_do_not_have_are_refused(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("a.csv", "b.csv", "--on-corrupt", "skip", "--format", "parquet")
     assert refused(capsys, "predict", rows / "prices", *words, status=2) == [

@@ -21,6 +21,8 @@ LAYER = "columns"
 """Name of the layer that computes the columns, which no input has."""
 _SOME_TIMES = (1_600_000_000_123_456, 0, -86_400_000_000, 1_709_210_096_000_000)
 """Times of examples, in microseconds since 1970."""
+_BYTE = "the byte 0xFF"
+"""`MISSING`, which is no text."""
 _DELIMITED = {".csv", ".tsv"}
 
 
@@ -52,6 +54,7 @@ class Raw:
     def described(self) -> dict[str, Any]:
         """Return it as plain values: NaN, which JSON lacks, as its name, and so in the example."""
         missing = "NaN" if isinstance(self.missing, float) else self.missing
+        missing = _BYTE if missing == MISSING.decode("latin-1") else missing
         low, high = self.feature.low, self.feature.high
         return {
             "name": self.name,

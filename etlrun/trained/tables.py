@@ -143,13 +143,15 @@ def _paths(table: Table) -> tuple[str, ...]:
     try:
         return tuple(path for paths in files_of(table).values() for path in paths)
     except EtlrunError as error:
-        key = table.key("files")
-        raise EtlrunError([_named(of) if of.where == key else of for of in error.faults]) from error
+        raise EtlrunError([_named(of) for of in error.faults]) from error
 
 
 def _named(fault: Fault) -> Fault:
-    """Return the fault of a pattern as one of the command line."""
-    return dataclasses.replace(fault, where="PATH", found=fault.found.removesuffix(" for train"))
+    """Return the fault of a table as one of the command line, which has neither splits nor types of its own."""
+    where = "PATH" if fault.where == Table.key("files") else fault.where
+    declares = Table.key("columns") in fault.remedy
+    remedy = "repair the value: the column has the type of the training" if declares else fault.remedy
+    return dataclasses.replace(fault, where=where, found=fault.found.removesuffix(" for train"), remedy=remedy)
 
 
 def _read(dataset: Table, path: str, run: Trained, needed: list[str]) -> Kept:
@@ -167,7 +169,10 @@ def _read(dataset: Table, path: str, run: Trained, needed: list[str]) -> Kept:
         expected = f"the columns that the model takes, {', '.join(needed)}, and none that its training did not have"
         remedy = "name the columns as in the table of the training, and leave out others"
         raise ConfigError([Fault(where=path, found=" and ".join(parts), expected=expected, remedy=remedy)])
-    return kept_of(dataset)
+    try:
+        return kept_of(dataset)
+    except EtlrunError as error:
+        raise EtlrunError([_named(of) for of in error.faults]) from error
 
 
 def predict(run: Trained, rows: Rows, model: Any, writer: Writer, done: Callable[[int], None]) -> None:
