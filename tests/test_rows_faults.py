@@ -167,6 +167,64 @@ FAULTS: dict[str, tuple[str, str | bytes, str]] = {
             "to 2**63 - 1\n    -> write it as a text for a code, or as a float"
         ),
     ),
+    "a header alone": ("a.csv", "a,price", f"a.csv: found no rows for train; expected at least one row{ONCE_MORE}"),
+    "the index of a frame": (
+        "a.csv",
+        ",a,price\n0,1,1\n",
+        (
+            "a.csv, line 1: found a header without a name for column 1 of 3; expected names of columns"
+            "\n    -> name it, or leave it out, as frame.to_csv(path, index=False) does"
+        ),
+    ),
+    "a title above the header": (
+        "a.csv",
+        "Prices of 2020\na,price\n1,1\n",
+        (
+            "a.csv, line 2: found 2 values; expected 1, one for each column of the header"
+            "\n    -> if the lines above it are no header, remove them"
+        ),
+    ),
+    "Parquet by another name": (
+        "a.csv",
+        b"PAR1\x15\x04",
+        "a.csv: found a Parquet file; expected lines of text\n    -> name it with .parquet",
+    ),
+    "compressed by another name": (
+        "a.jsonl",
+        gzip.compress(b"{}"),
+        "a.jsonl: found a compressed file; expected lines of text\n    -> add .gz to its name",
+    ),
+    "a workbook": (
+        "a.tsv",
+        b"PK\x03\x04\x14",
+        "a.tsv: found an archive or a workbook; expected lines of text\n    -> unpack it, or save the sheet as csv",
+    ),
+    "an infinite number in JSON": (
+        "a.jsonl",
+        '{"a": 1, "price": 2}\n{"a": 1e999, "price": 2}\n',
+        (
+            "a.jsonl, line 2, a: found inf, which is infinite as a number; expected finite numbers"
+            "\n    -> repair the value, or write null"
+        ),
+    ),
+    "a half of a character": (
+        "a.jsonl",
+        '{"a": "x", "price": 2}\n{"a": "\\ud800", "price": 2}\n',
+        (f"a.jsonl, line 2, a: found a text with a half of a character: \\ud800; expected text in Unicode{REPAIR}"),
+    ),
+    "JSON that is too deep": (
+        "a.jsonl",
+        f'{{"a": {"[" * 9_999}{"]" * 9_999}}}\n',
+        f"a.jsonl, line 1: found lists or objects within each other; expected an object of JSON{REPAIR}",
+    ),
+    "no keys": (
+        "a.jsonl",
+        "{}\n",
+        (
+            "a.jsonl, line 1: found an object without keys; expected names of columns"
+            "\n    -> write the names of all columns in the first line, with null for a value that is missing"
+        ),
+    ),
     "no table": (
         "a.xlsx",
         "",
@@ -221,6 +279,14 @@ def test_tables_of_columns_that_can_not_be_kept(tmp_path: Path) -> None:
         "\n    -> write its parts as columns of their own, or leave it out of the files"
         for name, kind in {"a": "list<element: int64>", "b": "struct<c: int64>", "d": "binary"}.items()
     )
+    texts = [None, pa.py_buffer(np.array([0, 1, 3], np.int32)), pa.py_buffer(b"x\xff\xfe")]
+    assert fault(pa.table({"a": pa.StringArray.from_buffers(2, texts[1], texts[2])})) == (
+        "a.parquet, row 2, a: found b'\\xff\\xfe'; expected text in UTF-8\n    -> repair the value"
+    )
+    assert fault(pa.table({"a": pa.array([0, 2**50], pa.timestamp("s"))})) == (
+        "a.parquet, row 2, a: found 1125899906842624000; expected a value of type timestamp"
+        "\n    -> repair the value, or set another type by 'dataset.columns={a: text}'"
+    )
     large = pa.table({"a": pa.array([2**63], pa.uint64())})
     assert fault(large).startswith("a.parquet, row 1, a: found 9223372036854775808; expected a value of type integer")
 
@@ -266,6 +332,16 @@ def test_a_file_is_in_one_split(tmp_path: Path) -> None:
             f"dataset.files: found {name} in train and in validation; expected each file in one split"
             "\n    -> leave it out of one of them; one split may be both trained on and evaluated"
         )
+
+
+def test_a_file_that_is_not_compressed_as_its_name_says(tmp_path: Path) -> None:
+    (tmp_path / "a.csv.gz").write_text(CSV)
+    with pytest.raises(EtlrunError) as caught:
+        kept_of(a_table(str(tmp_path / "a.csv.gz"), tmp_path / "kept"))
+    assert message(tmp_path, caught.value) == (
+        "a.csv.gz: found a file that is not compressed; expected bytes of gzip"
+        "\n    -> leave .gz out of its name, or compress it"
+    )
 
 
 def test_a_compressed_file_that_is_cut_off(tmp_path: Path) -> None:

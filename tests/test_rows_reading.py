@@ -196,6 +196,56 @@ def test_blanks_stay_with_a_note_unless_they_are_removed(tmp_path: Path) -> None
     assert values(kept_from(tmp_path, "a.jsonl", lines, strip=True)) == {"kind": ["flat"]}
 
 
+TIMES = [*["2020-01-02T08:00"] * 200]
+TEXTS_THAT_ARE_NEARLY_SO: dict[str, tuple[list[str], str]] = {
+    "a mark for nothing": (
+        ["1.5"] * 50 + ["?"] * 5,
+        (
+            "5 of 55 values are ?, as in a.tsv, line 52, and all others are numbers: add it to dataset.missing, "
+            "if it stands for none."
+        ),
+    ),
+    "a signed price": (["$5", "7"], "a.tsv, line 2 has $5: numbers are written without signs of currency or per cent."),
+    "a share": (["5 %", "7,5 %"], "a.tsv, line 2 has 5 %: numbers are written without signs of currency or per cent."),
+    "a day": (["12/31/2020", "1/2/2021"], "a.tsv, line 2 has 12/31/2020: days are written as 2020-12-31."),
+    "a day that is none": (
+        [*TIMES, "2020-02-30"],
+        (
+            "a.tsv, line 202 has 2020-02-30, though 201 of 201 values are written as times: repair it, "
+            "or add it to dataset.missing."
+        ),
+    ),
+    "a text among times": (
+        [*TIMES, "unknown"],
+        (
+            "a.tsv, line 202 has unknown, though 200 of 201 values are written as times: repair it, "
+            "or add it to dataset.missing."
+        ),
+    ),
+    "some zones": (
+        ["2020-01-02T08:00Z", "2020-01-02T08:00+02:00", "2020-01-02"],
+        "some of its times have a zone and others have none: write all in one way.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("texts", "note"), TEXTS_THAT_ARE_NEARLY_SO.values(), ids=TEXTS_THAT_ARE_NEARLY_SO)
+def test_texts_that_are_nearly_numbers_or_times_are_noted(tmp_path: Path, texts: list[str], note: str) -> None:
+    kept = kept_from(tmp_path, "a.tsv", "".join(f"{text}\t1\n" for text in ("a", *texts)))
+    assert values(kept)["a"] == texts
+    assert kept.known.notes == (f"a is text, since {note}",)
+
+
+@pytest.mark.parametrize("texts", [["a-1", "b-2"], ["1", "x", "y"], ["2020", "2020-01-02", "x"]])
+def test_other_texts_have_no_note(tmp_path: Path, texts: list[str]) -> None:
+    assert kept_from(tmp_path, "a.tsv", "".join(f"{text}\t1\n" for text in ("a", *texts))).known.notes == ()
+
+
+def test_blanks_in_a_header_are_noted(tmp_path: Path) -> None:
+    kept = kept_from(tmp_path, "a.csv", "a, price\n1,2\n")
+    assert kept.known.notes == ("names of columns have blanks around them in a.csv: ' price'.",)
+
+
 @pytest.mark.parametrize("value", ["1.234.567,5", "1'234", "1,5", "12,345.6", "-1 234"])
 def test_separators_make_text_with_a_note(tmp_path: Path, value: str) -> None:
     kept = kept_from(tmp_path, "a.tsv", f"a\tprice\n12\t1\n{value}\t2\n")

@@ -16,6 +16,7 @@ from etlrun.sources.rows.lines import (
     broken,
     delimited_fault,
     encoding_fault,
+    format_fault,
     has_odd_quotes,
     header,
     line_of_row,
@@ -35,6 +36,8 @@ class DelimitedFile(TableFile):
         """Read the names of the columns; raise `WorldError` if there are none, or one is empty or there twice."""
         super().__init__(path)
         self._delimiter, self._missing, self._strip = delimiter, missing, strip
+        if (fault := format_fault(path)) is not None:
+            raise broken(path, fault, ValueError())
         try:
             self.names = header(path, delimiter)
         except UnicodeDecodeError as error:
@@ -49,6 +52,8 @@ class DelimitedFile(TableFile):
             found = "an empty file"
         elif empty := [str(place) for place, name in enumerate(names, start=1) if not name.strip()]:
             found = f"a header without a name for column {', '.join(empty)} of {len(names)}"
+            if empty == ["1"]:
+                remedy = "name it, or leave it out, as frame.to_csv(path, index=False) does"
         elif twice := sorted({name for name in names if names.count(name) > 1}):
             found = f"a header with {', '.join(twice)} twice"
         elif len(names) == 1 and (other := next((mark for mark in ";\t|" if mark in names[0]), None)):
@@ -80,6 +85,8 @@ class DelimitedFile(TableFile):
         return {name: seen.kind for name, seen in self._seen.items()}
 
     def notes(self, declared: Mapping[str, Kind]) -> Iterator[str]:
+        if blank := [repr(name) for name in self.names if name != name.strip()]:
+            yield f"names of columns have blanks around them in {self.name}: {', '.join(blank)}."
         for name in [name for name in self.names if name not in declared]:
             seen = self._seen[name]
             yield from seen.notes(name, lambda row: Path(self.where(row)).name)
@@ -128,6 +135,8 @@ class DelimitedFile(TableFile):
         try:
             yield
         except pa.ArrowInvalid as error:
+            if "Empty CSV file" in str(error):
+                return  # of a header alone
             fault = delimited_fault(self.path, self._delimiter, len(self.names))
             raise broken(self.path, fault, error) from error
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from etlrun.sources.rows.kinds import TIMES, Kind, Seen, joined
-from etlrun.sources.rows.lines import at_line, broken, json_fault, lines
+from etlrun.sources.rows.lines import at_line, broken, format_fault, json_fault, lines
 from etlrun.sources.rows.read import TableFile
 from etlrun.system.errors import WorldError
 
@@ -25,6 +25,8 @@ class JsonLinesFile(TableFile):
     def __init__(self, path: str) -> None:
         """Read the keys of the first object; raise `WorldError` if there is none."""
         super().__init__(path)
+        if (fault := format_fault(path)) is not None:
+            raise broken(path, fault, ValueError())
         self._texts: set[str] = set()
         first = next((line for _, line in lines(path)), b"")
         if not first:
@@ -33,7 +35,7 @@ class JsonLinesFile(TableFile):
         try:
             found = json.loads(first)
             self.names = list(found) if isinstance(found, dict) else []
-        except ValueError:
+        except (ValueError, RecursionError):
             self.names = []
         if not self.names:
             raise broken(path, json_fault(path, []), ValueError("no keys in the first line"))

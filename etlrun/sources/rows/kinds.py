@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -31,9 +32,17 @@ _PADDED = r"^[+-]?0[0-9xX]"
 """Numbers with leading zeros are codes; a hexadecimal one is a text."""
 _WHOLE = r"^-?(0|[1-9][0-9]*)$"
 _PLAIN = r"^\s*-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
-_SEPARATED = r"^\s*[+-]?([0-9]+|[0-9]{1,3}([.,' ][0-9]{3})+)([.,][0-9]+)?\s*$"
+_SEPARATED = r"[+-]?([0-9]+|[0-9]{1,3}([.,' ][0-9]{3})+)([.,][0-9]+)?"
+_WRITTEN = {
+    rf"^\s*{_SEPARATED}\s*$": "numbers are written with a decimal point and without separators of thousands",
+    rf"^\s*[$€£¥]?\s*{_SEPARATED}\s*[%€$£¥]?\s*$": "numbers are written without signs of currency or per cent",
+    r"^\s*[0-9]{1,2}[./-][0-9]{1,2}[./-]([0-9]{2}|[0-9]{4})\s*$": "days are written as 2020-12-31",
+}
+"""Numbers and days that are written otherwise, and how they would be read as such."""
+_TIME = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+)?(Z|[+-][0-9]{2}:?[0-9]{2})?\s*$"
+_ZONE = r"(Z|:[0-9.]+[+-][0-9]{2}:?[0-9]{2})\s*$"
 _TRUTHS = pa.array(["true", "false"])
-_MOSTLY = 0.99
+_MOSTLY, _HALF, _TWO = 0.99, 0.5, 2
 
 
 def stripped(values: pa.Array) -> pa.Array:
@@ -92,7 +101,10 @@ class Seen:
         plain: Number of those that are written as numbers.
         other: Row, from 0, and text of the first one that is not; None if there is none.
         too_large: Row and text of the first integer that int64 does not hold; None if there is none.
-        is_separated: Whether all are numbers if separators of thousands and commas are taken for such.
+        marks: Texts of these, until there are two.
+        times: Number of values that are written as times.
+        untimed: Row and text of the first one that is no time; None if there is none.
+        written: Patterns of `_WRITTEN` that match all values.
     """
 
     kind: Kind | None = None
@@ -101,7 +113,10 @@ class Seen:
     plain: int = 0
     other: tuple[int, str] | None = None
     too_large: tuple[int, str] | None = None
-    is_separated: bool = True
+    marks: frozenset[str] = frozenset()
+    times: int = 0
+    untimed: tuple[int, str] | None = None
+    written: tuple[str, ...] = tuple(_WRITTEN)
 
     def add(self, values: pa.Array, first: int) -> None:
         """Take notice of the next values, of which the first is that of row `first`, counted from 0."""
@@ -117,30 +132,60 @@ class Seen:
         self._count(values, there, first)
 
     def _count(self, values: pa.Array, there: pa.Array, first: int) -> None:
+        is_first = not self.count
         self.count += len(there)
         if self.kind in _NUMBERS:
             self.plain += len(there)
-        elif self.kind == "text" and (self.plain or self.is_separated):
-            mask = pc.match_substring_regex(values, _PLAIN)
-            self.plain += pc.sum(mask).as_py() or 0
-            if self.other is None and (place := pc.index(mask, value=False).as_py()) >= 0:
-                self.other = first + place, values[place].as_py()
-            self.is_separated = self.is_separated and _all(pc.match_substring_regex(there, _SEPARATED))
+        elif self.kind in TIMES:
+            self.times += len(there)
+        elif self.kind == "text":
+            self.written = tuple(of for of in self.written if _all(pc.match_substring_regex(there, of)))
+            if self.plain or is_first:
+                self._count_numbers(values, first)
+            if self.times or is_first:
+                self._count_times(values, first)
+
+    def _count_numbers(self, values: pa.Array, first: int) -> None:
+        mask = pc.match_substring_regex(values, _PLAIN)
+        self.plain += pc.sum(mask).as_py() or 0
+        if self.other is None and (place := pc.index(mask, value=False).as_py()) >= 0:
+            self.other = first + place, values[place].as_py()
+        if len(self.marks) < _TWO:
+            others = pc.unique(values.filter(pc.invert(mask))).drop_null()[:_TWO]
+            self.marks |= {*others.to_pylist()}
+
+    def _count_times(self, values: pa.Array, first: int) -> None:
+        mask = pc.match_substring_regex(values, _TIME)
+        self.times += pc.sum(mask).as_py() or 0
+        if self.untimed is None and (place := pc.index(mask, value=False).as_py()) >= 0:
+            self.untimed = first + place, values[place].as_py()
+        is_zoned = pc.match_substring_regex(values, _ZONE)
+        for kind, chosen in ((TYPES["timestamp"], pc.invert(is_zoned)), (_ZONED, is_zoned)):
+            some = stripped(pc.if_else(pc.and_(mask, chosen), values, None))
+            self.untimed = self.untimed or _first(some, partial(_casts, kind=kind), first)
 
     def notes(self, name: str, where: Callable[[int], str]) -> Iterator[str]:
         """Yield what a reader may not expect of the column, a sentence each; `where` names a row."""
-        if self.kind != "text" or self.other is None:
+        if self.kind != "text" or not self.count:
             return
-        row, text = self.other
-        if self.is_separated:
-            yield (
-                f"{name} is text, since {where(row)} has {text}: "
-                "numbers are written with a decimal point and without separators of thousands."
-            )
-        elif self.plain >= _MOSTLY * self.count:
+        repair = "repair it, or add it to dataset.missing."
+        if self.written and self.other is not None:
+            row, text = self.other
+            yield f"{name} is text, since {where(row)} has {text}: {_WRITTEN[self.written[0]]}."
+        elif self.other is not None and self.plain >= _MOSTLY * self.count:
+            row, text = self.other
             share = f"{self.plain:,} of {self.count:,} values are numbers"
-            what = f"{name} is text, since {where(row)} has {text}, though {share}"
-            yield f"{what}: repair it, or add it to dataset.missing."
+            yield f"{name} is text, since {where(row)} has {text}, though {share}: {repair}"
+        elif self.other is not None and len(self.marks) == 1 and self.plain >= _HALF * self.count:
+            share = f"{self.count - self.plain:,} of {self.count:,} values are {self.other[1]}"
+            remedy = "add it to dataset.missing, if it stands for none."
+            yield f"{name} is text, since {share}, as in {where(self.other[0])}, and all others are numbers: {remedy}"
+        elif self.untimed is not None and self.times >= _MOSTLY * self.count:
+            row, text = self.untimed
+            share = f"{self.times:,} of {self.count:,} values are written as times"
+            yield f"{name} is text, since {where(row)} has {text}, though {share}: {repair}"
+        elif self.times == self.count:
+            yield f"{name} is text, since some of its times have a zone and others have none: write all in one way."
 
 
 def joined(one: Kind | None, other: Kind | None) -> Kind | None:
@@ -176,13 +221,12 @@ def first_unfit(values: pa.Array, kind: Kind) -> tuple[int, Any]:
 
     def fits(some: pa.Array) -> bool:
         try:
-            converted(some, kind)
+            converted(some, kind).validate(full=True)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             return False
         return True
 
-    place, value = _first(values, fits, 0) or (0, values[0].as_py())
-    return place, value
+    return _first(values, fits, 0) or (0, _plain(values[0]))
 
 
 def _first(values: pa.Array, fits: Callable[[pa.Array], bool], first: int) -> tuple[int, Any] | None:
@@ -193,4 +237,14 @@ def _first(values: pa.Array, fits: Callable[[pa.Array], bool], first: int) -> tu
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(values[low:middle]) else (low, middle)
-    return first + low, values[low].as_py()
+    return first + low, _plain(values[low])
+
+
+def _plain(value: pa.Scalar) -> Any:
+    """Return a value as Python has it; bytes of a text that is none, and the number of a time that is too far."""
+    try:
+        return value.as_py()
+    except UnicodeDecodeError:
+        return value.cast(pa.large_binary()).as_py()
+    except OverflowError:
+        return value.value

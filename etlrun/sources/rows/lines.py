@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import json
+import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,12 @@ from etlrun.system.errors import Fault, WorldError, printable
 
 _CHUNK = 8_000_000
 _INSIDE = re.compile(rb'[^,\t\r\n"]"[^,\t\r\n"]')
+_OTHERS = (
+    (b"PAR1", "a Parquet file", "name it with .parquet"),
+    (b"ARROW1", "a file of Arrow", "name it with .arrow"),
+    (b"\x1f\x8b", "a compressed file", "add .gz to its name"),
+)
+"""What begins files of other formats, and what to do."""
 _LONGEST_VALUE = 2**31 - 1
 _SHOWN = 40
 
@@ -35,6 +42,24 @@ def shown(value: object) -> str:
     """Return a value on one short line."""
     text = printable(str(value))
     return f"{text[:_SHOWN]}…" if len(text) > _SHOWN else text
+
+
+def format_fault(path: str) -> Fault | None:
+    """Return the fault of a file that is no text by its first bytes, or that is not compressed as its name says."""
+    with Path(path).open("rb") as file:
+        begins = file.read(8)
+    if path.endswith(".gz"):
+        if not begins or begins.startswith(b"\x1f\x8b"):
+            return None
+        remedy = "leave .gz out of its name, or compress it"
+        return Fault(where=path, found="a file that is not compressed", expected="bytes of gzip", remedy=remedy)
+    for start, found, remedy in _OTHERS:
+        if begins.startswith(start):
+            return Fault(where=path, found=found, expected="lines of text", remedy=remedy)
+    if begins.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
+        remedy = "unpack it, or save the sheet as csv"
+        return Fault(where=path, found="an archive or a workbook", expected="lines of text", remedy=remedy)
+    return None
 
 
 def encoding_fault(path: str) -> Fault | None:
@@ -122,11 +147,14 @@ def delimited_fault(path: str, delimiter: str, width: int) -> Fault | None:
     try:
         for line, row in _rows(path, delimiter, strict=True):
             if len(row) != width:
+                remedy = "repair the line: a value with a separator in it stands in quotes"
+                if width == 1:
+                    remedy = "if the lines above it are no header, remove them"
                 return Fault(
                     where=at_line(path, line),
                     found=f"{len(row)} value{'s' * (len(row) != 1)}",
                     expected=f"{width}, one for each column of the header",
-                    remedy="repair the line: a value with a separator in it stands in quotes",
+                    remedy=remedy,
                 )
     except _BrokenError as error:
         is_open = error.what == "unexpected end of data"
@@ -179,18 +207,31 @@ def json_fault(path: str, names: Sequence[str]) -> Fault | None:
     return next((fault for fault in faults if fault is not None), None)
 
 
-def _json_line_fault(
-    path: str, number: int, line: bytes, names: Sequence[str], types: dict[str, tuple[str, int]]
-) -> Fault | None:
-    where, expected, remedy = at_line(path, number), "an object of JSON", "repair the line"
+def _parsed(line: bytes) -> tuple[dict[str, Any] | str, str, str]:
+    """Return the object of a line; or what is there instead, what is expected, and what to do."""
+    expected, remedy = "an object of JSON", "repair the line"
     try:
         row = json.loads(line, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
-        return Fault(where=where, found=f"no JSON: {error.msg}", expected=expected, remedy=remedy)
+        return f"no JSON: {error.msg}", expected, remedy
     except ValueError as error:
-        return Fault(where=where, found=str(error), expected="each key once", remedy=remedy)
-    if not isinstance(row, dict):
-        return Fault(where=where, found=shown(row), expected=expected, remedy=remedy)
+        return str(error), "each key once", remedy
+    except RecursionError:
+        return "lists or objects within each other", expected, remedy
+    return row if isinstance(row, dict) else shown(row), expected, remedy
+
+
+def _json_line_fault(
+    path: str, number: int, line: bytes, names: Sequence[str], types: dict[str, tuple[str, int]]
+) -> Fault | None:
+    where = at_line(path, number)
+    found, expected, remedy = _parsed(line)
+    if isinstance(found, str):
+        return Fault(where=where, found=found, expected=expected, remedy=remedy)
+    row = found
+    if not row and not names:
+        remedy = "write the names of all columns in the first line, with null for a value that is missing"
+        return Fault(where=where, found="an object without keys", expected="names of columns", remedy=remedy)
     if others := [name for name in row if name not in names]:
         found, expected = f"other keys: {', '.join(others)}", f"those of the first line: {', '.join(names)}"
         remedy = "add them to the first line, with null for a value that is missing, or leave them out"
@@ -207,6 +248,12 @@ def _json_types_fault(where: str, row: dict[str, Any], number: int, types: dict[
         if kind in ("list", "mapping"):
             remedy = "write its parts as columns of their own"
             return Fault(where=f"{where}, {name}", found=f"a {kind}", expected="a single value", remedy=remedy)
+        if isinstance(value, float) and math.isinf(value):
+            found, remedy = f"{value}, which is infinite as a number", "repair the value, or write null"
+            return Fault(where=f"{where}, {name}", found=found, expected="finite numbers", remedy=remedy)
+        if isinstance(value, str) and any("\ud800" <= mark <= "\udfff" for mark in value):
+            found = f"a text with a half of a character: {shown(value)}"
+            return Fault(where=f"{where}, {name}", found=found, expected="text in Unicode", remedy="repair the line")
         if before != kind:
             found = f"a {kind}: {shown(value)}"
             expected = f"a {before}, as in line {line:,}"

@@ -167,13 +167,15 @@ def _checked(file: TableFile, name: str, values: pa.Array, kind: Kind, first: in
     """Return the values of a batch in the type of a kind; raise `WorldError` for one that is not of it."""
     try:
         found = converted(values, kind)
+        found.validate(full=kind == "text")  # which Arrow does not when it reads files of columns
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         place, value = first_unfit(values, kind)
         raise WorldError(
             where=f"{file.where(first + place)}, {name}",
             found=shown(value),
-            expected=f"a value of type {kind}",
-            remedy=f"repair the value, or set another type by 'dataset.columns={{{name}: text}}'",
+            expected="text in UTF-8" if kind == "text" else f"a value of type {kind}",
+            remedy="repair the value"
+            + f", or set another type by 'dataset.columns={{{name}: text}}'" * (kind != "text"),
         ) from error
     if kind in ("number", "whole") and has_any(infinite := pc.is_inf(found)):
         place = pc.index(infinite, value=True).as_py()
