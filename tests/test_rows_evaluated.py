@@ -19,6 +19,7 @@ from etlrun.trained.numbered import opened as opened_split
 from etlrun.trained.page import html
 from tests.configs import plan_of
 from tests.pages import chromium, opened
+from tests.runs import emulated
 from tests.tables import houses, words_of
 
 LABELS = np.array([0, 0, 1, 1, 0, 1, 1, 0, 1, 0])
@@ -130,9 +131,7 @@ def model_of(planned: Plan, output: Any) -> keras.Model:
 def importance_of(folder: Path, output: Any, repeats: int | None = None) -> Importance:
     planned = plan_of(*words_of(folder, COLUMNS))
     source, split = opened_split(planned, "dataset.eval_split")
-    found = importance.importance(planned, model_of(planned, output), source, split, repeats)
-    assert found is not None
-    return found
+    return importance.importance(planned, model_of(planned, output), source, split, repeats)["price"]
 
 
 def test_a_column_is_worth_what_the_error_grows_without_it(table: Path) -> None:
@@ -208,3 +207,20 @@ def test_the_page_holds_any_columns_and_values(tmp_path: Path) -> None:
         ]
         width = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
         assert browser.execute_script(width) == 0
+
+
+def test_columns_beside_images_change_places_where_they_are_asked_for(tiny: Path) -> None:
+    columns = "+transform.columns={number: {steps: [{standardize: {mean: 20, std: 10}}]}}"
+    features = "dataset.features={image: image, number: int64}"
+    planned = plan_of(*emulated(tiny, "cache=none", features, "dataset.target={label: class}", columns))
+    flow = planned.evaluation[-1].gives
+    inputs = {name: keras.Input(of.shape, name=name) for name, of in flow.features.items() if name in flow.inputs}
+    odd = keras.ops.reshape(keras.ops.mod(keras.ops.round(inputs["number"] * 10 + 20), 2), (-1, 1))
+    model = keras.Model(inputs, keras.ops.concatenate([1 - odd, odd], axis=-1))
+    source, split = opened_split(planned, "dataset.eval_split")
+    assert importance.importance(planned, model, source, split, None) == {}
+    assert importance.how_to_ask(planned, 10) == "pass --importance 5 for what each of 1 is worth, in 60 predictions"
+    found = importance.importance(planned, model, source, split, 4)["label"]
+    assert ([of.name for of in found.columns], found.measure, found.value) == (["number"], "accuracy", 1.0)
+    assert found.columns[0].importance.value is not None
+    assert 0 < found.columns[0].importance.value < 1

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etlrun.record import page
+from etlrun.stages.targets import kind_of
 from etlrun.system.errors import ConfigError, Fault
 from etlrun.system.files import refuse_unwritable
 from etlrun.system.terminal import number, print_table, significant
 
 if TYPE_CHECKING:
     from etlrun.trained.evaluate import Evaluation
-    from etlrun.trained.figures import Mistake
+    from etlrun.trained.figures import Figures, Mistake
     from etlrun.trained.importance import Importance
     from etlrun.trained.load import Trained
     from etlrun.trained.scores import Share
 
-_CLASSES = ("class", "examples", "predicted", "precision", "recall", "F1")
+_CLASSES = ("examples", "predicted", "precision", "recall", "F1")
 _FIRSTS = ("class", "first example of the data")
 _MISTAKES = ("loss", "class", "predicted", "probability", "place", "columns")
-_ERRORS = ("squared error", "value", "predicted", "place", "columns")
+_ERRORS = ("squared error", "value", "predicted", "probability", "place", "columns")
 _OF_NUMBERS = (("MAE", "mae"), ("RMSE", "rmse"), ("R2", "r2"), ("median", "median_error"))
+Then = Mapping[str, float | None]
 _IMPORTANCE = ("column", "importance")
 _MOST_CLASSES, _MOST_MISTAKES, _MOST_COLUMNS, _LONGEST_COLUMNS = 20, 5, 20, 60
 """Rows, and characters of the inputs of one, in the text; the page and the JSON have all."""
@@ -67,7 +69,7 @@ def main(arguments: Sequence[str]) -> None:
     known = parser.parse_intermixed_args(arguments)
     from etlrun.trained.load import trained
 
-    run = trained(known.run, known.overrides)
+    run = trained(known.run, known.overrides, any_targets=True)
     if faults := [*_unfit(run, known.threshold, known.importance)]:
         raise ConfigError(faults)
     refuse_unwritable(known.run, "RUN")
@@ -75,24 +77,26 @@ def main(arguments: Sequence[str]) -> None:
 
     with ready(run) as model:
         from etlrun.trained.evaluate import Asked, evaluate, written
+        from etlrun.trained.importance import how_to_ask
         from etlrun.trained.page import html
 
         asked = Asked(threshold=known.threshold, repeats=known.importance)
         evaluation = evaluate(run, model, known.overrides, asked)
         paths = written(run, evaluation, html(evaluation, shlex.join(["etlrun", "evaluate", *arguments])))
+        hint = "" if known.importance == 0 else how_to_ask(run.plan, evaluation.examples)
         page.write(run.folder)  # which links to that of the evaluation
     if known.format == "json":
         print(evaluation.as_json(), end="")
     else:
-        _print(evaluation, paths)
+        _print(evaluation, paths, hint)
 
 
 def _unfit(run: Trained, threshold: float | None, repeats: int | None) -> Iterator[Fault]:
     """Yield the faults of options: numbers out of range, and what the run has no use for."""
     flow = run.then.spec.dataset.examples
-    target, has_columns = flow.target, any(flow.features[name].format != "image" for name in flow.inputs)
-    if threshold is not None and not flow.features[target].is_binary:
-        found, expected = f"a threshold for {target}", f"a run of dataset.target={{{target}: binary}}"
+    targets, has_columns = flow.targets, any(flow.features[name].format != "image" for name in flow.inputs)
+    if threshold is not None and not any(kind_of(flow.features[name]) in ("binary", "labels") for name in targets):
+        found, expected = f"a threshold for {', '.join(targets)}", f"a run of dataset.target={{{targets[0]}: binary}}"
         yield Fault(where="--threshold", found=found, expected=expected, remedy="leave it out")
     elif threshold is not None and not 0 < threshold < 1:
         yield Fault(where="--threshold", found=f"{threshold:g}", expected="a number between 0 and 1")
@@ -104,55 +108,77 @@ def _unfit(run: Trained, threshold: float | None, repeats: int | None) -> Iterat
         yield Fault(where="--importance", found=str(repeats), expected="0 or a positive integer")
 
 
-def _print(of: Evaluation, paths: Sequence[Path]) -> None:
+def _print(of: Evaluation, paths: Sequence[Path], hint: str) -> None:
     skipped = f", {len(of.skipped)} skipped" if of.skipped else ""
     print(f"data      {of.dataset} {of.split}, {of.examples:,} examples{skipped}")
-    if of.accuracy is not None:
-        print(f"loss      {of.loss:.4f}{_then(of, 'loss')}")
-        print(f"accuracy  {_share(of.accuracy)}{_then(of, 'accuracy')}")
-        if of.thresholds:
-            _print_of_two(of)
-        print(f"error     {number(of.calibration_error, 4)}, the expected calibration error")
-    else:
-        print(f"loss      {significant(of.loss)}{_then(of, 'loss', significant)}")
-        for label, key in _OF_NUMBERS:
-            print(f"{label:<9} {_share(getattr(of, key), significant)}{_then(of, key, significant)}")
-        print(f"errors    {significant(of.squared_error)}, the mean squared error")
-    print(f"method    {of.method}")
-    if of.unchecked:
-        print(f"order     {of.unchecked}")
-        print_table(_FIRSTS, [(each.name, each.place) for each in of.firsts[:_MOST_CLASSES]])
-    rows = [
-        (each.name, f"{each.examples:,}", f"{each.predicted:,}", *map(_share, (each.precision, each.recall, each.f1)))
-        for each in sorted(of.classes, key=lambda each: each.f1.value or 0.0)[:_MOST_CLASSES]
-    ]
-    print_table(_CLASSES, rows)
-    if 0 < len(of.classes) <= _MOST_CLASSES:
-        names = [each.name for each in of.classes]
-        matrix = [(name, *map(str, row)) for name, row in zip(names, of.confusion, strict=True)]
-        print_table(("class / predicted", *names), matrix)
-    is_class = of.accuracy is not None
-    mistakes = [
-        (
-            number(each.loss, 3) if is_class else significant(each.loss),
-            each.target,
-            each.predicted,
-            *[number(each.probability, 3)] * is_class,
-            each.place,
-            _columns(each),
-        )
-        for each in of.mistakes[:_MOST_MISTAKES]
-    ]
-    print_table(_MISTAKES if is_class else _ERRORS, mistakes)
-    if of.importance is not None:
-        _print_importance(of.importance)
+    shown = _four if of.accuracy is not None else significant
+    print(f"loss      {shown(of.loss)}{_then(of.then, 'loss', shown)}")
+    for name, figures in (of.targets or {"": of}).items():
+        if name:
+            print(f"target    {name}")
+        _print_figures(figures, {key.removeprefix(f"{name}_"): then for key, then in of.then.items()})
+        if of.unchecked:
+            print(f"order     {of.unchecked}")
+            print_table(_FIRSTS, [(each.name, each.place) for each in of.firsts[:_MOST_CLASSES]])
+        _print_details(figures)
+    if hint and not any(figures.importance for figures in (of, *of.targets.values())):
+        print(f"columns   {hint}")
     for lost in of.skipped[:_MOST_MISTAKES]:
         print(f"skipped   {lost.place}: {lost.reason}")
     for label, path in zip(("results", "page"), paths, strict=True):
         print(f"{label:<9} {path}")
 
 
-def _print_of_two(of: Evaluation) -> None:
+def _print_figures(of: Figures, then: Then) -> None:
+    """Print the figures of a target; `then` are those of the last epoch of the run."""
+    if of.subset_accuracy is not None:
+        print(f"accuracy  {_share(of.accuracy)}{_then(then, 'accuracy')}, the mean over the labels")
+        print(f"subset    {_share(of.subset_accuracy)}, the examples of which all labels are right")
+        print(f"precision {_share(of.mean_average_precision)}, the mean average precision")
+    elif of.accuracy is not None:
+        print(f"accuracy  {_share(of.accuracy)}{_then(then, 'accuracy')}")
+        if of.thresholds:
+            _print_of_two(of)
+        print(f"error     {number(of.calibration_error, 4)}, the expected calibration error")
+    else:
+        for label, key in _OF_NUMBERS:
+            print(f"{label:<9} {_share(getattr(of, key), significant)}{_then(then, key, significant)}")
+        print(f"errors    {significant(of.squared_error)}, the mean squared error")
+    print(f"method    {of.method}")
+
+
+def _print_details(of: Figures) -> None:
+    """Print the classes or labels of a target, its worst mistakes, and what columns are worth for it."""
+    rows = [
+        (each.name, f"{each.examples:,}", f"{each.predicted:,}", *map(_share, (each.precision, each.recall, each.f1)))
+        for each in sorted(of.classes, key=lambda each: each.f1.value or 0.0)[:_MOST_CLASSES]
+    ]
+    print_table(("class" if of.subset_accuracy is None else "label", *_CLASSES), rows)
+    if of.confusion and len(of.classes) <= _MOST_CLASSES:
+        names = [each.name for each in of.classes]
+        matrix = [(name, *map(str, row)) for name, row in zip(names, of.confusion, strict=True)]
+        print_table(("class / predicted", *names), matrix)
+    _print_mistakes(of.mistakes, is_class=of.accuracy is not None)
+    if of.importance is not None:
+        _print_importance(of.importance)
+
+
+def _print_mistakes(mistakes: Sequence[Mistake], *, is_class: bool) -> None:
+    rows = [
+        (
+            number(each.loss, 3) if is_class else significant(each.loss),
+            each.target,
+            each.predicted,
+            "" if each.probability is None else number(each.probability, 3),
+            each.place,
+            _columns(each),
+        )
+        for each in mistakes[:_MOST_MISTAKES]
+    ]
+    print_table(_MISTAKES if is_class else _ERRORS, rows)
+
+
+def _print_of_two(of: Figures) -> None:
     """Print the figures of the second of two classes by its probability."""
     second = of.classes[1].name
     print(f"AUC       {_share(of.auc)}, by the probability of {second}")
@@ -196,6 +222,6 @@ def _share(of: Share | None, shown: Callable[[float], str] = _four) -> str:
     return f"{shown(of.value)} ({shown(of.low)} to {shown(of.high)})"
 
 
-def _then(of: Evaluation, key: str, shown: Callable[[float], str] = _four) -> str:
-    value = of.then.get(key)
+def _then(then: Then, key: str, shown: Callable[[float], str] = _four) -> str:
+    value = then.get(key)
     return "" if value is None else f", {shown(value)} in the last epoch of the run"

@@ -158,11 +158,20 @@ def _metrics(run: Trained) -> Iterator[str]:
 def _evaluated(of: Mapping[str, Any]) -> list[Row]:
     place = f"{of['dataset']} {of['split']}, {of['examples']:,} examples"
     rows = [(f"loss on {place}", _shown(Share(of["loss"])))]
+    for name, figures in (of.get("targets") or {"": of}).items():
+        rows += _of_target(f"{name}: " if name else "", figures, place)
+    return rows
+
+
+def _of_target(name: str, of: Mapping[str, Any], place: str) -> list[Row]:
+    """Return the figures of a target, which may have a name."""
     if of["accuracy"] is None:
-        return [*rows, (f"mean absolute error on {place}", _shown(Share(of["absolute_error"])))]
-    rows.append((f"accuracy on {place}", _shown(Share(**of["accuracy"]))))
+        error = Share(**of["mae"]) if of.get("mae") else Share(of["absolute_error"])
+        return [(f"{name}mean absolute error on {place}", _shown(error))]
+    rows = [(f"{name}accuracy on {place}", _shown(Share(**of["accuracy"])))]
     for each in of["classes"][:_MOST_CLASSES]:
-        rows += [(f"{name} of {each['name']}", _shown(Share(**each[name]))) for name in ("precision", "recall", "f1")]
+        figures = ("precision", "recall", "f1")
+        rows += [(f"{name}{figure} of {each['name']}", _shown(Share(**each[figure]))) for figure in figures]
     return rows
 
 

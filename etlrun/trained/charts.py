@@ -50,8 +50,7 @@ def _of_two(of: Figures) -> Iterator[Chart]:
     chance = path("ideal", f"M{_LEFT} {_BOTTOM}L{_RIGHT} {_TOP}")
     roc = [(0.0, 0.0), *((place.false_positive_rate, place.recall) for place in of.curve)]
     yield _curve("ROC curve", ("true positive rate", "false positive rate"), roc, (x, y), chance)
-    share = of.classes[1].examples / max(1, sum(each.examples for each in of.classes))
-    chance = path("ideal", f"M{_LEFT} {y.at(share):.1f}H{_RIGHT}")
+    chance = path("ideal", f"M{_LEFT} {y.at(of.curve[-1].precision):.1f}H{_RIGHT}")
     found = [(place.recall, place.precision) for place in of.curve]
     found = [(0.0, found[0][1]), *found]
     yield _curve("Precision-recall curve", ("precision", "recall"), found, (x, y), chance)

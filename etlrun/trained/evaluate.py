@@ -12,17 +12,20 @@ from typing import Any
 
 import numpy as np
 
+from etlrun.plan.plan import given_to_model
 from etlrun.record import record as records
 from etlrun.record.findings import finite
 from etlrun.record.page import EVALUATIONS
+from etlrun.sources.base import Source
+from etlrun.stages.flow import Feature, Flow
 from etlrun.system.errors import WorldError
 from etlrun.system.files import write_atomically
 from etlrun.trained import ranking
-from etlrun.trained.figures import Figures, Outputs, of_classes, of_numbers
+from etlrun.trained.figures import WEIGHTED, Figures, Outputs, of_classes, of_labels, of_numbers
 from etlrun.trained.importance import Importance, importance
 from etlrun.trained.load import Trained
 from etlrun.trained.model import class_names, outputs_of, require_finite, same_classes, tester
-from etlrun.trained.numbered import Lost, Pass, opened
+from etlrun.trained.numbered import Batch, Lost, Pass, opened
 from etlrun.trained.order import First, data_of, firsts, is_of_run, unchecked
 
 _SKIP_WITH = "set dataset.on_corrupt=skip to skip and list such records"
@@ -57,7 +60,7 @@ class Evaluation(Figures):
         skipped: Examples that could not be used.
         loss: The loss of the training, as Keras computes it: the mean over all examples.
         then: Loss, accuracy and figures of numbers of the run's last validation, if it read this split.
-        importance: How much worse predictions get without what a column tells; None if it is left out.
+        targets: Figures of several targets by their names, instead of its own; empty with a single one.
         unchecked: That the classes may be in another order; empty if their names tell.
         firsts: The first example of each class, if the order is unchecked.
     """
@@ -71,18 +74,20 @@ class Evaluation(Figures):
     skipped: list[Lost]
     loss: float
     then: dict[str, float | None]
-    importance: Importance | None = None
+    targets: dict[str, Figures] = field(default_factory=dict)
     unchecked: str = ""
     firsts: list[First] = field(default_factory=list)
 
     def as_json(self) -> str:
         """Return it as JSON, without what is for the page alone."""
         plain = dataclasses.asdict(self)
-        del plain["points"]
-        for each in (*plain["mistakes"], *plain["firsts"]):
+        for of in (plain, *plain["targets"].values()):
+            del of["points"]
+            for mistake in of["mistakes"]:
+                del mistake["image"]
+        for each in plain["firsts"]:
             del each["image"]
-        figures = [name for name in plain if name in Figures.__dataclass_fields__]
-        last = [*figures, "importance", "unchecked", "firsts"]
+        last = [*(name for name in plain if name in Figures.__dataclass_fields__), "targets", "unchecked", "firsts"]
         ordered = {name: plain[name] for name in (*(name for name in plain if name not in last), *last)}
         return json.dumps(finite(ordered), indent=1) + "\n"
 
@@ -94,45 +99,79 @@ def evaluate(run: Trained, model: Any, overrides: Sequence[str], asked: Asked = 
         EtlrunError: Data is missing or corrupt, the dataset has other classes, or predictions are not finite.
     """
     source, split = opened(run.plan, run.split_key)
-    outputs = outputs_of(model)
-    same_classes(run, source, outputs)
+    flow = given_to_model(run.plan.evaluation)
+    if len(flow.targets) == 1 and not flow.features[flow.target].is_labels:
+        same_classes(run, source, outputs_of(model))
     reading = Pass(run.plan, source, split)
-    found, loss = _outputs(reading, model)
-    require_finite(run, found.predictions, lambda row: reading.place(int(found.numbers[row])))
-    is_own, data = is_of_run(run, source), data_of(run.plan.spec.dataset, source)
-    result = Evaluation(
+    found, loss = _outputs(reading, model, flow)
+    for of in found.values():
+        require_finite(run, of.predictions, lambda row, of=of: reading.place(int(of.numbers[row])))  # type: ignore[misc]
+    is_own, data, first = is_of_run(run, source), data_of(run.plan.spec.dataset, source), found[flow.target]
+    worth = importance(run.plan, model, source, split, asked.repeats)
+    figures = {
+        name: _figures(of, flow.features[name], _names(run, source, flow, name, of), reading, asked, worth.get(name))
+        for name, of in found.items()
+    }
+    text = unchecked(run, source)
+    names = run.class_names or _names(run, source, flow, flow.target, first) or ()
+    only = vars(figures[flow.target]) if len(figures) == 1 else {}
+    return Evaluation(
         name=_name(run, data, split.name, is_own=is_own),
         run=str(run.folder),
         dataset=data,
         split=split.name,
         overrides=list(overrides),
-        examples=len(found.numbers),
+        examples=len(first.numbers),
         skipped=[*reading.lost()],
         loss=loss,
-        then=_last(run) if is_own and split.name == run.then.spec.dataset.eval_split else {},
+        then=_last(run, flow) if is_own and split.name == run.then.spec.dataset.eval_split else {},
+        targets={} if only else figures,
+        unchecked=text,
+        firsts=[*firsts(reading, first.targets, first.numbers, names)] if text else [],
+        **only,
     )
-    names = source.class_names or class_names(run, outputs)
-    threshold = (asked.threshold or ranking.HALF) if is_binary(run) else None
-    figures = of_classes(found, names, reading, threshold) if names else of_numbers(found, reading)
-    text = unchecked(run, source)
-    of_model = run.class_names or names or ()
-    first = [*firsts(reading, found.targets, found.numbers, of_model)] if text else []
-    of_columns = importance(run.plan, model, source, split, asked.repeats)
-    return dataclasses.replace(result, **figures, importance=of_columns, unchecked=text, firsts=first)
 
 
-def is_binary(run: Trained) -> bool:
-    """Return whether the model of a run gives the probability of the second of two classes."""
-    flow = run.then.spec.dataset.examples
-    return flow.features[flow.target].is_binary
+def _names(run: Trained, source: Source, flow: Flow, name: str, found: Outputs) -> Sequence[str] | None:
+    """Return the names of the classes or the labels of a target; None if it has none."""
+    feature = flow.features[name]
+    if feature.is_labels or len(flow.targets) > 1:
+        return feature.classes or None
+    return source.class_names or class_names(run, found.predictions.shape[-1])
 
 
-def _last(run: Trained) -> dict[str, float | None]:
-    """Return the loss, the accuracy, and the figures of numbers and of two classes of the last validation."""
+def _figures(
+    found: Outputs,
+    feature: Feature,
+    names: Sequence[str] | None,
+    reading: Pass,
+    asked: Asked,
+    worth: Importance | None,
+) -> Figures:
+    """Return the figures of a target."""
+    threshold = asked.threshold or ranking.HALF
+    if not names:
+        of_kind = of_numbers(found, reading)
+    elif feature.is_labels:
+        of_kind = of_labels(found, names, reading, threshold)
+    else:
+        of_kind = of_classes(found, names, reading, threshold if feature.is_binary else None)
+    made = Figures(**of_kind, importance=worth)
+    return made if found.weights is None else dataclasses.replace(made, method=made.method + WEIGHTED)
+
+
+def _last(run: Trained, flow: Flow) -> dict[str, float | None]:
+    """Return the loss, the accuracy, and the figures of numbers and of two classes of the last validation.
+
+    Those of several targets have their names before them.
+    """
     if not run.summary.epochs:
         return {}
     last = run.summary.epochs[-1]
-    others = [name for name in _OF_ROWS if f"val_{name}" in last.metrics]
+    names: tuple[str, ...] = _OF_ROWS
+    if len(flow.targets) > 1:
+        names = tuple(f"{target}_{name}" for target in flow.targets for name in ("accuracy", *_OF_ROWS))
+    others = [name for name in names if f"val_{name}" in last.metrics]
     return {name: last.measure(f"val_{name}") for name in ("loss", "accuracy", *others)}
 
 
@@ -155,26 +194,38 @@ def _is_of(path: Path, dataset: str, split: str) -> bool:
         return False
 
 
-def _outputs(reading: Pass, model: Any) -> tuple[Outputs, float]:
-    """Return the outputs of a pass, and the loss."""
-    test = tester(model, reading.inputs_spec, reading.targets_spec)
-    predictions, targets, numbers, losses = [], [], [], list[tuple[float, int]]()
+def _outputs(reading: Pass, model: Any, flow: Flow) -> tuple[dict[str, Outputs], float]:
+    """Return the outputs of a pass for each target by its name, and the loss."""
+    test = tester(model, reading.inputs_spec, *reading.wanted_specs)
+    found, batches, losses = list[dict[str, Any]](), list[Batch](), list[tuple[float, int]]()
     for batch in reading.batches(_SKIP_WITH):
-        found, loss = test(batch.inputs, batch.targets)
-        predictions.append(found)
-        targets.append(batch.targets)
-        numbers.append(batch.numbers)
+        weight = () if batch.weights is None else (batch.weights,)
+        predictions, loss = test(batch.inputs, batch.targets, *weight)
+        found.append(predictions if isinstance(predictions, dict) else {flow.target: predictions})
         losses.append((loss, len(batch.numbers)))
-    if not numbers:
+        batches.append(dataclasses.replace(batch, inputs=None))
+    if not batches:
         raise WorldError(
             where=reading.split.name,
             found="no example that can be read",
             expected="at least one",
             remedy="repair the data, or choose another split",
         )
-    found, of_target, known = (np.concatenate(of) for of in (predictions, targets, numbers))
-    loss = sum(loss * size for loss, size in losses) / sum(size for _, size in losses)
-    return Outputs(predictions=found, targets=of_target, numbers=known), loss
+    numbers = np.concatenate([batch.numbers for batch in batches])
+    weights = [batch.weights for batch in batches if batch.weights is not None]
+    outputs = {}
+    for name in flow.targets:
+        targets = [batch.targets[name] if isinstance(batch.targets, dict) else batch.targets for batch in batches]
+        predicted = np.concatenate([of[name] for of in found])
+        if flow.features[name].is_binary and predicted.shape[-1] == 1:
+            predicted = np.concatenate([1 - predicted, predicted], axis=-1)
+        outputs[name] = Outputs(
+            predictions=predicted,
+            targets=np.concatenate(targets),
+            numbers=numbers,
+            weights=np.concatenate(weights).reshape(-1).astype(np.float64) if weights else None,
+        )
+    return outputs, sum(loss * size for loss, size in losses) / sum(size for _, size in losses)
 
 
 def written(run: Trained, evaluation: Evaluation, page: str) -> tuple[Path, Path]:

@@ -12,9 +12,14 @@ import numpy.typing as npt
 from etlrun.sources.base import Example, Source
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
 from etlrun.trained import ranking, scores
+from etlrun.trained.importance import Importance
 
 _WORST = 24
 """Mistakes that are shown."""
+_OF_SHARES = (
+    "95 % intervals: Wilson's score interval of shares, and of F1 that of TP / (TP + FP + FN), as 2 p / (1 + p)"
+)
+WEIGHTED = "; examples count by their weights, in intervals of shares by their effective number (Kish 1965)"
 _MOST_POINTS = 2_000
 _LONGEST_TEXT = 1_000
 """Points of a chart, and characters of a text, that are kept of more."""
@@ -64,8 +69,10 @@ class Figures:
 
     Attributes:
         method: How the intervals are made.
-        accuracy: Share of right predictions.
-        classes: Figures of each class.
+        accuracy: Share of right predictions; of labels the mean over them.
+        subset_accuracy: Share of the examples of which all labels are right.
+        mean_average_precision: Mean over the labels that occur of their average precision.
+        classes: Figures of each class, or of each label.
         confusion: Examples by class (row) and predicted class (column).
         calibration: Bins of confidence. `calibration_error` is the expected calibration error.
         auc: Area under the ROC curve of one of two classes, by the probability of the second one.
@@ -79,13 +86,13 @@ class Figures:
         numbers: Numbers that were predicted, of all examples.
         points: Targets and predictions of some of them, at random, for the page alone.
         mistakes: The worst ones, with the largest loss first.
+        importance: How much worse predictions get without what a column tells; None if it is left out.
     """
 
-    method: str = (
-        "95 % intervals: Wilson's score interval of shares, and of F1 that of TP / (TP + FP + FN), as 2 p / (1 + p); "
-        "15 bins of equal width (Guo et al. 2017)"
-    )
+    method: str = f"{_OF_SHARES}; 15 bins of equal width (Guo et al. 2017)"
     accuracy: scores.Share | None = None
+    subset_accuracy: scores.Share | None = None
+    mean_average_precision: scores.Share | None = None
     classes: list[scores.OfClass] = field(default_factory=list)
     confusion: list[list[int]] = field(default_factory=list)
     calibration: list[scores.Bin] = field(default_factory=list)
@@ -103,6 +110,7 @@ class Figures:
     numbers: int | None = None
     points: list[tuple[float, float]] = field(default_factory=list)
     mistakes: list[Mistake] = field(default_factory=list)
+    importance: Importance | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +133,7 @@ class Outputs:
 def of_classes(found: Outputs, names: Sequence[str], reading: Reading, threshold: float | None) -> dict[str, Any]:
     """Return the figures of classes by the names of `Figures`; with those of two, if they have a threshold."""
     predicted, confidence = found.predictions.argmax(axis=1), found.predictions.max(axis=1).astype(np.float64)
-    bins, error = scores.calibration(confidence, predicted == found.targets)
+    bins, error = scores.calibration(confidence, predicted == found.targets, found.weights)
     if threshold is not None:
         predicted = (found.predictions[:, 1].astype(np.float64) > threshold).astype(np.int64)
     is_right = predicted == found.targets
@@ -161,14 +169,54 @@ def _of_two(found: Outputs, threshold: float) -> dict[str, Any]:
     thresholds = [threshold] if best is None else [threshold, best]
     return {
         "method": (
-            f"{Figures.method}; of the AUC that of Hanley and McNeil (1982); of the average precision "
-            f"{scores.sampled(len(labels))}"
+            f"{Figures.method}; of the average precision {scores.sampled(len(labels))}; of the AUC that of "
+            + ("Hanley and McNeil (1982)" if weights is None else "these samples")
         ),
         "auc": scores.auc(probabilities, labels, weights),
         "average_precision": ranking.average_precision(probabilities, labels, weights),
         "thresholds": [ranking.at(of, probabilities, labels, weights) for of in thresholds],
         "curve": ranking.places(ranked),
     }
+
+
+def of_labels(found: Outputs, names: Sequence[str], reading: Reading, threshold: float) -> dict[str, Any]:
+    """Return the figures of labels by the names of `Figures`, each predicted above the threshold."""
+    predicted, is_of = found.predictions.astype(np.float64) > threshold, found.targets > ranking.HALF
+    is_right = predicted == is_of
+    losses = scores.binary_crossentropies(found.predictions, is_of)
+    worst = [int(place) for place in np.argsort(-losses, kind="stable") if not is_right[place].all()][:_WORST]
+    mistakes = [
+        _mistake(
+            reading,
+            found,
+            place,
+            float(losses[place]),
+            (_named(names, is_of[place]), _named(names, predicted[place])),
+        )
+        for place in worst
+    ]
+    return {
+        "method": (
+            f"{_OF_SHARES}; of the accuracy of all labels and of the mean average precision "
+            f"{scores.sampled(len(is_right))}"
+        ),
+        "accuracy": scores.mean(is_right.mean(axis=1), found.weights),
+        "subset_accuracy": scores.wilson(
+            *scores.counted(is_right.all(axis=1), np.ones(len(is_right), bool), found.weights)
+        ),
+        "mean_average_precision": ranking.mean_average_precision(
+            found.predictions, is_of.astype(np.int64), found.weights
+        ),
+        "classes": [
+            scores.of_class(name, is_of[:, place], predicted[:, place], found.weights)
+            for place, name in enumerate(names)
+        ],
+        "mistakes": mistakes,
+    }
+
+
+def _named(names: Sequence[str], has: npt.NDArray[np.bool_]) -> str:
+    return ", ".join(name for name, there in zip(names, has, strict=True) if there) or "none"
 
 
 def of_numbers(found: Outputs, reading: Reading) -> dict[str, Any]:
@@ -223,7 +271,7 @@ def _mistake(
 def _columns(reading: Reading, number: int) -> dict[str, Any]:
     """Return the inputs of an example by name but images, as plain values."""
     flow = reading.source.dataset.examples
-    names = [name for name, of in flow.features.items() if name != flow.target and of.format != "image"]
+    names = [name for name, of in flow.features.items() if name in flow.inputs and of.format != "image"]
     example = reading.example(number) if names else {}
     return {name: _plain(example[name].numpy(), flow.features[name]) for name in names}
 

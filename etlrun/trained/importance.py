@@ -11,13 +11,15 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from etlrun.measure.gains import interval_of_mean
-from etlrun.plan.plan import Plan
+from etlrun.plan.plan import Plan, given_to_model
 from etlrun.sources.base import Source, Split
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.columns import Columns, Output
+from etlrun.stages.targets import kind_of
 from etlrun.system.errors import WorldError, headline
 from etlrun.trained.model import tester
-from etlrun.trained.numbered import Pass
+from etlrun.trained.numbered import Batch, Pass
+from etlrun.trained.ranking import HALF
 from etlrun.trained.scores import SEED, Share
 
 REPEATS = 5
@@ -63,8 +65,8 @@ class Importance:
     columns: list[OfColumn]
 
 
-def importance(planned: Plan, model: Any, source: Source, split: Split, repeats: int | None) -> Importance | None:
-    """Return the importance of the columns of a split; None if there are none, or if it is left out.
+def importance(planned: Plan, model: Any, source: Source, split: Split, repeats: int | None) -> dict[str, Importance]:
+    """Return the importance of the columns of a split for each target; none if there are none, or if it is left out.
 
     Args:
         planned: Plan whose validation pipeline makes the inputs of the model.
@@ -77,33 +79,44 @@ def importance(planned: Plan, model: Any, source: Source, split: Split, repeats:
     names = columns_of(planned)
     part = split if repeats is not None else _cheap(planned, split, len(names) * REPEATS)
     if not names or repeats == 0 or part is None:
-        return None
+        return {}
     reading = _Reading(planned, source, part, names)
-    sums, count = reading.sums(model, repeats or REPEATS)
-    sign, measures = (-1 if reading.is_class else 1), sums / count
-    worse = sign * (measures[1:].reshape(len(names), -1) - measures[0])
-    found = [OfColumn(name=name, importance=_mean(each)) for name, each in zip(names, worse, strict=True)]
-    return Importance(
-        measure="accuracy" if reading.is_class else "mae",
-        value=float(measures[0]),
-        examples=count,
-        repeats=repeats or REPEATS,
-        seed=SEED,
-        predictions=count * len(sums),
-        columns=sorted(found, key=lambda each: -(each.importance.value or 0.0)),
-    )
+    measures = reading.measures(model, repeats or REPEATS)
+    found = {}
+    for target, each in measures.items():
+        is_error = kind_of(reading.flow.features[target]) == "number"
+        worse = (1 if is_error else -1) * (each[1:].reshape(len(names), -1) - each[0])
+        columns = [OfColumn(name=name, importance=_mean(of)) for name, of in zip(names, worse, strict=True)]
+        found[target] = Importance(
+            measure="mae" if is_error else "accuracy",
+            value=float(each[0]),
+            examples=reading.count,
+            repeats=repeats or REPEATS,
+            seed=SEED,
+            predictions=reading.count * len(each),
+            columns=sorted(columns, key=lambda column: -(column.importance.value or 0.0)),
+        )
+    return found
 
 
 def columns_of(planned: Plan) -> list[str]:
     """Return the columns that inputs of the model are made of, but images, in the order of the data."""
     flow, columns = planned.spec.dataset.examples, _columns(planned)
     made = {output.name: output.of for output in columns.outputs} if columns else {}
-    outputs = set(planned.evaluation[-1].gives.inputs)
+    outputs = set(given_to_model(planned.evaluation).inputs)
     used = outputs - made.keys()
     for name in reversed(made):
         for of in made[name] if name in outputs else ():
             (used if of in flow.features else outputs).add(of)  # the name of a column is that of the column
     return [name for name, of in flow.features.items() if name in used and of.format != "image"]
+
+
+def how_to_ask(planned: Plan, examples: int) -> str:
+    """Return how to ask for the importance of columns, and what it costs; empty for a model of images alone."""
+    names = columns_of(planned)
+    cost = examples * (len(names) * REPEATS + 1)
+    asked = f"pass --importance {REPEATS} for what each of {len(names)} is worth, in {cost:,} predictions"
+    return asked if names else ""
 
 
 def _columns(planned: Plan) -> Columns | None:
@@ -129,53 +142,67 @@ def _mean(values: Sums) -> Share:
 
 
 class _Reading:
-    """A pass over examples whose columns change places among them."""
+    """A pass over examples whose columns change places among them.
+
+    Attributes:
+        flow: What is given to the model, and its targets.
+        count: Number of examples that were read.
+    """
 
     def __init__(self, planned: Plan, source: Source, split: Split, names: list[str]) -> None:
-        flow = planned.spec.dataset.examples
-        self.is_class = flow.features[flow.target].is_class
-        self._pass, self._names, self._inputs = Pass(planned, source, split), names, planned.evaluation[-1].gives.inputs
-        made, columns = list[Output](), _columns(planned)
+        self.flow, self.count = given_to_model(planned.evaluation), 0
+        self._pass, self._names = Pass(planned, source, split), names
+        made, columns, known = list[Output](), _columns(planned), planned.spec.dataset.examples.features
         for output in columns.outputs if columns else ():
-            if all(of in names or (of not in flow.features and of in {each.name for each in made}) for of in output.of):
+            above = {each.name for each in made} - known.keys()
+            if {*output.of} <= {*names, *above}:
                 made.append(output)
         self._made = tf.function(replace(columns, outputs=tuple(made)).given, autograph=False) if columns else dict
         self._stored = _stored(self._pass, names)
 
-    def sums(self, model: Any, repeats: int) -> tuple[Sums, int]:
-        """Return sums of the measure over the examples, and their number.
-
-        The first sum is that of the examples as they are, followed by those of each repeat of each column.
-        """
-        test, count = tester(model, self._pass.inputs_spec), 0
+    def measures(self, model: Any, repeats: int) -> dict[str, Sums]:
+        """Return the measure of each target: of the examples as they are, then of each repeat of each column."""
+        test = tester(model, self._pass.inputs_spec)
         draws = [
             (name, np.random.default_rng((SEED, place, repeat)).permutation(len(self._stored[name])).astype(np.int32))
             for place, name in enumerate(self._names)
             for repeat in range(repeats)
         ]
-        sums = np.zeros(1 + len(draws))
+        sums, whole = {name: np.zeros(1 + len(draws)) for name in self.flow.targets}, 0.0
         for batch in self._pass.batches(_SKIP_WITH):
             own = {name: values[batch.numbers] for name, values in self._stored.items()}
-            sums[0] += self._sum(test(batch.inputs)[0], batch.targets)
+            self._add(sums, 0, test(batch.inputs)[0], batch)
             for place, (name, order) in enumerate(draws, 1):
                 moved = {**own, name: self._stored[name][order[batch.numbers]]}
-                sums[place] += self._sum(test(self._with(batch.inputs, moved))[0], batch.targets)
-            count += len(batch.numbers)
-        return sums, count
+                self._add(sums, place, test(self._with(batch.inputs, moved))[0], batch)
+            whole += len(batch.numbers) if batch.weights is None else float(batch.weights.sum())
+            self.count += len(batch.numbers)
+        return {name: of / whole for name, of in sums.items()} if whole else {}
 
     def _with(self, inputs: Any, stored: Mapping[str, npt.NDArray[Any]]) -> Any:
         """Return the inputs of a batch with those that are made of these columns instead of its own."""
         made = self._made({name: tf.constant(values) for name, values in stored.items()})
         if not isinstance(inputs, Mapping):
-            return made[self._inputs[0]]
+            return made[self.flow.inputs[0]]
         return {name: made.get(name, of) for name, of in inputs.items()}
 
-    def _sum(self, found: npt.NDArray[np.float32], targets: npt.NDArray[Any]) -> float:
-        """Return the number of right predictions, or the sum over the examples of the mean absolute error."""
-        if self.is_class:
-            return float((found.argmax(axis=1) == targets).sum())
-        wanted = targets.reshape(len(targets), -1).astype(np.float64)
-        return float(np.abs(found.reshape(wanted.shape) - wanted).mean(axis=1).sum())
+    def _add(self, sums: dict[str, Sums], place: int, found: Any, batch: Batch) -> None:
+        """Add the measure of each target of a batch: right predictions, or mean absolute errors, by weight."""
+        for name, of in sums.items():
+            predicted = found[name] if isinstance(found, dict) else found
+            targets = batch.targets[name] if isinstance(batch.targets, dict) else batch.targets
+            each = _measured(kind_of(self.flow.features[name]), predicted, targets)
+            of[place] += float((each if batch.weights is None else each * batch.weights.reshape(-1)).sum())
+
+
+def _measured(kind: str, found: npt.NDArray[np.float32], targets: npt.NDArray[Any]) -> Sums:
+    """Return of each example whether its prediction is right, the share of its right labels, or its absolute error."""
+    if kind in ("class", "binary") and found.shape[-1] > 1:
+        return np.asarray(found.argmax(axis=-1) == targets, np.float64)
+    wanted = targets.reshape(len(targets), -1).astype(np.float64)
+    found = found.reshape(wanted.shape)
+    each = np.abs(found - wanted) if kind == "number" else (found > HALF) == (wanted > HALF)
+    return np.asarray(each.mean(axis=1), np.float64)
 
 
 def _stored(reading: Pass, names: list[str]) -> dict[str, npt.NDArray[Any]]:

@@ -84,10 +84,18 @@ class Trained:
         return [flow.features[name].format for name in flow.inputs] == ["image"]
 
 
-def trained(folder: Path, words: Sequence[str] = (), stages: Stages = STAGES, *, reads_split: bool = True) -> Trained:
+def trained(
+    folder: Path,
+    words: Sequence[str] = (),
+    stages: Stages = STAGES,
+    *,
+    reads_split: bool = True,
+    any_targets: bool = False,
+) -> Trained:
     """Return the run in `folder`, its config with the overrides `words`.
 
-    `reads_split` says whether a split of a dataset is read, for which the run, or `dataset.split`, has to name one.
+    `reads_split` says whether a split of a dataset is read, for which the run, or `dataset.split`, has to name one, and
+    `any_targets` whether several targets are known, and labels.
 
     Raises:
         ConfigError: Overrides are invalid, or change more than the data and the speed.
@@ -105,6 +113,7 @@ def trained(folder: Path, words: Sequence[str] = (), stages: Stages = STAGES, *,
     )
     if then is not None:
         faults += _model_faults(folder, summary, then)
+        faults += [] if any_targets else unknown_targets(then, folder)
     wrong: list[Fault] = []
     now, keys = None, set[str]()
     try:
@@ -162,7 +171,6 @@ def _model_faults(folder: Path, summary: Summary, then: Plan) -> Iterator[Fault]
     """Yield why the run leaves no model that predicts anything."""
     spec, expected = then.spec, "a run of trainer=fit with a model that learns"
     yield from unfitted(folder, spec.dataset)
-    yield from unknown_targets(then, folder)
     if spec.fit is None:
         yield Fault(where=str(folder), found="a run of trainer=drain, which trains no model", expected=expected)
     elif not spec.model.learns:

@@ -27,8 +27,9 @@ _VARIABLE = "KERAS_BACKEND"
 
 Predict = Callable[[Any], npt.NDArray[np.float32]]
 """From the inputs of a batch to predictions (batch, outputs)."""
-Test = Callable[..., tuple[npt.NDArray[np.float32], float]]
-"""From inputs and targets of a batch to predictions and the loss, as Keras's `test_step` computes it."""
+Test = Callable[..., tuple[Any, float]]
+"""From inputs, targets and weights of a batch to predictions, of several targets by name, and the loss, as Keras's
+`test_step` computes it."""
 
 
 @contextlib.contextmanager
@@ -65,8 +66,10 @@ def outputs_of(model: Any) -> int:
 
 
 def _is_binary(model: Any) -> bool:
-    """Return whether a model gives the probability of the second of two classes."""
-    return bool(model.output_shape[-1] == 1 and model.layers[-1].name == "probability")
+    """Return whether a model gives the probability of the second of two classes, and nothing else."""
+    return not isinstance(model.output_shape, dict) and bool(
+        model.output_shape[-1] == 1 and model.layers[-1].name == "probability"
+    )
 
 
 def of_each_class(model: Any, found: Any) -> Any:
@@ -86,18 +89,21 @@ def predictor(model: Any, inputs: Any) -> Predict:
     return lambda given: test(given)[0]
 
 
-def tester(model: Any, inputs: Any, *targets: Any) -> Test:
-    """Return the function from inputs and targets to predictions and the loss; both are specs.
+def tester(model: Any, inputs: Any, *specs: Any) -> Test:
+    """Return the function from inputs and what is wanted, targets and weights, to predictions and the loss.
 
-    Without targets the loss is 0.
+    Its arguments are specs of these. Without targets the loss is 0.
     """
     import keras
 
     if keras.backend.backend() != "tensorflow":
 
         def test(given: Any, *wanted: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], float]:
-            found = np.asarray(model.predict_on_batch(keras.tree.map_structure(np.asarray, given)))
-            tensors = [keras.ops.convert_to_tensor(of) for of in (*wanted, found)]
+            found = keras.tree.map_structure(
+                np.asarray, model.predict_on_batch(keras.tree.map_structure(np.asarray, given))
+            )
+            targets, *weight = keras.tree.map_structure(keras.ops.convert_to_tensor, wanted) or (None,)
+            tensors = targets, keras.tree.map_structure(keras.ops.convert_to_tensor, found), *weight
             loss = float(model.compute_loss(None, *tensors)) if wanted else 0.0
             return of_each_class(model, found), loss
 
@@ -106,13 +112,14 @@ def tester(model: Any, inputs: Any, *targets: Any) -> Test:
 
     def traced(given: Any, *wanted: Any) -> tuple[Any, Any]:
         found = model(given, training=False)
-        return found, model.compute_loss(given, *wanted, found, training=False) if wanted else 0.0
+        loss = model.compute_loss(given, wanted[0], found, *wanted[1:], training=False) if wanted else 0.0
+        return found, loss
 
-    compute = tf.function(traced, input_signature=[inputs, *targets], jit_compile=model.jit_compile, autograph=False)
+    compute = tf.function(traced, input_signature=[inputs, *specs], jit_compile=model.jit_compile, autograph=False)
 
     def on_batch(given: Any, *wanted: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], float]:
         found, loss = compute(given, *wanted)
-        return of_each_class(model, found.numpy()), float(loss)
+        return of_each_class(model, tf.nest.map_structure(lambda of: of.numpy(), found)), float(loss)
 
     return on_batch
 

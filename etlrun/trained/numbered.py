@@ -32,12 +32,14 @@ class Batch:
 
     Attributes:
         inputs: One tensor, or several by name: (batch, ...).
-        targets: Targets (batch, ...).
+        targets: Targets (batch, ...), or several by name.
+        weights: Weights of the examples (batch,); None if all count the same.
         numbers: Numbers of the examples in the split, from 0; int64 (batch,).
     """
 
     inputs: Any
-    targets: npt.NDArray[Any]
+    targets: Any
+    weights: npt.NDArray[Any] | None
     numbers: npt.NDArray[np.int64]
 
 
@@ -82,9 +84,9 @@ class Pass:
         return self._handed(self._dataset.element_spec)[0]
 
     @property
-    def targets_spec(self) -> Any:
-        """Spec of the targets of a batch."""
-        return self._handed(self._dataset.element_spec)[1]
+    def wanted_specs(self) -> tuple[Any, ...]:
+        """Specs of the targets of a batch, and of the weights if there are any."""
+        return tuple(self._handed(self._dataset.element_spec)[1:])
 
     def batches(self, skip_with: str) -> Iterator[Batch]:
         """Yield the batches; `skip_with` is what lets the command skip corrupt records, for messages.
@@ -96,8 +98,9 @@ class Pass:
             for batch in self._dataset:
                 known = self._same[batch[NUMBER].numpy()]
                 self.seen[known] = True
-                inputs, targets = self._handed(batch)[:2]
-                yield Batch(inputs=inputs, targets=targets.numpy(), numbers=known)
+                inputs, *wanted = self._handed(batch)
+                targets, *weight = tf.nest.map_structure(lambda of: of.numpy(), wanted)
+                yield Batch(inputs=inputs, targets=targets, weights=weight[0] if weight else None, numbers=known)
         except tf.errors.OpError as error:
             raise self._cause(headline(error), skip_with) from error
         if self.source.dataset.on_corrupt == "raise" and not self.seen.all():  # a file that ends too early

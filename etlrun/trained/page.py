@@ -13,6 +13,7 @@ from etlrun.system.terminal import significant
 from etlrun.system.thumbnails import tag, thumbnail
 from etlrun.trained.charts import charts
 from etlrun.trained.evaluate import Evaluation
+from etlrun.trained.figures import Figures, Mistake
 
 _MOST_CLASSES, _MOST_PAIRS = 50, 100
 """Classes up to which the whole confusion matrix is shown, and the pairs that are shown of a larger one."""
@@ -22,13 +23,12 @@ _MOST_COLUMNS, _LONGEST_CELL = 100, 80
 
 def html(of: Evaluation, made_by: str) -> str:
     """Return the page of an evaluation, which was `made_by` a command."""
+    targets: dict[str, Figures] = of.targets or {"": of}
     return pages.rendered(
         "etlrun.trained",
         "evaluation.html.j2",
         of=of,
-        charts=charts(of),
-        pairs=_pairs(of),
-        mistakes=[(each, _image(each.image, f"{each.target}, predicted as {each.predicted}")) for each in of.mistakes],
+        targets=[(name, each, charts(each), _pairs(each), _mistakes(each)) for name, each in targets.items()],
         firsts=[(each, _image(each.image, f"First example of {each.name}")) for each in of.firsts],
         made_by=made_by,
         significant=significant,
@@ -43,9 +43,9 @@ def _cell(value: Any) -> str:
     return text if len(text) <= _LONGEST_CELL else f"{text[:_LONGEST_CELL]}…"
 
 
-def _pairs(of: Evaluation) -> list[tuple[str, str, int]]:
+def _pairs(of: Figures) -> list[tuple[str, str, int]]:
     """Return the most frequent confusions, class and predicted class, where the matrix is too large to be shown."""
-    if len(of.classes) <= _MOST_CLASSES:
+    if len(of.classes) <= _MOST_CLASSES or not of.confusion:
         return []
     counts = np.array(of.confusion)
     np.fill_diagonal(counts, 0)
@@ -53,6 +53,10 @@ def _pairs(of: Evaluation) -> list[tuple[str, str, int]]:
     pairs = zip(*np.unravel_index(places, counts.shape), strict=True)
     names = [each.name for each in of.classes]
     return [(names[row], names[column], int(counts[row, column])) for row, column in pairs if counts[row, column]]
+
+
+def _mistakes(of: Figures) -> list[tuple[Mistake, Markup]]:
+    return [(each, _image(each.image, f"{each.target}, predicted as {each.predicted}")) for each in of.mistakes]
 
 
 def _image(encoded: bytes | None, alt: str) -> Markup:

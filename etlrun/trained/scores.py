@@ -128,22 +128,29 @@ def of_classes(labels: Ints, predicted: Ints, names: Sequence[str], weights: Flo
     return [of_class(name, labels == place, predicted == place, weights) for place, name in enumerate(names)]
 
 
-def calibration(confidence: Floats, is_right: npt.NDArray[np.bool_]) -> tuple[list[Bin], float]:
+def calibration(
+    confidence: Floats, is_right: npt.NDArray[np.bool_], weights: Floats | None = None
+) -> tuple[list[Bin], float]:
     """Return 15 bins of equal width, and the expected calibration error: the mean gap of confidence and accuracy.
 
     Source: Guo et al., "On Calibration of Modern Neural Networks", ICML 2017, equations 2 to 5.
     """
+    each = np.ones(len(confidence)) if weights is None else weights
     edges = np.linspace(0, 1, _BINS + 1)
     of = np.clip(np.searchsorted(edges, confidence, "left") - 1, 0, _BINS - 1)
     bins, error = [], 0.0
     for place in range(_BINS):
         inside = of == place
-        examples = int(inside.sum())
-        means = (float(confidence[inside].mean()), float(is_right[inside].mean())) if examples else (None, None)
+        whole = float(each[inside].sum())
+        means = tuple(
+            float(np.average(values[inside], weights=each[inside])) if whole else None
+            for values in (confidence, is_right)
+        )
         if means[0] is not None and means[1] is not None:
-            error += examples / len(confidence) * abs(means[0] - means[1])
+            error += whole / float(each.sum()) * abs(means[0] - means[1])
         ends = (float(edges[place]), float(edges[place + 1]))
-        bins.append(Bin(low=ends[0], high=ends[1], examples=examples, confidence=means[0], accuracy=means[1]))
+        count = int(inside.sum())
+        bins.append(Bin(low=ends[0], high=ends[1], examples=count, confidence=means[0], accuracy=means[1]))
     return bins, error
 
 
@@ -151,6 +158,24 @@ def crossentropies(probabilities: npt.NDArray[Any], labels: Ints) -> Floats:
     """Return the negative logarithm of the probability of the right class, of each example; (examples,)."""
     right = probabilities[np.arange(len(labels)), labels].astype(np.float64)
     return -np.log(np.maximum(right, np.finfo(np.float32).tiny))
+
+
+def binary_crossentropies(probabilities: npt.NDArray[Any], is_of: npt.NDArray[np.bool_]) -> Floats:
+    """Return the mean binary crossentropy over the labels of each example, both (examples, labels)."""
+    right = np.where(is_of, probabilities, 1 - probabilities).astype(np.float64)
+    found: Floats = -np.log(np.maximum(right, np.finfo(np.float32).tiny)).mean(axis=1)
+    return found
+
+
+def mean(values: Floats, weights: Floats | None = None) -> Share:
+    """Return the mean of a value of each example with the interval of bootstrap samples."""
+    each = np.ones(len(values)) if weights is None else weights
+
+    def figure(some: Any) -> tuple[float]:
+        whole = each[some].sum()
+        return (float((values[some] * each[some]).sum() / whole) if whole else float("nan"),)
+
+    return bootstrapped(figure(slice(None)), figure, len(values))[0]
 
 
 def auc(probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats | None = None) -> Share:

@@ -1,0 +1,105 @@
+"""Evaluations of several targets, of labels, and of rows with weights: those of the last epoch, and of scikit-learn."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from selenium.webdriver.common.by import By
+
+from etlrun.trained import ranking, scores
+from tests.pages import chromium, opened
+from tests.runs import run_here
+from tests.tables import NUM_ROWS, houses, words_of
+from tests.trained import said
+
+TARGETS = "{price: {number: standardize}, band: binary, rooms: {class: {weight: 0.5}}, tags: {labels: '|'}}"
+COLUMNS = "transform.columns={area: {of: area, steps: [{fill: median}, standardize]}, garden: {of: garden}}"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has learned four targets of houses with weights."""
+    folder = tmp_path_factory.mktemp("targets")
+    draw = np.random.default_rng(1)
+    table = houses()
+    tags = ["|".join(draw.choice(["old", "park", "sea"], draw.integers(0, 4), replace=False)) for _ in range(NUM_ROWS)]
+    table = table.append_column("tags", pa.array(tags)).append_column("times", pa.array(draw.integers(0, 4, NUM_ROWS)))
+    pyarrow.parquet.write_table(table, folder / "houses.parquet")
+    words = words_of(
+        folder, "model=linear", "dataset.inputs=[area,garden]", "dataset.weight=times", COLUMNS, target=TARGETS
+    )
+    (folder / "run").mkdir()
+    status, _ = run_here(folder / "run", [word for word in words if "emulated" not in word and "step_ms" not in word])
+    assert status == 0
+    return folder / "run"
+
+
+def test_each_target_has_the_weighted_figures_of_the_last_epoch(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(said(capsys, "evaluate", run, "--format", "json"))
+    last = json.loads((run / "summary.json").read_text())["epochs"][-1]
+    assert found["loss"] == pytest.approx(last["val_loss"], rel=1e-4)
+    assert list(found["targets"]) == ["price", "band", "rooms", "tags"]
+    for target, name in (
+        ("price", "mae"),
+        ("price", "r2"),
+        ("band", "accuracy"),
+        ("rooms", "accuracy"),
+        ("tags", "accuracy"),
+    ):
+        value: Any = found["targets"][target][name]["value"]
+        assert value == pytest.approx(last["metrics"][f"val_{target}_{name}"], rel=1e-3), (target, name)
+    worth = {name: of["importance"] for name, of in found["targets"].items()}
+    assert {name: of["measure"] for name, of in worth.items()} == {
+        "price": "mae", "band": "accuracy", "rooms": "accuracy", "tags": "accuracy",
+    }  # fmt: skip
+    for name, of in worth.items():
+        assert of["value"] == pytest.approx(found["targets"][name][of["measure"]]["value"], rel=1e-5), name
+    assert {of["name"] for of in worth["price"]["columns"]} == {"area", "garden"}
+    assert set(found["targets"]["tags"]["mistakes"][0]["columns"]) == {"area", "garden"}
+    assert [of["name"] for of in found["targets"]["tags"]["classes"]] == ["old", "park", "sea"]
+    assert found["targets"]["price"]["method"].endswith("by their effective number (Kish 1965)")
+
+
+def test_the_text_and_the_page_name_each_target(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = said(capsys, "evaluate", run).splitlines()
+    assert [line for line in lines if line.startswith("target ")] == [
+        "target    price", "target    band", "target    rooms", "target    tags",
+    ]  # fmt: skip
+    assert sum("in the last epoch of the run" in line for line in lines) == 7
+    with chromium() as browser, opened(browser, run / "evaluations" / "train[80%:].html"):
+        heads = [of.text for of in browser.find_elements(By.CSS_SELECTOR, "section h1")]
+        assert heads == ["price", "band", "rooms", "tags"]
+        labels = browser.find_elements(By.XPATH, "//h2[text()='Labels']/..//tbody/tr/th")
+        assert [of.text for of in labels] == ["old", "park", "sea"]
+
+
+LABELS = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 0], [0, 0, 1]])
+FOUND = np.array([[0.9, 0.2, 0.6], [0.4, 0.7, 0.3], [0.8, 0.4, 0.5], [0.1, 0.3, 0.8]], np.float32)
+
+
+def test_figures_of_labels_are_those_of_scikit_learn() -> None:
+    assert ranking.mean_average_precision(FOUND, LABELS).value == pytest.approx(0.9722222222222222)
+    weights = np.array([1, 2, 1, 0.5])
+    assert ranking.mean_average_precision(FOUND, LABELS, weights).value == pytest.approx(0.9576719576719577)
+    f1 = [scores.of_class("", LABELS[:, place] == 1, FOUND[:, place] > 0.5).f1.value for place in range(3)]
+    assert f1 == pytest.approx([1, 2 / 3, 0.8])
+
+
+def test_labels_that_no_example_has_count_for_no_mean() -> None:
+    labels = LABELS * [1, 1, 0]
+    assert ranking.mean_average_precision(FOUND, labels).value == pytest.approx(1.0, abs=0.05)
+    assert ranking.mean_average_precision(FOUND, labels * 0) == scores.Share(None)
+
+
+def test_calibration_counts_examples_by_their_weights() -> None:
+    confidence, is_right = np.array([0.51, 0.52, 0.95]), np.array([True, False, True])
+    bins, error = scores.calibration(confidence, is_right, np.array([3.0, 1.0, 0.0]))
+    filled = [(of.examples, of.confidence, of.accuracy) for of in bins if of.examples]
+    assert filled == [(2, pytest.approx(0.5125), 0.75), (1, None, None)]
+    assert error == pytest.approx(0.75 - 0.5125)
