@@ -19,13 +19,13 @@ ERRORS = {0: 30_000.0, 1: 12_000.0, 2: 20_000.0}
 SEEDS = ("sweep.repeats=3", "sweep.vary_seed=true")
 
 
-def swept(folder: Path, *words: str, scale: float = 1.0) -> Results:
+def swept(folder: Path, *words: str, scale: float = 1.0, name: str = "mae") -> Results:
     """Of completed runs, of which those with smaller errors have larger losses."""
 
     def summary(run: RunKey) -> dict[str, Any]:
         turn, twin = (run.repeat, 0) if run.config else divmod(run.repeat, 2)
         error = scale * (ERRORS[run.config] + 100 * turn + 50 * twin)
-        metrics = {"mae": error / 2, "r2": 0.5, "val_mae": error, "val_r2": 0.4}
+        metrics = {name: error / 2, "r2": 0.5, f"val_{name}": error, "val_r2": 0.4}
         measures = {"loss": 1 / error, "val_loss": 1 / error, "metrics": metrics}
         epoch = {"examples": 1000, "examples_per_s": 500.0, "wall_s": 2.0, "epoch": 1, **measures}
         return {"epochs": [epoch] * 2, "dataset": {"examples": {"validation": 400}}}
@@ -57,6 +57,14 @@ def test_errors_of_any_size_of_runs_of_one_seed_are_shown(tmp_path: Path, scale:
     assert results.decision.words.startswith(f"Lowest validation mae: trainer.learning_rate=0.01, {first}, at 500.0")
     assert [row["config"] for row in table(results)] == ["1", "2", "0"]
     assert 'aria-sort="ascending"><button type="button">val mae' in page.html(results)
+
+
+def test_several_targets_are_decided_by_the_first_one(tmp_path: Path) -> None:
+    results = swept(tmp_path, UNITS, name="price_mae")
+    assert results.decision.by == "val price mae"
+    first = table(results)[0]
+    assert (first["config"], first["val price mae"]) == ("1", "12,000")
+    assert 'aria-sort="ascending"><button type="button">val price mae' in page.html(results)
 
 
 def test_a_sweep_of_speeds_shows_the_error_of_each_config(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def _figure(of: Outcome, name: str) -> object:
 
 def _print(results: Results) -> None:
     names, table = header(results), [[cell.text for cell in row] for row in rows(results)]
-    measured = {*names} - {*UNMEASURED, f"val {results.metric}"}
+    measured = {*names} - {*UNMEASURED, f"val {results.metric.replace('_', ' ')}"}
     told = [place for place, name in enumerate(names) if name in measured or _differs([row[place] for row in table])]
     print_table([names[place] for place in told], [[row[place] for place in told] for row in table[:MOST_ROWS]])
     if len(results.configs) > MOST_ROWS:

@@ -34,7 +34,7 @@ class Cell(NamedTuple):
 
 def header(results: Results) -> list[str]:
     """Return the names of the columns of the table: a narrow one for each swept key, by the end of its name."""
-    figures = [name.replace("accuracy", results.metric) for name in _FIGURES]
+    figures = [name.replace("accuracy", results.metric.replace("_", " ")) for name in _FIGURES]
     return [_CONFIG, *_short(swept_keys(results), (_CONFIG, *figures)), *figures]
 
 
