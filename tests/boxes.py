@@ -17,7 +17,7 @@ from etlrun.plan.spec import parse
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.flow import Feature
 from etlrun.stages.lazy import keras
-from etlrun.stages.model import Model
+from etlrun.stages.network import Network
 from etlrun.stages.step import Step
 from tests.configs import composed
 from tests.runs import run_here
@@ -50,15 +50,16 @@ class TinyBoxes(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Linear(Model):
+class Linear(Network):
     """A model of a test's own."""
 
     path: ClassVar[str] = "model.linear"
+    predicts: ClassVar[bool] = True
 
     @staticmethod
     def network(inputs: dict[str, keras.KerasTensor]) -> keras.KerasTensor:
-        """(batch,) each -> (batch, 1)."""
-        return keras.layers.Dense(1)(keras.ops.stack([inputs["width"], inputs["height"]], axis=-1))
+        """(batch, 1) each -> (batch, 1)."""
+        return keras.layers.Dense(1)(keras.ops.concatenate([inputs["width"], inputs["height"]], axis=-1))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from etlrun.stages import STAGES
 from etlrun.stages.lazy import keras
-from etlrun.stages.model import Model
+from etlrun.stages.network import Network
 from tests.runs import run_here, small
 
 
 @dataclass(frozen=True, kw_only=True)
-class SmallNetwork(Model):
+class SmallNetwork(Network):
     """Compiles in a tenth of MobileNetV2's time."""
 
     path: ClassVar[str] = "model.small_network"
+    predicts: ClassVar[bool] = True
 
     @staticmethod
-    def network(image: keras.KerasTensor) -> keras.KerasTensor:
+    def network(inputs: Mapping[str, keras.KerasTensor]) -> keras.KerasTensor:
         """(batch, height, width, 3) -> probabilities (batch, 2)."""
+        (image,) = inputs.values()
         image = keras.layers.Conv2D(4, 3, strides=4, activation="relu")(image)
         return keras.layers.Dense(2, activation="softmax")(keras.layers.GlobalAveragePooling2D()(image))
 

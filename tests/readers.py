@@ -15,6 +15,7 @@ import tensorflow_datasets as tfds
 
 from etlrun.cli import main as cli
 from etlrun.sources.sample import builder
+from tests.grove import write_grove
 from tests.pastes import ROOT, fenced
 from tests.pictures import jpeg
 from tests.repository import Repository
@@ -106,6 +107,14 @@ def changed_configs(words: Sequence[str], folder: Path) -> tuple[int, str]:
 def grey_package(words: Sequence[str], folder: Path) -> tuple[int, str]:
     """With the step of the docs in a package."""
     site = installed(folder / "site", fenced("extending.md", "class Grey"))
+    return outside(words, folder, PYTHONPATH=os.pathsep.join([str(site), *sys.path]))
+
+
+def grove_package(words: Sequence[str], folder: Path) -> tuple[int, str]:
+    """With the model, the loss, the metrics and the callback of the docs in a package."""
+    (folder / "DIR" / "model").mkdir(exist_ok=True)
+    (folder / "DIR" / "model" / "tower.yaml").write_text(fenced("extending.md", "name: tower"))
+    site = write_grove(folder / "site")
     return outside(words, folder, PYTHONPATH=os.pathsep.join([str(site), *sys.path]))
 
 

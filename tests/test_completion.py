@@ -19,7 +19,7 @@ GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("etlrun pl", ["plan"]),
+        ("etlrun pl", ["plan", "plugins"]),
         ("etlrun plan cach", ["cache.", "cache="]),
         ("etlrun cach", ["cache", "cache.", "cache="]),
         ("etlrun cache ", ["gc", "ls", "rm", "why"]),

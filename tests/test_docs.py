@@ -21,7 +21,7 @@ from etlrun.review.measured import compare_configs
 from etlrun.sweep.ledger import SWEEP, Ledger
 from tests.pastes import ETLRUN, commands, lacking, pastes
 from tests.quick import quick_probes, shallow
-from tests.readers import changed_configs, grey_package, ran, write_configs, write_photos
+from tests.readers import changed_configs, grey_package, grove_package, ran, write_configs, write_photos
 from tests.test_installed import WORDS
 
 pytestmark = pytest.mark.slow
@@ -48,7 +48,7 @@ ELSEWHERE = {
 """Commands that are not run here, and why."""
 NO_OVERRIDES = re.compile(
     rf"{ETLRUN} (plan (?!-m)|eject|diff|check|report|freeze|prepare|schema|runs|evaluate|predict|export|cache (?!why)"
-    r"|size|-m sweep\.resume)"
+    r"|size|plugins|-m sweep\.resume)"
 )
 """Commands to which no override is appended: they take none, or show what an override does."""
 
@@ -177,7 +177,8 @@ def also_said(folder: Path) -> str:
 
 
 GREYED = f"{ETLRUN} {' '.join(WORDS)}"
-OUTSIDE = {f"{ETLRUN} diff main HEAD": changed_configs, GREYED: grey_package}
+GROVE = [command for command in commands() if re.search(r"model=tower|loss=quantile|etlrun plugins", command)]
+OUTSIDE = {f"{ETLRUN} diff main HEAD": changed_configs, GREYED: grey_package, **dict.fromkeys(GROVE, grove_package)}
 """Commands on what is not there, and how they are run where it is."""
 
 

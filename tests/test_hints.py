@@ -75,8 +75,11 @@ TABLE = (
 )
 
 
-def program(what: str) -> str:
-    return f"for {what} of your own, print the program of a run, and change it there: etlrun eject > program.py"
+PROGRAM = "for an optimizer of your own, print the program of a run, and change it there: etlrun eject > program.py"
+
+
+def package(what: str, form: str = "function") -> str:
+    return f"{what} of your own is a {form} in a package of yours: docs/extending.md"
 
 
 @pytest.mark.parametrize(
@@ -88,16 +91,16 @@ def program(what: str) -> str:
         ("dataset=foldr", "did you mean dataset=folder?"),
         ("dataset=cifar_10", "did you mean dataset=cifar10?"),
         ("dataset=cifar100", "for a dataset of TFDS write dataset=tfds dataset.name=cifar100"),
-        ("model=my_model", program("a model")),
-        ("model.name=my_model", program("a model")),
+        ("model=my_model", package("a model", "class")),
+        ("model.name=my_model", package("a model", "class")),
         ("trainer.loss=focal", "did you mean `focal_crossentropy`?"),
-        ("trainer.loss=hinge", program("a loss")),
+        ("trainer.loss=hinge", package("a loss")),
         ("trainer.loss=crossentropi", "did you mean `crossentropy`?"),
-        ("trainer.optimizer=lion", program("an optimizer")),
+        ("trainer.optimizer=lion", PROGRAM),
         ("trainer.optimizer=admw", "did you mean `adamw`?"),
-        ("trainer.metrics=[my_metric]", program("a metric")),
+        ("trainer.metrics=[my_metric]", package("a metric")),
         ("trainer.metrics=[acuracy]", "did you mean `accuracy`?"),
-        ("transform.steps=[decode,mine]", "a step of your own is a class in a package of yours: docs/extending.md"),
+        ("transform.steps=[decode,mine]", package("a step", "class")),
     ],
 )
 def test_a_name_that_nothing_has_is_told_with_the_way_to_get_it(line: str, remedy: str) -> None:

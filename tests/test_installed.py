@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from etlrun.stages import STAGES, UNUSABLE
-from etlrun.stages.installed import GROUP, breach, with_installed
+from etlrun.stages.installed import breach, with_installed
+from etlrun.stages.plugins import STEPS as GROUP
 from tests.pastes import fenced
 from tests.runs import emulated, finish, start, summary_of
 

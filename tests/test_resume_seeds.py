@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,19 +13,21 @@ import pytest
 
 from etlrun.stages import STAGES
 from etlrun.stages.lazy import keras
-from etlrun.stages.model import Model
+from etlrun.stages.network import Network
 from tests.runs import are_equal, run_here, small, summary_of, variables_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dropped(Model):
+class Dropped(Network):
     """A network that somebody has written, with dropout."""
 
     path: ClassVar[str] = "model.dropped"
+    predicts: ClassVar[bool] = True
 
     @staticmethod
-    def network(image: keras.KerasTensor) -> keras.KerasTensor:
+    def network(inputs: Mapping[str, keras.KerasTensor]) -> keras.KerasTensor:
         """(batch, height, width, 3) -> probabilities (batch, 2)."""
+        (image,) = inputs.values()
         image = keras.layers.Conv2D(8, 3, strides=4, activation="relu")(image)
         image = keras.layers.Dropout(0.5)(keras.layers.GlobalAveragePooling2D()(image))
         return keras.layers.Dense(2, activation="softmax", dtype="float32")(image)

@@ -49,6 +49,7 @@ COMMANDS = {
     "size": Command("RUN", "print the cores, storage and cache that an accelerator needs"),
     "cache": Command("ls|why|gc|rm", "list, explain and remove the caches on disk"),
     "service": Command("dispatcher|worker", "serve the input pipeline from this machine"),
+    "plugins": Command("", "list what installed packages add: models, losses, steps"),
     "schema": Command("", "print the JSON schema of config files, for editors", "configs", "schema"),
 }
 _INSTEAD = {

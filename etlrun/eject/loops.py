@@ -12,6 +12,7 @@ from etlrun.eject.printed.numbered import class_weights
 from etlrun.eject.text import call, function, listed, literal
 from etlrun.plan.plan import Plan, given_to_model, reads_features
 from etlrun.stages.applications import unfreeze
+from etlrun.stages.keras_objects import callbacks as own_callbacks
 from etlrun.stages.keras_objects import objectives, optimizer
 from etlrun.stages.logger import Logger
 from etlrun.stages.made import Made, Text
@@ -103,7 +104,7 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase) -> tuple[Lines, Line
     ]
     used: list[Callable[..., Any]] = [class_weights] if plan.spec.load.class_weights == "balanced" else []
     used += [unfreeze] if phase.unfreeze is not None else []
-    return lines, [*_count(plan), *sources_of(dataset, compiled), *sources(dataset, *used)]
+    return lines, [*_count(plan), *sources_of(dataset, [compiled, own_callbacks(stage)]), *sources(dataset, *used)]
 
 
 def _first(phase: PlannedPhase) -> Lines:
@@ -127,6 +128,7 @@ def _callbacks(stage: Trainer, logger: Logger) -> Lines:
     callbacks = [Made("keras.callbacks.TerminateOnNaN", (), {"raise_error": True})] if stage.on_nan == "fail" else []
     callbacks += [] if stage.ema_momentum is None else [Made("keras.callbacks.SwapEMAWeights")]
     callbacks += [] if rule.patience is None else [Made("keras.callbacks.EarlyStopping", (), rule.arguments)]
+    callbacks += own_callbacks(stage)
     callbacks += [] if logger.callback is None else [logger.callback]  # Keras's own; a program has no others
     return [f"callbacks={listed(*map(literal, callbacks))}"] if callbacks else []
 

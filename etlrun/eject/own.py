@@ -14,6 +14,7 @@ from etlrun.eject.printed import given, numbered, skipping
 from etlrun.stages.code import source
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.made import Made, Named
+from etlrun.stages.plugins import functions_at
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -66,6 +67,8 @@ def sources_of(dataset: Dataset, value: Any) -> Iterator[str]:
     """Yield the sources of the functions and classes of this package in a value: see `Made`."""
     if isinstance(value, Named) and value.path.startswith("etlrun."):
         yield from _source_of(dataset, value.path)
+    elif isinstance(value, Named):
+        yield from map(source, functions_at(value.path))
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for each in (*value.arguments, *value.keywords.values()) if isinstance(value, Made) else inner:
         yield from sources_of(dataset, each)

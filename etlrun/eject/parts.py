@@ -14,8 +14,9 @@ from etlrun.stages.code import source
 from etlrun.stages.flow import Flow
 from etlrun.stages.keras_objects import base, head, rescaling, unstandardized
 from etlrun.stages.made import Made, Text, quoted, user_path
-from etlrun.stages.model import Emulated, ImageModel, Model
-from etlrun.stages.tabular import Tabular, embedded
+from etlrun.stages.model import Emulated, ImageModel
+from etlrun.stages.network import Network, embedded, vectors
+from etlrun.stages.reach import with_called
 from etlrun.stages.targets import loss_of
 from etlrun.stages.trainer import Drain
 
@@ -53,39 +54,27 @@ def _input(flow: Flow, feature: str, name: str) -> str:
     return literal(Made("keras.Input", (of.shape,), {"dtype": of.dtype, "name": name}))
 
 
-def _network(stage: Model, plan: Plan) -> Functions:
-    """Return the function of a custom network, and of the model that it makes."""
-    flow = given_to_model(plan.train)
-    made = {name: _input(flow, name, name) for name in flow.inputs}
-    inputs = mapping("inputs = ", {quoted(name): text for name, text in made.items()})
-    source_of_network = source(stage.network).removeprefix("@staticmethod\n")  # type: ignore[arg-type]
-    body = (
-        inputs if len(made) > 1 else f"inputs = {made[flow.inputs[0]]}",
-        "return keras.Model(inputs, network(inputs))",
-    )
-    return source_of_network, function("model() -> keras.Model", f"Return a model of {flow.target}.", *body)
-
-
-def _tabular(stage: Tabular, plan: Plan) -> Functions:
-    """Return the functions of a model of rows: of its hidden layers, and of all."""
+def _network(stage: Network, plan: Plan) -> Functions:
+    """Return the functions of a network, and of the model that it makes."""
     flow = given_to_model(plan.train)
     inputs = mapping("inputs = ", {quoted(name): _input(flow, name, name) for name in flow.inputs})
-    hidden = {"embedded": embedded(flow), "units": stage.units, "dropout": stage.dropout, "wide": stage.wide}
     given = "inputs" if len(flow.inputs) > 1 else f"inputs[{quoted(flow.inputs[0])}]"
     heads, outputs = [], {}
-    for place, name in enumerate(flow.targets):
+    for place, name in enumerate(() if stage.predicts else flow.targets):
         lines, outputs[quoted(name)] = _head(plan, flow, place)
         heads += lines
-    last = next(iter(outputs.values())) if len(outputs) == 1 else "outputs"
+    last = "features" if stage.predicts else next(iter(outputs.values())) if len(outputs) == 1 else "outputs"
+    made = Made("vectors", (Text("inputs"),), {"embedded": embedded(flow)})
     body = (
         inputs,
-        literal(Made("features = hidden", (Text("inputs"),), hidden)),
+        literal(Made(f"features = {stage.network.__name__}", (made,), stage.arguments)),
         *heads,
         *([mapping("outputs = ", outputs)] if len(outputs) > 1 else []),
         f"return keras.Model({given}, {last})",
     )
-    made = function("model() -> keras.Model", f"Return a model of {' and '.join(flow.targets)}.", *body)
-    return source(stage.hidden).removeprefix("@staticmethod\n"), made
+    functions = (vectors, *with_called(stage.network))
+    texts = [source(of).removeprefix("@staticmethod\n") for of in functions]
+    return *texts, function("model() -> keras.Model", f"Return a model of {' and '.join(flow.targets)}.", *body)
 
 
 def _head(plan: Plan, flow: Flow, place: int) -> tuple[list[str], str]:
@@ -109,6 +98,5 @@ def parts(plan: Plan) -> Functions:
         return drain(trainer, plan)
     if isinstance(stage, Emulated):
         return emulated(stage, plan)
-    if isinstance(stage, Tabular):
-        return *_tabular(stage, plan), *fit(trainer, plan)
-    return *(image_model(stage, plan) if stage.network is None else _network(stage, plan)), *fit(trainer, plan)
+    made = _network(stage, plan) if isinstance(stage, Network) else image_model(stage, plan)
+    return *made, *fit(trainer, plan)

@@ -8,6 +8,7 @@ from textwrap import indent
 from typing import Any
 
 from etlrun.stages.made import Made, Named, Text, quoted
+from etlrun.stages.plugins import functions_at
 
 COLUMNS = 120
 _ROOM, _ROOM_OF_LIST = 98, 90
@@ -18,7 +19,8 @@ def literal(value: Any) -> str:
     """Return the text of a plain value, or of one that stands for an object: see `Made`."""
     match value:
         case Named():
-            name = value.path.rpartition(".")[2] if value.path.startswith("etlrun.") else value.path
+            is_printed = value.path.startswith("etlrun.") or functions_at(value.path)
+            name = value.path.rpartition(".")[2] if is_printed else value.path
             return _made(name, value) if isinstance(value, Made) else name
         case Text():
             return value.text

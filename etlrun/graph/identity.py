@@ -6,7 +6,6 @@ Two pipelines with the same identity give the same examples in the same order. P
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +20,7 @@ from etlrun.graph.context import Reading
 from etlrun.plan.plan import Plan, PlannedStage, at_cache, data_values, values_of
 from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import Stage
-from etlrun.stages.code import source
+from etlrun.stages.plugins import digest_of
 from etlrun.stages.trainer import Trainer
 
 _FORMAT = 3
@@ -116,8 +115,7 @@ def _code(before: Stages, reading: Reading) -> Identity:
 
 def code_of(stage: Stage) -> str:
     """Return the first 16 hex digits of a SHA-256 over the functions of a stage, which refer to nothing else."""
-    texts = [[source(made), repr(made.__defaults__), repr(made.__kwdefaults__)] for made in stage.makers]
-    return hashlib.sha256(repr(texts).encode()).hexdigest()[:16]
+    return digest_of(stage.makers)
 
 
 def _version(package: str) -> str:

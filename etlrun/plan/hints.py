@@ -27,17 +27,18 @@ from etlrun.system.errors import did_you_mean
 _DATASETS: Mapping[str, type[Stage]] = {"tfds": TfdsDataset, **SOURCES}
 OF_EXPERIMENT = "begin the file of the experiment with the line `# @package _global_`"
 """The remedy for keys of an experiment, whose file sets the keys of other groups."""
-_PROGRAM = "for {} of your own, print the program of a run, and change it there: etlrun eject > program.py"
+_PROGRAM = "for an optimizer of your own, print the program of a run, and change it there: etlrun eject > program.py"
+_PACKAGE = "{} of your own is a {} in a package of yours: docs/extending.md"
 _OTHERWISE = {
     "dataset": "own images are read by dataset=folder dataset.dir=FOLDER, datasets of TFDS by dataset=tfds "
     "dataset.name=NAME, and TFRecord files by dataset=tfrecord",
-    "model": _PROGRAM.format("a model"),
-    "model.name": _PROGRAM.format("a model"),
-    "trainer.loss": _PROGRAM.format("a loss"),
-    "trainer.metrics": _PROGRAM.format("a metric"),
-    "trainer.optimizer": _PROGRAM.format("an optimizer"),
-    "transform.steps": "a step of your own is a class in a package of yours: docs/extending.md",
-    "transform.eval_steps": "a step of your own is a class in a package of yours: docs/extending.md",
+    "model": _PACKAGE.format("a model", "class"),
+    "model.name": _PACKAGE.format("a model", "class"),
+    "trainer.loss": _PACKAGE.format("a loss", "function"),
+    "trainer.metrics": _PACKAGE.format("a metric", "function"),
+    "trainer.optimizer": _PROGRAM,
+    "transform.steps": _PACKAGE.format("a step", "class"),
+    "transform.eval_steps": _PACKAGE.format("a step", "class"),
 }
 """What is done for what no option has, by dotted keys."""
 _TABLES = {"csv", "excel", "hdf5", "json", "jsonl", "npz", "numpy", "pandas", "parquet", "table", "tabular", "tsv"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from etlrun.plan.spec import RunSpec
@@ -58,6 +58,7 @@ class Plan:
         by_model: Scaling steps at the end of both pipelines that the model applies, because its one input is uint8.
         decisive: All values that determine the results, by dotted path; without those that only change the speed.
         remarks: Notes for the reader, one sentence each.
+        code: Package, version and code of what installed packages add to the run, by name.
         unfrozen: Plan without a cache of the phases that train layers of the base, if the cache holds its features;
             else None.
     """
@@ -69,6 +70,7 @@ class Plan:
     decisive: Mapping[str, Any]
     remarks: tuple[str, ...]
     unfrozen: Plan | None = None
+    code: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def pipelines(self) -> dict[str, tuple[PlannedStage, ...]]:

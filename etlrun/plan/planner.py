@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import takewhile
 
+from etlrun.plan.code import code_in, with_code
 from etlrun.plan.plan import Plan, PlannedStage, PlannedStep, decisive_values, given_to_model, place_of_point
 from etlrun.plan.rules import remarks, rules
 from etlrun.plan.spec import RunSpec
@@ -20,6 +21,7 @@ from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.image import Decode, DecodeJpeg, EncodeJpeg
 from etlrun.stages.load import Batch, FullShuffle, Prefetch, SampleByClass, Shuffle
 from etlrun.stages.mix import Mix
+from etlrun.stages.network import Network
 from etlrun.stages.rows import Rows
 from etlrun.stages.skip import SkipCorrupt, SkippedInBatches
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, Parse, ParseBatch, RowsMap, Step
@@ -46,20 +48,17 @@ def plan(spec: RunSpec) -> Plan:
     planner.faults += [fault for fault in rules(spec, train, evaluation, planner.faults) if fault not in planner.faults]
     if planner.faults:
         raise ConfigError(planner.faults)
-    return Plan(
+    notes = (note for step in spec.transform.steps if isinstance(step, Columns) for note in step.notes)
+    made = Plan(
         spec=spec,
         train=train,
         evaluation=evaluation,
         by_model=by_model,
         decisive=decisive_values(spec, *_Planner(planner.plainly()).pipelines()),
-        remarks=(*remarks(spec), *_notes(spec), *(spec.model.notes(seen) if seen is not None else ())),
+        remarks=(*remarks(spec), *notes, *(spec.model.notes(seen) if seen is not None else ())),
         unfrozen=_unfrozen(spec),
     )
-
-
-def _notes(spec: RunSpec) -> Iterator[str]:
-    for step in spec.transform.steps:
-        yield from step.notes if isinstance(step, Columns) else ()
+    return with_code(made, code_in(spec))
 
 
 def _unfrozen(spec: RunSpec) -> Plan | None:
@@ -251,7 +250,7 @@ class _Planner:
     def _scaled_by_model(self) -> tuple[Step, ...]:
         """Return the scaling steps at the end of both lists, if the one input before them is uint8 in both."""
         spec = self.spec
-        if spec.model.network is not None:
+        if isinstance(spec.model, Network):
             return ()
         lists = [spec.transform.steps, *([spec.eval_transform.steps] if validates(spec) else [])]
         common = takewhile(

@@ -39,9 +39,15 @@ def text(plan: Plan, cores: int | None = None, read_bytes: float | None = None) 
         steps = _step_lines(plan.spec, plan.by_model, cores) if stage is plan.spec.model else ()
         more = {"unfreeze": _layers(plan, stage)} if isinstance(stage, PlannedPhase) else {}
         lines += ["", stage.path, *steps, *_parameter_lines(plan.spec, stage, _INDENT, cores, more)]
-    lines += [*chosen_columns(plan), "", f"fingerprint {plan.fingerprint}"]
+    lines += [*_code_lines(plan), *chosen_columns(plan), "", f"fingerprint {plan.fingerprint}"]
     lines += [f"note: {remark}" for remark in plan.remarks]
     return "\n".join(lines) + "\n"
+
+
+def _code_lines(plan: Plan) -> Iterator[str]:
+    if plan.code:
+        yield from ("", "code of installed packages")
+    yield from (f"{_INDENT}{name:<{_WIDTHS[0] - 1}} {code}" for name, code in plan.code.items())
 
 
 def chosen_columns(plan: Plan) -> Iterator[str]:
@@ -140,6 +146,7 @@ def as_dict(plan: Plan) -> dict[str, Any]:
         "profile": {"stage": plan.spec.profile.path, "parameters": _values(plan.spec, plan.spec.profile)},
         "logger": {"stage": plan.spec.logger.path, "parameters": _values(plan.spec, plan.spec.logger)},
         "measure": _values(plan.spec, plan.spec.measure),
+        **({"code": dict(plan.code)} if plan.code else {}),
         "remarks": list(plan.remarks),
     }
 

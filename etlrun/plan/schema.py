@@ -244,7 +244,7 @@ def _fields_of(stage: type[Stage]) -> dict[str, Node]:
 
 def _description(text: str, metadata: Sequence[object]) -> str:
     """Return what a field means, its values, and what it changes."""
-    expected = [f"Expected: {item.text}." for item in metadata if isinstance(item, Expected)]
+    expected = [f"Expected: {item.whole}." for item in metadata if isinstance(item, Expected)]
     kinds = ", ".join(item for item in metadata if isinstance(item, Kind))
     changes = f"Changes: {kinds}." if kinds else ""
     return "\n".join(filter(None, [text, " ".join(filter(None, [*expected, changes]))]))

@@ -9,7 +9,9 @@ from etlrun.stages.base import Stage
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Trace, Window
-from etlrun.stages.metrics import classes_of, is_loss, is_of_kind, is_score
+from etlrun.stages.metrics import classes_of, is_loss, is_metric, is_of_kind, is_score
+from etlrun.stages.network import Network
+from etlrun.stages.plugins import LOSSES, METRICS, names
 from etlrun.stages.targets import KINDS, kind_of
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault, did_you_mean
@@ -34,6 +36,9 @@ def training_rules(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
         if not spec.model.learns:
             expected = f"null, since {spec.model.path} learns nothing"
             yield conflict(trainer.early_stopping, "patience", expected, "set trainer.early_stopping.patience=null")
+    if trainer.callbacks and not spec.model.learns:
+        expected = f"[], since {spec.model.path} learns nothing"
+        yield conflict(trainer, "callbacks", expected, f"set {trainer.key('callbacks')}=[]")
     if spec.dataset.on_corrupt == "skip" and trainer.steps_per_epoch is not None:
         expected = "null with dataset.on_corrupt=skip, since the length of a pass is then unknown"
         remedy = "set trainer.steps_per_epoch=null, or repair the data and set dataset.on_corrupt=raise"
@@ -136,14 +141,29 @@ def _objective(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
             remedy = "predict another feature, or read the dataset without training a model: trainer=drain"
             yield fault(spec.dataset.key("target"), f"{name}: {flow.features[name]}", expected, remedy)
     yield from _unlike_targets(trainer, flow)
+    yield from _beside_own_loss(spec, trainer)
     if (
         flow.features[flow.target].is_class
         and spec.load.mixes
-        and (scores := [name for name in trainer.metrics if is_score(name)])
+        and (scores := [name for name in trainer.metrics if is_score(name) or name in names(METRICS)])
     ):
         expected = f"no {' or '.join(scores)} with mixed images, which have two classes"
         remedy = f"remove {' and '.join(scores)}, or set load.mixup_alpha=0 and load.cutmix_alpha=0"
         yield conflict(trainer, "metrics", expected, remedy)
+
+
+def _beside_own_loss(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
+    """Yield the faults of values that the loss of an installed package does not take."""
+    if trainer.loss not in names(LOSSES):
+        return
+    key = f"{trainer.key('loss')}={trainer.loss}, which a package has"
+    if trainer.label_smoothing:
+        yield conflict(trainer, "label_smoothing", f"0.0 with {key}", f"set {trainer.key('label_smoothing')}=0.0")
+    if spec.load.class_weights != "none":
+        yield conflict(spec.load, "class_weights", f"none with {key}", f"set {spec.load.key('class_weights')}=none")
+    for name in ("mixup_alpha", "cutmix_alpha"):
+        if getattr(spec.load, name):
+            yield conflict(spec.load, name, f"0.0 with {key}", f"set {spec.load.key(name)}=0.0")
 
 
 def _unlike_targets(trainer: Trainer, flow: Flow) -> Iterator[Fault]:
@@ -152,7 +172,7 @@ def _unlike_targets(trainer: Trainer, flow: Flow) -> Iterator[Fault]:
     kinds = [*dict.fromkeys(map(kind_of, targets))]
     losses = [loss for kind in kinds for loss in KINDS[kind].losses]
     expected = {
-        "loss": "" if trainer.loss in (Trainer.loss, *losses) else " or ".join(dict.fromkeys(losses)),
+        "loss": "" if trainer.loss in (Trainer.loss, *losses, *names(LOSSES)) else " or ".join(dict.fromkeys(losses)),
         "label_smoothing": "0.0" if kinds == ["number"] and trainer.label_smoothing else "",
         "metrics": ""
         if trainer.metrics == Trainer.metrics
@@ -177,13 +197,13 @@ def _unlike_targets(trainer: Trainer, flow: Flow) -> Iterator[Fault]:
 def _without_head(spec: RunSpec, target: Feature) -> str:
     """Return what a target is if no model that learns has a head for it; empty if one has, or if none is needed.
 
-    The head of an installed network is its own, for any numbers.
+    A network that predicts by itself may do so for any numbers.
     """
     if not spec.model.learns or target.is_class or target.is_labels:
         return ""
     if target.dtype == "string":
         return "images" if target.format == "image" else "text"
-    if spec.model.network is not None:
+    if isinstance(spec.model, Network) and spec.model.predicts:
         return ""
     if len(target.shape) > 1:
         return "arrays of several dimensions"
@@ -214,7 +234,7 @@ def warmup_past(trainer: Trainer, steps: int) -> Iterator[Fault]:
 
 def past_classes(trainer: Trainer, classes: Sequence[str]) -> Iterator[Fault]:
     """Yield the faults of metrics of classes that the dataset does not have, or over more than it has: always 1."""
-    places = [int(name.split("_")[1]) for name in trainer.metrics if name.startswith("top_")]
+    places = [int(name.split("_")[1]) for name in trainer.metrics if is_metric(name) and name.startswith("top_")]
     if max(places, default=0) >= len(classes):
         expected = f"at most top_{len(classes) - 1}_accuracy, since there are {len(classes)} classes"
         yield conflict(trainer, "metrics", expected, "name a smaller number")

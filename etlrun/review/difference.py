@@ -109,6 +109,7 @@ class Comparison:
 def compare(old: Plan, new: Plan, configs: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None) -> Comparison:
     """Compare two plans; with their `configs`, values without effect are reported as well."""
     found = [*_values(old.spec, new.spec), *_steps(old, new), *_scaled(old, new), *_outputs(old.spec, new.spec)]
+    found += _code(old, new)
     if configs is not None:
         counted = values_that_count(old.spec).keys() | values_that_count(new.spec).keys()
         found += _uncounted(*configs, counted | _reported_otherwise(old.spec, new.spec))
@@ -258,6 +259,17 @@ def _outputs(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
     dropped = [", ".join(step.dropped) for step in columns]
     if len({*dropped}) > 1:
         yield Difference(path=f"{Columns.path}: drop", old=dropped[0], new=dropped[1], kind=DATA, since=Columns.path)
+
+
+def _code(old: Plan, new: Plan) -> Iterator[Difference]:
+    """Yield what packages add to both sides with other code."""
+    for name, code in new.code.items():
+        if name in old.code and old.code[name] != code:
+            is_step = name.startswith("transform.")
+            note = _ONLY_REPORTED[Trainer.key("metrics")] if name.startswith("the metric ") else ""
+            kind = DATA if is_step else SPEED if note else TRAINING
+            since, path = name if is_step else "", f"code of {name}"
+            yield Difference(path=path, old=old.code[name], new=code, kind=kind, since=since, note=note)
 
 
 def _reported_otherwise(old: RunSpec, new: RunSpec) -> set[str]:

@@ -20,6 +20,7 @@ from etlrun.config.files import unloadable, unreadable
 from etlrun.config.grammar import quoted
 from etlrun.config.refusals import UNCOMPOSABLE, refusal
 from etlrun.config.values import NOT_OF_A_RUN
+from etlrun.plan.code import as_recorded
 from etlrun.plan.learned import recalled
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
@@ -90,7 +91,8 @@ def of_config(word: str, config: Mapping[str, Any], run: Path | None = None) -> 
     """
     spec = parse(config, STAGES)
     spec = spec if run is None else recalled(spec, run)
-    return Side(word=word, variants={"": Variant(config=config, plan=plan(spec))})
+    planned = plan(spec) if run is None else as_recorded(plan(spec), run / records.PLAN)
+    return Side(word=word, variants={"": Variant(config=config, plan=planned)})
 
 
 def resolve(word: str, now: Folders, experiment: str | None, like: Side | None = None) -> Side:

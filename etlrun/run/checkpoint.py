@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from etlrun.plan.code import as_recorded
 from etlrun.plan.learned import recalled
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
@@ -99,6 +100,7 @@ def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
     left = _left_in(Path(trainer.resume))
     before = plan(recalled(parse(records.known_config(left.folder, _START_NEW), stages), left.folder))
     _same_rows(planned.spec.dataset, before.spec.dataset, left.folder)
+    before = as_recorded(before, left.folder / records.PLAN)
     _same_config(planned, before, left.folder)
     _same_place(trainer, before.spec.fit, left)
     done, last = len(left.epochs), trainer.planned_phases[-1]

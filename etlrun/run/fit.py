@@ -28,6 +28,7 @@ from etlrun.run.floor import floor, without_end_warnings
 from etlrun.run.hosts.same import require_same
 from etlrun.run.keepers import readings_of
 from etlrun.run.model import finish
+from etlrun.run.own import own_callbacks
 from etlrun.run.phases import begin, plans_left
 from etlrun.run.session import at_work, batches_in_pass, opened, prepared, without_cache
 from etlrun.run.state import State
@@ -203,6 +204,7 @@ def _callbacks(
         callbacks.append(keras.callbacks.SwapEMAWeights())
     if trainer.early_stopping.patience is not None:
         callbacks.append(EarlyStopping(trainer.early_stopping, done))
+    callbacks += own_callbacks(trainer)
     if windows:
         callbacks.append(Profiler(windows, str(record.folder / "profile"), sum(epoch.steps for epoch in done)))
     if trainer.checkpoint_every_steps is not None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from etlrun.graph.context import Backbone
-from etlrun.run import class_score, crossentropy, regression, warmup  # noqa: F401 - registers what a saved model names
+from etlrun.run import class_score, crossentropy, own, regression, warmup  # noqa: F401 - registers what is saved
 from etlrun.run.backend import accelerators
 from etlrun.stages import keras_objects
 from etlrun.stages.applications import scaled_for_imagenet, set_momentum, without_dropout
@@ -26,12 +27,12 @@ from etlrun.stages.backbone import Backbone as BackboneStage
 from etlrun.stages.flow import Flow
 from etlrun.stages.made import make
 from etlrun.stages.model import Emulated, ImageModel
-from etlrun.stages.tabular import Tabular, embedded
+from etlrun.stages.network import Network, embedded, vectors
 from etlrun.stages.targets import loss_of
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError, headline
 
-_RANK_OF_IMAGES = 4
+_RANK_OF_IMAGES, _RANK_OF_FEATURES = 4, 2
 
 
 def build(
@@ -58,12 +59,12 @@ def build(
     }
     inputs = flow.given(given)
     name = stage.path.rpartition(".")[2]
-    if isinstance(stage, Tabular):
-        named = {of: given[of] for of in flow.inputs}
-        hidden = stage.hidden(named, embedded=embedded(flow), units=stage.units, dropout=stage.dropout, wide=stage.wide)
-        return keras.Model(inputs, _heads(hidden, flow, num_classes, loss), name=name)
+    if isinstance(stage, Network):
+        found = _called(stage, vectors(given, embedded=embedded(flow)))
+        outputs = found if stage.predicts else _heads(_checked(stage, found), flow, num_classes, loss)
+        return keras.Model(inputs, outputs, name=name)
     if not isinstance(stage, ImageModel):
-        return keras.Model(inputs, (stage.network or _emulated)(inputs), name=name)
+        return keras.Model(inputs, _emulated(inputs), name=name)
     pixels = inputs
     for factors in scaling:
         pixels = make(keras_objects.rescaling(*factors))(pixels)
@@ -88,6 +89,32 @@ def _heads(features: Any, flow: Flow, num_classes: int | None, loss: str) -> Any
         predicted = make(keras_objects.head(target, count, loss_of(target, loss), place=place))(features)
         found[name] = predicted if after is None else make(after)(predicted)
     return found if len(found) > 1 else found[flow.target]
+
+
+def _checked(stage: Network, found: Any) -> Any:
+    """Return the features that a network gives; `WorldError` if they are none."""
+    if isinstance(found, keras.KerasTensor) and len(found.shape) == _RANK_OF_FEATURES:
+        return found
+    shown = f"{type(found).__name__} of shape {getattr(found, 'shape', None)}"
+    raise _unusable(stage, shown, "pool or flatten them, for example with keras.layers.Flatten")
+
+
+def _called(stage: Network, inputs: Mapping[str, Any]) -> Any:
+    """Return what the function of a network gives; `WorldError`, with its line, if it raises."""
+    try:
+        return stage.network(inputs, **stage.arguments)
+    except Exception as error:  # a function of another package may raise anything
+        file = stage.network.__code__.co_filename
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+        place = f" in {Path(file).name}, line {lines[-1]}" if lines else ""
+        found = f"{type(error).__name__}{place}: {headline(error)}"
+        shapes = ", ".join(f"{name} {values.shape}" for name, values in inputs.items())
+        raise _unusable(stage, found, f"repair the function; its inputs are {shapes}") from error
+
+
+def _unusable(stage: Network, found: str, remedy: str) -> WorldError:
+    expected = "features (batch, features) from its function `network`"
+    return WorldError(where=stage.path, found=found, expected=expected, remedy=remedy)
 
 
 def _emulated(inputs: Any) -> Any:
@@ -214,6 +241,7 @@ def compile_for(
 
     `steps` are those of the run, which a schedule may need.
     """
+    own.register()
     if not stage.learns:
         model.compile()
         return
@@ -226,6 +254,7 @@ def compile_for(
 
 def loaded(path: Path, expected: str, remedy: str) -> keras.Model:
     """Return a saved model; `WorldError`, with what is `expected` and the `remedy`, if Keras can't load it."""
+    own.register()
     try:
         ZipFile(path).close()  # for a truncated file Keras reports that it does not exist
         return keras.models.load_model(path)

@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field
 
 from etlrun.stages.call import Call
 from etlrun.stages.flow import Flow
+from etlrun.stages.plugins import names
 from etlrun.stages.rescaling import Rescaling
 
 
@@ -34,9 +35,20 @@ DATA, ORDER, TRAINING, SPEED = Kind.DATA, Kind.ORDER, Kind.TRAINING, Kind.SPEED
 
 @dataclasses.dataclass(frozen=True)
 class Expected:
-    """Description of the valid values of a type for error messages."""
+    """Description of the valid values of a type for error messages.
+
+    Attributes:
+        group: Group of entry points, whose names in installed packages are valid, too.
+    """
 
     text: str
+    group: str = ""
+
+    @property
+    def whole(self) -> str:
+        """The text with the names of installed packages."""
+        own = names(self.group)
+        return f"{self.text}; of installed packages {', '.join(own)}" if own else self.text
 
 
 AUTOTUNE: Literal["autotune"] = "autotune"
@@ -274,5 +286,5 @@ def _with_kinds(stage_type: Any) -> tuple[tuple[str, tuple[Kind, ...], object], 
 
 def expectation(stage_type: type, field: str) -> str:
     """Return the description of the valid values of `field` of `stage_type`."""
-    texts = [item.text for item in field_metadata(stage_type)[field] if isinstance(item, Expected)]
+    texts = [item.whole for item in field_metadata(stage_type)[field] if isinstance(item, Expected)]
     return texts[0]

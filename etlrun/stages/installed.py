@@ -1,30 +1,25 @@
-"""Steps and datasets of other installed packages: classes named by their entry points in the group `etlrun.stages`."""
+"""Steps, datasets, models, losses, metrics and callbacks of other installed packages: what their entry points name."""
 
 from __future__ import annotations
 
-import builtins
-import dis
 import inspect
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from importlib.metadata import EntryPoint, entry_points
-from types import CodeType
+from types import FunctionType
 from typing import Any
 
 from etlrun.stages.base import Stage
-from etlrun.stages.code import source
+from etlrun.stages.code import remember
 from etlrun.stages.dataset import SOURCES, Dataset
+from etlrun.stages.functions import FUNCTIONS, of_function
+from etlrun.stages.network import Network
+from etlrun.stages.plugins import MODELS, PLUGINS, STEPS, Plugin
+from etlrun.stages.reach import KERAS, TENSORFLOW, beyond, parameters_of, with_called
 from etlrun.stages.step import Step
 from etlrun.system.errors import Fault
-
-GROUP = "etlrun.stages"
-_OUTSIDE = ("LOAD_GLOBAL", "LOAD_NAME", "IMPORT_NAME", "STORE_GLOBAL", "DELETE_GLOBAL")
-"""Instructions whose argument is outside of a function."""
-_REACHING = {"__import__", "breakpoint", "compile", "eval", "exec", "globals", "input", "locals", "open", "vars"}
-"""What is built in and may reach anything."""
-_PLAIN = (bool, int, float, str, type(None))
 
 _SLOW = ("tensorflow", "tensorflow_datasets", "keras", "jax", "torch")
 _WAITS = (
@@ -37,6 +32,10 @@ _A_STEP = (
     "each field (and `seed` if it is random), and refers to nothing else but tf and the functions in `calls`"
 )
 _A_DATASET = "a dataclass derived from Dataset under a new name, whose `source` is MODULE:CLASS of what reads it"
+_A_MODEL = (
+    "a dataclass derived from Network with a unique path such as model.tower, whose `network` takes inputs and, by "
+    "name, each field, and refers to nothing else but keras, tf, np, math and functions of its module"
+)
 
 Registry = dict[str, dict[str, type[Stage]]]
 
@@ -44,31 +43,70 @@ Registry = dict[str, dict[str, type[Stage]]]
 def with_installed(
     own: Mapping[str, Mapping[str, type[Stage]]], entries: Iterable[EntryPoint] | None = None
 ) -> tuple[Registry, tuple[Fault, ...]]:
-    """Return `own` with the steps of installed packages, and the faults of those that can't be used.
+    """Return `own` with the steps and models of installed packages, and the faults of what can't be used.
 
-    Their datasets are added to `SOURCES`, by the names of their entry points.
+    Their datasets are added to `SOURCES`, and all to `PLUGINS`, by the names that configs have for them.
     """
     registry = {group: dict(options) for group, options in own.items()}
     faults = []
-    for entry in entry_points(group=GROUP) if entries is None else entries:
+    for entry in _entries() if entries is None else entries:
         imported = {*sys.modules}
         try:
-            step = entry.load()
+            made = entry.load()
         except Exception as error:  # noqa: BLE001 - importing another package may raise anything
-            faults.append(_fault(entry, f"{type(error).__name__}: {error}"))
+            faults.append(fault_of(entry, f"{type(error).__name__}: {error}", _EXPECTED[entry.group]))
             continue
         slow = next((name for name in _SLOW if name in sys.modules and name not in imported), None)
         if slow is not None:
             warnings.warn(f"{_package(entry)} imports {slow}{_WAITS}", stacklevel=2)
-        is_dataset = isinstance(step, type) and issubclass(step, Dataset)
-        wrong = _unfit(entry.name, step) if is_dataset else breach(step) or _misplaced(step, registry)
-        if wrong is not None:
-            faults.append(_fault(entry, wrong, _A_DATASET if is_dataset else _A_STEP))
-        elif is_dataset:
-            SOURCES[entry.name] = step
+        found = _added(entry, made, registry)
+        if isinstance(found, Fault):
+            faults.append(found)
         else:
-            registry["transform"][step.path.partition(".")[2]] = step
+            PLUGINS[entry.group, found.name] = found
     return registry, tuple(faults)
+
+
+def _entries() -> Iterator[EntryPoint]:
+    for group in _EXPECTED:
+        yield from entry_points(group=group)
+
+
+def _added(entry: EntryPoint, made: Any, registry: Registry) -> Plugin | Fault:
+    """Add what an entry point names to the registry, and return it; a fault if it can't be used."""
+    is_dataset = isinstance(made, type) and issubclass(made, Dataset)
+    expected = _A_DATASET if is_dataset and entry.group == STEPS else _EXPECTED[entry.group]
+    if entry.group in FUNCTIONS:
+        found: Plugin | str = of_function(entry, made)
+    elif entry.group == MODELS:
+        found = _model(entry, made, registry)
+    else:
+        found = _dataset(entry, made) if is_dataset else _step(entry, made, registry)
+    return fault_of(entry, found, expected) if isinstance(found, str) else found
+
+
+def _dataset(entry: EntryPoint, made: type[Dataset]) -> Plugin | str:
+    if wrong := _unfit(entry.name, made):
+        return wrong
+    SOURCES[entry.name] = made
+    return Plugin.of(entry, entry.name, made)
+
+
+def _step(entry: EntryPoint, made: Any, registry: Registry) -> Plugin | str:
+    if wrong := breach(made) or _misplaced(made, registry):
+        return wrong
+    name = made.path.partition(".")[2]
+    registry["transform"][name] = made
+    return Plugin.of(entry, name, made, (*made.calls, made.op))
+
+
+def _model(entry: EntryPoint, made: Any, registry: Registry) -> Plugin | str:
+    if wrong := _unfit_model(made, registry):
+        return wrong
+    name, functions = made.path.partition(".")[2], with_called(made.network)
+    remember(functions)
+    registry["model"][name] = made
+    return Plugin.of(entry, name, made, functions)
 
 
 def _unfit(name: str, dataset: type[Dataset]) -> str | None:
@@ -92,57 +130,10 @@ def breach(step: object) -> str | None:
         return f"{step.__name__}.op{inspect.signature(step.op)}, whose keyword-only parameters are not {names}"
     if step.values is not Step.values:
         return f"{step.__name__}.values, which is to be that of Step"
-    return _beyond(step)
-
-
-def _beyond(step: type[Step]) -> str | None:
-    """Return which function of a step depends on more than its source and its arguments; None if none does."""
     for called in step.calls:
         if not inspect.isfunction(called):
             return f"{step.__name__}.calls, which contains {called!r}"
-    for function in (step.op, *step.calls):
-        if foreign := sorted(set(_foreign(function, step))):
-            return f"{function.__qualname__}, which refers to {', '.join(foreign)}"
-        if (unfit := _without_source(function)) is not None:
-            return f"{function.__qualname__}, {unfit}"
-    return None
-
-
-def _without_source(function: Any) -> str | None:
-    """Return why the source of a function does not say what it does; None if it does."""
-    try:
-        source(function)
-    except OSError:
-        return "whose source can't be read"
-    defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    odd = next((value for value in defaults if not isinstance(value, _PLAIN)), None)
-    return None if odd is None else f"whose default {odd!r} is no number, text or null"
-
-
-def _foreign(function: Any, step: type[Step]) -> Iterator[str]:
-    """Yield the names outside of `function` that are neither built in, nor `tf`, nor functions in `calls`.
-
-    What is built in must not reach anything else, such as a file.
-    """
-    yield from function.__code__.co_freevars
-    known, found = {called.__name__: called for called in step.calls}, function.__globals__
-    for name in _globals(function.__code__):
-        if name == "tf":
-            is_known = getattr(found.get(name), "__name__", None) == "tensorflow"
-        elif name in known:
-            is_known = known[name] is found.get(name)
-        else:
-            is_known = name not in found and hasattr(builtins, name) and name not in _REACHING
-        if not is_known:
-            yield name
-
-
-def _globals(code: CodeType) -> Iterator[str]:
-    """Yield the global names that `code` and the functions in it use, and the modules that they import."""
-    yield from (of.argval for of in dis.get_instructions(code) if of.opname in _OUTSIDE)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _globals(constant)
+    return beyond((step.op, *step.calls), TENSORFLOW)
 
 
 def _misplaced(step: type[Step], registry: Registry) -> str | None:
@@ -160,15 +151,38 @@ def _misplaced(step: type[Step], registry: Registry) -> str | None:
     return None
 
 
+def _unfit_model(model: Any, registry: Registry) -> str | None:
+    """Return why a class can't be a model; None if it can."""
+    if not isinstance(model, type) or not issubclass(model, Network) or not is_dataclass(model):
+        return f"{model!r}, which is not a dataclass derived from Network"
+    if not isinstance(network := getattr(model, "network", None), FunctionType):
+        return f"{model.__name__} without a static function `network`"
+    names, given = [field.name for field in fields(model)], parameters_of(network)
+    if given is None or len(given[0]) != 1 or given[1] != names:
+        found = f"{model.__name__}.network{inspect.signature(network)}"
+        return f"{found}, whose parameters are not the inputs and, keyword-only, {names}"
+    group, _, name = getattr(model, "path", "").partition(".")
+    if group != "model" or not name.isidentifier():
+        return f"the path {getattr(model, 'path', '')!r}"
+    if name in registry["model"]:
+        return f"{model.path}, which {registry['model'][name].__module__} already defines"
+    return beyond(with_called(network), KERAS)
+
+
 def _package(entry: EntryPoint) -> str:
     return entry.dist.name if entry.dist is not None else entry.module
 
 
-def _fault(entry: EntryPoint, found: str, expected: str = _A_STEP) -> Fault:
-    package = _package(entry)
-    return Fault(
-        where=f"the package {package}, its entry point {entry.name} in {GROUP}",
-        found=found,
-        expected=expected,
-        remedy=f"fix it, or uninstall {package}",
-    )
+def place_of(entry: EntryPoint) -> str:
+    """Return the place of an entry point in messages."""
+    return f"the package {_package(entry)}, its entry point {entry.name} in {entry.group}"
+
+
+def fault_of(entry: EntryPoint, found: str, expected: str) -> Fault:
+    """Return the fault of what an entry point names."""
+    remedy = f"fix it, or uninstall {_package(entry)}"
+    return Fault(where=place_of(entry), found=found, expected=expected, remedy=remedy)
+
+
+_EXPECTED = {STEPS: _A_STEP, MODELS: _A_MODEL, **FUNCTIONS}
+"""What an entry point of each group names."""

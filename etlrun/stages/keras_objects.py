@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from etlrun.stages.flow import Feature, Flow
+from etlrun.stages.functions import arguments_of
 from etlrun.stages.made import Made, Named, Text
 from etlrun.stages.metrics import is_of_kind, is_score, score_and_class
 from etlrun.stages.model import ImageModel
+from etlrun.stages.plugins import CALLBACKS, LOSSES, METRICS, Plugin, named
 from etlrun.stages.targets import KINDS, kind_of, loss_of
 from etlrun.stages.trainer import Trainer
 
@@ -63,6 +66,42 @@ def objective(
     mixes: bool = False,
 ) -> dict[str, Any]:
     """Return the loss and the metrics for classes, by their names, or for numbers, as arguments of `compile`."""
+    loss, own = named(LOSSES, trainer.loss), {of.name: of for of in trainer.own_functions if of.group == METRICS}
+    plain = replace(
+        trainer,
+        loss=Trainer.loss if loss else trainer.loss,
+        metrics=tuple(name for name in trainer.metrics if name not in own),
+    )
+    found = _of_kind(plain, classes, target, class_weights, mixes=mixes)
+    if loss is not None:
+        scale = {} if target.std is None else {"scale": target.std}
+        found["loss"] = Made("etlrun.run.own.OwnLoss", (Named(loss.path), arguments_of(loss, trainer.arguments)), scale)
+    if own:
+        found["metrics"] = [*found.get("metrics", []), *(_own_metric(of, trainer) for of in own.values())]
+    return found
+
+
+def _own_metric(plugin: Plugin, trainer: Trainer) -> Made:
+    given = {} if plugin.is_of_examples else {"is_metric": True}
+    arguments = (Named(plugin.path), arguments_of(plugin, trainer.arguments))
+    return Made("etlrun.run.own.OwnMetric", arguments, {**given, "name": plugin.name})
+
+
+def callbacks(trainer: Trainer) -> list[Made]:
+    """Return the callbacks of installed packages."""
+    own = [of for of in trainer.own_functions if of.group == CALLBACKS]
+    return [Made(of.path, (), arguments_of(of, trainer.arguments)) for of in own]
+
+
+def _of_kind(
+    trainer: Trainer,
+    classes: Sequence[str] | Text | None,
+    target: Feature,
+    class_weights: Sequence[float] | Text | None,
+    *,
+    mixes: bool,
+) -> dict[str, Any]:
+    """Return the loss and the metrics of etlrun for a kind of target."""
     if target.is_labels:
         return _of_labels(trainer, target)
     if classes is None:

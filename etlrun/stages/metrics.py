@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+
+from etlrun.stages.plugins import METRICS as METRICS_OF_PACKAGES
+from etlrun.stages.plugins import named, names
 
 _OF = "_of_"
 _NAME = f"accuracy|top_[1-9][0-9]{{0,5}}_accuracy|(precision|recall|f1)({_OF}.+)?|auc|mae|rmse|r2"
@@ -24,8 +27,35 @@ _OF_KIND = {
     "class": f"(?!auc|mae|rmse|r2)({_NAME})",
 }
 
-Metric = Annotated[str, Field(pattern=f"^({_NAME})$")]
-Monitored = Annotated[str, Field(pattern=f"^(val_)?(.+_)?(loss|{_NAME})$")]
+
+def is_metric(name: str) -> bool:
+    """Return whether a name is that of a metric of etlrun."""
+    return re.fullmatch(_NAME, name) is not None
+
+
+def _is_known(name: str) -> str:
+    if not is_metric(name) and named(METRICS_OF_PACKAGES, name) is None:
+        raise ValueError(name)
+    return name
+
+
+def _is_monitored(name: str) -> str:
+    if re.fullmatch(f"(val_)?(.+_)?(loss|{_NAME}|{'|'.join(names(METRICS_OF_PACKAGES)) or 'loss'})", name) is None:
+        raise ValueError(name)
+    return name
+
+
+def _patterned(before: str, *also: str) -> Any:
+    """Return what the schema of a metric has: its pattern, with the metrics of packages."""
+
+    def add(schema: dict[str, Any]) -> None:
+        schema["pattern"] = f"^{before}({'|'.join([*also, _NAME, *names(METRICS_OF_PACKAGES)])})$"
+
+    return Field(json_schema_extra=add)
+
+
+Metric = Annotated[str, AfterValidator(_is_known), _patterned("")]
+Monitored = Annotated[str, AfterValidator(_is_monitored), _patterned("(val_)?(.+_)?", "loss")]
 
 
 def is_loss(name: str) -> bool:
@@ -35,17 +65,19 @@ def is_loss(name: str) -> bool:
 
 def falls(name: str) -> bool:
     """Return whether smaller values of a measure are better: of a loss, and of the errors of numbers."""
-    return re.fullmatch("(.+_)?(loss|mae|rmse)", name) is not None
+    own = (plugin for name in names(METRICS_OF_PACKAGES) if (plugin := named(METRICS_OF_PACKAGES, name)) is not None)
+    falling = "|".join(["loss", "mae", "rmse", *(plugin.name for plugin in own if plugin.falls)])
+    return re.fullmatch(f"(.+_)?({falling})", name) is not None
 
 
 def is_of_kind(name: str, kind: str) -> bool:
-    """Return whether a metric is one of targets of that kind."""
-    return re.fullmatch(_OF_KIND[kind], name) is not None
+    """Return whether a metric is one of targets of that kind, as those of packages are of all."""
+    return named(METRICS_OF_PACKAGES, name) is not None or re.fullmatch(_OF_KIND[kind], name) is not None
 
 
 def is_score(name: str) -> bool:
     """Return whether a metric is the precision, the recall or the F1 of a class, or their mean over classes."""
-    return name.startswith(("precision", "recall", "f1"))
+    return is_metric(name) and name.startswith(("precision", "recall", "f1"))
 
 
 def score_and_class(name: str) -> tuple[str, str | None]:

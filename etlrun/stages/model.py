@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
 
@@ -48,13 +48,9 @@ class Model(Stage):
 
     Attributes:
         learns: Whether it computes at all.
-        network: Static function from Keras inputs (one tensor, or several by name) to the prediction of the target. It
-            refers to nothing but `keras` of `etlrun.stages.lazy`. A run calls it, an ejected program contains its
-            source. None if etlrun makes the model.
     """
 
     learns: ClassVar[bool] = True
-    network: ClassVar[Callable[..., Any] | None] = None
 
     @property
     def features(self) -> int | None:

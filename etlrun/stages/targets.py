@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field
 
 from etlrun.stages.flow import Feature
+from etlrun.stages.plugins import LOSSES, names
 
 Kinds = Literal["class", "binary", "labels", "number"]
 
@@ -143,5 +144,5 @@ def kind_of(target: Feature) -> Kinds:
 
 def loss_of(target: Feature, loss: str) -> str:
     """Return the loss for a target; the default of `trainer.loss` stands for that of the kind of the target."""
-    losses = KINDS[kind_of(target)].losses
+    losses = (*KINDS[kind_of(target)].losses, *names(LOSSES))
     return loss if loss in losses else losses[0]

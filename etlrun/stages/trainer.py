@@ -20,11 +20,16 @@ from etlrun.stages.base import (
     PositiveNumber,
     Seed,
     Stage,
+    Text,
 )
+from etlrun.stages.functions import Arguments, Loss, argument_faults, own_functions
 from etlrun.stages.metrics import METRICS, MONITORED, Metric, Monitored, falls
 from etlrun.stages.paths import OptionalPath
 from etlrun.stages.phases import Phase, PlannedPhase
+from etlrun.stages.plugins import CALLBACKS, LOSSES, Plugin, names
+from etlrun.stages.plugins import METRICS as OF_PACKAGES
 from etlrun.stages.schedule import Schedule, shown
+from etlrun.system.errors import did_you_mean
 
 _CONSTANT = Schedule()
 _NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -44,7 +49,7 @@ class EarlyStopping(Stage):
     path: ClassVar[str] = "trainer.early_stopping"
 
     patience: Annotated[OptionalPositive, TRAINING]
-    monitor: Annotated[Monitored, Expected(MONITORED), TRAINING]
+    monitor: Annotated[Monitored, Expected(MONITORED, OF_PACKAGES), TRAINING]
     min_delta: Annotated[Number, TRAINING]
 
     @property
@@ -93,6 +98,9 @@ class Trainer(Stage):
             `recall_of_cat`, that of the class. Of two classes `accuracy`, `auc`, and the `precision` and the
             `recall` of the positive one; of numbers `mae`, `rmse` and `r2`. The default, `[accuracy]`, stands for all
             of them where rows of a table are predicted, and for none of other numbers.
+        callbacks: Callbacks of installed packages, by their names.
+        arguments: Arguments of losses, metrics and callbacks of installed packages, by their names; null for their
+            defaults.
         on_nan: What the first loss that is no finite number does: `fail` ends the run, `warn` adds a note.
     """
 
@@ -126,7 +134,7 @@ class Trainer(Stage):
     early_stopping: Annotated[EarlyStopping, Expected("a mapping")]
     checkpoint_every_steps: Annotated[OptionalPositive, SPEED] = None
     checkpoint_keep: Annotated[Positive, SPEED] = 1
-    checkpoint_best: Annotated[Monitored | None, Expected(f"{MONITORED}, or null"), SPEED] = None
+    checkpoint_best: Annotated[Monitored | None, Expected(f"{MONITORED}, or null", OF_PACKAGES), SPEED] = None
     schedule: Annotated[Schedule, Expected("a mapping")] = _CONSTANT
     clipnorm: Annotated[_Norm, Expected("a positive number, or null"), TRAINING] = None
     global_clipnorm: Annotated[_Norm, Expected("a positive number, or null"), TRAINING] = None
@@ -143,15 +151,22 @@ class Trainer(Stage):
         Annotated[float, Field(ge=0, lt=1)] | None, Expected("a number in [0, 1), or null"), TRAINING
     ] = None
     loss: Annotated[
-        Literal["crossentropy", "focal_crossentropy", "mean_squared_error", "mean_absolute_error", "huber", "poisson"],
+        Loss,
         Expected(
-            "crossentropy or focal_crossentropy; of numbers mean_squared_error, mean_absolute_error, huber or poisson"
+            "crossentropy or focal_crossentropy; of numbers mean_squared_error, mean_absolute_error, huber or poisson",
+            LOSSES,
         ),
         TRAINING,
     ] = "crossentropy"
     focal_gamma: Annotated[Factor, TRAINING] = 2.0
     label_smoothing: Annotated[Annotated[float, Field(ge=0, lt=1)], Expected("a number in [0, 1)"), TRAINING] = 0.0
-    metrics: Annotated[tuple[Metric, ...], Expected(f"a list of {METRICS}"), TRAINING] = ("accuracy",)
+    metrics: Annotated[tuple[Metric, ...], Expected(f"a list of {METRICS}", OF_PACKAGES), TRAINING] = ("accuracy",)
+    callbacks: Annotated[tuple[Text, ...], Expected("a list of names of installed packages"), TRAINING] = ()
+    arguments: Annotated[
+        Arguments | None,
+        Expected("a mapping from names to arguments, such as {tversky: {alpha: 0.3}}, or null"),
+        TRAINING,
+    ] = None
     on_nan: Annotated[Literal["fail", "warn"], Expected("fail or warn"), SPEED] = "fail"
     phases: Annotated[
         Annotated[tuple[Phase, ...], Field(min_length=1)] | None,
@@ -200,6 +215,23 @@ class Trainer(Stage):
         """Boundaries of a piecewise schedule, counted after the warm-up, and its rates."""
         boundaries = [boundary - self.schedule.warmup_steps for boundary in self.schedule.boundaries]
         return boundaries, [self.learning_rate, *(self.learning_rate * factor for factor in self.schedule.factors)]
+
+    @property
+    def own_functions(self) -> list[Plugin]:
+        """The loss, metrics and callbacks that installed packages add."""
+        return own_functions(self.loss, self.metrics, self.callbacks)
+
+    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+        known = names(CALLBACKS)
+        for place, name in enumerate(self.callbacks):
+            if name not in known or name in self.callbacks[:place]:
+                found = f"{name} again" if name in known else repr(name)
+                expected = f"callbacks of installed packages, each once: {', '.join(known) or 'there are none'}"
+                otherwise = "a callback of your own is a function in a package of yours: docs/extending.md"
+                remedy = "remove one of the two" if name in known else did_you_mean(name, known, otherwise=otherwise)
+                yield f"callbacks[{place}]", found, expected, remedy
+        for key, *texts in argument_faults(self.own_functions, self.arguments or {}):
+            yield f"arguments.{key}", *texts  # type: ignore[misc] # three of them
 
     def rules(self) -> Iterator[tuple[str, str, str, str]]:
         for name, *texts in self.schedule.rules():

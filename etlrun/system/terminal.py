@@ -13,7 +13,7 @@ Rows = Sequence[Sequence[str]]
 
 TEXTS = {
     "overrides", "status", "reason", "stage", "result", "bound by", "set by", "data", "key", "dataset", "elements",
-    "state", "folder", "best", "created at", "feature",
+    "state", "folder", "best", "created at", "feature", "kind", "name", "package", "where", "fields",
 }  # fmt: skip
 """Headers of text columns, which are left-aligned."""
 

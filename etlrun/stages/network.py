@@ -1,0 +1,65 @@
+"""Models that a function of Keras layers makes: those of rows, and those of installed packages."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from etlrun.stages.flow import Flow, UnfitError
+from etlrun.stages.lazy import keras
+from etlrun.stages.model import Model
+
+
+class Network(Model):
+    """A model of layers between inputs by name and the head for the target, which etlrun puts behind them.
+
+    A run calls its function, an ejected program contains its source, and the fingerprint of a run that of a package.
+
+    Attributes:
+        network: Static function from Keras inputs by name, each of at least one number (batch, ...), to features
+            (batch, features). It takes the fields of its class by name, and refers to nothing but its arguments,
+            functions of its module, and `keras`, `tf` and `np` of `etlrun.stages.lazy`.
+        predicts: Whether `network` gives the prediction of the target itself, as its head does otherwise.
+    """
+
+    block: ClassVar[str] = "model"
+    network: ClassVar[Callable[..., Any]]
+    predicts: ClassVar[bool] = False
+    trainable: ClassVar[bool] = True
+    weights: ClassVar[None] = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of `network` beside the inputs."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+    def flow(self, incoming: Flow) -> Flow:
+        super().flow(incoming)
+        for name in incoming.inputs:
+            feature = incoming.features[name]
+            if feature.dtype == "string" or feature.format == "timestamp":
+                raise UnfitError(expected=f"numbers or categories, not {name}", remedy="add steps to transform.columns")
+            if feature.has_missing:
+                raise UnfitError(expected=f"a value of {name} in each row", remedy="add {fill: median} to its steps")
+            if feature.categories is not None and feature.embedding is None:
+                raise UnfitError(expected=f"{name} as vectors", remedy="end its steps with one_hot or embed")
+        return incoming
+
+
+def embedded(flow: Flow) -> dict[str, tuple[int, int]]:
+    """Return the categories and the dimension of each input that is embedded."""
+    found = ((name, flow.features[name]) for name in flow.inputs)
+    return {name: (of.categories, of.embedding) for name, of in found if of.embedding and of.categories}
+
+
+def vectors(inputs: Mapping[str, Any], *, embedded: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
+    """Return inputs by name, each of at least one number: categories, which are `embedded`, as vectors."""
+    found = {}
+    for name, values in inputs.items():
+        if name in embedded:
+            categories, dimension = embedded[name]
+            found[name] = keras.layers.Embedding(categories, dimension, name=f"{name}_embedding")(values)
+        else:
+            found[name] = keras.layers.Reshape((1,))(values) if len(values.shape) == 1 else values
+    return found

@@ -1,0 +1,257 @@
+"""Models, losses, metrics and callbacks of installed packages, from plans to trained models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etlrun.eject.program import ejected
+from etlrun.plan.plan import Plan
+from etlrun.plan.planner import plan
+from etlrun.plan.render import text
+from etlrun.plan.spec import parse
+from etlrun.review.difference import compare
+from etlrun.run import run
+from etlrun.stages.installed import Registry
+from etlrun.system.errors import ConfigError
+from tests.configs import composed
+from tests.grove import load, load_grove, write_grove
+from tests.runs import are_equal, summary_of, variables_of
+from tests.tables import words_of, write_houses
+from tests.test_installed import installed, told
+
+OWN = (
+    "trainer.loss=quantile",
+    "trainer.metrics=[mae,off,log_cosh]",
+    "trainer.callbacks=[plateau]",
+    "+trainer.arguments.quantile.share=0.75",
+    "trainer.checkpoint_best=val_off",
+)
+TARGET = "{price: {number: standardize}}"
+
+
+@pytest.fixture
+def grove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
+    """The registry with the package, until the end of a test."""
+    return load_grove(tmp_path / "site", monkeypatch)
+
+
+def config_of(folder: Path, *words: str, units: int = 8, target: str = TARGET) -> dict[str, Any]:
+    """The config of a run of the houses in `folder` on the model of the package."""
+    given = [word for word in words_of(folder, target=target) if not word.startswith("model")]
+    return composed(*given, *words) | {"model": {"name": "tower", "units": units}}
+
+
+def planned(folder: Path, registry: Registry, *words: str, **others: Any) -> Plan:
+    if not (folder / "houses.parquet").exists():
+        write_houses(folder)
+    return plan(parse(config_of(folder, *words, **others), registry))
+
+
+def ran(folder: Path, rows: Path, registry: Registry, *words: str, target: str = TARGET) -> dict[str, Any]:
+    """The summary of a run of the houses in `rows` in this process."""
+    run.freeze(folder, config_of(rows, *words, target=target), list(words))
+    assert run.run(folder, registry) == 0
+    return summary_of(folder)
+
+
+def faults_of(folder: Path, registry: Registry, *words: str, **others: Any) -> Sequence[str]:
+    with pytest.raises(ConfigError) as caught:
+        planned(folder, registry, *words, **others)
+    return [str(fault) for fault in caught.value.faults]
+
+
+def test_plans_and_programs_have_what_a_package_adds(tmp_path: Path, grove: Registry) -> None:
+    made = planned(tmp_path, grove, *OWN)
+    lines = text(made).splitlines()
+    start = lines.index("code of installed packages") + 1
+    assert [line.partition(", code ")[0] for line in lines[start : start + 5]] == [
+        "     model.tower           grove 1.0",
+        "     the loss quantile     grove 1.0",
+        "     the metric off        grove 1.0",
+        "     the metric log_cosh   grove 1.0",
+        "     the callback plateau  grove 1.0",
+    ]
+    assert made.remarks[-1] == "price is not a class: its loss is quantile, and its metrics are mae, off, log_cosh."
+    program = ejected(made, [], {})
+    for line in (
+        "def pooled(values, units):",
+        "    features = network(vectors(inputs, embedded={}), units=8)",
+        '            OwnMetric(off, {}, name="off"),',
+        '            OwnMetric(log_cosh, {}, is_metric=True, name="log_cosh"),',
+        "plateau()",
+    ):
+        assert line in program
+    compile(program, "program.py", "exec")
+
+
+def test_what_differs_is_compared_by_kind_and_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grove: Registry
+) -> None:
+    one = planned(tmp_path, grove, *OWN)
+    other = planned(tmp_path, grove, *OWN, "trainer.arguments.quantile.share=0.5", units=9)
+    found = [(each.path, each.old, each.new, each.kind) for each in compare(one, other).differences]
+    assert found == [
+        ("model.units", "8", "9", "training"),
+        ("trainer.arguments", "{quantile: {share: 0.75}}", "{quantile: {share: 0.5}}", "training"),
+    ]
+    again = load_grove(tmp_path / "other", monkeypatch, ("(share - 1.0)", "(share - 2.0)"))
+    edited = planned(tmp_path, again, *OWN)
+    assert edited.fingerprint != one.fingerprint
+    (difference,) = compare(one, edited).differences
+    assert (difference.path, difference.kind) == ("code of the loss quantile", "training")
+    assert {text.partition(", code ")[0] for text in (difference.old or "", difference.new or "")} == {"grove 1.0"}
+
+
+def test_values_that_a_package_lacks_are_faults(tmp_path: Path, grove: Registry) -> None:
+    words = ("trainer.callbacks=[plato,plateau,plateau]", "trainer.loss=quantil", "trainer.metrics=[mae,unheard]")
+    losses = "crossentropy or focal_crossentropy; of numbers mean_squared_error, mean_absolute_error, huber or poisson"
+    of_packages = "of installed packages"
+    metrics = (
+        "a list of accuracy, top_N_accuracy, precision, recall, f1 and one of the last three of a class, such as "
+        "recall_of_CLASS, auc of two classes, and mae, rmse and r2 of numbers"
+    )
+    assert faults_of(tmp_path, grove, *words) == [
+        f"trainer.loss: found 'quantil'; expected {losses}; {of_packages} quantile\n    -> did you mean `quantile`?",
+        f"trainer.metrics: found ['mae', 'unheard']; expected {metrics}; {of_packages} off, log_cosh",
+    ]
+    names = "callbacks of installed packages, each once: plateau"
+    assert faults_of(tmp_path, grove, words[0]) == [
+        f"trainer.callbacks[0]: found 'plato'; expected {names}\n    -> did you mean `plateau`?",
+        f"trainer.callbacks[2]: found plateau again; expected {names}\n    -> remove one of the two",
+    ]
+    given = ("+trainer.arguments.quantile={shares: 1}", "+trainer.arguments.off={percent: many}")
+    assert faults_of(tmp_path, grove, *given, "trainer.loss=quantile") == [
+        (
+            "trainer.arguments.quantile.shares: found an unknown argument; expected one of share\n"
+            "    -> did you mean `share`?"
+        ),
+        (
+            "trainer.arguments.off: found arguments of what the run does not use; expected one of the run's own "
+            "losses, metrics and callbacks: quantile\n    -> leave it out"
+        ),
+    ]
+    assert faults_of(tmp_path, grove, *given[1:], "trainer.metrics=[off]") == [
+        (
+            "trainer.arguments.off.percent: found 'many'; expected a value of the type of its default, 10.0\n"
+            "    -> give another value, or leave it out"
+        )
+    ]
+    assert faults_of(tmp_path, grove, "trainer.loss=quantile", "load.class_weights=balanced", target="{band: class}")[
+        -1
+    ] == (
+        "load.class_weights: found balanced; expected none with trainer.loss=quantile, which a package has\n"
+        "    -> set load.class_weights=none"
+    )
+
+
+def test_a_run_on_a_package_is_resumed_to_the_bit_by_the_same_code_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grove: Registry
+) -> None:
+    write_houses(tmp_path)
+    whole = ran(tmp_path / "whole", tmp_path, grove, *OWN, "trainer.epochs=2", "trainer.callbacks=[]")
+    assert [*whole["epochs"][0]["metrics"]] == ["log_cosh", "mae", "off", "val_log_cosh", "val_mae", "val_off"]
+    ran(tmp_path / "left", tmp_path, grove, *OWN, "trainer.epochs=1", "trainer.callbacks=[]")
+    resumed = (*OWN, "trainer.epochs=2", "trainer.callbacks=[]", f"trainer.resume={tmp_path / 'left'}")
+    assert ran(tmp_path / "resumed", tmp_path, grove, *resumed)["epochs"][1]["loss"] == whole["epochs"][1]["loss"]
+    assert are_equal(*(variables_of(tmp_path / name) for name in ("whole", "resumed")))
+
+    edited = load_grove(tmp_path / "other", monkeypatch, ('activation="relu")(keras', 'activation="tanh")(keras'))
+    run.freeze(tmp_path / "refused", config_of(tmp_path, *resumed), [])
+    assert run.run(tmp_path / "refused", edited) == 2
+    error = summary_of(tmp_path / "refused")["error"]
+    assert error.startswith("code of model.tower: found 'grove 1.0, code ")
+    assert f"', as in {tmp_path / 'left'}\n    -> resume with the same values" in error
+
+
+def test_a_callback_acts_and_a_class_or_a_single_input_has_its_head(tmp_path: Path, grove: Registry) -> None:
+    write_houses(tmp_path)
+    words = ("dataset.inputs=[garden]", "trainer.callbacks=[plateau]", "+trainer.arguments.plateau.factor=0.1")
+    still = ("trainer.learning_rate=1.0e-30", "trainer.epochs=3")
+    found = ran(tmp_path / "run", tmp_path, grove, *words, *still, target="{band: class}")
+    assert json.loads((tmp_path / "run" / "plan.json").read_text())["code"].keys() == {
+        "model.tower",
+        "the callback plateau",
+    }
+    assert [epoch["learning_rate"] for epoch in found["epochs"]] == pytest.approx([1e-30, 1e-30, 1e-31])
+
+
+@pytest.mark.parametrize(
+    ("group", "of", "body", "found"),
+    [
+        ("models", "m:A", "class A:\n    pass\n", "<class 'm.A'>, which is not a dataclass derived from Network"),
+        ("models", "m:Gone", "", "AttributeError: module 'm' has no attribute 'Gone'"),
+        ("losses", "m:f", "def f(y_true, *, a=1):\n    pass\n", "f(y_true, *, a=1)"),
+        ("losses", "m:f", "def f(y_true, y_pred, *, a):\n    pass\n", "f(y_true, y_pred, *, a)"),
+        ("losses", "m:f", "f = 1\n", "1, which is not a function"),
+        ("losses", "m:f", "f = lambda y, z: y\n", "<lambda>, which its module does not have under its own name"),
+        ("losses", "m:f", "A = 1\n\n\ndef f(y_true, y_pred):\n    return A\n", "f, which refers to A"),
+        ("metrics", "m:f", "def g():\n    return open('x')\n\n\ndef f():\n    return g()\n", "g, which refers to open"),
+        ("callbacks", "m:f", "def f(*, a=[]):\n    pass\n", "f, whose default [] is no number, text or null"),
+    ],
+)  # fmt: skip
+def test_what_can_not_be_used_is_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, of: str, body: str, found: str
+) -> None:
+    (fault,) = faults_in(tmp_path, monkeypatch, group, f"own = {of}", body)
+    assert fault.startswith(f"the package m, its entry point own in etlrun.{group}: found {found}; expected a ")
+    assert fault.endswith("\n    -> fix it, or uninstall m")
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "found"),
+    [
+        ("losses", "huber", "the name huber, which etlrun already has"),
+        ("metrics", "recall_of_cat", "the name recall_of_cat, which etlrun already has"),
+        ("metrics", "val_off", "the name 'val_off', which is no name of Python's, or begins with val_"),
+    ],
+)
+def test_names_of_etlrun_are_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, name: str, found: str
+) -> None:
+    body = "def f(y_true, y_pred):\n    return y_true\n"
+    (fault,) = faults_in(tmp_path, monkeypatch, group, f"{name} = m:f", body)
+    assert f": found {found}; expected a function of targets and predictions" in fault
+
+
+def faults_in(folder: Path, monkeypatch: pytest.MonkeyPatch, group: str, line: str, body: str) -> list[str]:
+    """The faults of a package with one entry point."""
+    (folder / "m.py").write_text(body)
+    (folder / "m-1.0.dist-info").mkdir()
+    (folder / "m-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: m\nVersion: 1.0\n")
+    (folder / "m-1.0.dist-info" / "entry_points.txt").write_text(f"[etlrun.{group}]\n{line}\n")
+    return [str(fault) for fault in load(folder, monkeypatch, "m")[1]]
+
+
+def test_what_packages_add_is_listed(tmp_path: Path) -> None:
+    folder = installed(tmp_path / "site")  # a step
+    write_grove(folder)
+    entries = folder / "grove-1.0.dist-info" / "entry_points.txt"
+    entries.write_text(entries.read_text() + "\n[etlrun.datasets]\nhouses = grown:plateau\n")
+    lines = told(folder, "plugins").splitlines()
+    assert [line.split() for line in lines] == [
+        ["kind", "name", "package", "version", "where", "loads", "fields"],
+        ["step", "grey", "greyed", "1.0", "greyed:Grey", "yes", "strength"],
+        ["model", "tower", "grove", "1.0", "tower:Tower", "yes", "units=32"],
+        ["loss", "quantile", "grove", "1.0", "grown:quantile", "yes", "share=0.5"],
+        ["metric", "off", "grove", "1.0", "grown:off", "yes", "percent=10.0"],
+        ["metric", "log_cosh", "grove", "1.0", "grown:log_cosh", "yes"],
+        ["callback", "plateau", "grove", "1.0", "grown:plateau", "yes", "factor=0.5"],
+        ["rows", "houses", "grove", "1.0", "grown:plateau", "yes"],
+    ]
+    write_grove(folder, ("share * errors", "SHARE * errors"))
+    listed = json.loads(told(folder, "plugins", "--format", "json", status=2))
+    assert listed[2] == {
+        "kind": "loss",
+        "name": "quantile",
+        "package": "grove",
+        "version": "1.0",
+        "where": "grown:quantile",
+        "fault": "quantile, which refers to SHARE",
+        "fields": [],
+    }
+    assert listed[1]["fields"] == [{"name": "units", "default": 32}]
