@@ -17,6 +17,7 @@ from tests.configs import plan_of
 from tests.pipelines import training_pipeline
 from tests.tables import words_of
 from tests.test_skip_batches import batches_of
+from tests.test_stage_costs import BATCH, seen
 
 FULL, BY_CLASS = "load.shuffle=full", "load.sample=uniform_by_class"
 CONFIGS = {
@@ -79,3 +80,13 @@ def test_a_pass_goes_on_behind_the_batches_that_are_skipped(
             found.append(batches_of(passes))
     whole, resumed = found
     assert resumed == whole[SKIPPED:]
+
+
+def test_the_order_of_a_pass_is_no_cost_of_an_example(table: Path) -> None:
+    costs = seen(planned(table, FULL, f"load.batch_size={BATCH}"))
+    rows = {row.stage: row for row in costs.rows}
+    assert [*rows] == ["extract.sequential", "load.shuffle_full", "load.batch", "transform.map", "load.prefetch"]
+    assert rows["extract.sequential"].cost_ms == rows["load.shuffle_full"].cost_ms == 0
+    assert rows["extract.sequential"].examples == rows["load.shuffle_full"].examples == rows["load.batch"].examples
+    assert 0 < rows["load.batch"].cost_ms < rows["transform.map"].cost_ms
+    assert costs.periods.work.period_ms == pytest.approx(sum(row.cost_ms for row in costs.rows))

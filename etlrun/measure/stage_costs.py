@@ -179,11 +179,15 @@ class StageCosts:
         node, last = self._nodes[identity], len(self._places) - 1
         position = position if position == last else self._place(node.name, position)
         stage = self._places[position].stage
-        self._note(node, position)
+        self._note(node, position, stage)
         examples = self._examples(node, position)
         begins_pass = node.name in _WRAPPERS and self._places[position].per_element > 1
         own_ms = float(node.processing_time) / 1e6 / examples if examples and not begins_pass else 0.0
         is_first = stage == Map.path if self.reads_disk else position == last - 1  # all nodes before it read
+        if node.name.startswith("Rebatch"):  # of the whole order of a pass, which is drawn as the pass begins
+            for place in self._places[position + 1 :]:
+                self._note(node, position, place.stage)
+            return Periods(Thread({stage: own_ms}), work=Thread({stage: own_ms}))
         before = self._before(node, last if is_first else position, position)
         work = before.work.plus(stage, own_ms)
         parallelism = max(1, min(_setting(node, "parallelism") or 1, self._threads))
@@ -248,9 +252,8 @@ class StageCosts:
         passes, more = divmod(elements, -(-self._pass_examples // place.per_element))
         return passes * self._pass_examples + more * place.per_element
 
-    def _note(self, node: Any, position: int) -> None:
+    def _note(self, node: Any, position: int, stage: str) -> None:
         """Record the settings and the buffers of a node; the outermost node of a stage counts its examples."""
-        stage = self._places[position].stage
         row = self._rows.get(stage) or StageCost(stage=stage, examples=self._examples(node, position), cost_ms=0.0)
         self._rows[stage] = replace(
             row,
