@@ -197,7 +197,7 @@ class Pipeline:
     def _handed(self, like: tf.data.Dataset, begin: Callable[[], Iterator[Any]]) -> Passes:
         """Return the passes that `begin` begins, of batches like those of a dataset, as a model takes them."""
         handed = self.stages[-1].gives.handed
-        return Passes(like.map(handed), begin, handed)
+        return Passes(like.map(tf.autograph.experimental.do_not_convert(handed)), begin, handed)
 
     def _begun(self) -> tf.data.Dataset:
         as_is = tf.autograph.experimental.do_not_convert

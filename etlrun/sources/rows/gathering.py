@@ -43,6 +43,5 @@ def _mapped(kept: Kept, name: str, kind: str) -> Any:
     """Return a file of a column as a tensor that is mapped into memory; None if there is none."""
     if (found := kept.file(name, kind)) is None:
         return None
-    path, dtype = found
-    rows = sum(kept.known.rows.values())
-    return tf.raw_ops.ImmutableConst(dtype=tf.as_dtype(dtype), shape=(rows,), memory_region_name=str(path.absolute()))
+    values = np.memmap(*found, "c")  # since TensorFlow shares no memory that is read-only; nothing writes to it
+    return tf.experimental.dlpack.from_dlpack(values.__dlpack__())
