@@ -47,6 +47,18 @@ CONFIGS = {
     "in memory": ("cache=memory",),
     "before the columns": ("cache=memory", "cache.at=source"),
     "a single column": ("dataset.inputs=[rooms]",),
+    "split by time": ("dataset.split_by={time: sold}", "load.shuffle=full"),
+    "split by group": (
+        "dataset.split_by={group: band}",
+        "dataset.split='train[:50%]'",
+        "dataset.eval_split='train[50%:]'",
+    ),
+    "stratified": ("dataset.split_by={stratify: rooms}", "dataset.order=file"),
+    "split by values": (
+        "dataset.split_by={column: band, train: [dear], validation: [cheap]}",
+        "dataset.split=train",
+        "dataset.eval_split=validation",
+    ),
     "of classes": ("load.shuffle=full", "load.sample=uniform_by_class", "load.drop_remainder=true"),
     "an output of another": (
         "dataset.inputs=[area,kind,sold,garden]",

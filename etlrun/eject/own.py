@@ -38,7 +38,7 @@ def missing(dataset: Dataset) -> list[str]:
 
 def constants(dataset: Dataset) -> dict[str, Any]:
     """Return the constants of the printed functions for the kind of a dataset, by name."""
-    modules = (importlib.import_module(dataset.printed), numbered)
+    modules = (*_modules(dataset), numbered)
     found = {name: value for module in modules for name, value in vars(module).items() if name.isupper()}
     own = {name: value for name, value in found.items() if name not in {*vars(given), *dataset.constants}}
     return {"TARGET": dataset.keys[dataset.examples.target], **dataset.constants, **own}
@@ -46,11 +46,15 @@ def constants(dataset: Dataset) -> dict[str, Any]:
 
 def _named(dataset: Dataset, name: str) -> Iterator[FunctionType]:
     """Yield the functions of that name, of which the first is that of a dataset."""
-    kind, skips = importlib.import_module(dataset.printed), dataset.on_corrupt == "skip"
-    for module in (kind, *([skipping] if skips else []), numbered):
+    for module in (*_modules(dataset), *([skipping] if dataset.on_corrupt == "skip" else []), numbered):
         function = _unwrapped(vars(module).get(name))
         if isinstance(function, FunctionType) and function.__module__ != given.__name__:
             yield function
+
+
+def _modules(dataset: Dataset) -> list[ModuleType]:
+    """Return the modules of the functions for a dataset, of which those of the first are used if several have them."""
+    return [importlib.import_module(path) for path in (*dataset.printed_before, dataset.printed)]
 
 
 def _unwrapped(value: Any) -> Any:

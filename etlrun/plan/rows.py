@@ -9,12 +9,13 @@ from typing import cast
 from etlrun.plan.columns import misnamed
 from etlrun.plan.learned import columns_of, of_resumed, with_columns
 from etlrun.plan.spec import RunSpec
+from etlrun.plan.splits import notes_of
 from etlrun.plan.targets import outputs_of, require_columns, require_targets, require_values, with_defaults
 from etlrun.sources.open import source_type
 from etlrun.sources.rows.choice import chosen
 from etlrun.sources.rows.fitting import fault_of, fitted
 from etlrun.sources.rows.keeping import identity_of
-from etlrun.sources.rows.source import RowsSource
+from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.sources.rows.table import names_of
 from etlrun.stages.column_categories import Classes
 from etlrun.stages.columns import Columns, Output, UnfitStepError, nothing
@@ -45,10 +46,13 @@ def resolved(spec: RunSpec) -> RunSpec:
     source.dataset = dataset
     require_columns(dataset)
     require_targets(source)
+    splits = _splits(source)
+    dataset = dataclasses.replace(dataset, known=dataclasses.replace(dataset.found, splits=notes_of(source, splits)))
     columns = columns_of(spec)
     if columns is None:
         return dataclasses.replace(spec, dataset=dataset)
-    columns = of_resumed(spec, dataset.found) or _fitted(columns, source, "" if spec.fit is None else spec.fit.loss)
+    loss = "" if spec.fit is None else spec.fit.loss
+    columns = of_resumed(spec, dataset.found) or _fitted(columns, source, splits, loss)
     known = dataclasses.replace(dataset.found, classes=_classes(columns, dataset))
     return with_columns(spec, columns, dataclasses.replace(dataset, known=known))
 
@@ -137,14 +141,26 @@ def _require_input(columns: Columns, inputs: Collection[str]) -> None:
         remedy = "name columns with their steps in transform.columns"
         raise ConfigError([Fault(where=Columns.path, found=f"no input{notes}", expected="at least one", remedy=remedy)])
 
-
-def _fitted(columns: Columns, source: RowsSource, loss: str) -> Columns:
-    """Return the columns of rows that have been read: chosen, if they are to be, and fitted."""
+    require_targets(source)
+    splits = _splits(source)
+    dataset = dataclasses.replace(dataset, known=dataclasses.replace(dataset.found, splits=notes_of(source, splits)))
+    columns = columns_of(spec)
+    if columns is None:
+        return dataclasses.replace(spec, dataset=dataset)
+    loss = "" if spec.fit is None else spec.fit.loss
+    columns = of_resumed(spec, dataset.found) or _fitted(columns, source, splits, loss)
+    known = dataclasses.replace(dataset.found, classes=_classes(columns, dataset))
+    return with_columns(spec, columns, dataclasses.replace(dataset, known=known))
     dataset = source.dataset
     names = {"split": dataset.split}
     if dataset.eval_split is not None:
         names["eval_split"] = dataset.eval_split
-    splits = [source.split(name, dataset.key(key)) for key, name in names.items()]
+    return [source.split(name, dataset.key(key)) for key, name in names.items()]
+
+
+def _fitted(columns: Columns, source: RowsSource, splits: list[RowSplit], loss: str) -> Columns:
+    """Return the columns of rows that have been read: chosen, if they are to be, and fitted."""
+    dataset = source.dataset
     if columns.is_auto:
         choice = chosen(source, splits[0])
         columns = dataclasses.replace(columns, outputs=choice.outputs, chosen=choice.written, notes=choice.notes)

@@ -120,6 +120,11 @@ class Dataset(Stage):
         return dict.fromkeys(self.examples.targets, 1.0)
 
     @property
+    def printed_before(self) -> tuple[str, ...]:
+        """Modules whose functions take the place of those of `printed`."""
+        return ()
+
+    @property
     def restore(self) -> str:
         """What to do if the data are not those that an earlier run has read."""
         raise NotImplementedError

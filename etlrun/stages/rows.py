@@ -14,6 +14,7 @@ from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.made import user_path
 from etlrun.stages.paths import OptionalPath, Pattern, of_this_machine
+from etlrun.stages.splitting import EXPECTED, SplitBy, Written, faults_of
 from etlrun.stages.targets import TARGETS, Described, Target, unfit_options
 
 Type = Literal["text", "integer", "number", "truth", "timestamp"]
@@ -75,6 +76,7 @@ class Known:
         notes: What a reader of the data may not expect, a sentence each.
         folder: Folder of the kept columns; empty if there is none.
         file_rows: Number of rows of each file, in the order of the files; empty if a file has all rows.
+        splits: What the splits of a run are, a sentence each, where the values of a column decide it.
     """
 
     columns: Mapping[str, Column]
@@ -85,6 +87,7 @@ class Known:
     notes: tuple[str, ...] = ()
     folder: str = ""
     file_rows: tuple[int, ...] = ()
+    splits: tuple[str, ...] = ()
 
     @property
     def remarks(self) -> Iterator[str]:
@@ -92,7 +95,7 @@ class Known:
         if self.folder:
             size = f"{sum(self.rows.values()):,} rows of {len(self.columns)} columns"
             yield f"{size} are kept in {self.folder}, {self.held_bytes / 1e6:,.1f} MB."
-        yield from self.notes
+        yield from (*self.notes, *self.splits)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +114,9 @@ class Rows(Dataset):
         inputs: Columns that may be used for the prediction; null for all but the target.
         order: `random` reads the rows of each split in a random order, which is always the same, so that a part of a
             split is a sample of it; `file` in that of the data.
+        split_by: Column whose values decide which rows a split has; null for rows by their place in `order`. By
+            `{time: sold}`, `{group: customer}` or `{stratify: kind}` it decides what a part such as `train[:80%]` is;
+            `{column: fold, train: [0, 1], validation: [2]}` names splits.
         dir: Folder of the kept columns; null for the user's cache folder.
         known: What reading has found; None before.
     """
@@ -123,6 +129,7 @@ class Rows(Dataset):
     weight: Annotated[Text | None, Expected("a column, or null"), DATA, TRAINING] = None
     inputs: Annotated[tuple[_Name, ...] | None, Expected("a list of columns, or null"), DATA]
     order: Annotated[Literal["random", "file"], Expected("random or file"), DATA]
+    split_by: Annotated[Written | None, Expected(EXPECTED), DATA] = None
     dir: Annotated[OptionalPath, SPEED]
     known: Annotated[
         InstanceOf[Known] | None, WithJsonSchema({"type": "null"}), Expected("null, since reading the rows finds it")
@@ -137,10 +144,20 @@ class Rows(Dataset):
         return f"restore the files, or set {self.key('files')} to a copy of those"
 
     @property
+    def printed_before(self) -> tuple[str, ...]:
+        by = self.splits_by
+        return () if by is None else (f"etlrun.eject.printed.rows_{'named' if by.values else 'placed'}",)
+
+    @property
     def constants(self) -> dict[str, Any]:
-        features = self.examples.features
-        types = {name: "timestamp" if of.format == "timestamp" else of.dtype for name, of in features.items()}
-        return {"TYPES": types, "ORDER": self.order, "CLASSES": list(self.found.classes)}
+        features, by = self.examples.features, self.splits_by
+        read = features if by is None else {**features, by.column: self.found.columns[by.column].feature}
+        types = {name: "timestamp" if of.format == "timestamp" else of.dtype for name, of in read.items()}
+        found = {"TYPES": types, "FEATURES": [*features], "ORDER": self.order, "CLASSES": list(self.found.classes)}
+        if by is None:
+            return found
+        values = {name: list(of) for name, of in by.values.items()}
+        return {**found, "SPLIT_BY": by.by, "SPLIT_COLUMN": by.column, "SPLIT_VALUES": values}
 
     @property
     def found(self) -> Known:
@@ -157,9 +174,16 @@ class Rows(Dataset):
     def loss_weights(self) -> dict[str, float]:
         return {target.name: target.weight for target in self.targets}
 
+    @property
+    def splits_by(self) -> SplitBy | None:
+        """How a column decides which rows a split has; None if none does."""
+        return None if self.split_by is None else SplitBy.of(self.split_by)
+
     def faults(self) -> Iterator[tuple[str, str, str, str]]:
         yield from super().faults()
         yield from unfit_options(self.target)
+        for found, expected, remedy in faults_of(self.split_by) if self.split_by is not None else ():
+            yield "split_by", found, expected, remedy
 
     def rules(self) -> Iterator[tuple[str, str, str, str]]:
         is_one = "which is the target" if len(self.target) == 1 else "which is a target"

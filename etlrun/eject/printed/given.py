@@ -14,6 +14,12 @@ FILES: Any = {}
 """Pattern of the files of each split, or several."""
 TYPES: dict[str, str] = {}
 """Types of the columns of rows: dtypes, or `timestamp`."""
+FEATURES: list[str] = []
+"""Names of the columns of rows that are the inputs of a pipeline, and of its target."""
+SPLIT_BY, SPLIT_COLUMN = "", ""
+"""How the values of a column of rows decide what a slice is, and the name of the column."""
+SPLIT_VALUES: dict[str, Any] = {}
+"""Values of that column in each split."""
 ORDER = ""
 """`random` or `file`, the order in which rows are read."""
 BLANK: list[str] = []

@@ -11,7 +11,7 @@ import pyarrow.csv
 import pyarrow.dataset
 import pyarrow.json
 
-from etlrun.eject.printed.given import BLANK, CLASSES, FILES, ORDER, STRIP, TARGET, TYPES
+from etlrun.eject.printed.given import BLANK, CLASSES, FEATURES, FILES, ORDER, STRIP, TARGET, TYPES
 from etlrun.eject.printed.listed import by_number, num_examples, reader  # noqa: F401 - those of listed records
 from etlrun.sources.slices import slices
 from etlrun.stages.flow import MISSING, MISSING_TIME
@@ -111,14 +111,24 @@ def column(name: str) -> np.ndarray:
 
 
 @functools.cache
+def num_rows() -> dict[str, int]:
+    """Return the number of rows of each split of the files."""
+    return {name: len(values[TARGET]) for name, values in columns().items()}
+
+
+def in_order(count: int) -> np.ndarray:
+    """Return the numbers of so many rows in the order in which they are read."""
+    return np.arange(count) if ORDER == "file" else np.random.default_rng(0).permutation(count)
+
+
+@functools.cache
 def records_of(split: str) -> np.ndarray:
     """Return the numbers of the rows of `split`, in the order in which they are read."""
-    counts = {name: len(values[TARGET]) for name, values in columns().items()}
     order, first = {}, 0
-    for name, count in counts.items():
-        order[name] = first + (np.arange(count) if ORDER == "file" else np.random.default_rng(0).permutation(count))
+    for name, count in num_rows().items():
+        order[name] = first + in_order(count)
         first += count
-    return np.concatenate([order[name][start:end] for name, start, end in slices(split, counts)])
+    return np.concatenate([order[name][start:end] for name, start, end in slices(split, num_rows())])
 
 
 @functools.cache
@@ -150,7 +160,7 @@ def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
 
     def take(numbers: np.ndarray) -> list[np.ndarray]:
         """Return the values of the columns in rows."""
-        return [column(name)[numbers] for name in TYPES]
+        return [column(name)[numbers] for name in FEATURES]
 
-    found = tf.numpy_function(take, [record], [column(name).dtype for name in TYPES])
-    return {name: tf.ensure_shape(values, (None,)) for name, values in zip(TYPES, found, strict=True)}
+    found = tf.numpy_function(take, [record], [column(name).dtype for name in FEATURES])
+    return {name: tf.ensure_shape(values, (None,)) for name, values in zip(FEATURES, found, strict=True)}

@@ -50,7 +50,8 @@ class Choice:
 
 def chosen(source: RowsSource, split: RowSplit) -> Choice:
     """Return the outputs for the inputs of a dataset, whose training split is `split`."""
-    rows = pa.array(split.rows[:_MOST_READ])
+    rows, by = pa.array(split.rows[:_MOST_READ]), source.dataset.splits_by
+    left_out = [by.column] if by is not None and by.is_of_rows and source.dataset.inputs is None else []
     outputs: list[Output] = []
     notes: list[str] = []
     for name in source.dataset.examples.inputs:
@@ -60,7 +61,7 @@ def chosen(source: RowsSource, split: RowSplit) -> Choice:
             outputs.append(Output(name=name, of=(name,), steps=(*filled, Standardize())))
             continue
         values = source.kept.arrow(name).take(rows)
-        reason = _useless(column, values)
+        reason = "rows are split by it" if name in left_out else _useless(column, values)
         if reason:
             notes.append(f"{name} is no input, since {reason}: name it in transform.columns to use it")
         else:

@@ -33,11 +33,12 @@ class Kept:
     Attributes:
         folder: The folder.
         known: What is known of the columns.
+        divided: Rows of their splits, by how they are split.
     """
 
     def __init__(self, folder: Path) -> None:
         """Open the columns of a folder; raise `OSError` if it is missing, `ValueError` if a file is not complete."""
-        self.folder = folder
+        self.folder, self.divided = folder, dict[str, Any]()
         use = os.open(folder / FACTS, os.O_RDONLY)
         weakref.finalize(self, os.close, use)
         with contextlib.suppress(OSError):  # a file system without locks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
@@ -16,14 +16,15 @@ from etlrun.sources.base import Example, Identified, Records, Source, Split
 from etlrun.sources.content import Shard
 from etlrun.sources.on_disk import OnDisk
 from etlrun.sources.records import Stamp, stamp_of
+from etlrun.sources.rows.dividing import Part, RowsOnDisk, divided, shown
 from etlrun.sources.rows.gathering import gathered
 from etlrun.sources.rows.keeping import stamps_of
 from etlrun.sources.rows.kept import Kept
-from etlrun.sources.rows.numbers import Numbers, RowNumbers, in_random_order
+from etlrun.sources.rows.numbers import Numbers, RowNumbers
 from etlrun.sources.slices import slices
 from etlrun.stages.lazy import tf
 from etlrun.stages.rows import Rows
-from etlrun.system.errors import EtlrunError
+from etlrun.system.errors import EtlrunError, WorldError
 
 
 class _Unread:
@@ -157,24 +158,26 @@ class RowsSource(Source):
     @classmethod
     def on_disk(cls, dataset: Rows) -> OnDisk:
         try:
-            known = cls.opened(dataset).known
+            kept = cls.opened(dataset)
+            parts = divided(kept, dataset)
         except EtlrunError:
             return OnDisk()
-        each = known.held_bytes / max(sum(known.rows.values()), 1)
-        return OnDisk(full_name=dataset.title, sizes={name: (n, int(n * each)) for name, n in known.rows.items()})
+        each = kept.known.held_bytes / max(sum(kept.known.rows.values()), 1)
+        sizes = {name: (len(part.rows), int(len(part.rows) * each)) for name, part in parts.items()}
+        return RowsOnDisk(full_name=dataset.title, sizes=sizes, parts=parts)
 
     @property
     def counts(self) -> dict[str, int]:
-        return dict(self.kept.known.rows)
+        return {name: len(part.rows) for name, part in self._parts.items()}
 
     def split(self, name: str, where: str) -> RowSplit:
         parts = slices(name, self.counts)
         if not parts:
             raise self.unknown_split(name, where)
-        of_parts = [self._order[part][start:stop] for part, start, stop in parts]
+        of_parts = [self._parts[part].slice(start, stop) for part, start, stop in parts]
         rows = of_parts[0] if len(of_parts) == 1 else np.concatenate(of_parts)
         if not len(rows):
-            raise self.empty_split(name, where)
+            raise self._without_rows(name, where, [self._parts[part] for part, _, _ in parts])
         shards = (Shard(path=str(self.kept.folder), skip=0, take=len(rows)),)
         return RowSplit(
             name=name,
@@ -186,15 +189,25 @@ class RowsSource(Source):
             file_rows=self.kept.known.file_rows,
         )
 
-    @cached_property
-    def _order(self) -> dict[str, Numbers]:
-        """Numbers of the rows of each split of the data, in the order in which they are read."""
-        found, first = {}, 0
-        for name, count in self.counts.items():
-            order = np.arange(count, dtype=np.int64) if self.dataset.order == "file" else in_random_order(count)
-            found[name] = order + first if first else order
-            first += count
-        return found
+    def _without_rows(self, name: str, where: str, parts: Sequence[Part]) -> EtlrunError:
+        """Return the error for a split without rows; it names the rows of one value that left it none."""
+        by = self.dataset.splits_by
+        blocks = [found for part in parts if (found := part.largest) is not None]
+        if by is None or not blocks:
+            return self.empty_split(name, where)
+        count, row, total = max(blocks)
+        value = f"{by.column} {shown(self.kept, by.column, row)} has {count:,} of {total:,} rows, which stay together"
+        return WorldError(
+            where=where,
+            found=f"no rows in '{name}' of {self.full_name}, since {value}",
+            expected="at least one",
+            remedy="choose a larger part of the split, or another column",
+        )
+
+    @property
+    def _parts(self) -> dict[str, Part]:
+        """Rows of each whole split."""
+        return divided(self.kept, self.dataset)
 
     def parser(self) -> Callable[[tf.Tensor], Example]:
         features = self.dataset.examples.features

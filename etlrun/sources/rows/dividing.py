@@ -1,0 +1,189 @@
+"""Division of the rows of a dataset into splits: by their place, or by the values of a column."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etlrun.sources.on_disk import Examples, OnDisk
+from etlrun.sources.rows.kept import Kept
+from etlrun.sources.rows.numbers import Numbers, in_random_order
+from etlrun.sources.rows.placing import having, placed, sliced
+from etlrun.sources.slices import slices
+from etlrun.stages.rows import Column, Rows
+from etlrun.stages.splitting import SplitBy, Value
+from etlrun.system.errors import ConfigError, Fault, did_you_mean
+
+_LISTED = 5
+"""Values that a message lists."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Rows of a whole split.
+
+    Attributes:
+        rows: Their numbers in the order in which they are read.
+        line: The same in the order in which slices take them; None for that of `rows`.
+        ends: Places of `line` at which slices may begin or end; None for all.
+    """
+
+    rows: Numbers
+    line: Numbers | None = None
+    ends: Numbers | None = None
+
+    def slice(self, start: int, stop: int) -> Numbers:
+        """Return the rows from one place to before another."""
+        return self.rows[start:stop] if self.line is None else sliced(self.rows, self.line, self.ends, start, stop)
+
+    @property
+    def largest(self) -> tuple[int, int, int] | None:
+        """The most rows of one value, which slices do not part, one of these rows, and all; None if there are none."""
+        if self.line is None or self.ends is None:
+            return None
+        sizes = np.diff(self.ends)
+        place = int(sizes.argmax())
+        return int(sizes[place]), int(self.line[self.ends[place]]), len(self.rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsOnDisk(OnDisk):
+    """Rows that are kept.
+
+    Attributes:
+        parts: Rows of each whole split.
+    """
+
+    parts: Mapping[str, Part]
+
+    def examples(self, split: str) -> Examples | None:
+        found = super().examples(split)
+        if found is None or not any(part.ends is not None for part in self.parts.values()):
+            return found
+        rows = (self.parts[name].slice(start, stop) for name, start, stop in slices(split, self.counts))
+        return replace(found, count=sum(map(len, rows)))
+
+    def thinned(self, split: str, count: int, parts: int) -> str:
+        is_parted = any(part.ends is not None for part in self.parts.values())
+        return split if is_parted else super().thinned(split, count, parts)
+
+
+def divided(kept: Kept, dataset: Rows) -> dict[str, Part]:
+    """Return the rows of each split; raise `ConfigError` if the values of the column can't divide them."""
+    key = json.dumps([dataset.order, dataset.split_by])
+    if key not in kept.divided:
+        kept.divided[key] = _divided(kept, dataset)
+    found: dict[str, Part] = kept.divided[key]
+    return found
+
+
+def _divided(kept: Kept, dataset: Rows) -> dict[str, Part]:
+    by, counts, parts, first = dataset.splits_by, kept.known.rows, dict[str, Part](), 0
+    values: Any = None if by is None else values_of(kept, dataset, by)
+    if by is not None and by.values:
+        rows = _ordered(sum(counts.values()), dataset)
+        given = values.take(pa.array(rows))
+        _require_values(given, dataset, by)
+        return {name: Part(rows=having(rows, given, [*of])) for name, of in by.values.items()}
+    for name, count in counts.items():
+        order = _ordered(count, dataset)
+        rows = order + first if first else order
+        parts[name] = Part(rows=rows)
+        if by is not None:
+            line, ends = placed(by.by, rows, values.take(pa.array(rows)), dataset.order)
+            parts[name] = Part(rows=rows, line=line, ends=ends)
+        first += count
+    return parts
+
+
+def _ordered(count: int, dataset: Rows) -> Numbers:
+    return np.arange(count, dtype=np.int64) if dataset.order == "file" else in_random_order(count)
+
+
+def values_of(kept: Kept, dataset: Rows, by: SplitBy) -> pa.Array:
+    """Return the values of the column that splits rows; raise `ConfigError` if it is missing, or can't split them."""
+    where, known = f"{dataset.key('split_by')}.{by.by}", kept.known.columns
+    column = known.get(by.column)
+    if column is None:
+        found, expected = f"no column {by.column}", f"one of {', '.join(known)}"
+        fault = Fault(where=where, found=found, expected=expected, remedy=did_you_mean(by.column, known))
+        raise ConfigError([fault])
+    if faults := list(_unfit(where, kept, by, column)):
+        raise ConfigError(faults)
+    return kept.arrow(by.column)
+
+
+def _unfit(where: str, kept: Kept, by: SplitBy, column: Column) -> Iterator[Fault]:
+    """Yield why a column can't split rows."""
+    name, feature = by.column, column.feature
+    is_text, is_time = feature.dtype == "string", feature.format == "timestamp"
+    remedy = "choose another column"
+    if feature.shape:
+        found = f"{name} of shape {list(feature.shape)} in each row"
+        yield Fault(where=where, found=found, expected="one value in each row", remedy=remedy)
+        return
+    if column.missing:
+        row = int(pc.index(pc.is_null(kept.arrow(name)), value=True).as_py())
+        rows = "1 row" if column.missing == 1 else f"{column.missing:,} rows"
+        found = f"{rows} of {name} without a value, the first of which is row {row}"
+        expected = "a value in each row, which decides its split"
+        yield Fault(where=where, found=found, expected=expected, remedy="leave these rows out of the data")
+    if by.by == "time" and (is_text or feature.dtype == "bool"):
+        value = kept.arrow(name)[0].as_py()
+        kind = f"text, such as {plain(value)!r} in row 0" if is_text else "true or false"
+        remedy = f"set 'dataset.columns={{{name}: timestamp}}', or {remedy}" if is_text else remedy
+        found, expected = f"{name}, which is {kind}", "a column of timestamps or numbers, in whose order rows are split"
+        yield Fault(where=where, found=found, expected=expected, remedy=remedy)
+    if by.by == "column" and (is_time or feature.dtype.startswith("float")):
+        found = f"{name}, which is {'a timestamp' if is_time else 'a number with a fraction or without an end'}"
+        remedy = f"set dataset.split_by={{time: {name}}}, or {remedy}"
+        yield Fault(where=where, found=found, expected="text, integers or truth values", remedy=remedy)
+
+
+def _require_values(values: pa.Array, dataset: Rows, by: SplitBy) -> None:
+    """Raise `ConfigError` for the values of `dataset.split_by` that no row has."""
+    known = [plain(value) for value in values.unique().to_pylist()]
+    kinds = {(type(value), value) for value in known}
+    faults = []
+    for split, of in by.values.items():
+        if missing := [value for value in of if (type(value), value) not in kinds]:
+            where, found = f"{dataset.key('split_by')}.{split}", f"{listed(missing)}, which no row has"
+            texts = [str(value) for value in missing if str in {type(each) for each in known}]
+            remedy = "leave it out, or repair the data"
+            if any((str, text) in kinds for text in texts):
+                remedy = f"{by.column} is text: write {', '.join(repr(text) for text in texts)}"
+            expected = f"values of {by.column}: {listed(sorted(known))}"
+            faults.append(Fault(where=where, found=found, expected=expected, remedy=remedy))
+    if faults:
+        raise ConfigError(faults)
+
+
+def plain(value: Any) -> Value:
+    """Return a value of a column as a config has it."""
+    found: Value = value.decode(errors="replace") if isinstance(value, bytes) else value
+    return found
+
+
+def listed(values: list[Any]) -> str:
+    """Return values in a list that is not longer than a line."""
+    shown = [str(value).lower() if isinstance(value, bool) else str(value) for value in values[:_LISTED]]
+    return ", ".join([*shown, "…"] if len(values) > _LISTED else shown)
+
+
+def shown(kept: Kept, name: str, row: int) -> str:
+    """Return the value of a column in a row, for people."""
+    value = kept.arrow(name)[row].as_py()
+    is_time = kept.known.columns[name].feature.format == "timestamp"
+    return time_of(value) if is_time else listed([plain(value)])
+
+
+def time_of(microseconds: int) -> str:
+    """Return a time in microseconds since 1970 as text, without the parts that are zero at its end."""
+    text = str(np.datetime64(microseconds, "us"))
+    return text.removesuffix(".000000").removesuffix("T00:00:00").replace("T", " ")

@@ -1,0 +1,282 @@
+"""Splits of rows by the values of a column: which rows they have, what plans say of them, and what is refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+import pytest
+
+from etlrun.run.run import with_figures
+from etlrun.sources.open import on_disk, open_source
+from etlrun.sources.rows.source import RowsSource
+from etlrun.stages.columns import Columns
+from etlrun.system.errors import EtlrunError
+from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
+from tests.tables import NUM_ROWS, houses, words_of
+
+NO_COLUMN = "area, rooms, kind, sold, garden, price, band"
+
+
+def split_by(folder: Path, written: str, *others: str) -> tuple[str, ...]:
+    return words_of(folder, f"dataset.split_by={written}", *others)
+
+
+def rows_of(words: tuple[str, ...], *splits: str) -> list[Any]:
+    """Numbers of the rows of splits, in the order in which they are read."""
+    source = open_source(plan_of(*words).spec.dataset)
+    assert isinstance(source, RowsSource)
+    return [source.split(split, "").rows for split in splits or ("train[:80%]", "train[80%:]")]
+
+
+def notes_of(*words: str) -> list[str]:
+    """The notes of a plan on its splits."""
+    return [note for note in plan_of(*words).remarks if "rows of which" in note or "together" in note or "no" in note]
+
+
+def column(name: str, rows: Any) -> list[Any]:
+    values: list[Any] = houses()[name].take(np.asarray(rows)).to_pylist()
+    return values
+
+
+@pytest.mark.parametrize("order", ["random", "file"])
+def test_by_time_the_last_part_is_the_latest(table: Path, order: str) -> None:
+    words = split_by(table, "{time: sold}", f"dataset.order={order}")
+    train, validation = rows_of(words)
+    assert max(column("sold", train)) < min(column("sold", validation))
+    assert sorted([*train, *validation]) == [*range(NUM_ROWS)]
+    assert (len(train), len(validation)) == (160, 40)
+    whole = open_source(plan_of(*words_of(table, f"dataset.order={order}")).spec.dataset).split("train", "").rows  # type: ignore[attr-defined]
+    assert train.tolist() == [row for row in whole if row in {*train}]
+    assert notes_of(*words) == [
+        "train[:80%]: 160 rows of which sold is from 2020-01-06 to 2022-02-12.",
+        "train[80%:]: 40 rows of which sold is from 2022-02-15 to 2022-09-26.",
+    ]
+
+
+def test_rows_of_one_time_stay_together(table: Path) -> None:
+    train, validation, *_ = rows_of(split_by(table, "{time: rooms}"))
+    assert max(column("rooms", train)) < min(column("rooms", validation))
+    counts = Counter(column("rooms", range(NUM_ROWS)))
+    before = np.cumsum([counts[value] for value in sorted(counts)])
+    assert len(train) == min(before, key=lambda count: abs(count - 0.8 * NUM_ROWS))
+
+
+@pytest.mark.parametrize("order", ["random", "file"])
+def test_no_group_is_in_two_splits_and_their_shares_are_near_to_those_asked_for(tmp_path: Path, order: str) -> None:
+    rng = np.random.default_rng(1)
+    customers = (rng.random(5_000) ** 3 * 300).astype(int)
+    write(tmp_path, {"customer": customers, "area": rng.random(5_000), "price": rng.random(5_000)})
+    words = written(tmp_path, "{group: customer}", f"dataset.order={order}")
+    splits = "train[:70%]", "train[70%:85%]", "train[85%:]"
+    several = [{*customers[rows]} for rows in rows_of(words, *splits)]
+    assert sum(map(len, several)) == len(set.union(*several))
+    sizes = [len(rows) for rows in rows_of(words, *splits)]
+    assert sum(sizes) == 5_000
+    largest = max(Counter(customers.tolist()).values())
+    for size, asked in zip(np.cumsum(sizes), (0.7, 0.85, 1), strict=True):
+        assert abs(size - asked * 5_000) <= largest / 2
+
+
+def write(folder: Path, columns: dict[str, Any], name: str = "houses") -> None:
+    pyarrow.parquet.write_table(pa.table(columns), folder / f"{name}.parquet")
+
+
+def written(folder: Path, by: str, *others: str) -> tuple[str, ...]:
+    """Arguments of a run that reads a table of a test in `folder`."""
+    words = split_by(folder, by, *others)
+    return tuple(word for word in words if not word.startswith("dataset.inputs"))
+
+
+def test_stratified_splits_have_the_same_shares_of_each_value(table: Path) -> None:
+    words = split_by(table, "{stratify: rooms}")
+    train, validation = rows_of(words)
+    assert (len(train), len(validation)) == (160, 40)
+    counts, of_train = Counter(column("rooms", range(NUM_ROWS))), Counter(column("rooms", train))
+    assert all(abs(of_train[value] - 0.8 * count) < 1 for value, count in counts.items())
+    shares = ", ".join(f"{value} in {of_train[value] / 160:.1%}" for value in sorted(counts))
+    assert notes_of(*words)[0] == f"train[:80%]: 160 rows of which rooms is {shares}."
+
+
+def test_splits_may_be_named_by_the_values_of_a_column(table: Path) -> None:
+    named = ("dataset.split=train", "dataset.eval_split='test[:50%]'")
+    words = split_by(table, "{column: rooms, train: [1, 2], test: [3]}", *named)
+    train, test, half = rows_of(words, "train", "test", "test[:50%]")
+    rooms = column("rooms", range(NUM_ROWS))
+    assert sorted(train) == [row for row in range(NUM_ROWS) if rooms[row] in (1, 2)]
+    assert sorted(test) == [row for row in range(NUM_ROWS) if rooms[row] == 3]
+    assert half.tolist() == test[: len(test) // 2].tolist()
+    assert notes_of(*words) == [
+        f"train: {len(train)} rows of which rooms is 1 or 2.",
+        f"test: {len(test)} rows of which rooms is 3.",
+        f"{NUM_ROWS - len(train) - len(test)} rows in no split, of which rooms is 4 or 5.",
+    ]
+    texts = split_by(table, "{column: band, train: [dear], validation: [cheap]}", "dataset.split='train+validation'")
+    assert [len(rows) for rows in rows_of(texts, "train", "validation")] == [
+        pc.sum(pc.equal(houses()["band"], band)).as_py() for band in ("dear", "cheap")
+    ]
+
+
+def test_a_split_that_is_named_and_not_read_is_noted(table: Path) -> None:
+    words = split_by(table, "{column: garden, train: [true], validation: [false]}")
+    assert with_figures(plan_of(*words)).remarks[-1] == (
+        "The split validation (97 examples) is not used: the validation reads train[80%:]. To use it, set "
+        "dataset.split=train dataset.eval_split=validation."
+    )
+
+
+def test_what_splits_rows_is_data_and_decides_the_fingerprint(table: Path) -> None:
+    plain, by_time = plan_of(*words_of(table)), plan_of(*split_by(table, "{time: sold}"))
+    assert plain.fingerprint != by_time.fingerprint
+    known = on_disk(by_time.spec.dataset)
+    assert known.examples("train[80%:]").count == 40  # type: ignore[union-attr]
+    assert known.thinned("train[80%:]", 3, 2) == "train[80%:]"
+    by_group = on_disk(plan_of(*split_by(table, "{group: rooms}")).spec.dataset)
+    assert by_group.examples("train[:80%]").count == len(rows_of(split_by(table, "{group: rooms}"))[0])  # type: ignore[union-attr]
+
+
+def test_columns_of_which_other_rows_have_other_values_are_no_inputs_of_auto(table: Path) -> None:
+    words = tuple(word for word in split_by(table, "{group: rooms}") if "inputs" not in word)
+    assert "rooms is no input, since rows are split by it: name it in transform.columns to use it" in " ".join(
+        plan_of(*words).remarks
+    )
+    columns = next(step for step in plan_of(*words).spec.transform.steps if isinstance(step, Columns))
+    assert "rooms" not in columns.output_names
+    assert "rooms" in plan_of(*split_by(table, "{group: rooms}")).train[-1].gives.inputs  # which names it
+
+
+WHERE = "dataset.split_by"
+CONFIGS = {
+    "{tim: sold}": f"{WHERE}: found tim; expected one of the keys column, group, stratify, time",
+    "{time: sold, group: rooms}": (
+        f"{WHERE}: found time, group; expected one of the keys column, group, stratify, time"
+        "\n    -> keep one: ~dataset.split_by.group removes group"
+    ),
+    "{time: [1]}": f"{WHERE}: found time: [1]; expected the name of a column\n    -> write {{time: COLUMN}}",
+    "{time: sold, train: [1]}": (
+        f"{WHERE}: found time, train; expected time alone, since dataset.split and dataset.eval_split take parts such "
+        "as train[:80%]\n    -> leave the others out, or name splits by {column: COLUMN, train: [VALUES]}"
+    ),
+    "{column: rooms}": (
+        f"{WHERE}: found column; expected a list of values of the column for each split"
+        "\n    -> add them, as in train: [0, 1], validation: [2]"
+    ),
+    "{column: band, train: dear}": (
+        f"{WHERE}: found train: dear; expected a list of values\n    -> write train: [dear]"
+    ),
+    "{column: rooms, train: [1, 2], test: [2]}": (
+        f"{WHERE}: found 2 in train and in test; expected each value once\n    -> leave it out of one of them"
+    ),
+    "{column: rooms, train: [1, 1]}": (
+        f"{WHERE}: found 1 in train twice; expected each value once\n    -> leave it out of one of them"
+    ),
+}
+
+
+@pytest.mark.parametrize("by", CONFIGS)
+def test_configs_that_are_refused(by: str) -> None:
+    assert refusal_of_spec(*split_by(Path(), by)) == CONFIGS[by]
+
+
+FAULTS = {
+    "{time: solt}": (f"{WHERE}.time: found no column solt; expected one of {NO_COLUMN}\n    -> did you mean `sold`?"),
+    "{group: kind}": (
+        f"{WHERE}.group: found 12 rows of kind without a value, the first of which is row 13; expected a value in each "
+        "row, which decides its split\n    -> leave these rows out of the data"
+    ),
+    "{time: band}": (
+        f"{WHERE}.time: found band, which is text, such as 'dear' in row 0; expected a column of timestamps or "
+        "numbers, in whose order rows are split"
+        "\n    -> set 'dataset.columns={band: timestamp}', or choose another column"
+    ),
+    "{time: garden}": (
+        f"{WHERE}.time: found garden, which is true or false; expected a column of timestamps or numbers, in whose "
+        "order rows are split\n    -> choose another column"
+    ),
+    "{column: price, train: [1]}": (
+        f"{WHERE}.column: found price, which is a number with a fraction or without an end; expected text, integers or "
+        "truth values\n    -> set dataset.split_by={time: price}, or choose another column"
+    ),
+    "{column: sold, train: [1]}": (
+        f"{WHERE}.column: found sold, which is a timestamp; expected text, integers or truth values"
+        "\n    -> set dataset.split_by={time: sold}, or choose another column"
+    ),
+    "{column: rooms, train: [1, 9], test: [7]}": (
+        f"{WHERE}.train: found 9, which no row has; expected values of rooms: 1, 2, 3, 4, 5"
+        "\n    -> leave it out, or repair the data"
+        f"\n{WHERE}.test: found 7, which no row has; expected values of rooms: 1, 2, 3, 4, 5"
+        "\n    -> leave it out, or repair the data"
+    ),
+    "{column: rooms, a: [1], b: [2]}": (
+        "dataset.split: found 'train[:80%]', which houses.parquet does not have; expected a part of one of its splits: "
+        "a, b\n    -> choose a split that is there, or a part: a, a[:80%] or b, b[:80%]"
+    ),
+    "{group: garden}": (
+        "dataset.eval_split: found no rows in 'train[80%:]' of houses.parquet, since garden true has 103 of 200 rows, "
+        "which stay together; expected at least one\n    -> choose a larger part of the split, or another column"
+    ),
+}
+
+
+@pytest.mark.parametrize("by", FAULTS)
+def test_columns_that_can_not_split_the_rows(table: Path, by: str) -> None:
+    with pytest.raises(EtlrunError) as caught:
+        plan_of(*split_by(table, by))
+    assert str(caught.value) == FAULTS[by]
+    plain = plan_of(*words_of(table)).spec.dataset
+    assert on_disk(plain).counts == {"train": NUM_ROWS}
+
+
+def test_values_of_text_are_not_those_of_numbers(tmp_path: Path) -> None:
+    write(tmp_path, {"fold": ["0", "1"] * 5, "price": np.arange(10.0)})
+    assert refusal_of_plan(*written(tmp_path, "{column: fold, train: [0], test: ['1']}")) == (
+        f"{WHERE}.train: found 0, which no row has; expected values of fold: 0, 1\n    -> fold is text: write '0'"
+    )
+
+
+def test_values_with_fewer_rows_than_splits_can_not_be_stratified(tmp_path: Path) -> None:
+    kinds = ["flat"] * 8 + ["loft", "barn"]
+    write(tmp_path, {"kind": kinds, "area": np.arange(10.0), "price": np.arange(10.0)})
+    assert refusal_of_plan(*written(tmp_path, "{stratify: kind}")) == (
+        f"{WHERE}.stratify: found kind barn, loft in 1 row each; expected a row of each value for train[:80%] and for "
+        "train[80%:]\n    -> leave these rows out, or name a column of fewer values"
+    )
+    assert notes_of(*written(tmp_path, "{stratify: kind}", "dataset.eval_split=null", "dataset.split=train"))
+
+
+def test_a_group_in_the_files_of_two_splits_is_refused(tmp_path: Path) -> None:
+    for name, customers in (("train", ["a", "b", "c"]), ("validation", ["d", "c"])):
+        count = len(customers)
+        write(tmp_path, {"customer": customers, "area": np.arange(count), "price": np.arange(1.0, count + 1)}, name)
+    files = f"dataset.files={{train: {tmp_path}/train.parquet, validation: {tmp_path}/validation.parquet}}"
+    words = [word for word in written(tmp_path, "{group: customer}") if not word.startswith("dataset.files")]
+    splits = ("dataset.split=train", "dataset.eval_split=validation")
+    assert refusal_of_plan(*words, files, *splits) == (
+        f"{WHERE}.group: found customer c in train and in validation; expected all rows of a value in one split"
+        "\n    -> cut both splits from the same files, as in train[:80%] and train[80%:]"
+    )
+    both = plan_of(*words, files, "dataset.split=train", "dataset.eval_split='train[50%:]'")
+    assert any("which stay together" in note for note in both.remarks)  # rows that are read twice are noted by a run
+
+
+def test_arrays_are_split_by_the_values_of_one_of_them(tmp_path: Path) -> None:
+    fold = np.repeat(np.arange(4, dtype=np.uint8), 10)
+    np.savez(tmp_path / "data.npz", x=np.random.default_rng(0).random((40, 3)), y=np.arange(40.0), fold=fold)
+    words = split_by(tmp_path, "{column: fold, train: [0, 1], validation: [3]}")
+    words = [
+        word for word in words if not word.startswith(("dataset=", "dataset.files", "dataset.inputs", "dataset.target"))
+    ]
+    words = [*words, "dataset=arrays", f"dataset.files={tmp_path}/data.npz", "dataset.target={y: number}"]
+    words += ["dataset.split=train", "dataset.eval_split=validation"]
+    train, validation = rows_of(tuple(words), "train", "validation")
+    assert (sorted(train), sorted(validation)) == ([*range(20)], [*range(30, 40)])
+    refused = [*words, "dataset.split_by={group: x}"]
+    refused = [word for word in refused if "column: fold" not in word]
+    assert refusal_of_plan(*refused) == (
+        f"{WHERE}.group: found x of shape [3] in each row; expected one value in each row\n    -> choose another column"
+    )
