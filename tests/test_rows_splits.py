@@ -267,16 +267,13 @@ def test_a_group_in_the_files_of_two_splits_is_refused(tmp_path: Path) -> None:
 def test_arrays_are_split_by_the_values_of_one_of_them(tmp_path: Path) -> None:
     fold = np.repeat(np.arange(4, dtype=np.uint8), 10)
     np.savez(tmp_path / "data.npz", x=np.random.default_rng(0).random((40, 3)), y=np.arange(40.0), fold=fold)
-    words = split_by(tmp_path, "{column: fold, train: [0, 1], validation: [3]}")
-    words = [
-        word for word in words if not word.startswith(("dataset=", "dataset.files", "dataset.inputs", "dataset.target"))
-    ]
-    words = [*words, "dataset=arrays", f"dataset.files={tmp_path}/data.npz", "dataset.target={y: number}"]
+    of_table = ("dataset=", "dataset.files", "dataset.inputs", "dataset.target", "dataset.split_by")
+    words = [word for word in words_of(tmp_path) if not word.startswith(of_table)]
+    words += ["dataset=arrays", f"dataset.files={tmp_path}/data.npz", "dataset.target={y: number}"]
     words += ["dataset.split=train", "dataset.eval_split=validation"]
-    train, validation = rows_of(tuple(words), "train", "validation")
+    by_fold = "dataset.split_by={column: fold, train: [0, 1], validation: [3]}"
+    train, validation = rows_of((*words, by_fold), "train", "validation")
     assert (sorted(train), sorted(validation)) == ([*range(20)], [*range(30, 40)])
-    refused = [*words, "dataset.split_by={group: x}"]
-    refused = [word for word in refused if "column: fold" not in word]
-    assert refusal_of_plan(*refused) == (
+    assert refusal_of_plan(*words, "dataset.split_by={group: x}") == (
         f"{WHERE}.group: found x of shape [3] in each row; expected one value in each row\n    -> choose another column"
     )
