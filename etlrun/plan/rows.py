@@ -141,16 +141,9 @@ def _require_input(columns: Columns, inputs: Collection[str]) -> None:
         remedy = "name columns with their steps in transform.columns"
         raise ConfigError([Fault(where=Columns.path, found=f"no input{notes}", expected="at least one", remedy=remedy)])
 
-    require_targets(source)
-    splits = _splits(source)
-    dataset = dataclasses.replace(dataset, known=dataclasses.replace(dataset.found, splits=notes_of(source, splits)))
-    columns = columns_of(spec)
-    if columns is None:
-        return dataclasses.replace(spec, dataset=dataset)
-    loss = "" if spec.fit is None else spec.fit.loss
-    columns = of_resumed(spec, dataset.found) or _fitted(columns, source, splits, loss)
-    known = dataclasses.replace(dataset.found, classes=_classes(columns, dataset))
-    return with_columns(spec, columns, dataclasses.replace(dataset, known=known))
+
+def _splits(source: RowsSource) -> list[RowSplit]:
+    """Return the rows of the training, and those of the validation if there is one."""
     dataset = source.dataset
     names = {"split": dataset.split}
     if dataset.eval_split is not None:
