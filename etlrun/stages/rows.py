@@ -145,8 +145,7 @@ class Rows(Dataset):
 
     @property
     def printed_before(self) -> tuple[str, ...]:
-        by = self.splits_by
-        return () if by is None else (f"etlrun.eject.printed.rows_{'named' if by.values else 'placed'}",)
+        return () if self.splits_by is None else (self.splits_by.printed,)
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -154,10 +153,7 @@ class Rows(Dataset):
         read = features if by is None else {**features, by.column: self.found.columns[by.column].feature}
         types = {name: "timestamp" if of.format == "timestamp" else of.dtype for name, of in read.items()}
         found = {"TYPES": types, "FEATURES": [*features], "ORDER": self.order, "CLASSES": list(self.found.classes)}
-        if by is None:
-            return found
-        values = {name: list(of) for name, of in by.values.items()}
-        return {**found, "SPLIT_BY": by.by, "SPLIT_COLUMN": by.column, "SPLIT_VALUES": values}
+        return found if by is None else {**found, **by.constants}
 
     @property
     def found(self) -> Known:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -45,6 +45,17 @@ class SplitBy:
     def is_of_rows(self) -> bool:
         """Whether the values of the column only say which rows belong together, so that no other rows have them."""
         return self.by in ("column", "group")
+
+    @property
+    def printed(self) -> str:
+        """Module of the functions that split rows in a program."""
+        return f"etlrun.eject.printed.rows_{'named' if self.values else 'placed'}"
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """Constants of these functions, by name."""
+        values = {name: list(of) for name, of in self.values.items()}
+        return {"SPLIT_BY": self.by, "SPLIT_COLUMN": self.column, "SPLIT_VALUES": values}
 
 
 def faults_of(written: Written) -> Iterator[tuple[str, str, str]]:
