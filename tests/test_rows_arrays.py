@@ -133,6 +133,14 @@ def broken(name: str, values: Any) -> dict[str, Any]:
 AN_ARRAY = "an array that NumPy has saved as .npy, of numbers, truth values or texts"
 OBJECTS = np.array([{"a": 1}] * ROWS, object)
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "texts of another encoding": (
+        {"kind": np.array([b"x", b"y", b"\xe4"])},
+        "FOLDER/kind.npy, row 2: found b'\\xe4'; expected text in UTF-8\n    -> decode it, and save it again",
+    ),
+    "a half of a character": (
+        {"kind": np.array(["x", "\ud800"])},
+        "FOLDER/kind.npy, row 1: found '\\ud800'; expected text in UTF-8\n    -> decode it, and save it again",
+    ),
     "objects": (
         broken("x", OBJECTS),
         (

@@ -74,7 +74,8 @@ def test_rows_are_made_once_for_the_source_of_their_module(tmp_path: Path, monke
 
 ALL_ROWS = "a function that returns or yields all rows"
 WHAT = "arrays by name, a frame, or anything with __arrow_c_stream__, or dictionaries that are yielded"
-NOT_CONVERTED = "Could not convert 'x' with type str: tried to convert to int64"
+ONE_TYPE = "values of one type in each column: numbers of at most 64 bits, truth values, texts, or times"
+NAMES = "names of columns, which are texts"
 FAULTS = {
     "raises": (
         "    for n in range(9):\n        yield {'price': 1 // (5 - n)}\n",
@@ -91,7 +92,21 @@ FAULTS = {
     ),
     "yields other types": (
         "    yield {'price': 1}\n    yield {'price': 'x'}\n",
-        f"values of another type among rows 0 to 1: {NOT_CONVERTED}; expected values of one type in each column",
+        f"row 1, price: x of type str; expected {ONE_TYPE}",
+    ),
+    "yields an integer that is too large": (
+        "    yield {'price': 1}\n    yield {'price': 2**70}\n",
+        f"row 1, price: {2**70} of type int; expected {ONE_TYPE}",
+    ),
+    "yields no names": ("    yield {1: 2}\n", f"row 0 with the key 1; expected {NAMES}"),
+    "yields nothing in a row": ("    yield {}\n", f"row 0 without keys; expected {NAMES}"),
+    "returns lists in lists": (
+        "    return {'price': [1, [2]]}\n",
+        (
+            "price: setting an array element with a sequence. The requested array has an inhomogeneous shape after "
+            "1 dimensions. The detected shape was (2,) + inhomogeneous part.; expected an array, or lists of equal "
+            "lengths"
+        ),
     ),
     "yields times with and without zones": (
         ("    import datetime as of\n    yield {'day': of.datetime(1, 1, 1), 'price': 1}\n"
@@ -107,6 +122,35 @@ def test_faults_of_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bo
     told = refusal(*installed(tmp_path, monkeypatch, body))
     assert told == f"dataset.of: houses: found {found}\n    -> repair the function"
     assert [path.name for path in (tmp_path / "kept").glob("rows-*") if path.is_dir()] == []
+
+
+VALUES = {
+    "infinite": (
+        "    yield {'price': 1}\n    yield {'price': float('inf')}\n",
+        "row 1, price: found inf, which is infinite as a number; expected finite numbers",
+    ),
+    "infinite after rows of another type": (
+        (
+            "    for n in range(5_000):\n"
+            "        yield {'price': n if n < 4_096 else 0.5 if n < 4_999 else float('inf')}\n"
+        ),
+        "row 4,999, price: found inf, which is infinite as a number; expected finite numbers",
+    ),
+    "of the time of a day": (
+        "    import datetime as of\n    yield {'price': of.time(1)}\n",
+        "price: found values of type time64[us]; expected numbers, truth values, texts, dates or timestamps",
+    ),
+    "one for all rows": (
+        "    return {'price': 1.0}\n",
+        "price: found an array of shape (); expected at least one row, and one value in each",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "found"), VALUES.values(), ids=VALUES)
+def test_values_of_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, found: str) -> None:
+    told = refusal(*installed(tmp_path, monkeypatch, body))
+    assert told == f"dataset.of: houses, {found}\n    -> repair the function"
 
 
 def refusal(*words: str) -> str:
@@ -134,7 +178,9 @@ def test_a_frame_with_an_index_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_arrays_of_other_lengths_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = refusal(*installed(tmp_path, monkeypatch, "    return {'x': np.zeros(3), 'price': np.zeros(4)}\n"))
-    assert told == "houses: found 3 of x, 4 of price; expected as many rows in each array\n    -> save them again"
+    assert told == (
+        "dataset.of: houses: found 3 of x, 4 of price; expected as many rows in each array\n    -> repair the function"
+    )
 
 
 def test_a_name_that_no_package_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

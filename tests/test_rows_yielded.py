@@ -35,9 +35,8 @@ def test_types_widen_behind_the_first_rows(tmp_path: Path, monkeypatch: pytest.M
 def test_types_that_have_none_in_common_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     body = f"    for n in range({LATER}):\n        yield {{'price': n if n < 4_100 else 'x'}}\n"
     assert refusal(*installed(tmp_path, monkeypatch, body)) == (
-        "dataset.of: houses: found values of another type among rows 4,096 to 4,199: "
-        "Could not convert 'x' with type str: tried to convert to int64; expected values of one type in each column\n"
-        "    -> repair the function"
+        "dataset.of: houses: found row 4,100, price: x of type str; expected values of one type in each column: "
+        "numbers of at most 64 bits, truth values, texts, or times\n    -> repair the function"
     )
     told = refusal(*installed(tmp_path, monkeypatch, body.replace("4_100", "4_096")))
     assert told.startswith(

@@ -180,6 +180,21 @@ def _of_lengths(where: str, arrays: Mapping[str, Array]) -> Iterator[Fault]:
         yield _fault(where, f"{found}", "as many rows in each array", "save them again")
 
 
+def _undecodable(some: Array, where: str, first: int) -> Fault | None:
+    """Return the fault of the first text that is not Unicode, which is bytes of another encoding; None if all are."""
+    if some.dtype.kind not in "SU":
+        return None
+    coded = np.char.decode if some.dtype.kind == "S" else np.char.encode
+    try:
+        coded(some, "utf-8")
+    except UnicodeError:
+        if len(some) > 1:
+            half = len(some) // 2
+            return _undecodable(some[:half], where, first) or _undecodable(some[half:], where, first + half)
+        return _fault(f"{where}, row {first:,}", f"{some[0].item()!r}", "text in UTF-8", "decode it, and save it again")
+    return None
+
+
 def _column(values: Array, where: str) -> Column:
     """Return what is known of an array; raise `EtlrunError` for a value without an end."""
     missing, ends = 0, list[float]()
@@ -194,6 +209,8 @@ def _column(values: Array, where: str) -> Column:
                 raise EtlrunError([_fault(row, "an infinite value", "finite numbers, or NaN where one is missing")])
             missing += int(np.isnan(some).reshape(len(some), -1).any(1).sum())
             some = some[~np.isnan(some)]
+        elif (fault := _undecodable(some, where, first)) is not None:
+            raise EtlrunError([fault])
         if distinct is not None:
             distinct |= set(np.unique(some).tolist())
             distinct = distinct if len(distinct) <= MOST_COUNTED else None

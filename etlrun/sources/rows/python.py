@@ -8,6 +8,7 @@ import hashlib
 import inspect
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
@@ -21,15 +22,19 @@ import pyarrow as pa
 from etlrun.sources.rows.arrays import KeptArrays, write_arrays
 from etlrun.sources.rows.keeping import kept_as, stamps_of, write_table
 from etlrun.sources.rows.kept import Kept
+from etlrun.sources.rows.lines import shown
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.rows import Python, Rows, Table
-from etlrun.system.errors import ConfigError, Fault, WorldError, did_you_mean
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, did_you_mean, one_line
 
 GROUP = "etlrun.datasets"
 """Group of the entry points of functions that make datasets."""
 _FORMAT = 2
 """Version of how rows of functions are kept."""
 _AT_ONCE = 4_096
+_NOT_CONVERTED = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError)
+_NAMES = "names of columns, which are texts"
+_ROW = re.compile(r"\brow ([0-9,]*[0-9])")
 _WHAT = "arrays by name, a frame, or anything with __arrow_c_stream__, or dictionaries that are yielded"
 
 
@@ -99,37 +104,68 @@ def _write(dataset: Python, function: Callable[[], Any], identity: str, folder: 
         arrays = {str(name): _unmasked(dataset, name, values) for name, values in made.items()}
         if not arrays:
             raise _fault(dataset, "no arrays", _WHAT)
-        write_arrays(folder, arrays, where=f"{dataset.of}, ", identity=identity, title=dataset.title)
+        with _of_function(dataset, {}):
+            write_arrays(folder, arrays, where=f"{dataset.of}, ", identity=identity, title=dataset.title)
         return
     paths = _write_stream(dataset, made, folder)
     given = {field.name: getattr(dataset, field.name) for field in dataclasses.fields(Rows)}
-    table = Table(**{**given, "files": paths[0], "columns": {}, "missing": (), "strip": False})
-    write_table(folder, identity, table, {"train": paths})
+    table = Table(**{**given, "files": next(iter(paths)), "columns": {}, "missing": (), "strip": False})
+    with _of_function(dataset, paths):
+        write_table(folder, identity, table, {"train": [*paths]})
     for path in paths:
         Path(path).unlink()
+
+
+@contextlib.contextmanager
+def _of_function(dataset: Python, paths: Mapping[str, int]) -> Iterator[None]:
+    """Report the faults of files that rows were written to, each with the rows before, as those of the function."""
+    try:
+        yield
+    except EtlrunError as error:
+        raise EtlrunError([_renamed(dataset, fault, paths) for fault in error.faults]) from error
+
+
+def _renamed(dataset: Python, fault: Fault, paths: Mapping[str, int]) -> Fault:
+    where = fault.where
+    for path, before in paths.items():
+        if where.startswith(path):
+            where = _ROW.sub(lambda of, before=before: f"row {int(of[1].replace(',', '')) - 1 + before:,}", where)  # type: ignore[misc]
+            where = f"{dataset.key('of')}: {dataset.of}{where.removeprefix(path)}"
+    if where == dataset.of or where.startswith(f"{dataset.of}, "):
+        where = f"{dataset.key('of')}: {where}"
+    return dataclasses.replace(fault, where=where, remedy="repair the function")
 
 
 def _unmasked(dataset: Python, name: Any, values: Any) -> np.ndarray:
     """Return an array whose masked values, if there are any, are NaN."""
     if not np.ma.is_masked(values):
-        return np.asarray(values)
+        try:
+            return np.asarray(values)
+        except ValueError as error:
+            found = f"{name}: {one_line(error)}"
+            raise _fault(dataset, found, "an array, or lists of equal lengths") from error
     if values.dtype.kind != "f":
         found, remedy = f"{name}: masked values of type {values.dtype}", "return x.astype(float).filled(np.nan)"
         raise _fault(dataset, found, "floats, or values that are all there", remedy)
     return np.asarray(values.filled(np.nan))
 
 
-def _write_stream(dataset: Python, made: Any, folder: Path) -> list[str]:
-    """Write rows to files of Arrow, batch by batch: to another one from where the types of their columns are others."""
-    count, paths, schema = [0], list[str](), None
+def _write_stream(dataset: Python, made: Any, folder: Path) -> dict[str, int]:
+    """Write rows to files of Arrow, batch by batch: to another one from where the types of their columns are others.
+
+    Returns the path of each with the number of rows before.
+    """
+    count, paths, schema, rows = [0], dict[str, int](), None, 0
     with _explained(dataset, count), contextlib.ExitStack() as opened:
         for batch in _batches(dataset, made, count):
             if batch.schema != schema:
                 opened.close()
-                paths.append(str(folder / f"{dataset.of}-{len(paths)}.arrow"))
-                file, schema = opened.enter_context(pa.OSFile(paths[-1], "wb")), batch.schema
+                path = str(folder / f"{dataset.of}-{len(paths)}.arrow")
+                paths[path] = rows
+                file, schema = opened.enter_context(pa.OSFile(path, "wb")), batch.schema
                 writer = opened.enter_context(pa.ipc.new_file(file, schema))
             writer.write_batch(batch)
+            rows += batch.num_rows
         if not paths:
             raise _fault(dataset, "no rows", "at least one row")
     return paths
@@ -143,7 +179,7 @@ def _explained(dataset: Python, count: list[int]) -> Iterator[None]:
     except WorldError:
         raise
     except Exception as error:
-        found = f"{type(error).__name__}: {error}{f', after {count[0]:,} rows' if count[0] else ''}"
+        found = f"{type(error).__name__}: {one_line(error)}{f', after {count[0]:,} rows' if count[0] else ''}"
         raise _fault(dataset, found, "a function that returns or yields all rows") from error
 
 
@@ -171,12 +207,35 @@ def _of_dictionaries(dataset: Python, rows: Iterator[Any], count: list[int]) -> 
             if schema is not None:  # integers become floats, and columns without a value before get a type
                 schema = pa.unify_schemas([schema, batch.schema], promote_options="permissive")
                 batch = batch.select(schema.names).cast(schema)
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            first = count[0] - len(some)
-            found = f"values of another type among rows {first:,} to {count[0] - 1:,}: {error}"
-            raise _fault(dataset, found, "values of one type in each column") from error
+        except _NOT_CONVERTED as error:
+            raise _unfit(dataset, some, count[0] - len(some), error) from error
         schema = schema or batch.schema
         yield batch
+
+
+def _unfit(dataset: Python, rows: list[Mapping[str, Any]], first: int, error: Exception) -> WorldError:
+    """Return the error of the first value that Arrow can't put behind those before it, found by halving."""
+    for name in rows[0]:
+        values = [row[name] for row in rows]
+        low, high = 0, len(values)
+        if _fits(values):
+            continue
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if _fits(values[:middle]) else (low, middle)
+        found = f"row {first + low:,}, {name}: {shown(values[low])} of type {type(values[low]).__name__}"
+        expected = "values of one type in each column: numbers of at most 64 bits, truth values, texts, or times"
+        return _fault(dataset, found, expected)
+    found = f"values of another type among rows {first:,} to {first + len(rows) - 1:,}: {one_line(error)}"
+    return _fault(dataset, found, "values of one type in each column")
+
+
+def _fits(values: list[Any]) -> bool:
+    try:
+        pa.array(values)
+    except _NOT_CONVERTED:
+        return False
+    return True
 
 
 def _checked(dataset: Python, rows: Iterator[Any], count: list[int]) -> Iterator[Mapping[str, Any]]:
@@ -186,6 +245,8 @@ def _checked(dataset: Python, rows: Iterator[Any], count: list[int]) -> Iterator
         place = f"row {count[0]:,}"
         if not isinstance(row, Mapping):
             raise _fault(dataset, f"{place} of type {type(row).__name__}", "a dictionary for each row")
+        if bad := [name for name in row if not isinstance(name, str) or not name] or [""] * (not row):
+            raise _fault(dataset, f"{place} with the key {bad[0]!r}" if row else f"{place} without keys", _NAMES)
         names = names or set(row)
         if set(row) != names:
             found = f"{place} with the keys {', '.join(map(str, row))}"
