@@ -184,9 +184,8 @@ def _undecodable(some: Array, where: str, first: int) -> Fault | None:
     """Return the fault of the first text that is not Unicode, which is bytes of another encoding; None if all are."""
     if some.dtype.kind not in "SU":
         return None
-    coded = np.char.decode if some.dtype.kind == "S" else np.char.encode
     try:
-        coded(some, "utf-8")
+        np.char.decode(some, "utf-8") if some.dtype.kind == "S" else np.char.encode(some, "utf-8")
     except UnicodeError:
         if len(some) > 1:
             half = len(some) // 2
