@@ -64,10 +64,7 @@ def main(arguments: Sequence[str]) -> None:
     run, images, tables = _checked(known)
     if known.output is not None:
         refuse_unwritable(known.output.parent, "--output")
-    from etlrun.trained.model import (
-        outputs_of,
-        ready,
-    )  # starts TensorFlow, so only after all arguments have been checked
+    from etlrun.trained.model import ready  # starts TensorFlow, so only after all arguments have been checked
 
     for text in _notes(images):
         say_note(text)
@@ -76,13 +73,12 @@ def main(arguments: Sequence[str]) -> None:
         return
     with ready(run) as model:
         from etlrun.system.progress import progress
-        from etlrun.trained.predict import names, of_files, of_split, predict
+        from etlrun.trained.predict import heads, of_files, of_split, predict
         from etlrun.trained.rows import FORMATS
 
         reading = of_files(run, images.files, images.no_files) if images else of_split(run, model)
-        outputs, classes = outputs_of(model), names(run, model)
         with _opened(known.output) as file, progress() as begin:
-            writer = FORMATS[known.format](file, classes, outputs, known.top and min(known.top, outputs))
+            writer = FORMATS[known.format](file, heads(run, model, known.top))
             lost = predict(run, reading, model, writer, begin("predicted", reading.split.num_examples))
             writer.close()
     _say_lost(lost, reading.split.num_examples)
@@ -90,18 +86,17 @@ def main(arguments: Sequence[str]) -> None:
 
 def _predict_rows(run: Trained, tables: Sequence[str], known: argparse.Namespace) -> None:
     """Predict the rows of tables, and write a line for each."""
-    from etlrun.trained.model import outputs_of, ready
+    from etlrun.trained.model import ready
     from etlrun.trained.tables import opened, predict
 
     rows = opened(run, tables)
     with ready(run) as model:
         from etlrun.system.progress import progress
-        from etlrun.trained.predict import names
+        from etlrun.trained.predict import heads
         from etlrun.trained.rows import FORMATS
 
-        outputs, classes = outputs_of(model), names(run, model)
         with _opened(known.output) as file, progress() as begin:
-            writer = FORMATS[known.format](file, classes, outputs, known.top and min(known.top, outputs), rows.header)
+            writer = FORMATS[known.format](file, heads(run, model, known.top), rows.header)
             predict(run, rows, model, writer, begin("predicted", rows.count))
             writer.close()
 
@@ -128,7 +123,8 @@ def _checked(known: argparse.Namespace) -> tuple[Trained, Found | None, list[str
     faults, run, images = list(_faults(known, paths, words)), None, None
     is_config = True
     try:
-        run = trained(known.run, [f"dataset.on_corrupt={known.on_corrupt}", *words], reads_split=not paths)
+        words = [f"dataset.on_corrupt={known.on_corrupt}", *words]
+        run = trained(known.run, words, reads_split=not paths, any_targets=True)
     except EtlrunError as error:
         faults += error.faults
         is_config = isinstance(error, ConfigError)

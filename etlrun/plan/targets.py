@@ -146,9 +146,6 @@ def _unfit_weights(source: RowsSource) -> Iterator[Fault]:
         row = int(pc.index(pc.less(values, 0), value=True).as_py())
         found = f"{name} of {values[row].as_py():g} in row {row}"
         yield Fault(where=where, found=found, expected="weights of at least 0", remedy=remedy)
-    elif column.feature.high == 0:
-        found, expected = f"{name}, which is 0 in each row", "a positive weight of some row"
-        yield Fault(where=where, found=found, expected=expected, remedy=remedy)
 
 
 def _missing(source: RowsSource, name: str, expected: str) -> Fault:
@@ -162,6 +159,13 @@ def require_values(source: RowsSource, columns: Columns, splits: list[RowSplit],
     """Raise `ConfigError` if the values to learn from are all the same, or those of the validation are new classes."""
     steps = {output.name: output.steps[0] for output in columns.outputs if output.is_of_target}
     faults = [fault for name in source.dataset.target for fault in _faults(name, source, steps[name], splits, loss)]
+    weight = source.dataset.weight
+    for split in splits:
+        if weight is not None and not source.kept.take(weight, split.rows).any():
+            found = f"{weight}, which is 0 in each of the {split.num_examples:,} rows of {split.name}"
+            remedy = f"choose another split, or set {source.dataset.key('weight')}=null"
+            expected = "a positive weight of some row"
+            faults.append(Fault(where="dataset.weight", found=found, expected=expected, remedy=remedy))
     if faults:
         raise ConfigError(faults)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
+from etlrun.plan.plan import given_to_model
 from etlrun.sources import folder
 from etlrun.sources.base import Example, Source
 from etlrun.sources.content import Shard
@@ -14,13 +18,14 @@ from etlrun.sources.file_content import Images
 from etlrun.sources.folder import FileSplit
 from etlrun.sources.open import open_source
 from etlrun.stages.dataset import IMAGE, Dataset
+from etlrun.stages.flow import Feature
 from etlrun.system.errors import EtlrunError
 from etlrun.system.terminal import say_note
 from etlrun.trained.load import Trained
 from etlrun.trained.model import class_names, outputs_of, predictor, require_finite, same_classes
 from etlrun.trained.numbered import Lost, Pass, opened
 from etlrun.trained.order import unchecked
-from etlrun.trained.rows import Writer
+from etlrun.trained.rows import Head, Writer
 
 SKIP_WITH = "pass --on-corrupt skip to list and leave out such records"
 
@@ -70,7 +75,8 @@ def of_files(run: Trained, paths: Sequence[str], no_files: Mapping[str, str] | N
 def of_split(run: Trained, model: Any) -> Pass:
     """Return the pass over the split of the plan; `EtlrunError` if it is missing or has other classes."""
     source, split = opened(run.plan, run.split_key)
-    same_classes(run, source, outputs_of(model))
+    if not targets_of(run):
+        same_classes(run, source, outputs_of(model))
     if text := unchecked(run, source):
         say_note(text)
     return Pass(run.plan, source, split)
@@ -94,6 +100,35 @@ def names(run: Trained, model: Any) -> tuple[str, ...] | None:
     return found
 
 
+def targets_of(run: Trained) -> dict[str, Feature]:
+    """Return the targets of a run that has several, or several labels, by name; none of any other run."""
+    flow = given_to_model(run.then.train)
+    is_other = len(flow.targets) > 1 or flow.features[flow.target].is_labels
+    return {name: flow.features[name] for name in flow.targets if is_other}
+
+
+def heads(run: Trained, model: Any, top: int | None) -> list[Head]:
+    """Return what a model predicts of each target; of classes the `top` likeliest ones, or all."""
+    found = []
+    for name, of in targets_of(run).items():
+        outputs = 2 if of.is_binary else len(of.classes) or math.prod(side or 1 for side in of.shape)
+        target, most = name if len(run.then.spec.dataset.examples.targets) > 1 else "", top and min(top, outputs)
+        found.append(Head(target=target, names=of.classes or None, outputs=outputs, is_labels=of.is_labels, top=most))
+    if found:
+        return found
+    outputs = outputs_of(model)
+    return [Head(target="", names=names(run, model), outputs=outputs, top=top and min(top, outputs))]
+
+
+def of_heads(run: Trained, found: Any) -> list[npt.NDArray[np.float32]]:
+    """Return the predictions of a model for each of its heads."""
+    flow = given_to_model(run.then.train)
+    if len(flow.targets) == 1:
+        return [found]
+    pairs = ((found[name], flow.features[name].is_binary) for name in flow.targets)
+    return [np.concatenate([1 - of, of], axis=1) if is_binary else of for of, is_binary in pairs]
+
+
 def predict(run: Trained, reading: Pass, model: Any, writer: Writer, done: Callable[[int], None]) -> list[Lost]:
     """Write a row for each example of a pass, and return the examples that could not be read; `done` counts batches.
 
@@ -102,9 +137,10 @@ def predict(run: Trained, reading: Pass, model: Any, writer: Writer, done: Calla
     """
     compute = predictor(model, reading.inputs_spec)
     for batch in reading.batches(SKIP_WITH):
-        outputs = compute(batch.inputs)
+        outputs = of_heads(run, compute(batch.inputs))
         places = [reading.place(int(number)) for number in batch.numbers]
-        require_finite(run, outputs, places.__getitem__)
+        for of in outputs:
+            require_finite(run, of, places.__getitem__)
         writer.write([(place,) for place in places], outputs)
         done(len(batch.numbers))
     return [*reading.lost()]

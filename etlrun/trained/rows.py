@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 import numpy as np
@@ -17,26 +18,78 @@ Outputs = npt.NDArray[np.float32]
 Place = tuple[str | int, ...]
 """The place of an example, such as its path, or the path of its table and the number of its row."""
 PATH, ROW = "path", "row"
+_HALF = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """What a model predicts of a target.
+
+    Attributes:
+        target: Name of the target, if there are several; empty otherwise.
+        names: Names of its classes or labels; None for numbers.
+        outputs: Number of probabilities or numbers.
+        is_labels: Whether several labels are predicted at once: those with a probability above 0.5.
+        top: Number of likeliest classes to write, each with its probability; None for all probabilities.
+    """
+
+    target: str
+    names: Sequence[str] | None
+    outputs: int
+    is_labels: bool = False
+    top: int | None = None
+
+    @property
+    def header(self) -> list[str]:
+        """Names of the columns, which begin with that of the target if there are several."""
+        if self.names is None:
+            named = ["value"] if self.outputs == 1 else [f"value_{place}" for place in range(self.outputs)]
+        elif self.top is None or self.is_labels:
+            what = "labels" if self.is_labels else "class"
+            named = [what, *(f"probability_{name}" for name in self.names)]
+        else:
+            named = [f"{what}_{place}" for place in range(1, self.top + 1) for what in ("class", "probability")]
+        return [f"{self.target}_{name}" if self.target else name for name in named]
+
+    def cells(self, row: Outputs) -> list[str | np.float32]:
+        """Return what is below the header, for the outputs of an example."""
+        if self.names is None:
+            return [*row]
+        if self.is_labels:
+            return [", ".join(self._labels(row)), *row]
+        if self.top is None:
+            return [self.names[int(row.argmax())], *row]
+        return [of for pair in _likeliest(self.names, row, self.top) for of in pair]
+
+    def described(self, row: Outputs) -> dict[str, Any]:
+        """Return the outputs of an example as JSON has them."""
+        if self.names is None:
+            values = [_number(value) for value in row]
+            return {"value": values[0] if len(values) == 1 else values}
+        shares = dict(_likeliest(self.names, row, self.top or self.outputs))
+        found: dict[str, Any] = {"labels": self._labels(row)} if self.is_labels else {"class": next(iter(shares))}
+        return {**found, "probabilities": {name: _number(of) for name, of in shares.items()}}
+
+    def _labels(self, row: Outputs) -> list[str]:
+        return [name for name, share in zip(self.names or (), row, strict=True) if share > _HALF]
 
 
 class CsvWriter:
     """Writes CSV with a header.
 
-    Columns are `path` and `class` with the probability of each class; with `top` the `top` likeliest classes, each with
-    its probability; without classes the values. Rows of a table have `row`, from 0, in the place of `path`, and those
-    of several tables both.
+    Columns are `path` and those of each target: `class` with the probability of each class; with `top` the `top`
+    likeliest classes, each with its probability; without classes the values. Rows of a table have `row`, from 0, in the
+    place of `path`, and those of several tables both.
     """
 
-    def __init__(
-        self, file: TextIO, names: Sequence[str] | None, outputs: int, top: int | None, place: Place = (PATH,)
-    ) -> None:
-        self._rows, self._names, self._top = csv.writer(file, lineterminator="\n"), names, top
-        self._rows.writerow([*place, *_header(names, outputs, top)])
+    def __init__(self, file: TextIO, heads: Sequence[Head], place: Place = (PATH,)) -> None:
+        self._rows, self._heads = csv.writer(file, lineterminator="\n"), heads
+        self._rows.writerow([*place, *(name for head in heads for name in head.header)])
 
-    def write(self, places: Sequence[Place], outputs: Outputs) -> None:
-        """Write a row for each place; outputs are probabilities (rows, classes), or values (rows, numbers)."""
-        for place, row in zip(places, outputs.reshape(len(places), -1), strict=True):
-            cells = _cells(self._names, row, self._top)
+    def write(self, places: Sequence[Place], outputs: Sequence[Outputs]) -> None:
+        """Write a row for each place; outputs of each target are probabilities (rows, classes), or values."""
+        for place, *rows in _by_row(places, outputs):
+            cells = (of for head, row in zip(self._heads, rows, strict=True) for of in head.cells(row))
             self._rows.writerow([*place, *(str(of) if isinstance(of, np.float32) else of for of in cells)])
 
     def close(self) -> None:
@@ -44,27 +97,21 @@ class CsvWriter:
 
 
 class JsonLinesWriter:
-    """Writes one JSON object a line: `path`, `class` and `probabilities` by class, the likeliest first; or `value`."""
+    """Writes one JSON object a line: `path`, `class` and `probabilities` by class, the likeliest first; or `value`.
 
-    def __init__(
-        self, file: TextIO, names: Sequence[str] | None, outputs: int, top: int | None, place: Place = (PATH,)
-    ) -> None:
-        self._place = place
-        self._file, self._names, self._top = file, names, top or outputs
+    Of several targets each has such an object by its name.
+    """
 
-    def write(self, places: Sequence[Place], outputs: Outputs) -> None:
+    def __init__(self, file: TextIO, heads: Sequence[Head], place: Place = (PATH,)) -> None:
+        self._file, self._heads, self._place = file, heads, place
+
+    def write(self, places: Sequence[Place], outputs: Sequence[Outputs]) -> None:
         """Write a line for each place."""
-        for place, row in zip(places, outputs.reshape(len(places), -1), strict=True):
+        for place, *rows in _by_row(places, outputs):
             line: dict[str, Any] = dict(zip(map(str, self._place), map(_plain, place), strict=True))
-            if self._names is None:
-                values = [_number(value) for value in row]
-                line["value"] = values[0] if len(values) == 1 else values
-            else:
-                shares = dict(_likeliest(self._names, row, self._top))
-                line |= {
-                    "class": next(iter(shares)),
-                    "probabilities": {name: _number(of) for name, of in shares.items()},
-                }
+            for head, row in zip(self._heads, rows, strict=True):
+                described = head.described(row)
+                line |= {head.target: described} if head.target else described
             self._file.write(json.dumps(line) + "\n")
 
     def close(self) -> None:
@@ -74,22 +121,24 @@ class JsonLinesWriter:
 class ParquetWriter:
     """Writes Parquet with the columns of CSV, of which numbers are float32."""
 
-    def __init__(
-        self, file: TextIO, names: Sequence[str] | None, outputs: int, top: int | None, place: Place = (PATH,)
-    ) -> None:
+    def __init__(self, file: TextIO, heads: Sequence[Head], place: Place = (PATH,)) -> None:
         import pyarrow.parquet
 
-        self._names, self._top = names, top
-        header = _header(names, outputs, top)
+        self._heads = heads
         kinds = [pa.int64() if of == ROW else pa.string() for of in place]
-        kinds += [pa.string() if of.startswith("class") else pa.float32() for of in header]
-        self._schema = pa.schema([*zip([*map(str, place), *header], kinds, strict=True)])
+        for head in heads:
+            blank = np.zeros(head.outputs, np.float32)
+            kinds += [pa.string() if isinstance(of, str) else pa.float32() for of in head.cells(blank)]
+        names = [*map(str, place), *(name for head in heads for name in head.header)]
+        self._schema = pa.schema([*zip(names, kinds, strict=True)])
         self._file = pyarrow.parquet.ParquetWriter(file.buffer, self._schema)
 
-    def write(self, places: Sequence[Place], outputs: Outputs) -> None:
+    def write(self, places: Sequence[Place], outputs: Sequence[Outputs]) -> None:
         """Write a row for each place."""
-        rows = zip(places, outputs.reshape(len(places), -1), strict=True)
-        cells = [[*map(_plain, place), *_cells(self._names, row, self._top)] for place, row in rows]
+        cells = [
+            [*map(_plain, place), *(of for head, row in zip(self._heads, rows, strict=True) for of in head.cells(row))]
+            for place, *rows in _by_row(places, outputs)
+        ]
         columns = [pa.array(of, field.type) for of, field in zip(zip(*cells, strict=True), self._schema, strict=True)]
         self._file.write_batch(pa.record_batch(columns, schema=self._schema))
 
@@ -98,20 +147,9 @@ class ParquetWriter:
         self._file.close()
 
 
-def _header(names: Sequence[str] | None, outputs: int, top: int | None) -> list[str]:
-    if names is None:
-        return ["value"] if outputs == 1 else [f"value_{place}" for place in range(outputs)]
-    if top is None:
-        return ["class", *(f"probability_{name}" for name in names)]
-    return [f"{what}_{place}" for place in range(1, top + 1) for what in ("class", "probability")]
-
-
-def _cells(names: Sequence[str] | None, row: Outputs, top: int | None) -> list[str | np.float32]:
-    if names is None:
-        return [*row]
-    if top is None:
-        return [names[int(row.argmax())], *row]
-    return [of for pair in _likeliest(names, row, top) for of in pair]
+def _by_row(places: Sequence[Place], outputs: Sequence[Outputs]) -> Iterator[tuple[Any, ...]]:
+    """Return the place and the outputs of each target, row by row."""
+    return zip(places, *(of.reshape(len(places), -1) for of in outputs), strict=True)
 
 
 def _likeliest(names: Sequence[str], row: Outputs, top: int) -> Iterator[tuple[str, np.float32]]:
@@ -130,4 +168,4 @@ def _number(value: np.float32) -> float:
 
 Writer = CsvWriter | JsonLinesWriter | ParquetWriter
 FORMATS: dict[str, type[Writer]] = {"csv": CsvWriter, "jsonl": JsonLinesWriter, "parquet": ParquetWriter}
-"""Writers by format: of a file, the names of the classes, the number of outputs, and how many classes to write."""
+"""Writers by format: of a file, and what a model predicts of each target."""

@@ -25,6 +25,7 @@ from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError
 from etlrun.trained.held import Held
 from etlrun.trained.load import Trained
 from etlrun.trained.model import predictor, require_finite
+from etlrun.trained.predict import of_heads
 from etlrun.trained.raw import of_model
 from etlrun.trained.rows import PATH, ROW, Place, Writer
 
@@ -186,8 +187,9 @@ def predict(run: Trained, rows: Rows, model: Any, writer: Writer, done: Callable
     compute = predictor(model, specs)
     for first in range(0, rows.count, _AT_ONCE):
         numbers = np.arange(first, min(first + _AT_ONCE, rows.count))
-        outputs = compute(_inputs(rows, numbers))
-        require_finite(run, outputs, lambda place, first=first: rows.where(first + place))  # type: ignore[misc]
+        outputs = of_heads(run, compute(_inputs(rows, numbers)))
+        for of in outputs:
+            require_finite(run, of, lambda place, first=first: rows.where(first + place))  # type: ignore[misc]
         writer.write([*map(rows.place, numbers.tolist())], outputs)
         done(len(numbers))
 

@@ -1,0 +1,248 @@
+"""Targets, labels and weights of rows that are refused, each with its row or its option."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from etlrun.trained.load import unknown_targets
+from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
+from tests.tables import NUM_ROWS, words_of
+from tests.test_rows_several import learning, several, words
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("several")
+    pyarrow.parquet.write_table(several(), folder / "houses.parquet")
+    return folder
+
+
+def changed(folder: Path, **columns: Any) -> None:
+    """Write the rows again, some columns of which are others."""
+    found = several()
+    for name, values in columns.items():
+        found = found.set_column(found.column_names.index(name), name, pa.array(values))
+    pyarrow.parquet.write_table(found, folder / "houses.parquet")
+
+
+TIMES = several()["times"].to_pylist()
+COLUMNS = "area, rooms, kind, sold, garden, price, band, tags, times"
+OF_WEIGHTS = {
+    "none": (
+        {},
+        "count",
+        f"no column count; expected one of {COLUMNS}\n    -> check its name",
+    ),
+    "missing": (
+        {"times": [1, None, *TIMES[2:]]},
+        "times",
+        (
+            "1 row of times without a value, the first of which is row 1; expected a weight of each row\n"
+            "    -> correct the column, or set dataset.weight=null"
+        ),
+    ),
+    "NaN": (
+        {"times": [1.0, float("nan"), *map(float, TIMES[2:])]},
+        "times",
+        (
+            "1 row of times without a value, the first of which is row 1; expected a weight of each row\n"
+            "    -> correct the column, or set dataset.weight=null"
+        ),
+    ),
+    "negative": (
+        {"times": [*TIMES[:5], -2, *TIMES[6:]]},
+        "times",
+        "times of -2 in row 5; expected weights of at least 0\n    -> correct the column, or set dataset.weight=null",
+    ),
+    "all 0": (
+        {"times": [0] * NUM_ROWS},
+        "times",
+        (
+            "times, which is 0 in each of the 160 rows of train[:80%]; expected a positive weight of some row\n"
+            "    -> choose another split, or set dataset.weight=null\n"
+            "dataset.weight: found times, which is 0 in each of the 40 rows of train[80%:]; expected a positive weight "
+            "of some row\n    -> choose another split, or set dataset.weight=null"
+        ),
+    ),
+    "text": (
+        {},
+        "kind",
+        (
+            "kind, which is text; expected a column with a number in each row\n"
+            "    -> correct the column, or set dataset.weight=null"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OF_WEIGHTS)
+def test_weights_that_are_none_are_refused(tmp_path: Path, case: str) -> None:
+    columns, name, message = OF_WEIGHTS[case]
+    changed(tmp_path, **columns)
+    found = refusal_of_plan(*words_of(tmp_path, "dataset.inputs=[rooms]", f"dataset.weight={name}"))
+    assert found == f"dataset.weight: found {message}"
+
+
+NOT_TO_LEARN = {
+    "no separator": (
+        {"tags": ["sea,old"] * NUM_ROWS},
+        "{tags: labels}",
+        (
+            "tags, which is text, such as 'sea,old'; expected the text between two labels\n"
+            "    -> set dataset.target={tags: {labels: ','}}"
+        ),
+    ),
+    "numbers": (
+        {},
+        "{times: {labels: ','}}",
+        (
+            "times, which is int64 in [0, 2]; expected a column of text, of which the separator divides the labels\n"
+            "    -> set dataset.target={times: labels}"
+        ),
+    ),
+    "no array": (
+        {},
+        "{times: labels}",
+        (
+            "times of shape [], int64 in [0, 2]; expected an array with a 0 or a 1 for each label\n"
+            "    -> save such an array, or name another column"
+        ),
+    ),
+    "no label": (
+        {"tags": [" , "] * NUM_ROWS},
+        "{tags: {labels: ','}}",
+        (
+            "0 labels in the training split; expected from 1 to 10,000 different ones\n"
+            "    -> name the text between two labels of a row: {labels: ','}"
+        ),
+    ),
+    "of the validation alone": (
+        {"tags": ["sea"] * 180 + ["sea,hill"] * 20},
+        "{tags: {labels: ','}}",
+        (
+            "tags of hill in 20 rows of train[80%:], the first of which is row 180; expected values that train[:80%] "
+            "has, since no other label is learned\n"
+            "    -> choose splits that have all labels, such as a larger training split, or leave these rows out"
+        ),
+    ),
+    "two at once": (
+        {},
+        "{cost: number, kind: class}",
+        (
+            f"no column cost; expected one of {COLUMNS}\n    -> check its name\n"
+            "dataset.target: found 12 rows of kind without a value, the first of which is row 13; expected a value in "
+            "each row to learn from\n    -> leave these rows out of the files"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_TO_LEARN)
+def test_targets_that_can_not_be_learned_are_refused(tmp_path: Path, case: str) -> None:
+    columns, target, message = NOT_TO_LEARN[case]
+    changed(tmp_path, **columns)
+    given = words_of(tmp_path, "dataset.inputs=[rooms]", "dataset.order=file", target=target)
+    assert refusal_of_plan(*given) == f"dataset.target: found {message}"
+
+
+OPTIONS = {
+    "{price: {number: {weight: 2}}}": (
+        "dataset.target.price.number.weight: found 2.0; expected none with a single target, whose loss is the whole "
+        "one\n    -> leave it out"
+    ),
+    "{price: {number: {separator: x, weight: true}}, band: class}": (
+        "dataset.target.price.number.separator: found an option of number; expected one of standardize, weight\n"
+        "    -> leave it out\n"
+        "dataset.target.price.number.weight: found True; expected a positive number"
+    ),
+    "{band: {class: standardize}}": (
+        "dataset.target.band.class.standardize: found an option of class; expected one of weight\n    -> leave it out"
+    ),
+    "{price: {number: {weight: 0}}, band: class}": (
+        "dataset.target: found {price: {number: {weight: 0}}, band: class}; expected a mapping from columns to class, "
+        "binary, labels or number, or one of them with its options, such as {number: standardize}, {labels: '|'} or "
+        "{class: {weight: 0.5}}"
+    ),
+}
+
+
+@pytest.mark.parametrize("target", OPTIONS)
+def test_options_of_targets_are_checked(rows: Path, target: str) -> None:
+    assert refusal_of_spec(*words_of(rows, target=target)) == OPTIONS[target]
+
+
+BETWEEN: dict[tuple[str, ...], str] = {
+    ("dataset.inputs=[area,band]",): (
+        "dataset.inputs: found band, which is a target; expected other columns\n    -> leave it out"
+    ),
+    ("dataset.inputs=[area,times]",): (
+        "dataset.inputs: found times, which is the weight; expected other columns\n    -> leave it out"
+    ),
+    ("dataset.weight=price",): (
+        "dataset.weight: found price, which is a target; expected another column\n    -> set dataset.weight=null"
+    ),
+}
+
+
+@pytest.mark.parametrize("others", BETWEEN)
+def test_a_column_is_an_input_a_target_or_the_weight(rows: Path, others: tuple[str, ...]) -> None:
+    assert refusal_of_spec(*words(rows, *others)) == BETWEEN[others]
+
+
+UNLIKE: dict[tuple[str, ...], str] = {
+    ("transform.columns={far: {of: times}}",): (
+        "transform.columns.far.of: found times, which is the weight; expected inputs alone\n"
+        "    -> leave it out; dataset.weight says what is made of it"
+    ),
+    ("transform.columns={far: {of: band}}",): (
+        "transform.columns.far.of: found band, which is a target; expected inputs alone\n"
+        "    -> leave it out; dataset.target says what is made of it"
+    ),
+    ("trainer.checkpoint_best=val_mae",): (
+        "trainer.checkpoint_best: found 'val_mae'; expected a metric of the run: loss, price_loss, price_mae, "
+        "price_rmse, price_r2, band_loss, band_accuracy, band_precision, band_recall, garden_loss, garden_accuracy, "
+        "garden_auc, garden_precision, garden_recall, tags_loss, tags_accuracy, tags_auc, tags_precision, tags_recall, "
+        "val_loss, val_price_loss, val_price_mae, val_price_rmse, val_price_r2, val_band_loss, val_band_accuracy, "
+        "val_band_precision, val_band_recall, val_garden_loss, val_garden_accuracy, val_garden_auc, "
+        "val_garden_precision, val_garden_recall, val_tags_loss, val_tags_accuracy, val_tags_auc, val_tags_precision, "
+        "val_tags_recall\n    -> did you mean `val_price_mae`?"
+    ),
+    ("load.sample=uniform_by_class", "load.shuffle=full"): (
+        "load.sample: found uniform_by_class; expected a class to predict; the targets are price, band, garden, tags\n"
+        "    -> set load.sample=all"
+    ),
+}
+
+
+@pytest.mark.parametrize("others", UNLIKE)
+def test_values_for_other_targets_are_refused(rows: Path, others: tuple[str, ...]) -> None:
+    assert refusal_of_plan(*learning(rows, *others)) == UNLIKE[others]
+
+
+def test_a_loss_or_a_metric_of_no_target_is_refused(rows: Path) -> None:
+    whose = "with the targets band, garden, which are a class and one of two classes"
+    given = ("trainer.loss=huber", "trainer.metrics=[accuracy,mae]")
+    assert refusal_of_plan(*learning(rows, *given, target="{band: class, garden: binary}")) == (
+        f"trainer.loss: found 'huber'; expected crossentropy or focal_crossentropy {whose}\n"
+        "    -> leave out trainer.loss\n"
+        "trainer.metrics: found ['accuracy', 'mae']; expected accuracy, top_N_accuracy, precision, recall, f1 or "
+        f"recall_of_CLASS, or accuracy, auc, precision or recall {whose}\n"
+        "    -> leave out trainer.metrics"
+    )
+
+
+@pytest.mark.parametrize("target", ["{price: number, garden: binary}", "{tags: {labels: ','}}"])
+def test_commands_that_know_single_targets_alone_refuse_others(rows: Path, target: str) -> None:
+    planned = plan_of(*learning(rows, target=target))
+    of = "price, garden" if "price" in target else "labels of tags"
+    assert [str(fault) for fault in unknown_targets(planned, Path("run"))] == [
+        (
+            f"run: found a model of {of}; expected a single class or number as the target\n"
+            "    -> load model.keras with keras.saving.load_model, after `import etlrun.run.model`"
+        )
+    ]
