@@ -1,4 +1,4 @@
-"""Exports of several inputs by name: an image, and columns beside it, into a model of a test's own."""
+"""An image, and columns beside it, into a model of a test's own: planned, trained, resumed, evaluated and exported."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ import pytest
 import tensorflow as tf
 
 from etlrun.stages import STAGES
-from etlrun.stages.model import Model
+from etlrun.stages.network import Network
+from etlrun.trained.evaluate import evaluate
 from etlrun.trained.export import export
 from etlrun.trained.load import Trained, trained
 from etlrun.trained.model import predictor, ready
 from etlrun.trained.predict import of_split
-from tests.runs import run_here, small
+from tests.runs import are_equal, run_here, small, variables_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Both(Model):
+class Both(Network):
     """Of an image and of two outputs of columns."""
 
     path: ClassVar[str] = "model.both"
 
     @staticmethod
     def network(inputs: dict[str, keras.KerasTensor]) -> keras.KerasTensor:
-        """(batch, height, width, 3), (batch,) and (batch, 2) -> probabilities (batch, 2)."""
+        """(batch, height, width, 3), (batch, 1) and (batch, 2) -> features (batch, 7)."""
         image = keras.layers.Conv2D(4, 3, strides=4, activation="relu")(inputs["image"])
         image = keras.layers.GlobalAveragePooling2D()(image)
-        place = keras.ops.expand_dims(inputs["place"], -1)
-        return keras.layers.Dense(2, activation="softmax")(keras.ops.concatenate([image, place, inputs["half"]], -1))
+        return keras.layers.Concatenate()([image, inputs["place"], inputs["half"]])
 
 
 MINE = {**STAGES, "model": {**STAGES["model"], "both": Both}}
@@ -44,14 +44,17 @@ COLUMNS = (
 )
 
 
+def learned(folder: Path, tiny: Path, *others: str) -> Path:
+    """The folder of a run on the tiny images and their numbers."""
+    words = small(tiny, "dataset.features={image: image, number: int64}", COLUMNS, *others)
+    status, _ = run_here(folder, [word for word in words if not word.startswith("model.")], stages=MINE, model="both")
+    assert status == 0
+    return folder
+
+
 @pytest.fixture(scope="module")
 def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """A run on the tiny images and their numbers."""
-    folder = tmp_path_factory.mktemp("both")
-    words = small(tiny, "dataset.features={image: image, number: int64}", COLUMNS)
-    words = [word for word in words if not word.startswith("model.")]
-    status, _ = run_here(folder, words, stages=MINE, model="both")
-    assert status == 0
+    folder = learned(tmp_path_factory.mktemp("both"), tiny)
     return trained(folder, ['dataset.split="train[:12]"'], stages=MINE)
 
 
@@ -66,6 +69,17 @@ def examples(run: Trained) -> tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.
     images = np.array([of["image"].numpy() for of in stored], object)
     numbers = np.array([of["number"].numpy() for of in stored])
     return {"image": images, "number": numbers}, np.concatenate([found for _, found in batches])
+
+
+def test_it_is_planned_resumed_to_the_bit_and_evaluated(run: Trained, tiny: Path, tmp_path: Path) -> None:
+    given = "{half: float32 [2] in [0, 1], image: float32 [32, 32, 3] in [-1, 1], place: float32}, label"
+    assert str(run.then.train[-1].gives) == f"8 x {given}"
+    whole = learned(tmp_path / "whole", tiny, "trainer.epochs=2")
+    again = learned(tmp_path / "again", tiny, "trainer.epochs=2", f"trainer.resume={run.folder}")
+    assert are_equal(variables_of(whole), variables_of(again))
+    with ready(run) as model:
+        found = evaluate(run, model, [])
+    assert (found.examples, sum(map(sum, found.confusion or ()))) == (12, 12)
 
 
 def described(folder: Path) -> dict[str, Any]:
