@@ -22,7 +22,8 @@ from etlrun.sources.base import Identified, Split
 from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import Scope
 from etlrun.stages.flow import Flow
-from etlrun.stages.load import FullShuffle
+from etlrun.stages.load import Batch, FullShuffle
+from etlrun.stages.step import RowsMap
 from etlrun.system.errors import WorldError
 
 Stages = Sequence[PlannedStage]
@@ -154,7 +155,7 @@ class Pipeline:
         cached = None if any(planned.stage.path == Backbone.path for planned in self._before) else self._cache
         compared = partial(disk.compared, keeper, mode) if self.split.is_compared else None
         first = dataclasses.replace(self.context, numbered_to=cached, compare=compared)
-        before = self._first(self._before, first).with_options(as_written())
+        before = self._first(_in_batches(self._before), first).with_options(as_written())
         return disk.written(before, keeper, self._kept, mode, carries=self.context.numbered_to is not None)
 
     def _continued(self, dataset: tf.data.Dataset | None, stages: Stages, context: Context) -> tf.data.Dataset:
@@ -270,6 +271,15 @@ class Pipeline:
         if from_cache and self.keeper is not None and self.keeper.count:
             return self._read(after, self.keeper.count, self.context.numbered(after))
         return self._build(None, [*before, *after]).with_options(as_written())
+
+
+def _in_batches(stages: Stages) -> Stages:
+    """Return stages before a cache, which give whole batches if they are those of rows; others as they are."""
+    last = stages[-1].stage
+    if not isinstance(last, RowsMap) or last.of_batches is None:
+        return stages
+    inner = (Batch(batch_size=last.at_once, drop_remainder=False), last.of_batches)
+    return [*stages[:-1], *(dataclasses.replace(stages[-1], stage=stage) for stage in inner)]
 
 
 def as_written() -> tf.data.Options:

@@ -35,12 +35,20 @@ def written(
 ) -> tf.data.Dataset:
     """Return the examples of `dataset`, of `kept`; if `mode` is to fill the cache, write them, publish it at their end.
 
-    Their numbers are written beside them, and go on if the examples are to carry them.
+    Their numbers are written beside them, and go on if the examples are to carry them. `dataset` may have batches of
+    examples, all with numbers, which are written at once.
     """
+    is_batched = NUMBER in dataset.element_spec and dataset.element_spec[NUMBER].shape.rank == 1
+
+    def add_batch(mode: Any, numbers: Any, *features: Any) -> Any:
+        for place, number in enumerate(numbers.tolist()):
+            keeper.add(mode, *(of[place] for of in features), number=number)
+        return mode
 
     def write(example: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         number = [example[NUMBER]] if NUMBER in example else []
         add = (lambda mode, number, *features: keeper.add(mode, *features, number=number)) if number else keeper.add
+        add = add_batch if is_batched else add
         values = [mode, *number, *(example[name] for name in kept.columns)]
         done = tf.cond(
             mode > READ,
@@ -54,7 +62,7 @@ def written(
         return tf.ensure_shape(tf.numpy_function(keeper.publish, [mode], tf.int64), ())
 
     as_is = tf.autograph.experimental.do_not_convert
-    examples = dataset.map(as_is(write))
+    examples = dataset.map(as_is(write)).unbatch() if is_batched else dataset.map(as_is(write))
     end = tf.data.Dataset.from_tensors(0).map(as_is(publish)).flat_map(as_is(examples.take))
     return examples.concatenate(end)
 
