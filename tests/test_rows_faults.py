@@ -13,7 +13,8 @@ import pytest
 
 from etlrun.sources.rows.keeping import kept_of
 from etlrun.system.errors import EtlrunError
-from tests.tables import CSV, a_table, kept_from, message
+from tests.configs import plan_of
+from tests.tables import CSV, a_table, kept_from, message, words_of
 
 REPAIR, ONCE_MORE = "\n    -> repair the line", "\n    -> write the files again, or choose others"
 NAMES = "expected names of columns\n    -> write the names of the columns in the first line"
@@ -354,3 +355,27 @@ def test_a_compressed_file_that_is_cut_off(tmp_path: Path) -> None:
             f"{name}: found compressed bytes that are cut off or damaged; expected a file that can be read"
             "\n    -> check its permissions and its storage, or write it again"
         )
+
+
+@pytest.mark.parametrize("columns", ["auto", "{a: {of: a}}"])
+def test_numbers_that_a_model_can_not_take(tmp_path: Path, columns: str) -> None:
+    rows = [f"{number % 13 * 1e300},{1e300 + number % 20 * 1e300}" for number in range(40)]
+    (tmp_path / "a.csv").write_text("\n".join(["a,price", *rows]))
+    words = words_of(tmp_path, f"dataset.files={tmp_path}/a.csv", "dataset.inputs=[a]", f"transform.columns={columns}")
+    with pytest.raises(EtlrunError) as caught:
+        plan_of(*words)
+    of_column = {
+        "auto": (
+            "found numbers from 0 to 1.2e+301, whose standard deviation is infinite; expected numbers whose squares "
+            "are finite\n    -> repair them, write them in a larger unit, or put `clip` before it"
+        ),
+        "{a: {of: a}}": (
+            "found numbers from 0 to 1.2e+301; expected numbers of at most 3.403e+38, since a model takes float32"
+            "\n    -> repair them, or put `clip` or `standardize` behind the other steps"
+        ),
+    }
+    assert str(caught.value) == (
+        f"transform.columns.a.steps[0]: {of_column[columns]}\n"
+        "dataset.target: found numbers from 1e+300 to 2e+301; expected numbers of at most 3.403e+38, since a model "
+        "predicts float32\n    -> repair them, or write them in a larger unit"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
@@ -9,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field
 
 from etlrun.stages.base import DATA, Expected
-from etlrun.stages.column_step import ColumnStep, constant, known, number, shown, without_missing
+from etlrun.stages.column_step import ColumnStep, UnfitColumnError, constant, known, number, shown, without_missing
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.lazy import pa, pc, tf
 
@@ -158,10 +159,21 @@ class Standardize(ColumnStep):
         ends = pc.min_max(numbers)
         if ends["min"].as_py() == ends["max"].as_py():
             raise constant(f"{shown(mean)} in each row of the training split")
+        if not math.isfinite(mean) or not math.isfinite(std):
+            raise too_large(ends)
         return self.replace(mean=mean if self.mean is None else self.mean, std=std if self.std is None else self.std)
 
     def gives(self, incoming: Feature) -> Feature:
         return number(without_missing(incoming))
+
+
+def too_large(ends: pa.Scalar) -> UnfitColumnError:
+    """Return the error of numbers whose mean or deviation is infinite, with their ends."""
+    return UnfitColumnError(
+        found=f"numbers from {ends['min'].as_py():g} to {ends['max'].as_py():g}, whose standard deviation is infinite",
+        expected="numbers whose squares are finite",
+        remedy="repair them, write them in a larger unit, or put `clip` before it",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -106,6 +106,10 @@ class ColumnStep(Stage):
         raise NotImplementedError
 
 
+LARGEST = 3.4028234663852886e38
+"""Largest number of float32."""
+
+
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 

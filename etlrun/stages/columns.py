@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 from etlrun.stages.base import DATA, Expected
 from etlrun.stages.column_numbers import Fill, Missing
-from etlrun.stages.column_step import ColumnStep, UnfitColumnError
+from etlrun.stages.column_step import LARGEST, ColumnStep, UnfitColumnError
 from etlrun.stages.column_steps import COLUMN_STEPS
 from etlrun.stages.flow import NUMBER, Feature, Flow, UnfitError
 from etlrun.stages.lazy import pa, tf
@@ -77,6 +77,13 @@ class Output:
                 raise UnfitStepError(place, unfit, found) from unfit
             given = after
             done.append(made)
+        if given.dtype == "float64" and max(abs(given.low or 0), abs(given.high or 0)) > LARGEST:
+            large = UnfitColumnError(
+                found=f"numbers from {given.low:g} to {given.high:g}",
+                expected=f"numbers of at most {LARGEST:.4g}, since a model takes float32",
+                remedy="repair them, or put `clip` or `standardize` behind the other steps",
+            )
+            raise UnfitStepError(len(self.steps), large, "")
         last: Feature = given.replace(dtype="float32") if given.dtype in ("float64", "bool") else given
         return replace(self, steps=tuple(done)), last
 

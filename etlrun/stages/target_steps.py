@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Self
 
 from etlrun.stages.base import DATA, Expected
 from etlrun.stages.column_categories import Classes
-from etlrun.stages.column_step import ColumnStep, UnfitColumnError, number, without_missing
+from etlrun.stages.column_step import LARGEST, ColumnStep, UnfitColumnError, number, without_missing
 from etlrun.stages.flow import Feature
 from etlrun.stages.lazy import pa, pc, tf
 
@@ -59,6 +59,13 @@ class Number(ColumnStep):
     def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
         found = values().cast(pa.float64(), safe=False)
         mean, std, least = pc.mean(found).as_py(), pc.stddev(found).as_py(), pc.min(found).as_py()
+        most = pc.max(found).as_py() or 0
+        if max(abs(least or 0), abs(most)) > LARGEST:
+            raise UnfitColumnError(
+                found=f"numbers from {least:g} to {most:g}",
+                expected=f"numbers of at most {LARGEST:.4g}, since a model predicts float32",
+                remedy="repair them, or write them in a larger unit",
+            )
         return self.replace(mean=mean, std=std, least=least)
 
     def gives(self, incoming: Feature) -> Feature:

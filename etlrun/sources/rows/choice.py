@@ -131,9 +131,10 @@ def _steps(column: Column, values: pa.Array) -> Iterator[ColumnStep]:
 
 
 def _skewness(numbers: np.ndarray) -> float:
-    deviations = numbers - numbers.mean()
-    spread = deviations.std()
-    return float((deviations**3).mean() / spread**3) if spread else 0.0
+    with np.errstate(over="ignore", invalid="ignore"):  # of numbers that `standardize` refuses
+        deviations = numbers - numbers.mean()
+        spread = deviations.std()
+        return float((deviations**3).mean() / spread**3) if spread else 0.0
 
 
 def _times(name: str, column: Column, values: pa.Array) -> Iterator[Output]:
