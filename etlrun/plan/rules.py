@@ -184,7 +184,8 @@ def remarks(spec: RunSpec) -> Iterator[str]:
         yield "load.class_weights = balanced: losses are weighted by the inverse of the share of their class."
     yield from _of_targets(spec)
     if spec.cache.codec != "raw" and not spec.cache.keeps:
-        yield f"cache.codec = {spec.cache.codec} has no effect with cache=none: images stay as they are."
+        what = "examples" if isinstance(spec.dataset, Rows) else "images"
+        yield f"cache.codec = {spec.cache.codec} has no effect with cache=none: {what} stay as they are."
     unread = unread_cache(spec)
     if unread and "cache_unread" not in spec.measure.silence:
         yield unread
