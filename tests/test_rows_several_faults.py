@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from etlrun.trained.load import unknown_targets
-from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
+from tests.configs import refusal_of_plan, refusal_of_spec
 from tests.tables import NUM_ROWS, words_of
 from tests.test_rows_several import learning, several, words
 
@@ -234,15 +233,3 @@ def test_a_loss_or_a_metric_of_no_target_is_refused(rows: Path) -> None:
         f"recall_of_CLASS, or accuracy, auc, precision or recall {whose}\n"
         "    -> leave out trainer.metrics"
     )
-
-
-@pytest.mark.parametrize("target", ["{price: number, garden: binary}", "{tags: {labels: ','}}"])
-def test_commands_that_know_single_targets_alone_refuse_others(rows: Path, target: str) -> None:
-    planned = plan_of(*learning(rows, target=target))
-    of = "price, garden" if "price" in target else "labels of tags"
-    assert [str(fault) for fault in unknown_targets(planned, Path("run"))] == [
-        (
-            f"run: found a model of {of}; expected a single class or number as the target\n"
-            "    -> load model.keras with keras.saving.load_model, after `import etlrun.run.model`"
-        )
-    ]

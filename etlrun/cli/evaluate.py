@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> None:
     known = parser.parse_intermixed_args(arguments)
     from etlrun.trained.load import trained
 
-    run = trained(known.run, known.overrides, any_targets=True)
+    run = trained(known.run, known.overrides)
     if faults := [*_unfit(run, known.threshold, known.importance)]:
         raise ConfigError(faults)
     refuse_unwritable(known.run, "RUN")

@@ -124,7 +124,7 @@ def _checked(known: argparse.Namespace) -> tuple[Trained, Found | None, list[str
     is_config = True
     try:
         words = [f"dataset.on_corrupt={known.on_corrupt}", *words]
-        run = trained(known.run, words, reads_split=not paths, any_targets=True)
+        run = trained(known.run, words, reads_split=not paths)
     except EtlrunError as error:
         faults += error.faults
         is_config = isinstance(error, ConfigError)

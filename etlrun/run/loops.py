@@ -71,7 +71,7 @@ def _traced(model: keras.Model, step: Callable[[Any], Any], spec: Any) -> Callab
 def build_loops(model: keras.Model, stage: ImageModel | Emulated, batch_size: int, targets: Any = None) -> None:
     """Create the metrics, the loss and the optimizer variables that Keras would create in the first step.
 
-    `targets` are the specs of several targets by name; of a single one they are not needed.
+    `targets` are the specs of the targets, several by name.
 
     On TensorFlow a function that creates variables is traced twice. On JAX `fit` would consume a batch for it.
     """
@@ -81,10 +81,11 @@ def build_loops(model: keras.Model, stage: ImageModel | Emulated, batch_size: in
         inputs = keras.tree.map_structure(lambda of: np.zeros((batch_size, *of.shape[1:]), of.dtype), model.input)
         model.test_on_batch(inputs, _blank(targets, batch_size))
     else:
-        label, probabilities = (
-            _blank(targets, 1),
-            keras.tree.map_structure(lambda of: keras.ops.ones((1, *of.shape[1:])), model.output),
-        )
+        label = _blank(targets, 1)
+        if isinstance(targets, dict):
+            probabilities = {name: keras.ops.ones((1, *of.shape[1:])) for name, of in model.output.items()}
+        else:
+            probabilities = keras.ops.ones((1, *model.output_shape[1:]))
         with devices.scope():
             model.compute_loss(y=label, y_pred=probabilities)
             model.compute_metrics(None, label, probabilities)
@@ -94,7 +95,11 @@ def build_loops(model: keras.Model, stage: ImageModel | Emulated, batch_size: in
 
 
 def _blank(targets: Any, count: int) -> Any:
-    """Return targets of so many examples: classes, or those of several targets by their specs."""
-    if not isinstance(targets, dict):
-        return np.zeros(count, "int64")
-    return {name: np.zeros((count, *of.shape[1:]), of.dtype.as_numpy_dtype) for name, of in targets.items()}
+    """Return targets of so many examples: classes, or labels, or several targets by name, by their specs."""
+    if isinstance(targets, dict):
+        return {name: _zeros(of, count) for name, of in targets.items()}
+    return np.zeros(count, "int64") if targets is None or len(targets.shape) == 1 else _zeros(targets, count)
+
+
+def _zeros(spec: Any, count: int) -> Any:
+    return np.zeros((count, *spec.shape[1:]), spec.dtype.as_numpy_dtype)

@@ -65,13 +65,12 @@ def _model(run: Trained, described: Mapping[str, Any]) -> list[Row]:
 
 
 def _use(described: Mapping[str, Any]) -> Iterator[str]:
-    output = described["output"]
     given = [("input", _input(described["input"]))] if "input" in described else []
     yield from _table(
         [
             *given,
             ("inside", ", ".join(described["inside"]) or "no step"),
-            ("output", f"{output['content']}, {output['dtype']}{_called(output['name'])}"),
+            *(("output", _output(of)) for of in described.get("outputs", (described.get("output"),))),
         ]
     )
     yield from _inputs(described)
@@ -84,6 +83,12 @@ def _use(described: Mapping[str, Any]) -> Iterator[str]:
 
 def _input(given: Mapping[str, Any]) -> str:
     return f"{given['content']}: {given['dtype']} ({_shape(given)}){_ends(given)}{_called(given['name'])}"
+
+
+def _output(of: Mapping[str, Any]) -> str:
+    classes = f" ({listed(of['classes'])})" if of.get("classes") else ""
+    target = f" of {of['target']}" if "target" in of else ""
+    return f"{of['content']}{target}{classes}, {of['dtype']}{_called(of['name'])}"
 
 
 def _inputs(described: Mapping[str, Any]) -> Iterator[str]:

@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -206,16 +206,16 @@ def _described(run: Trained, name: str, serving: Any, written: Exported, check: 
     }
 
 
-def _serving(run: Trained, model: Any, name: str) -> tuple[Any, tuple[str, ...] | None]:
-    """Return a run's model as its users take it in a format, and the names of its classes."""
-    from etlrun.trained.predict import names  # imports TensorFlow
+def _serving(run: Trained, model: Any, name: str) -> tuple[Any, Sequence[str] | None]:
+    """Return a run's model as its users take it in a format, and the names of the classes of its only target."""
+    from etlrun.trained.predict import heads  # imports TensorFlow
     from etlrun.trained.serving import Serving
     from etlrun.trained.serving_columns import ColumnsServing
 
-    classes = names(run, model)
-    output = "value" if classes is None else "probabilities"
+    targets = heads(run, model, None)
+    classes = targets[0].names if len(targets) == 1 else None
     steps = partial(split, run.plan, takes_files=FORMATS[name].takes_files)
     if is_named(run.plan):
         image = steps() if has_image(run.plan) else None
-        return ColumnsServing(run=run, model=model, image=image, output=output, classes=classes), classes
-    return Serving(run=run, model=model, steps=steps(), output=output), classes
+        return ColumnsServing(run=run, model=model, image=image, heads=targets), classes
+    return Serving(run=run, model=model, steps=steps(), output="value" if classes is None else "probabilities"), classes

@@ -68,21 +68,28 @@ class Format:
     load: Callable[[Path], Exported]
 
 
+def in_one(outputs: Mapping[str, npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
+    """Return outputs by name as one array (batch, outputs), in the order of their names; a single one as it is."""
+    if len(outputs) == 1:
+        return next(iter(outputs.values()))
+    return np.concatenate([outputs[name].reshape(len(outputs[name]), -1) for name in sorted(outputs)], axis=1)
+
+
 def _load_saved_model(path: Path) -> Exported:
     import tensorflow as tf
 
     reloaded = tf.saved_model.load(str(path))
     serve = reloaded.signatures["serving_default"]
     names = [*serve.structured_input_signature[1]]
-    output = next(name for name, spec in serve.structured_outputs.items() if spec.dtype != tf.string)
+    outputs = [name for name, spec in serve.structured_outputs.items() if spec.dtype != tf.string]
 
     def compute(given: Any, _kept: Any = reloaded) -> npt.NDArray[np.float32]:  # a signature alone loses its variables
         several = given if isinstance(given, Mapping) else {names[0]: given}
         values = {name: tf.constant(value) for name, value in several.items()}
-        found: npt.NDArray[np.float32] = serve(**values)[output].numpy()
-        return found
+        found = serve(**values)
+        return in_one({name: found[name].numpy() for name in outputs})
 
-    return Exported(inputs=names[0] if len(names) == 1 else "", output=output, compute=compute)
+    return Exported(inputs=names[0] if len(names) == 1 else "", output=", ".join(sorted(outputs)), compute=compute)
 
 
 def _load_keras(path: Path) -> Exported:
@@ -93,7 +100,8 @@ def _load_keras(path: Path) -> Exported:
 
     def compute(arrays: Any) -> npt.NDArray[np.float32]:
         given = arrays if is_one else {name: keras.ops.convert_to_tensor(of) for name, of in arrays.items()}
-        return np.asarray(model.predict_on_batch(given))
+        found = keras.tree.map_structure(np.asarray, model.predict_on_batch(given))
+        return in_one(found) if isinstance(found, Mapping) else found
 
     return Exported(inputs=model.input.name if is_one else "", output=model.layers[-1].name, compute=compute)
 

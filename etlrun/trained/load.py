@@ -84,18 +84,10 @@ class Trained:
         return [flow.features[name].format for name in flow.inputs] == ["image"]
 
 
-def trained(
-    folder: Path,
-    words: Sequence[str] = (),
-    stages: Stages = STAGES,
-    *,
-    reads_split: bool = True,
-    any_targets: bool = False,
-) -> Trained:
+def trained(folder: Path, words: Sequence[str] = (), stages: Stages = STAGES, *, reads_split: bool = True) -> Trained:
     """Return the run in `folder`, its config with the overrides `words`.
 
-    `reads_split` says whether a split of a dataset is read, for which the run, or `dataset.split`, has to name one, and
-    `any_targets` whether several targets are known, and labels.
+    `reads_split` says whether a split of a dataset is read, for which the run, or `dataset.split`, has to name one.
 
     Raises:
         ConfigError: Overrides are invalid, or change more than the data and the speed.
@@ -113,7 +105,6 @@ def trained(
     )
     if then is not None:
         faults += _model_faults(folder, summary, then)
-        faults += [] if any_targets else unknown_targets(then, folder)
     wrong: list[Fault] = []
     now, keys = None, set[str]()
     try:
@@ -179,16 +170,6 @@ def _model_faults(folder: Path, summary: Summary, then: Plan) -> Iterator[Fault]
     elif summary.status == COMPLETED and not (folder / MODEL).is_file():
         remedy = f"restore it, or save it again: etlrun {of_path(RESUME, folder)}"
         yield Fault(where=str(folder / MODEL), found="no such file", expected="the trained model", remedy=remedy)
-
-
-def unknown_targets(then: Plan, folder: Path) -> Iterator[Fault]:
-    """Yield the fault of a run whose targets the commands do not know."""
-    flow = then.spec.dataset.examples
-    is_labels, names = flow.features[flow.target].is_labels, ", ".join(flow.targets)
-    if is_labels or len(flow.targets) > 1:
-        found = f"a model of {names if len(flow.targets) > 1 else f'labels of {names}'}"
-        remedy = "load model.keras with keras.saving.load_model, after `import etlrun.run.model`"
-        yield Fault(where=str(folder), found=found, expected="a single class or number as the target", remedy=remedy)
 
 
 def _planned(

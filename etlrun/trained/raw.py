@@ -117,14 +117,14 @@ def raws(planned: Plan, taken: Sequence[str]) -> tuple[Raw, ...]:
         taken = (*taken, IMAGE)
     found: list[Raw] = []
     for column in needed:
-        name = _name(column, {*taken, LAYER, *(raw.name for raw in found)})
+        name = valid_name(column, {*taken, LAYER, *(raw.name for raw in found)})
         missing = _missing(columns, features, column, planned.spec)
         some = tuple(_some(columns, column, features[column], can_miss=missing is not None))
         found.append(Raw(name=name, column=column, feature=features[column], missing=missing, some=some))
     return tuple(found)
 
 
-def _name(column: str, taken: set[str]) -> str:
+def valid_name(column: str, taken: set[str]) -> str:
     """Return the name of a column as TensorFlow's signatures have names, unlike those that are taken."""
     name = re.sub(r"[^A-Za-z0-9_]", "_", column)
     name = name if name[:1].isalpha() else f"column_{name}"

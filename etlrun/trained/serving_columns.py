@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,14 +18,17 @@ from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import IMAGE
 from etlrun.stages.rows import Rows
 from etlrun.trained.columns_layer import ColumnsLayer
+from etlrun.trained.formats import in_one
 from etlrun.trained.load import Trained
 from etlrun.trained.model import of_each_class, predictor
-from etlrun.trained.raw import LAYER, Raw, of_model, raws
+from etlrun.trained.predict import of_heads
+from etlrun.trained.raw import LAYER, Raw, of_model, raws, valid_name
+from etlrun.trained.rows import Head
 from etlrun.trained.serving import as_layer, drawn_arrays, drawn_files, input_as_json, output_as_json, stepped, told
 from etlrun.trained.steps import Split
 
-CLASS = "class"
-"""Name of the output that has the name of the likeliest class."""
+CLASS, PROBABILITIES = "class", "probabilities"
+"""Ends of the names of the outputs that have the name of the likeliest class, and what is predicted of each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,15 +39,13 @@ class ColumnsServing:
         run: The run.
         model: Its model.
         image: The steps of its image, and who does them; None if it has none.
-        output: Name of the output.
-        classes: Names of the classes; None if the target is no class.
+        heads: Its targets.
     """
 
     run: Trained
     model: Any
     image: Split | None
-    output: str
-    classes: tuple[str, ...] | None
+    heads: Sequence[Head]
 
     @property
     def noun(self) -> str:
@@ -51,7 +53,12 @@ class ColumnsServing:
         return "rows" if isinstance(self.run.then.spec.dataset, Rows) else "examples"
 
     def described(self, _name: str, output: str) -> dict[str, Any]:
-        """Return its inputs, its steps and its output as plain values."""
+        """Return its inputs, its steps and its output, or those of several targets, as plain values."""
+        several = len(self.heads) > 1
+        outputs = [
+            _output_as_json(head, name if several else output)
+            for head, name in zip(self.heads, self.mains, strict=True)
+        ]
         images = [] if self.image is None else [_image_as_json(self.image)]
         steps = () if self.image is None else self.image.inside
         has_steps = bool(self._columns.outputs or self._columns.dropped)
@@ -59,13 +66,22 @@ class ColumnsServing:
             "inputs": [*images, *(raw.described() for raw in self.raws)],
             "before": [] if self.image is None else [told(step) for step in self.image.caller],
             "inside": [*[Columns.path] * has_steps, *(step.stage.path for step in (*steps, *self.run.then.by_model))],
-            "output": output_as_json(output, is_class=self.classes is not None),
+            **({"outputs": outputs} if several else {"output": outputs[0]}),
         }
 
     @cached_property
     def raws(self) -> tuple[Raw, ...]:
         """The inputs but the image."""
         return raws(self.run.then, (self.model.name,))
+
+    @cached_property
+    def mains(self) -> tuple[str, ...]:
+        """Names of the outputs that have the numbers of each target."""
+        found: list[str] = []
+        for head in self.heads:
+            of = PROBABILITIES if head.names is not None else "value"
+            found.append(valid_name(f"{head.target}_{of}" if head.target else of, {*found}))
+        return tuple(found)
 
     @cached_property
     def of_arrays(self) -> Any:
@@ -80,8 +96,9 @@ class ColumnsServing:
             for step in self._scaling:
                 pixels = as_layer(step.stage.rescaling, pixels)
             outputs = {**outputs, IMAGE: pixels}
-        found = of_each_class(self.model, self.model(self._handed(outputs)))
-        return keras.Model(given, found, name=f"{self.model.name}_of_columns")
+        found = self._of_each_target(self.model(self._handed(outputs)))
+        named = dict(zip(self.mains, found, strict=True)) if len(found) > 1 else found[0]
+        return keras.Model(given, named, name=f"{self.model.name}_of_columns")
 
     def write_saved_model(self, path: Path) -> None:
         """Write the model as a SavedModel, which of classes also gives the name of the likeliest one."""
@@ -106,11 +123,19 @@ class ColumnsServing:
             outputs[IMAGE] = tf.stack([stepped(self.image.inside, of) for of in tf.constant(drawn)])
         inputs = self._handed(outputs)
         specs = tf.nest.map_structure(lambda of: tf.TensorSpec((None, *of.shape[1:]), of.dtype), inputs)
-        found = predictor(self.model, specs)(inputs)
+        found = of_heads(self.run, predictor(self.model, specs)(inputs))
         for raw in self.raws:
             if raw.is_missing_when_empty:
                 arrays[raw.name] = np.array([of or "" for of in raw.some], object)
-        return arrays, found
+        return arrays, in_one(dict(zip(self.mains, found, strict=True)))
+
+    def _of_each_target(self, found: Any) -> list[Any]:
+        """Return the outputs of each target, with a probability of each class, of what the model gives."""
+        flow = given_to_model(self.run.then.train)
+        if len(flow.targets) == 1:
+            return [of_each_class(self.model, found)]
+        pairs = ((found[name], flow.features[name].is_binary) for name in flow.targets)
+        return [keras.ops.concatenate([1 - of, of], axis=-1) if is_binary else of for of, is_binary in pairs]
 
     @cached_property
     def _columns(self) -> Columns:
@@ -151,12 +176,26 @@ class ColumnsServing:
             pixels = tf.map_fn(lambda of: stepped(before, of), given[IMAGE], fn_output_signature=spec)
             given = {**given, IMAGE: pixels}
         found = self.of_arrays(given, training=False)
-        if self.classes is None:
-            return {self.output: found}
-        return {self.output: found, CLASS: tf.gather(tf.constant(self.classes), tf.argmax(found, axis=-1))}
+        found = dict(found) if isinstance(found, Mapping) else {self.mains[0]: found}
+        for head, name in zip(self.heads, self.mains, strict=True):
+            if head.names is not None and not head.is_labels:
+                likeliest = tf.gather(tf.constant([*head.names]), tf.argmax(found[name], axis=-1))
+                found[name.removesuffix(PROBABILITIES) + CLASS] = likeliest
+        return found
 
     def _handed(self, outputs: dict[str, Any]) -> Any:
         return given_to_model(self.run.then.train).given(outputs)
+
+
+def _output_as_json(head: Head, name: str) -> dict[str, Any]:
+    """Return an output as plain values; of several targets with its target and its classes."""
+    if head.is_labels:
+        found = {**output_as_json(name, is_class=True), "content": "a probability of each label"}
+    else:
+        found = output_as_json(name, is_class=head.names is not None)
+    if not head.target:
+        return found
+    return {**found, "target": head.target, "classes": None if head.names is None else [*head.names]}
 
 
 def _image_as_json(image: Split) -> dict[str, Any]:
