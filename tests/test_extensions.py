@@ -178,6 +178,37 @@ def test_a_callback_acts_and_a_class_or_a_single_input_has_its_head(tmp_path: Pa
         "the callback plateau",
     }
     assert [epoch["learning_rate"] for epoch in found["epochs"]] == pytest.approx([1e-30, 1e-30, 1e-31])
+    resumed = (*words, *still, "trainer.epochs=4", f"trainer.resume={tmp_path / 'run'}")
+    again = ran(tmp_path / "resumed", tmp_path, grove, *resumed, target="{band: class}")
+    assert again["epochs"][3]["learning_rate"] == pytest.approx(1e-31)
+    assert "trainer.callbacks begin anew, since Keras keeps no state of callbacks: plateau." in again["remarks"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "found", "remedy"),
+    [
+        (
+            ('activation="relu")(keras.layers.Concatenate()(parts))', 'activation="no")(parts)'),
+            "ValueError in tower.py, line 23: Could not interpret activation function identifier: no",
+            "repair the function; its inputs are garden (None, 1)",
+        ),
+        (
+            ("keras.layers.Flatten()(pooled(values, units))", "keras.layers.Lambda(lambda x: 2.0 * x)(values)"),
+            "layers that Keras can't load again: ValueError: Requested the deserialization of a `Lambda` layer",
+            "make it of Keras's own layers",
+        ),
+    ],
+)
+def test_a_network_that_gives_no_features_or_can_not_be_loaded_is_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: tuple[str, str], found: str, remedy: str
+) -> None:
+    registry = load_grove(tmp_path / "site", monkeypatch, edit)
+    write_houses(tmp_path)
+    run.freeze(tmp_path / "run", config_of(tmp_path, "dataset.inputs=[garden]"), [])
+    assert run.run(tmp_path / "run", registry) == 1
+    error = summary_of(tmp_path / "run")["error"]
+    assert error.startswith(f"model.tower: found {found}")
+    assert error.endswith(f"; expected features (batch, features) from its function `network`\n    -> {remedy}")
 
 
 @pytest.mark.parametrize(

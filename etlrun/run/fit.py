@@ -151,6 +151,9 @@ def _carry_over(record: Record, previous: PreviousRun, trainer: Trainer) -> None
     """Copy the completed epochs to the new folder, and then their checkpoint, so that it is self-contained."""
     if note := note_of_completed(previous, trainer):
         record.remark(note)
+    if trainer.callbacks:
+        names = ", ".join(trainer.callbacks)
+        record.remark(f"{trainer.key('callbacks')} begin anew, since Keras keeps no state of callbacks: {names}.")
     before = read_summary(previous.folder)
     if before is not None:
         record.update(**{key: value for key, value in before.written.items() if key in Findings.model_fields})

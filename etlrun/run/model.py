@@ -28,6 +28,7 @@ from etlrun.stages.flow import Flow
 from etlrun.stages.made import make
 from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.network import Network, embedded, vectors
+from etlrun.stages.plugins import MODELS, named
 from etlrun.stages.targets import loss_of
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError, headline
@@ -62,7 +63,10 @@ def build(
     if isinstance(stage, Network):
         found = _called(stage, vectors(given, embedded=embedded(flow)))
         outputs = found if stage.predicts else _heads(_checked(stage, found), flow, num_classes, loss)
-        return keras.Model(inputs, outputs, name=name)
+        model = keras.Model(inputs, outputs, name=name)
+        if named(MODELS, name) is not None:
+            _require_loadable(stage, model)
+        return model
     if not isinstance(stage, ImageModel):
         return keras.Model(inputs, _emulated(inputs), name=name)
     pixels = inputs
@@ -110,6 +114,15 @@ def _called(stage: Network, inputs: Mapping[str, Any]) -> Any:
         found = f"{type(error).__name__}{place}: {headline(error)}"
         shapes = ", ".join(f"{name} {values.shape}" for name, values in inputs.items())
         raise _unusable(stage, found, f"repair the function; its inputs are {shapes}") from error
+
+
+def _require_loadable(stage: Network, model: keras.Model) -> None:
+    """Raise `WorldError` before the training if Keras could not load what it saves."""
+    try:
+        keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(model))
+    except Exception as error:  # Keras and layers of another package may raise anything
+        found = f"layers that Keras can't load again: {type(error).__name__}: {headline(error)}"
+        raise _unusable(stage, found, "make it of Keras's own layers") from error
 
 
 def _unusable(stage: Network, found: str, remedy: str) -> WorldError:
