@@ -19,7 +19,7 @@ from etlrun.sources.open import open_source
 from etlrun.stages.keras_objects import objectives
 from etlrun.stages.made import make
 from etlrun.stages.target_steps import Labels
-from tests.configs import plan_of
+from tests.configs import plan_of, refusal_of_plan
 from tests.pipelines import training_pipeline
 from tests.programs import program_of
 from tests.tables import NUM_ROWS, houses, words_of
@@ -197,3 +197,23 @@ def test_a_program_has_the_batches_of_the_run(rows: Path, tmp_path: Path, others
     assert len(written) == len(passes)
     for one, other in zip(written, passes, strict=True):
         tf.nest.map_structure(np.testing.assert_array_equal, one, other)
+
+
+ODD = "{kind of: {steps: [lookup, embed]}, area: {steps: [{fill: median}]}, rooms: {steps: [lookup, embed]}}"
+
+
+def test_columns_with_blanks_in_their_names_are_embedded_and_a_slash_is_refused(tmp_path: Path) -> None:
+    table = several().rename_columns({"kind": "kind of", "garden": "garden/yard", "price": "price (EUR)"})
+    pyarrow.parquet.write_table(table, tmp_path / "houses.parquet")
+    given = ("dataset.inputs=null", "dataset.weight=null")
+    target = "{price \\(EUR\\): number}"
+    planned = plan_of(*learning(tmp_path, *given, f"transform.columns={ODD}", target=target))
+    model, batch = compiled(planned), batch_of(planned)
+    assert "rooms_embedding" in [layer.name for layer in model.layers]
+    assert model.train_on_batch(*batch, return_dict=True)["mae"] > 0
+    refused = refusal_of_plan(*learning(tmp_path, *given, "transform.columns={garden/yard: {}}", target=target))
+    assert refused == (
+        "model.tabular: found 7 x float32, price (EUR): float32 before it; expected inputs without a slash in their "
+        "names, which Keras refuses, as in garden/yard\n"
+        "    -> give the output another name in transform.columns: {garden_yard: {of: garden/yard}}"
+    )

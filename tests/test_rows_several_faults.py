@@ -162,6 +162,10 @@ OPTIONS = {
     "{band: {class: standardize}}": (
         "dataset.target.band.class.standardize: found an option of class; expected one of weight\n    -> leave it out"
     ),
+    "{house price: number, band: class}": (
+        "dataset.target.house price: found the column 'house price'; expected a name of letters, digits and _.- of "
+        "each of several targets, by which Keras names their losses\n    -> give the column another name"
+    ),
     "{price: {number: {weight: 0}}, band: class}": (
         "dataset.target: found {price: {number: {weight: 0}}, band: class}; expected a mapping from columns to class, "
         "binary, labels or number, or one of them with its options, such as {number: standardize}, {labels: '|'} or "

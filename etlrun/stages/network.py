@@ -38,6 +38,13 @@ class Network(Model):
         super().flow(incoming)
         for name in incoming.inputs:
             feature = incoming.features[name]
+            if "/" in name:
+                remedy = (
+                    f"give the output another name in transform.columns: {{{name.replace('/', '_')}: {{of: {name}}}}}"
+                )
+                raise UnfitError(
+                    expected=f"inputs without a slash in their names, which Keras refuses, as in {name}", remedy=remedy
+                )
             if feature.dtype == "string" or feature.format == "timestamp":
                 raise UnfitError(expected=f"numbers or categories, not {name}", remedy="add steps to transform.columns")
             if feature.has_missing:
@@ -59,7 +66,9 @@ def vectors(inputs: Mapping[str, Any], *, embedded: Mapping[str, tuple[int, int]
     for name, values in inputs.items():
         if name in embedded:
             categories, dimension = embedded[name]
-            found[name] = keras.layers.Embedding(categories, dimension, name=f"{name}_embedding")(values)
+            is_plain = name.isascii() and name.isidentifier()  # TensorFlow takes no other names of layers
+            label = f"{name}_embedding" if is_plain else None
+            found[name] = keras.layers.Embedding(categories, dimension, name=label)(values)
         else:
             found[name] = keras.layers.Reshape((1,))(values) if len(values.shape) == 1 else values
     return found

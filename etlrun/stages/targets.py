@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
@@ -120,6 +121,9 @@ class Target:
 def unfit_options(target: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
     """Yield the faults of the options of targets: key, what was found, what was expected, and the remedy."""
     for name, described in target.items():
+        if len(target) > 1 and not re.fullmatch(r"[\w.-]+", name, re.ASCII):
+            expected = "a name of letters, digits and _.- of each of several targets, by which Keras names their losses"
+            yield f"target.{name}", f"the column {name!r}", expected, "give the column another name"
         kind, options = next(iter(described.items())) if isinstance(described, dict) else (described, {})
         if isinstance(options, str):
             options = {"separator": options} if kind == "labels" else {options: True}
