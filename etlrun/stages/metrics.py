@@ -60,14 +60,19 @@ Monitored = Annotated[str, AfterValidator(_is_monitored), _patterned("(val_)?(.+
 
 def is_loss(name: str) -> bool:
     """Return whether a measure is the loss of the training or of the validation, of which smaller values are better."""
-    return name.removeprefix("val_") == "loss" or name.endswith("_loss")
+    return not _is_of_class(name) and re.fullmatch("(.+_)?loss", name) is not None
+
+
+def _is_of_class(name: str) -> bool:
+    """Return whether a measure is a score of one class, whose name may be that of any measure."""
+    return re.fullmatch(f"(.+_)?(precision|recall|f1){_OF}.+", name) is not None
 
 
 def falls(name: str) -> bool:
     """Return whether smaller values of a measure are better: of a loss, and of the errors of numbers."""
     own = (plugin for name in names(METRICS_OF_PACKAGES) if (plugin := named(METRICS_OF_PACKAGES, name)) is not None)
     falling = "|".join(["loss", "mae", "rmse", *(plugin.name for plugin in own if plugin.falls)])
-    return re.fullmatch(f"(.+_)?({falling})", name) is not None
+    return not _is_of_class(name) and re.fullmatch(f"(.+_)?({falling})", name) is not None
 
 
 def is_of_kind(name: str, kind: str) -> bool:
