@@ -11,6 +11,7 @@ import pytest
 from etlrun.cli import main as cli
 from etlrun.results import page, report, shown
 from etlrun.results.results import Results
+from etlrun.stages.metrics import falls
 from etlrun.sweep.order import RunKey
 from tests.sweeps import collected, sweep_of
 
@@ -57,6 +58,21 @@ def test_errors_of_any_size_of_runs_of_one_seed_are_shown(tmp_path: Path, scale:
     assert results.decision.words.startswith(f"Lowest validation mae: trainer.learning_rate=0.01, {first}, at 500.0")
     assert [row["config"] for row in table(results)] == ["1", "2", "0"]
     assert 'aria-sort="ascending"><button type="button">val mae' in page.html(results)
+
+
+IS_BETTER_BELOW = {
+    "val_loss": True,
+    "price_mae": True,
+    "val_price_rmse": True,
+    "val_r2": False,
+    "recall_of_weight_loss": False,
+    "val_kind_f1_of_some_loss": False,
+}
+
+
+@pytest.mark.parametrize("name", IS_BETTER_BELOW)
+def test_errors_and_losses_are_better_below(name: str) -> None:
+    assert falls(name) is IS_BETTER_BELOW[name]
 
 
 def test_several_targets_are_decided_by_the_first_one(tmp_path: Path) -> None:
