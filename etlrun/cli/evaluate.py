@@ -38,6 +38,32 @@ def main(arguments: Sequence[str]) -> None:
     Raises:
         EtlrunError: The run, an override, the data or the model is unfit, or the folder can't be written to.
     """
+    known = _parser().parse_intermixed_args(arguments)
+    from etlrun.trained.load import trained
+
+    run = trained(known.run, known.overrides)
+    if faults := [*_unfit(run, known.threshold, known.importance)]:
+        raise ConfigError(faults)
+    refuse_unwritable(known.run, "RUN")
+    from etlrun.trained.model import ready  # starts TensorFlow, so only after the run has been checked
+
+    with ready(run) as model:
+        from etlrun.trained.evaluate import Asked, evaluate, written
+        from etlrun.trained.importance import how_to_ask
+        from etlrun.trained.page import html
+
+        asked = Asked(threshold=known.threshold, repeats=known.importance)
+        evaluation = evaluate(run, model, known.overrides, asked)
+        paths = written(run, evaluation, html(evaluation, shlex.join(["etlrun", "evaluate", *arguments])))
+        hint = "" if known.importance == 0 else how_to_ask(run.plan, evaluation.examples)
+        page.write(run.folder)  # which links to that of the evaluation
+    if known.format == "json":
+        print(evaluation.as_json(), end="")
+    else:
+        _print(evaluation, paths, hint)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="etlrun evaluate",
         description="Evaluate the model of a run with the run's validation pipeline: loss, accuracy, confusions, "
@@ -66,29 +92,7 @@ def main(arguments: Sequence[str]) -> None:
         "(default 5 times in as many rows as cost little)",
     )
     parser.add_argument("--format", choices=["text", "json"], default="text")
-    known = parser.parse_intermixed_args(arguments)
-    from etlrun.trained.load import trained
-
-    run = trained(known.run, known.overrides)
-    if faults := [*_unfit(run, known.threshold, known.importance)]:
-        raise ConfigError(faults)
-    refuse_unwritable(known.run, "RUN")
-    from etlrun.trained.model import ready  # starts TensorFlow, so only after the run has been checked
-
-    with ready(run) as model:
-        from etlrun.trained.evaluate import Asked, evaluate, written
-        from etlrun.trained.importance import how_to_ask
-        from etlrun.trained.page import html
-
-        asked = Asked(threshold=known.threshold, repeats=known.importance)
-        evaluation = evaluate(run, model, known.overrides, asked)
-        paths = written(run, evaluation, html(evaluation, shlex.join(["etlrun", "evaluate", *arguments])))
-        hint = "" if known.importance == 0 else how_to_ask(run.plan, evaluation.examples)
-        page.write(run.folder)  # which links to that of the evaluation
-    if known.format == "json":
-        print(evaluation.as_json(), end="")
-    else:
-        _print(evaluation, paths, hint)
+    return parser
 
 
 def _unfit(run: Trained, threshold: float | None, repeats: int | None) -> Iterator[Fault]:
