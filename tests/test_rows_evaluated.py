@@ -53,6 +53,13 @@ def test_figures_of_weighted_examples_are_those_of_scikit_learn() -> None:
     )
 
 
+def test_examples_without_weight_have_no_place_on_the_curves() -> None:
+    weights = np.where(FOUND > 0.75, 0.0, 1.0)
+    places = ranking.places(ranking.ranked(FOUND, LABELS, weights))
+    assert [of.threshold for of in places] == pytest.approx([0.7, 0.6, 0.4, 0.35, 0.2, 0.1])
+    assert [of.recall for of in places] == pytest.approx([1 / 3, 1 / 3, 2 / 3, 1, 1, 1])
+
+
 def test_equal_weights_have_the_intervals_of_no_weights() -> None:
     equal, all_of = np.full(10, 2.0), np.ones(10, bool)
     assert scores.counted(LABELS == 1, all_of, equal) == pytest.approx((5, 10)) == scores.counted(LABELS == 1, all_of)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,11 @@ import pyarrow.parquet
 import pytest
 from selenium.webdriver.common.by import By
 
+from etlrun.stages.flow import Flow
 from etlrun.trained import ranking, scores
+from etlrun.trained.evaluate import Evaluation
+from etlrun.trained.figures import Outputs, of_classes, of_numbers
+from etlrun.trained.page import html
 from tests.pages import chromium, opened
 from tests.runs import run_here
 from tests.tables import NUM_ROWS, houses, words_of
@@ -95,6 +100,38 @@ def test_labels_that_no_example_has_count_for_no_mean() -> None:
     labels = LABELS * [1, 1, 0]
     assert ranking.mean_average_precision(FOUND, labels).value == pytest.approx(1.0, abs=0.05)
     assert ranking.mean_average_precision(FOUND, labels * 0) == scores.Share(None)
+
+
+def test_figures_of_examples_without_any_weight_are_not_defined(tmp_path: Path) -> None:
+    none = np.zeros(4)
+    found = Outputs(predictions=FOUND[:, :2], targets=LABELS[:, 0], numbers=np.arange(4), weights=none)
+    of_two = of_classes(found, ("no", "yes"), NoReading(), 0.5)
+    found = Outputs(predictions=FOUND[:, :1], targets=LABELS[:, 0], numbers=np.arange(4), weights=none)
+    of_number = of_numbers(found, NoReading())
+    assert of_two["accuracy"] == of_two["auc"] == of_two["average_precision"] == of_number["mae"] == scores.Share(None)
+    assert of_number["squared_error"] is None
+    for number, figures in enumerate((of_two, of_number)):
+        evaluation = Evaluation(
+            name="a", run="a", dataset="rows.csv", split="test", overrides=[], examples=4, skipped=[], loss=0.0,
+            then={}, **figures,
+        )  # fmt: skip
+        (tmp_path / f"{number}.html").write_text(html(evaluation, "a test"))
+        assert "NaN" not in evaluation.as_json()
+
+
+class NoReading:
+    """Examples without inputs."""
+
+    source = SimpleNamespace(dataset=SimpleNamespace(examples=Flow(features={}, targets=("y",))))
+
+    def place(self, number: int) -> str:
+        return f"row {number}"
+
+    def example(self, number: int) -> Any:
+        return {}
+
+    def image(self, number: int) -> None:
+        return None
 
 
 def test_calibration_counts_examples_by_their_weights() -> None:

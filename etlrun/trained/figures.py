@@ -232,8 +232,8 @@ def of_numbers(found: Outputs, reading: Reading) -> dict[str, Any]:
     return {
         "method": f"95 % intervals: {scores.sampled(len(each))}",
         **scores.of_numbers(wanted, errors, found.weights),
-        "squared_error": float(np.average(each, weights=found.weights)),
-        "absolute_error": float(np.average(np.abs(errors).mean(axis=1), weights=found.weights)),
+        "squared_error": scores.average(each, found.weights),
+        "absolute_error": scores.average(np.abs(errors).mean(axis=1), found.weights),
         "numbers": wanted.size,
         "points": _points(wanted.ravel(), predicted.ravel()),
         "mistakes": mistakes,

@@ -124,7 +124,7 @@ def mean_average_precision(
 
 def places(of: Ranked) -> list[Place]:
     """Return places of both curves in the order of falling probabilities; none if all labels are the same."""
-    positive, negative = int(of.hits[-1]), int(of.wrongly[-1])
+    positive, negative = float(of.hits[-1]), float(of.wrongly[-1])
     if not positive or not negative:
         return []
     some = np.unique(np.linspace(0, len(of.hits) - 1, _MOST_PLACES).round().astype(int))
@@ -136,6 +136,7 @@ def places(of: Ranked) -> list[Place]:
             precision=float(of.hits[place] / (of.hits[place] + of.wrongly[place])),
         )
         for place in some.tolist()
+        if of.hits[place] + of.wrongly[place]  # the first examples may have no weight
     ]
 
 

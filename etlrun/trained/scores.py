@@ -167,6 +167,11 @@ def binary_crossentropies(probabilities: npt.NDArray[Any], is_of: npt.NDArray[np
     return found
 
 
+def average(values: Floats, weights: Floats | None = None) -> float | None:
+    """Return the mean of a value of each example; None if all weights are 0."""
+    return None if weights is not None and not weights.any() else float(np.average(values, weights=weights))
+
+
 def mean(values: Floats, weights: Floats | None = None) -> Share:
     """Return the mean of a value of each example with the interval of bootstrap samples."""
     each = np.ones(len(values)) if weights is None else weights
