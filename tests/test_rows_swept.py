@@ -16,7 +16,7 @@ from etlrun.sweep.order import RunKey
 from tests.sweeps import collected, sweep_of
 
 UNITS = "trainer.learning_rate=0.1,0.01,0.001"
-ERRORS = {0: 30_000.0, 1: 12_000.0, 2: 20_000.0}
+ERRORS = {0: 30_000.0, 1: 12_000.0, 2: 20_000.0, 3: 25_000.0}
 SEEDS = ("sweep.repeats=3", "sweep.vary_seed=true")
 
 
@@ -83,6 +83,13 @@ def test_several_targets_are_decided_by_the_first_one(tmp_path: Path) -> None:
     assert 'aria-sort="ascending"><button type="button">val price mae' in page.html(results)
 
 
+def test_two_parameters_together_show_the_errors_in_small_units(tmp_path: Path) -> None:
+    words = ("trainer.learning_rate=0.1,0.01", "trainer.epochs=2,3")
+    text = page.html(swept(tmp_path, *words, scale=1e-8))
+    cells = text.partition("Median val mae by")[2].partition("</svg>")[0]
+    assert all(f">{error}</text>" in cells for error in ("0.0003", "0.00012", "0.0002", "0.00025"))
+
+
 def test_a_sweep_of_speeds_shows_the_error_of_each_config(tmp_path: Path) -> None:
     results = swept(tmp_path, "load.prefetch=0,1,2")
     assert results.decision.by == "with fill"
@@ -90,7 +97,7 @@ def test_a_sweep_of_speeds_shows_the_error_of_each_config(tmp_path: Path) -> Non
         "0": "30,000", "1": "12,000", "2": "20,000",
     }  # fmt: skip
     rows = [*csv.DictReader(io.StringIO(report.as_csv(results)))]
-    assert [float(row["val_mae"]) for row in rows] == [*ERRORS.values()]
+    assert [float(row["val_mae"]) for row in rows] == [*ERRORS.values()][:3]
 
 
 def test_the_best_of_a_sweep_is_its_smallest_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

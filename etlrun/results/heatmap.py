@@ -12,6 +12,7 @@ from etlrun.results.plots import short
 from etlrun.results.results import ConfigResult, Results
 from etlrun.system import svg
 from etlrun.system.svg import LETTER, Chart
+from etlrun.system.terminal import significant
 
 _MOST_VALUES = 12
 _WIDTH = 720
@@ -92,4 +93,6 @@ def _by_value(text: str) -> tuple[bool, float, str]:
 
 
 def _text(value: float) -> str:
+    if 0 < abs(value) < 0.01:  # noqa: PLR2004 - an error in small units
+        return significant(value)
     return f"{value:,.0f}" if value >= 10 else f"{value:.3f}"  # noqa: PLR2004 - a share or a rate
