@@ -8,9 +8,12 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from selenium.webdriver.common.by import By
 
 from etlrun.plan.plan import Plan
+from etlrun.sources.rows.source import RowsSource
+from etlrun.stages.columns import Columns
 from etlrun.trained import importance, ranking, scores
 from etlrun.trained.evaluate import Evaluation
 from etlrun.trained.figures import Mistake
@@ -132,7 +135,8 @@ def model_of(planned: Plan, output: Any) -> keras.Model:
     flow = planned.evaluation[-1].gives
     inputs = {name: keras.Input((), name=name, dtype=flow.features[name].dtype) for name in flow.inputs}
     cast = {name: keras.ops.cast(of, "float32") for name, of in inputs.items()}
-    return keras.Model(inputs, keras.ops.reshape(output(cast), (-1, 1)))
+    given = inputs if len(inputs) > 1 else next(iter(inputs.values()))
+    return keras.Model(given, keras.ops.reshape(output(cast), (-1, 1)))
 
 
 def importance_of(folder: Path, output: Any, repeats: int | None = None) -> Importance:
@@ -167,6 +171,26 @@ def test_all_outputs_of_a_column_change_places_together(table: Path) -> None:
     by_name = {of.name: of.importance.value for of in found.columns}
     assert by_name["area"] == 0.0
     assert by_name["rooms"] != 0.0
+
+
+def test_a_column_of_an_output_of_several_changes_places_alone(table: Path) -> None:
+    planned = plan_of(*words_of(table, "transform.columns={pair: {of: [rooms, kind], steps: [{cross: 50}]}}"))
+    source, split = opened_split(planned, "dataset.eval_split")
+    model = model_of(planned, lambda of: 20_000 * of["pair"])
+    found = importance.importance(planned, model, source, split, 2)["price"]
+    columns = next(step for step in planned.spec.eval_transform.steps if isinstance(step, Columns))
+    assert isinstance(source, RowsSource)
+    stored = {name: source.kept.take(name, split.rows) for name in ("rooms", "kind", "price")}  # type: ignore[attr-defined]
+
+    def error(**moved: Any) -> float:
+        example = {name: tf.constant(of) for name, of in {**stored, **moved}.items()}
+        return float(np.abs(20_000 * columns.given(example)["pair"].numpy() - stored["price"]).mean())
+
+    assert found.value == pytest.approx(error(), rel=1e-5)
+    for place, name in enumerate(("rooms", "kind")):
+        orders = [np.random.default_rng((0, place, repeat)).permutation(40) for repeat in range(2)]
+        wanted = np.mean([error(**{name: stored[name][order]}) for order in orders]) - error()
+        assert {of.name: of.importance.value for of in found.columns}[name] == pytest.approx(wanted, rel=1e-4)
 
 
 def test_many_rows_have_the_importance_of_a_sample(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:

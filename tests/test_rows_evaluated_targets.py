@@ -122,7 +122,7 @@ def test_figures_of_examples_without_any_weight_are_not_defined(tmp_path: Path) 
 class NoReading:
     """Examples without inputs."""
 
-    source = SimpleNamespace(dataset=SimpleNamespace(examples=Flow(features={}, targets=("y",))))
+    source: Any = SimpleNamespace(dataset=SimpleNamespace(examples=Flow(features={}, targets=("y",))))
 
     def place(self, number: int) -> str:
         return f"row {number}"

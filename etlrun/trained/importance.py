@@ -14,7 +14,7 @@ from etlrun.measure.gains import interval_of_mean
 from etlrun.plan.plan import Plan, given_to_model
 from etlrun.sources.base import Source, Split
 from etlrun.sources.rows.source import RowSplit, RowsSource
-from etlrun.stages.columns import Columns, Output
+from etlrun.stages.columns import Columns
 from etlrun.stages.targets import kind_of
 from etlrun.system.errors import WorldError, headline
 from etlrun.trained.model import tester
@@ -151,14 +151,18 @@ class _Reading:
 
     def __init__(self, planned: Plan, source: Source, split: Split, names: list[str]) -> None:
         self.flow, self.count = given_to_model(planned.evaluation), 0
-        self._pass, self._names = Pass(planned, source, split), names
-        made, columns, known = list[Output](), _columns(planned), planned.spec.dataset.examples.features
-        for output in columns.outputs if columns else ():
-            above = {each.name for each in made} - known.keys()
-            if {*output.of} <= {*names, *above}:
-                made.append(output)
-        self._made = tf.function(replace(columns, outputs=tuple(made)).given, autograph=False) if columns else dict
-        self._stored = _stored(self._pass, names)
+        self._pass, self._names, columns = Pass(planned, source, split), names, _columns(planned)
+        self._stored, self._made = _stored(self._pass, names), dict[str, Any]
+        self._made_of = {name: {name} for name in names}
+        if columns is not None:
+            made_of = _made_of(columns, names)
+            self._made_of |= made_of
+            outputs = tuple(output for output in columns.outputs if made_of[output.name])
+            self._made = tf.function(replace(columns, outputs=outputs).given, autograph=False)
+        whole = self._made({name: tf.constant(values) for name, values in self._stored.items()})
+        self._alone = {
+            name: np.asarray(whole[name]) for name in self.flow.inputs if len(self._made_of.get(name, ())) == 1
+        }
 
     def measures(self, model: Any, repeats: int) -> dict[str, Sums]:
         """Return the measure of each target: of the examples as they are, then of each repeat of each column."""
@@ -170,21 +174,24 @@ class _Reading:
         ]
         sums, whole = {name: np.zeros(1 + len(draws)) for name in self.flow.targets}, 0.0
         for batch in self._pass.batches(_SKIP_WITH):
-            own = {name: values[batch.numbers] for name, values in self._stored.items()}
             self._add(sums, 0, test(batch.inputs)[0], batch)
             for place, (name, order) in enumerate(draws, 1):
-                moved = {**own, name: self._stored[name][order[batch.numbers]]}
-                self._add(sums, place, test(self._with(batch.inputs, moved))[0], batch)
+                self._add(sums, place, test(self._with(batch, name, order[batch.numbers]))[0], batch)
             whole += len(batch.numbers) if batch.weights is None else float(batch.weights.sum())
             self.count += len(batch.numbers)
         return {name: of / whole for name, of in sums.items()} if whole else {}
 
-    def _with(self, inputs: Any, stored: Mapping[str, npt.NDArray[Any]]) -> Any:
-        """Return the inputs of a batch with those that are made of these columns instead of its own."""
-        made = self._made({name: tf.constant(values) for name, values in stored.items()})
-        if not isinstance(inputs, Mapping):
+    def _with(self, batch: Batch, column: str, numbers: npt.NDArray[np.int32]) -> Any:
+        """Return the inputs of a batch with the values that the column has in the examples of these numbers."""
+        changed = {name for name in self.flow.inputs if column in self._made_of.get(name, ())}
+        made = {name: self._alone[name][numbers] for name in changed if name in self._alone}
+        if changed - made.keys():  # an output of several columns
+            own = {name: tf.constant(values[batch.numbers]) for name, values in self._stored.items()}
+            found = self._made({**own, column: tf.constant(self._stored[column][numbers])})
+            made |= {name: found[name] for name in changed - made.keys()}
+        if not isinstance(batch.inputs, Mapping):
             return made[self.flow.inputs[0]]
-        return {name: made.get(name, of) for name, of in inputs.items()}
+        return {name: made.get(name, of) for name, of in batch.inputs.items()}
 
     def _add(self, sums: dict[str, Sums], place: int, found: Any, batch: Batch) -> None:
         """Add the measure of each target of a batch: right predictions, or mean absolute errors, by weight."""
@@ -203,6 +210,15 @@ def _measured(kind: str, found: npt.NDArray[np.float32], targets: npt.NDArray[An
     found = found.reshape(wanted.shape)
     each = np.abs(found - wanted) if kind == "number" else (found > HALF) == (wanted > HALF)
     return np.asarray(each.mean(axis=1), np.float64)
+
+
+def _made_of(columns: Columns, names: list[str]) -> dict[str, set[str]]:
+    """Return the columns, of those with these names, that each output is made of; none if it is also made of others."""
+    found: dict[str, set[str]] = {}
+    for output in columns.outputs:
+        each = [{of} if of in names else found.get(of, set()) for of in output.of]
+        found[output.name] = set[str]().union(*each) if all(each) else set()
+    return found
 
 
 def _stored(reading: Pass, names: list[str]) -> dict[str, npt.NDArray[Any]]:
