@@ -58,8 +58,11 @@ class Lookup(ColumnStep):
             first = 0 if oov == "error" else oov
             keys = tf.constant(values, tf.string if is_text else tf.int64)
             numbers = tf.range(first, first + len(values), dtype=tf.int64)
-            table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, numbers), -1)
+            is_one = oov == 1 and not found.dtype.is_floating  # all unknown values have one index
+        table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, numbers), 0 if is_one else -1)
         index = table.lookup(looked_up)
+        if is_one:
+            return index
         if found.dtype.is_floating:
             index = tf.where(tf.cast(looked_up, found.dtype) == found, index, -tf.ones_like(index))
         if oov == "error":

@@ -221,10 +221,11 @@ class RowsSource(Source):
             return found if numbers.ndim else [values[0] for values in found]
 
         def parse(record: tf.Tensor) -> Example:
-            taken = tf.numpy_function(take, [record], dtypes) if others else ()
-            found = {name: gather(record) for name, gather in mapped.items()} | dict(zip(others, taken, strict=True))
+            found = {name: gather(record) for name, gather in mapped.items()}
             batch = record.shape[:1] if record.shape.rank else ()
-            return {name: tf.ensure_shape(found[name], (*batch, *of.shape)) for name, of in features.items()}
+            for name, values in zip(others, tf.numpy_function(take, [record], dtypes) if others else (), strict=True):
+                found[name] = tf.ensure_shape(values, (*batch, *features[name].shape))
+            return {name: found[name] for name in features}
 
         return parse
 
