@@ -9,7 +9,7 @@ from typing import cast
 from etlrun.plan.columns import misnamed
 from etlrun.plan.learned import columns_of, of_resumed, with_columns
 from etlrun.plan.spec import RunSpec
-from etlrun.plan.splits import notes_of
+from etlrun.plan.splits import leaks_noted, notes_of
 from etlrun.plan.targets import outputs_of, require_columns, require_targets, require_values, with_defaults
 from etlrun.sources.open import source_type
 from etlrun.sources.rows.choice import chosen
@@ -47,7 +47,8 @@ def resolved(spec: RunSpec) -> RunSpec:
     require_columns(dataset)
     require_targets(source)
     splits = _splits(source)
-    dataset = dataclasses.replace(dataset, known=dataclasses.replace(dataset.found, splits=notes_of(source, splits)))
+    notes = (*notes_of(source, splits), *leaks_noted(source, splits))
+    dataset = dataclasses.replace(dataset, known=dataclasses.replace(dataset.found, splits=notes))
     columns = columns_of(spec)
     if columns is None:
         return dataclasses.replace(spec, dataset=dataset)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from etlrun.sources.rows.dividing import listed, plain, time_of, values_of
+from etlrun.sources.rows.leaks import leaks_of
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.splitting import SplitBy, Value
 from etlrun.system.errors import ConfigError, Fault
@@ -35,6 +36,21 @@ def notes_of(source: RowsSource, splits: Sequence[RowSplit]) -> tuple[str, ...]:
         return tuple(_of_values(by, source, values))
     is_time = source.kept.known.columns[by.column].feature.format == "timestamp"
     return tuple(_told(by, name, of, len(values), is_time=is_time) for name, of in each.items())
+
+
+def leaks_noted(source: RowsSource, splits: Sequence[RowSplit]) -> Iterator[str]:
+    """Yield the notes on rows of the validation that the training has, too, by their values."""
+    if len(splits) == 1 or splits[0].shared(splits[1]):  # which a run notes
+        return
+    train, validation = splits
+    found = leaks_of(source, train, validation)
+    names = " and ".join(found.left_out)
+    left_out = f" if {names} {'are' if len(found.left_out) > 1 else 'is'} left out" if names else ""
+    whole = f"of {_rows(len(validation.rows))} of {validation.name}"
+    if found.same:
+        yield f"{found.same:,} {whole} are also in {train.name}, with the same target{left_out}."
+    if found.others:
+        yield f"{found.others:,} {whole} have the inputs of rows in {train.name}, and another target{left_out}."
 
 
 def _faults(by: SplitBy, values: pa.Array, each: Mapping[str, pa.Array]) -> Iterator[Fault]:

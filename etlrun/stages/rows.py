@@ -76,7 +76,7 @@ class Known:
         notes: What a reader of the data may not expect, a sentence each.
         folder: Folder of the kept columns; empty if there is none.
         file_rows: Number of rows of each file, in the order of the files; empty if a file has all rows.
-        splits: What the splits of a run are, a sentence each, where the values of a column decide it.
+        splits: Notes on the splits of a run: what they are if a column decides it, and equal rows in both.
     """
 
     columns: Mapping[str, Column]

@@ -11,36 +11,12 @@ from etlrun.datasets.examine.row_figures import names_of
 from etlrun.datasets.examine.row_values import Examined, kind_of
 from etlrun.datasets.prepare.identical import identical
 from etlrun.sources.rows.equal import hashes_of
+from etlrun.sources.rows.leaks import columns_compared
 from etlrun.sources.rows.numbers import Numbers
 from etlrun.sources.rows.source import RowsSource
 
 _MEMBERS = 4
 """Equal rows that a finding names."""
-FEWEST_COMBINATIONS = 10
-"""Combinations of values for each row, below which rows are equal by chance."""
-
-
-def columns_compared(source: RowsSource) -> list[str]:
-    """Return the columns by which rows are compared: inputs and targets, but none that has another value in each row.
-
-    None of them if they have few combinations of values, so that different examples are equal rows.
-    """
-    known, rows = source.kept.known.columns, sum(source.counts.values())
-    names = [name for name in names_of(source) if known[name].feature.shape or not _numbers_rows(source, name)]
-    combinations = 1.0
-    for name in names:
-        distinct = known[name].distinct
-        combinations *= min(rows if distinct is None else distinct + (known[name].missing > 0), rows) or 1
-    return names if combinations >= FEWEST_COMBINATIONS * rows else []
-
-
-def _numbers_rows(source: RowsSource, name: str) -> bool:
-    """Return whether a text or an integer is another one in each row, as names and numbers of rows are."""
-    column = source.kept.known.columns[name]
-    rows = sum(source.counts.values())
-    if column.type not in ("text", "integer") or column.distinct not in (None, rows) or column.missing:
-        return False
-    return column.distinct == rows or len(np.unique(hashes_of(source.kept, [name], np.arange(rows)))) == rows
 
 
 def of_equal(splits: Sequence[Examined], begin: Callable[[int], None]) -> Iterator[Finding]:

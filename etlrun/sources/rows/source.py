@@ -108,7 +108,7 @@ class RowSplit(Split):
         return replace(self, shards=shards, num_examples=stop - start, rows=self.rows[start:stop])
 
     def shared(self, other: Split) -> int:
-        return len(np.intersect1d(self.rows, other.rows)) if isinstance(other, RowSplit) else 0
+        return int(np.isin(self.rows, other.rows).sum()) if isinstance(other, RowSplit) else 0
 
     def where(self, shard: Shard, number: int) -> str:
         path, row = self.place(shard, number)

@@ -1,0 +1,101 @@
+"""Rows of a split that are also in another one: counted once by hashes of their values, and kept beside the columns."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etlrun.sources.rows.equal import hashes_of
+from etlrun.sources.rows.numbers import Numbers
+from etlrun.sources.rows.source import RowSplit, RowsSource
+from etlrun.system.files import write_atomically
+from etlrun.system.progress import progress
+
+_FORMAT = 1
+"""Version of what is kept."""
+_FEWEST_COMBINATIONS = 10
+"""Combinations of values for each row, below which rows are equal by chance."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaks:
+    """Rows of a split whose inputs another split has, too.
+
+    Attributes:
+        same: Number of those with the same targets.
+        others: Number of those with other targets alone.
+        left_out: Columns that have another value in each row, and are not compared.
+    """
+
+    same: int
+    others: int
+    left_out: tuple[str, ...]
+
+
+def columns_compared(source: RowsSource) -> list[str]:
+    """Return the columns by which rows are compared: inputs and targets, but none that has another value in each row.
+
+    None of them if they have few combinations of values, so that different examples are equal rows.
+    """
+    known, rows = source.kept.known.columns, sum(source.counts.values())
+    names = [name for name in _examined(source) if known[name].feature.shape or not _numbers_rows(source, name)]
+    combinations = 1.0
+    for name in names:
+        distinct = known[name].distinct
+        combinations *= min(rows if distinct is None else distinct + (known[name].missing > 0), rows) or 1
+    return names if combinations >= _FEWEST_COMBINATIONS * rows else []
+
+
+def _examined(source: RowsSource) -> list[str]:
+    return [name for name in source.kept.known.columns if name in source.dataset.examples.features]
+
+
+def _numbers_rows(source: RowsSource, name: str) -> bool:
+    """Return whether a text or an integer is another one in each row, as names and numbers of rows are."""
+    column = source.kept.known.columns[name]
+    rows = sum(source.counts.values())
+    if column.type not in ("text", "integer") or column.distinct not in (None, rows) or column.missing:
+        return False
+    return column.distinct == rows or pc.count_distinct(source.kept.arrow(name)).as_py() == rows
+
+
+def leaks_of(source: RowsSource, train: RowSplit, other: RowSplit) -> Leaks:
+    """Return how many rows of `other` are also in `train`; those that have been counted before are not again."""
+    features = [*source.dataset.examples.features]
+    text = json.dumps([_FORMAT, features, [*source.dataset.target], train.content.digest, other.content.digest])
+    path = source.kept.folder / f"leaks-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        held = json.loads(path.read_text())
+        return Leaks(same=held["same"], others=held["others"], left_out=tuple(held["left_out"]))
+    names = columns_compared(source)
+    left_out = tuple(name for name in _examined(source) if name not in names) if names else ()
+    inputs = [name for name in names if name not in source.dataset.target]
+    same, others = _counted(source, inputs, np.sort(train.rows), np.sort(other.rows)) if inputs else (0, 0)
+    with contextlib.suppress(OSError):  # they are counted again
+        write_atomically(path, json.dumps({"same": same, "others": others, "left_out": left_out}))
+    return Leaks(same=same, others=others, left_out=left_out)
+
+
+def _counted(source: RowsSource, inputs: list[str], train: Numbers, other: Numbers) -> tuple[int, int]:
+    """Return how many of the `other` rows have the inputs of rows in `train`, with the same targets and with others."""
+    with progress() as begin:
+        advance = begin("Comparing rows", len(train) + len(other))
+        of_train, of_other = (hashes_of(source.kept, inputs, rows, advance) for rows in (train, other))
+    is_in = _is_in(of_other, of_train)
+    other, of_other = other[is_in], of_other[is_in]
+    if not len(other):
+        return 0, 0
+    is_there = _is_in(of_train, of_other)
+    names = [*inputs, *source.dataset.target]
+    same = int(_is_in(hashes_of(source.kept, names, other), hashes_of(source.kept, names, train[is_there])).sum())
+    return same, len(other) - same
+
+
+def _is_in(hashes: np.ndarray, of: np.ndarray) -> np.ndarray:
+    return np.asarray(pc.is_in(pa.array(hashes), value_set=pa.array(of)))
