@@ -46,8 +46,10 @@ def test_rows_in_two_splits_are_noted_with_the_same_and_with_another_target(tmp_
 def test_a_column_with_another_value_in_each_row_is_left_out(tmp_path: Path) -> None:
     assert notes_of(written(tmp_path, id=np.arange(120), name=[f"house {row}" for row in range(120)])) == [
         "3 of 20 rows of train[100:] are also in train[:100], with the same target if id and name are left out.",
-        "2 of 20 rows of train[100:] have the inputs of rows in train[:100], and another target if id and name are left "
-        "out.",
+        (
+            "2 of 20 rows of train[100:] have the inputs of rows in train[:100], and another target if id and name are "
+            "left out."
+        ),
     ]
 
 
