@@ -101,7 +101,7 @@ def test_values_that_are_set_without_omegaconf_are_those_that_hydra_sets(tmp_pat
     plain = ["7", "0.5", "null", "true", "[1,[2]]", "word", "'a b'"]
     texts = [*plain, *plain, "???", "${load.prefetch}", "{a: 1}", "[x,'${cache.at}']"]
     told = 0
-    for draw in range(24):
+    for draw in range(32):
         words = [f"{group}={option}" for group, option in drawn.sample(OPTIONS, drawn.randint(0, 2))]
         name, by = ("config", files) if draw % 4 else ("own", own)
         base = by.settable(words)

@@ -274,7 +274,7 @@ def test_what_packages_add_is_listed(tmp_path: Path) -> None:
         ["callback", "plateau", "grove", "1.0", "grown:plateau", "yes", "factor=0.5"],
         ["rows", "houses", "grove", "1.0", "grown:plateau", "yes"],
     ]
-    write_grove(folder, ("share * errors", "SHARE * errors"))
+    write_grove(folder, ("share * errors", "SHARES * errors"))
     listed = json.loads(told(folder, "plugins", "--format", "json", status=2))
     assert listed[2] == {
         "kind": "loss",
@@ -282,7 +282,7 @@ def test_what_packages_add_is_listed(tmp_path: Path) -> None:
         "package": "grove",
         "version": "1.0",
         "where": "grown:quantile",
-        "fault": "quantile, which refers to SHARE",
+        "fault": "quantile, which refers to SHARES",
         "fields": [],
     }
     assert listed[1]["fields"] == [{"name": "units", "default": 32}]

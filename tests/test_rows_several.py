@@ -94,6 +94,7 @@ def test_a_batch_has_inputs_and_targets_by_name_and_a_weight(rows: Path) -> None
 def test_a_plan_tells_what_each_target_is_and_what_the_loss_is(rows: Path) -> None:
     planned = plan_of(*learning(rows))
     assert planned.remarks[1:] == (
+        "1 of 40 rows of train[80%:] have the inputs of rows in train[:80%], and another target.",
         "price is not a class: its loss is the mean squared error, and its metrics are mae, rmse, r2.",
         "garden is 1 or 0: the model gives the probability of 1.",
         "tags has 3 labels: the model gives the probability of each.",

@@ -16,7 +16,7 @@ from tests.configs import plan_of
 from tests.programs import program_of
 from tests.runs import run_here
 from tests.test_rows_several import LABELS, NAMES, learning, several
-from tests.trained import refused, said
+from tests.trained import said
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +72,3 @@ def test_predictions_have_the_columns_of_each_target(
     lines = [json.loads(line) for line in text.splitlines()]
     assert [line["price"]["value"] for line in lines] == [float(row["price_value"]) for row in rows]
     assert [[*line["band"]["probabilities"]] for line in lines] == [[row["band_class"]] for row in rows]
-
-
-def test_an_export_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = refused(capsys, "export", run, "--format", "saved_model")
-    assert [line.replace(str(run), "RUN") for line in lines] == [
-        "  RUN: found a model of price, band, garden, tags; expected a single class or number as the target",
-        "    -> load model.keras with keras.saving.load_model, after `import etlrun.run.model`",
-    ]

@@ -54,12 +54,12 @@ class Lookup(ColumnStep):
         """
         is_text = found.dtype == tf.string
         looked_up = found if is_text else tf.cast(found, tf.int64)
+        is_one = table is None and oov == 1 and not found.dtype.is_floating  # all unknown values have one index
         if table is None:
             first = 0 if oov == "error" else oov
             keys = tf.constant(values, tf.string if is_text else tf.int64)
             numbers = tf.range(first, first + len(values), dtype=tf.int64)
-            is_one = oov == 1 and not found.dtype.is_floating  # all unknown values have one index
-        table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, numbers), 0 if is_one else -1)
+            table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, numbers), 0 if is_one else -1)
         index = table.lookup(looked_up)
         if is_one:
             return index
