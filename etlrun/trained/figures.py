@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,6 +23,8 @@ WEIGHTED = "; examples count by their weights, in intervals of shares by their e
 _MOST_POINTS = 2_000
 _LONGEST_TEXT = 1_000
 """Points of a chart, and characters of a text, that are kept of more."""
+Told = tuple[str, str, float | None]
+"""Target and prediction as a reader knows them, and the probability of the prediction; None if it has none."""
 
 
 class Reading(Protocol):
@@ -139,18 +141,11 @@ def of_classes(found: Outputs, names: Sequence[str], reading: Reading, threshold
     is_right = predicted == found.targets
     counts = scores.confusion(found.targets, predicted, len(names))
     losses = scores.crossentropies(found.predictions, found.targets)
-    worst = [int(place) for place in np.argsort(-losses, kind="stable") if not is_right[place]][:_WORST]
-    mistakes = [
-        _mistake(
-            reading,
-            found,
-            place,
-            float(losses[place]),
-            (names[found.targets[place]], names[predicted[place]]),
-            float(found.predictions[place, predicted[place]]),
-        )
-        for place in worst
-    ]
+
+    def told(place: int) -> Told:
+        of = predicted[place]
+        return names[found.targets[place]], names[of], float(found.predictions[place, of])
+
     return {
         **({} if threshold is None else _of_two(found, threshold)),
         "accuracy": scores.wilson(*scores.counted(is_right, np.ones(len(is_right), bool), found.weights)),
@@ -158,7 +153,7 @@ def of_classes(found: Outputs, names: Sequence[str], reading: Reading, threshold
         "confusion": counts.tolist(),
         "calibration": bins,
         "calibration_error": error,
-        "mistakes": mistakes,
+        "mistakes": _mistakes(reading, found, losses, ~is_right, told),
     }
 
 
@@ -184,17 +179,10 @@ def of_labels(found: Outputs, names: Sequence[str], reading: Reading, threshold:
     predicted, is_of = found.predictions.astype(np.float64) > threshold, found.targets > ranking.HALF
     is_right = predicted == is_of
     losses = scores.binary_crossentropies(found.predictions, is_of)
-    worst = [int(place) for place in np.argsort(-losses, kind="stable") if not is_right[place].all()][:_WORST]
-    mistakes = [
-        _mistake(
-            reading,
-            found,
-            place,
-            float(losses[place]),
-            (_named(names, is_of[place]), _named(names, predicted[place])),
-        )
-        for place in worst
-    ]
+
+    def told(place: int) -> Told:
+        return _named(names, is_of[place]), _named(names, predicted[place]), None
+
     return {
         "method": (
             f"{_OF_SHARES}; of the accuracy of all labels and of the mean average precision "
@@ -211,7 +199,7 @@ def of_labels(found: Outputs, names: Sequence[str], reading: Reading, threshold:
             scores.of_class(name, is_of[:, place], predicted[:, place], found.weights)
             for place, name in enumerate(names)
         ],
-        "mistakes": mistakes,
+        "mistakes": _mistakes(reading, found, losses, ~is_right.all(axis=1), told),
     }
 
 
@@ -225,10 +213,10 @@ def of_numbers(found: Outputs, reading: Reading) -> dict[str, Any]:
     predicted = found.predictions.reshape(wanted.shape).astype(np.float64)
     errors = predicted - wanted
     each = (errors**2).mean(axis=1)
-    mistakes = [
-        _mistake(reading, found, int(place), float(each[place]), (_shown(wanted[place]), _shown(predicted[place])))
-        for place in np.argsort(-each, kind="stable")[:_WORST]
-    ]
+
+    def told(place: int) -> Told:
+        return _shown(wanted[place]), _shown(predicted[place]), None
+
     return {
         "method": f"95 % intervals: {scores.sampled(len(each))}",
         **scores.of_numbers(wanted, errors, found.weights),
@@ -236,7 +224,7 @@ def of_numbers(found: Outputs, reading: Reading) -> dict[str, Any]:
         "absolute_error": scores.average(np.abs(errors).mean(axis=1), found.weights),
         "numbers": wanted.size,
         "points": _points(wanted.ravel(), predicted.ravel()),
-        "mistakes": mistakes,
+        "mistakes": _mistakes(reading, found, each, np.ones(len(each), bool), told),
     }
 
 
@@ -247,20 +235,28 @@ def _points(wanted: scores.Floats, predicted: scores.Floats) -> list[tuple[float
     return [(float(wanted[place]), float(predicted[place])) for place in places]
 
 
-def _mistake(
+def _mistakes(
     reading: Reading,
     found: Outputs,
-    place: int,
-    loss: float,
-    names: tuple[str, str],
-    probability: float | None = None,
+    losses: scores.Floats,
+    is_wrong: npt.NDArray[np.bool_],
+    told: Callable[[int], Told],
+) -> list[Mistake]:
+    """Return the wrong predictions with the largest losses; `told` names the target and the prediction at a place."""
+    order = np.argsort(-losses, kind="stable")
+    return [
+        _mistake(reading, int(found.numbers[place]), float(losses[place]), *told(int(place)))
+        for place in order[is_wrong[order]][:_WORST]
+    ]
+
+
+def _mistake(
+    reading: Reading, number: int, loss: float, target: str, predicted: str, probability: float | None
 ) -> Mistake:
-    """Return the mistake at a place of these outputs, whose target and prediction have `names`."""
-    number = int(found.numbers[place])
     return Mistake(
         place=reading.place(number),
-        target=names[0],
-        predicted=names[1],
+        target=target,
+        predicted=predicted,
         probability=probability,
         loss=loss,
         columns=_columns(reading, number),
