@@ -227,11 +227,3 @@ def test_an_archive_that_is_cut_off_or_has_no_arrays(tmp_path: Path) -> None:
     )
     np.savez(files)
     assert refusal(tmp_path, files) == (f"{files}: found no arrays; expected {expected}\n    -> write the file again")
-
-
-def test_arrays_have_no_program(tmp_path: Path) -> None:
-    from etlrun.eject.program import ejected, versions
-
-    with pytest.raises(EtlrunError) as refused:
-        ejected(plan_of(*words_of(tmp_path, saved(tmp_path, arrays()))), (), versions())
-    assert str(refused.value).startswith("dataset.name: found arrays, whose class has no `printed`; expected")

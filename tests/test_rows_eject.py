@@ -7,7 +7,7 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,9 @@ from tests.pipelines import training_pipeline
 from tests.programs import program_of
 from tests.runs import run_here
 from tests.tables import houses, words_of, write_houses
+from tests.test_rows_arrays import arrays, saved
+from tests.test_rows_arrays import words_of as words_of_arrays
+from tests.test_rows_python import FORMS, installed
 
 EMBEDDED = (
     "transform.columns={area: {steps: [{fill: mean}, standardize]}, kind: {steps: [{lookup: {oov: 2}}, embed]}, "
@@ -140,6 +143,41 @@ def test_its_batches_are_those_of_the_run_from_files_of_several_formats_and_spli
     )
 
 
+@pytest.mark.parametrize(
+    ("archive", "words"),
+    [
+        (False, ("load.shuffle=full", "load.sample=uniform_by_class", "load.drop_remainder=true")),
+        (True, ("dataset.split_by={group: name}", "dataset.split='train[:50%]'", "dataset.eval_split='train[50%:]'")),
+    ],
+    ids=["files, by class", "an archive, by group"],
+)
+def test_its_batches_are_those_of_the_run_from_arrays(tmp_path: Path, *, archive: bool, words: tuple[str, ...]) -> None:
+    files = saved(tmp_path, arrays(), archive=archive)
+    require_same_batches(plan_of(*words_of_arrays(tmp_path, files), *words, "trainer.epochs=2"), tmp_path)
+
+
+MADE = {
+    **FORMS,
+    "masked": (
+        "    some = np.ma.masked_greater(np.arange(20.0), 15)\n"
+        "    return {'area': some, 'some': np.arange(40, dtype='>i4').reshape(20, 2), 'price': np.arange(20)}\n"
+    ),
+    "widening": (
+        "    for n in range(5_000):\n"
+        "        yield {'area': np.float32(n) if n % 2 else None, 'sold': np.datetime64(n, 's'),"
+        " 'price': n if n < 4_500 else n + 0.5}\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("body", MADE.values(), ids=MADE)
+def test_its_batches_are_those_of_the_run_from_a_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str
+) -> None:
+    words = [*installed(tmp_path, monkeypatch, body), "load.batch_size=128", "trainer.epochs=2"]
+    require_same_batches(plan_of(*words), tmp_path)
+
+
 @pytest.mark.parametrize("target", [PRICE, BAND, "{band: binary}", "{price: {number: standardize}}"])
 def test_its_losses_are_those_of_the_run(
     table: Path, tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
@@ -153,12 +191,20 @@ def test_its_losses_are_those_of_the_run(
         assert history[name] == [epoch[name] for epoch in summary["epochs"]]
 
 
-def test_rows_that_are_not_on_this_machine_have_no_program(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "where", "remedy"),
+    [
+        (words_of(Path()), "files", ", or set dataset.files to a copy of those"),
+        ((*words_of(Path())[3:], "dataset=python", "dataset.of=none_such"), "of", ""),
+    ],
+    ids=["a table", "a function"],
+)
+def test_rows_that_are_not_on_this_machine_have_no_program(words: Sequence[str], where: str, remedy: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        program_of(plan_of(*words_of(tmp_path)), tmp_path)
+        ejected(plan_of(*words), words, versions())
     assert str(refused.value) == (
-        "dataset.files: found no rows on this machine; expected the files, whose columns a program has the fitted "
-        "values of\n    -> run the command where they are, or set dataset.files to a copy of those"
+        f"dataset.{where}: found no rows on this machine; expected rows, since a program has the fitted values of "
+        f"their columns\n    -> run the command where they are{remedy}"
     )
 
 
@@ -170,13 +216,18 @@ def test_values_that_python_has_no_literals_for() -> None:
 @pytest.mark.slow
 @pytest.mark.needs("ruff", "mypy")
 @pytest.mark.parametrize("check", [["ruff", "format", "--diff"], ["ruff", "check", "--quiet"], ["mypy"]], ids=" ".join)
-def test_a_check_finds_nothing(check: list[str], tmp_path: Path) -> None:
+def test_a_check_finds_nothing(check: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "package").mkdir()
     with contextlib.chdir(tmp_path):
         write_houses(tmp_path)
         for name, words in CONFIGS.items():
             target, words_for = BAND if name == "of classes" else PRICE, words_of if "times" in name else trained
             args = words_for(Path(), *words, target=target)
             Path(f"{name.replace(' ', '_')}.py").write_text(ejected(plan_of(*args), args, versions()), encoding="utf-8")
+        others = {"arrays": words_of_arrays(Path(), saved(Path(), arrays()))}
+        others["made"] = installed(tmp_path / "package", monkeypatch, FORMS["arrays"])
+        for name, args in others.items():
+            Path(f"{name}.py").write_text(ejected(plan_of(*args), args, versions()), encoding="utf-8")
     config = "--config-file" if check[0] == "mypy" else "--config"
     ignored = ["--ignore", "E501,D301,INP001"] if check[:2] == ["ruff", "check"] else []
     command = [sys.executable, "-m", *check, *ignored, config, str(CONF.parent / "pyproject.toml")]

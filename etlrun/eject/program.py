@@ -27,8 +27,8 @@ from etlrun.system.errors import ConfigError, Fault
 PACKAGES = ("tensorflow", "keras", "tensorflow-datasets")
 
 _STANDARD = (
-    "atexit", "functools", "glob", "hashlib", "itertools", "math", "os", "pathlib", "re", "shutil", "tempfile", "time",
-    "types", "warnings",
+    "atexit", "functools", "glob", "hashlib", "itertools", "math", "os", "pathlib", "pkgutil", "re", "shutil",
+    "tempfile", "time", "types", "warnings",
 )  # fmt: skip
 _IMPORTS = {
     **{name: f"import {name}" for name in _STANDARD},
@@ -83,9 +83,11 @@ def _refused(spec: RunSpec) -> Iterator[Fault]:
         remedy = f"add {'them' if lacks[1:] else 'it'} to {spec.dataset.printed}"
         yield Fault(where=Dataset.key("name"), found=found, expected=expected, remedy=remedy)
     if isinstance(spec.dataset, Rows) and not spec.dataset.found.rows:
-        found, expected = "no rows on this machine", "the files, whose columns a program has the fitted values of"
-        remedy = f"run the command where they are, or {spec.dataset.restore.partition(', or ')[2]}"
-        yield Fault(where=spec.dataset.key("files"), found=found, expected=expected, remedy=remedy)
+        found, expected = "no rows on this machine", "rows, since a program has the fitted values of their columns"
+        remedy = f"run the command where they are, or {spec.dataset.restore.partition(', or ')[2]}".removesuffix(
+            ", or "
+        )
+        yield Fault(where=spec.dataset.key(spec.dataset.given_by), found=found, expected=expected, remedy=remedy)
     if spec.load.service is not None:
         found, expected = "a service, whose servers a program would have to find", "null in a standalone program"
         remedy = "set load=shuffled, which reads the same examples in the same order"

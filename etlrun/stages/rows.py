@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -14,6 +15,7 @@ from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.made import user_path
 from etlrun.stages.paths import OptionalPath, Pattern, of_this_machine
+from etlrun.stages.plugins import ROWS
 from etlrun.stages.splitting import EXPECTED, SplitBy, Written, faults_of
 from etlrun.stages.targets import TARGETS, Described, Target, unfit_options
 
@@ -256,6 +258,7 @@ class Arrays(Rows):
     """
 
     source: ClassVar[str] = "etlrun.sources.rows.arrays:ArraysSource"
+    printed: ClassVar[str] = "etlrun.eject.printed.rows"
 
     files: Annotated[_Arrays, Expected(_ARRAYS_EXPECTED), DATA]
 
@@ -268,6 +271,16 @@ class Arrays(Rows):
     def paths(self) -> dict[str, str]:
         """Paths of the files, by column unless they are all in one."""
         return {"": self.files} if isinstance(self.files, str) else dict(self.files)
+
+    @property
+    def printed_before(self) -> tuple[str, ...]:
+        return "etlrun.eject.printed.rows_arrays", *super().printed_before
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        found = super().constants
+        files = {name: user_path(self.paths["" if self.is_archive else name]) for name in found["TYPES"]}
+        return {**found, "FILES": files}
 
     @property
     def title(self) -> str:
@@ -285,9 +298,23 @@ class Python(Rows):
     """
 
     source: ClassVar[str] = "etlrun.sources.rows.python:PythonSource"
+    printed: ClassVar[str] = "etlrun.eject.printed.rows"
     given_by: ClassVar[str] = "of"
 
     of: Annotated[Text, DATA]
+
+    @property
+    def entries(self) -> list[EntryPoint]:
+        """Entry points of that name; one, unless packages are missing or at odds."""
+        return [*entry_points(group=ROWS, name=self.of)]
+
+    @property
+    def printed_before(self) -> tuple[str, ...]:
+        return "etlrun.eject.printed.rows_made", *super().printed_before
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        return {**super().constants, "FUNCTION": self.entries[0].value, "STRIP": False}
 
     @property
     def restore(self) -> str:

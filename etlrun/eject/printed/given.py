@@ -12,6 +12,8 @@ DIR = ""
 """Folder of the images."""
 FILES: Any = {}
 """Pattern of the files of each split, or several."""
+FUNCTION = ""
+"""`MODULE:NAME` of the function that returns or yields rows."""
 TYPES: dict[str, str] = {}
 """Types of the columns of rows: dtypes, or `timestamp`."""
 FEATURES: list[str] = []

@@ -163,4 +163,5 @@ def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
         return [column(name)[numbers] for name in FEATURES]
 
     found = tf.numpy_function(take, [record], [column(name).dtype for name in FEATURES])
-    return {name: tf.ensure_shape(values, (None,)) for name, values in zip(FEATURES, found, strict=True)}
+    shapes = [(None, *column(name).shape[1:]) for name in FEATURES]
+    return {name: tf.ensure_shape(of, shape) for name, of, shape in zip(FEATURES, found, shapes, strict=True)}

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,10 @@ from etlrun.sources.rows.keeping import kept_as, stamps_of, write_table
 from etlrun.sources.rows.kept import Kept
 from etlrun.sources.rows.lines import shown
 from etlrun.sources.rows.source import RowsSource
+from etlrun.stages.plugins import ROWS
 from etlrun.stages.rows import Python, Rows, Table
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, did_you_mean, one_line
 
-GROUP = "etlrun.datasets"
-"""Group of the entry points of functions that make datasets."""
 _FORMAT = 2
 """Version of how rows of functions are kept."""
 _AT_ONCE = 4_096
@@ -49,7 +48,7 @@ class PythonSource(RowsSource):
 
     @classmethod
     def is_there(cls, dataset: Rows) -> bool:
-        return bool(_named(_python(dataset).of))
+        return bool(_python(dataset).entries)
 
     @classmethod
     def opened(cls, dataset: Rows) -> Kept:
@@ -70,17 +69,13 @@ def _opened(folder: Path) -> Kept:
     return KeptArrays({}, folder) if (folder / "0.npy").exists() else Kept(folder)
 
 
-def _named(name: str) -> list[EntryPoint]:
-    return [*entry_points(group=GROUP, name=name)]
-
-
 def _function(dataset: Python) -> Callable[[], Any]:
     """Return the function of a dataset; raise `ConfigError` if no package has it, or it can't be imported."""
-    found = _named(dataset.of)
+    found = dataset.entries
     if len(found) != 1:
-        known = sorted(entry.name for entry in entry_points(group=GROUP))
+        known = sorted(entry.name for entry in entry_points(group=ROWS))
         count = f"{len(found)} packages with {dataset.of}" if found else dataset.of
-        expected = f"one of the entry points in {GROUP} of installed packages: {', '.join(known) or 'there are none'}"
+        expected = f"one of the entry points in {ROWS} of installed packages: {', '.join(known) or 'there are none'}"
         remedy = did_you_mean(dataset.of, known) or "install the package, or see docs/extending.md"
         raise ConfigError([Fault(where=dataset.key("of"), found=count, expected=expected, remedy=remedy)])
     try:
@@ -260,10 +255,10 @@ def _checked(dataset: Python, rows: Iterator[Any], count: list[int]) -> Iterator
                 found = f"{place}, {name}: a time {found} a zone"
                 raise _fault(dataset, found, f"times {others}, as those before")
         count[0] += 1
-        yield {name: _plain(value) for name, value in row.items()}
+        yield {name: plain(value) for name, value in row.items()}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a scalar of NumPy as a Python object, except for a time, whose unit that would lose."""
     is_time = isinstance(value, np.datetime64 | np.timedelta64)
     return value.item() if isinstance(value, np.generic) and not is_time else value
