@@ -30,9 +30,9 @@ FOUND = np.array([0.1, 0.4, 0.35, 0.8, 0.4, 0.7, 0.4, 0.2, 0.9, 0.6], np.float32
 
 
 def test_figures_of_two_classes_are_those_of_scikit_learn() -> None:
-    assert scores.auc(FOUND, LABELS).value == pytest.approx(0.8)
+    assert ranking.auc(FOUND, LABELS).value == pytest.approx(0.8)
     assert ranking.average_precision(FOUND, LABELS).value == pytest.approx(0.8392857142857143)
-    places = ranking.places(ranking.ranked(FOUND, LABELS))
+    places = ranking.places(ranking.Ranked(FOUND, LABELS))
     assert [of.precision for of in places] == pytest.approx([1, 1, 1, 0.75, 4 / 7, 0.625, 5 / 9, 0.5])
     assert [of.recall for of in places] == pytest.approx([0.2, 0.4, 0.6, 0.6, 0.8, 1, 1, 1])
     assert [of.false_positive_rate for of in places] == pytest.approx([0, 0, 0, 0.2, 0.6, 0.6, 0.8, 1])
@@ -43,7 +43,7 @@ WEIGHTS = np.array([1, 2, 0.5, 1, 3, 0, 1, 1, 2, 0.25])
 
 
 def test_figures_of_weighted_examples_are_those_of_scikit_learn() -> None:
-    assert scores.auc(FOUND, LABELS, WEIGHTS).value == pytest.approx(0.8352490421455938)
+    assert ranking.auc(FOUND, LABELS, WEIGHTS).value == pytest.approx(0.8352490421455938)
     assert ranking.average_precision(FOUND, LABELS, WEIGHTS).value == pytest.approx(0.814044814044814)
     found = ranking.at(0.5, FOUND, LABELS, WEIGHTS)
     figures = (found.accuracy.value, found.precision.value, found.recall.value, found.f1.value)
@@ -58,7 +58,7 @@ def test_figures_of_weighted_examples_are_those_of_scikit_learn() -> None:
 
 def test_examples_without_weight_have_no_place_on_the_curves() -> None:
     weights = np.where(FOUND > 0.75, 0.0, 1.0)
-    places = ranking.places(ranking.ranked(FOUND, LABELS, weights))
+    places = ranking.places(ranking.Ranked(FOUND, LABELS, weights))
     assert [of.threshold for of in places] == pytest.approx([0.7, 0.6, 0.4, 0.35, 0.2, 0.1])
     assert [of.recall for of in places] == pytest.approx([1 / 3, 1 / 3, 2 / 3, 1, 1, 1])
 
@@ -70,7 +70,7 @@ def test_equal_weights_have_the_intervals_of_no_weights() -> None:
 
 
 def test_the_largest_f1_is_above_a_threshold_between_two_probabilities() -> None:
-    best = ranking.best_threshold(ranking.ranked(FOUND, LABELS))
+    best = ranking.best_threshold(ranking.Ranked(FOUND, LABELS))
     assert best is not None
     assert best == pytest.approx(0.275)
     found = ranking.at(best, FOUND, LABELS)
@@ -89,13 +89,13 @@ def test_the_largest_f1_is_above_a_threshold_between_two_probabilities() -> None
     ],
 )
 def test_no_threshold_is_below_0(found: list[float], labels: list[int], best: float | None) -> None:
-    assert ranking.best_threshold(ranking.ranked(np.array(found, np.float32), np.array(labels))) == best
+    assert ranking.best_threshold(ranking.Ranked(np.array(found, np.float32), np.array(labels))) == best
 
 
 def test_figures_of_one_class_alone_are_not_defined() -> None:
     none = np.zeros(10, int)
     assert ranking.average_precision(FOUND, none) == scores.Share(None)
-    assert ranking.places(ranking.ranked(FOUND, none)) == []
+    assert ranking.places(ranking.Ranked(FOUND, none)) == []
 
 
 def test_the_interval_of_the_average_precision_is_that_of_resampled_examples() -> None:
@@ -105,7 +105,7 @@ def test_the_interval_of_the_average_precision_is_that_of_resampled_examples() -
     samples = []
     for _ in range(400):
         some = draw.integers(0, 300, 300)
-        of = ranking.ranked(found[some], labels[some])
+        of = ranking.Ranked(found[some], labels[some])
         added = np.diff(of.hits, prepend=0) / of.hits[-1]
         samples.append((added * of.hits / (of.hits + of.wrongly)).sum())
     share = ranking.average_precision(found, labels)

@@ -12,7 +12,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from etlrun.trained import scores
+from etlrun.trained import ranking, scores
 from tests.runs import run_here
 from tests.tables import houses, words_of, write_houses
 from tests.trained import refused, said
@@ -48,12 +48,12 @@ def test_the_auc_is_the_share_of_pairs_in_order() -> None:
     draw = np.random.default_rng(1)
     labels, found = draw.integers(0, 2, 60), draw.integers(0, 9, 60).astype("float32")
     pairs = [(a > b) + (a == b) / 2 for a in found[labels == 1] for b in found[labels == 0]]
-    share = scores.auc(found, labels)
+    share = ranking.auc(found, labels)
     assert share.value == pytest.approx(np.mean(pairs))
     assert share.low is not None
     assert share.high is not None
     assert 0 < share.low < np.mean(pairs) < share.high < 1
-    assert scores.auc(found, np.ones(60, int)) == scores.Share(None)
+    assert ranking.auc(found, np.ones(60, int)) == scores.Share(None)
 
 
 def test_intervals_of_errors_are_those_of_resampled_examples() -> None:

@@ -48,12 +48,12 @@ def main(arguments: Sequence[str]) -> None:
     from etlrun.trained.model import ready  # starts TensorFlow, so only after the run has been checked
 
     with ready(run) as model:
-        from etlrun.trained.evaluate import Asked, evaluate, written
+        from etlrun.trained.evaluate import evaluate, written
         from etlrun.trained.importance import how_to_ask
         from etlrun.trained.page import html
 
-        asked = Asked(threshold=known.threshold, repeats=known.importance)
-        evaluation = evaluate(run, model, known.overrides, asked)
+        asked = {"threshold": known.threshold, "repeats": known.importance}
+        evaluation = evaluate(run, model, known.overrides, **asked)
         paths = written(run, evaluation, html(evaluation, shlex.join(["etlrun", "evaluate", *arguments])))
         hint = "" if known.importance == 0 else how_to_ask(run.plan, evaluation.examples)
         page.write(run.folder)  # which links to that of the evaluation

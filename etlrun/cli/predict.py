@@ -97,7 +97,7 @@ def _predict_rows(run: Trained, tables: Sequence[str], known: argparse.Namespace
 
         with _opened(known.output) as file, progress() as begin:
             writer = FORMATS[known.format](file, heads(run, model, known.top), rows.header)
-            predict(run, rows, model, writer, begin("predicted", rows.count))
+            predict(run, rows, model, writer, begin("predicted", rows.split.num_examples))
             writer.close()
 
 

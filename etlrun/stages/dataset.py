@@ -73,6 +73,7 @@ class Dataset(Stage):
         printed: Module of the functions that read it in a program; empty if programs can't.
         slicing: Language of its splits.
         is_of_tfds: Whether TFDS finds its files.
+        given_by: Field that says where the examples are.
     """
 
     path: ClassVar[str] = "dataset"
@@ -80,6 +81,7 @@ class Dataset(Stage):
     printed: ClassVar[str] = ""
     slicing: ClassVar[Language] = FILES
     is_of_tfds: ClassVar[bool] = False
+    given_by: ClassVar[str] = "files"
 
     name: Annotated[Text, DATA]
     split: Annotated[Text, DATA]
@@ -127,17 +129,17 @@ class Dataset(Stage):
     @property
     def restore(self) -> str:
         """What to do if the data are not those that an earlier run has read."""
-        raise NotImplementedError
+        return f"restore the files, or set {self.key(self.given_by)} to a copy of those"
 
     @property
     def title(self) -> str:
         """Name in messages and programs."""
-        raise NotImplementedError
+        return self.name
 
     @property
     def keys(self) -> dict[str, str]:
         """Keys of the features in the dataset, by name."""
-        raise NotImplementedError
+        return {name: name for name in self.examples.features}
 
     @property
     def examples(self) -> Flow:
@@ -217,10 +219,6 @@ class TfdsDataset(Declared):
     def restore(self) -> str:
         return f"set {self.key('data_dir')} to those records"
 
-    @property
-    def title(self) -> str:
-        return self.name
-
 
 @dataclass(frozen=True, kw_only=True)
 class Folder(Dataset):
@@ -249,10 +247,6 @@ class Folder(Dataset):
         return PurePath(self.dir).name or self.dir
 
     @property
-    def keys(self) -> dict[str, str]:
-        return {IMAGE: IMAGE, LABEL: LABEL}
-
-    @property
     def examples(self) -> Flow:
         features = {IMAGE: _STRINGS["image"], LABEL: _STRINGS["class"]}
         return Flow(features=features, targets=(LABEL,), record="image file")
@@ -278,10 +272,6 @@ class TFRecords(Declared):
     def constants(self) -> dict[str, Any]:
         patterns = {name: user_path(pattern) for name, pattern in self.patterns.items()}
         return {"FILES": patterns, "NUM_CLASSES": self.num_classes}
-
-    @property
-    def restore(self) -> str:
-        return f"restore the files, or set {self.key('files')} to a copy of those"
 
     @property
     def title(self) -> str:

@@ -123,10 +123,6 @@ class Rows(Dataset):
         known: What reading has found; None before.
     """
 
-    is_listed: ClassVar[bool] = True
-    given_by: ClassVar[str] = "files"
-    """Field that says where the rows are."""
-
     target: Annotated[_Target, Expected(f"a mapping from columns to {TARGETS}"), DATA, TRAINING]
     weight: Annotated[Text | None, Expected("a column, or null"), DATA, TRAINING] = None
     inputs: Annotated[tuple[_Name, ...] | None, Expected("a list of columns, or null"), DATA]
@@ -136,14 +132,6 @@ class Rows(Dataset):
     known: Annotated[
         InstanceOf[Known] | None, WithJsonSchema({"type": "null"}), Expected("null, since reading the rows finds it")
     ] = field(default=None, compare=False, repr=False)
-
-    @property
-    def keys(self) -> dict[str, str]:
-        return {name: name for name in self.examples.features}
-
-    @property
-    def restore(self) -> str:
-        return f"restore the files, or set {self.key('files')} to a copy of those"
 
     @property
     def printed_before(self) -> tuple[str, ...]:

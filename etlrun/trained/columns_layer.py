@@ -11,7 +11,7 @@ import tensorflow as tf
 from etlrun.plan.learned import outputs_of
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import MISSING
-from etlrun.trained.held import Held
+from etlrun.trained.held import with_tables
 
 
 class ColumnsLayer(keras.layers.Layer):  # type: ignore[misc]
@@ -43,8 +43,8 @@ class ColumnsLayer(keras.layers.Layer):  # type: ignore[misc]
         self.supports_jit = False  # texts and tables are not compiled
         self.outputs, self.columns, self.beside, self.dropped = dict(outputs), dict(columns), beside, list(dropped)
         self.empty_is_missing, self.required = list(empty_is_missing), list(required)
-        self._held = Held(Columns(outputs=outputs_of(outputs), dropped=tuple(dropped), beside=beside))
-        self.tables = self._held.tables  # tracked, so that exports have them
+        whole = Columns(outputs=outputs_of(outputs), dropped=tuple(dropped), beside=beside)
+        self._held, self.tables = with_tables(whole)  # tables are tracked, so that exports have them
 
     def call(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the inputs of the model by name, (batch, ...)."""

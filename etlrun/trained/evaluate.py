@@ -35,19 +35,6 @@ _OF_ROWS = ("mae", "rmse", "r2", "auc")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What a command asks of an evaluation.
-
-    Attributes:
-        threshold: Probability above which the second of two classes is predicted; None for 0.5.
-        repeats: Permutations of each column for its importance; None for as many as cost little.
-    """
-
-    threshold: float | None = None
-    repeats: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Evaluation(Figures):
     """Result of an evaluation.
 
@@ -92,8 +79,18 @@ class Evaluation(Figures):
         return json.dumps(finite(ordered), indent=1) + "\n"
 
 
-def evaluate(run: Trained, model: Any, overrides: Sequence[str], asked: Asked = Asked()) -> Evaluation:
+def evaluate(
+    run: Trained,
+    model: Any,
+    overrides: Sequence[str],
+    *,
+    threshold: float | None = None,
+    repeats: int | None = None,
+) -> Evaluation:
     """Return the evaluation of a run's model on the split of its plan.
+
+    The second of two classes is predicted above the `threshold`, None for 0.5; `repeats` are permutations of each
+    column for its importance, None for as many as cost little.
 
     Raises:
         EtlrunError: Data is missing or corrupt, the dataset has other classes, or predictions are not finite.
@@ -107,9 +104,16 @@ def evaluate(run: Trained, model: Any, overrides: Sequence[str], asked: Asked = 
     for of in found.values():
         require_finite(run, of.predictions, lambda row, of=of: reading.place(int(of.numbers[row])))  # type: ignore[misc]
     is_own, data, first = is_of_run(run, source), data_of(run.plan.spec.dataset, source), found[flow.target]
-    worth = importance(run.plan, model, source, split, asked.repeats)
+    worth = importance(run.plan, model, source, split, repeats)
     figures = {
-        name: _figures(of, flow.features[name], _names(run, source, flow, name, of), reading, asked, worth.get(name))
+        name: _figures(
+            of,
+            flow.features[name],
+            _names(run, source, flow, name, of),
+            reading,
+            threshold or ranking.HALF,
+            worth.get(name),
+        )
         for name, of in found.items()
     }
     text = unchecked(run, source)
@@ -145,11 +149,10 @@ def _figures(
     feature: Feature,
     names: Sequence[str] | None,
     reading: Pass,
-    asked: Asked,
+    threshold: float,
     worth: Importance | None,
 ) -> Figures:
     """Return the figures of a target."""
-    threshold = asked.threshold or ranking.HALF
     if not names:
         of_kind = of_numbers(found, reading)
     elif feature.is_labels:

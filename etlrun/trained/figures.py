@@ -159,7 +159,7 @@ def of_classes(found: Outputs, names: Sequence[str], reading: Reading, threshold
 
 def _of_two(found: Outputs, threshold: float) -> dict[str, Any]:
     probabilities, labels, weights = found.predictions[:, 1], found.targets.astype(np.int64), found.weights
-    ranked = ranking.ranked(probabilities, labels, weights)
+    ranked = ranking.Ranked(probabilities, labels, weights)
     best = ranking.best_threshold(ranked)
     thresholds = [threshold] if best is None else [threshold, best]
     return {
@@ -167,7 +167,7 @@ def _of_two(found: Outputs, threshold: float) -> dict[str, Any]:
             f"{Figures.method}; of the average precision {scores.sampled(len(labels))}; of the AUC that of "
             + ("Hanley and McNeil (1982)" if weights is None else "these samples")
         ),
-        "auc": scores.auc(probabilities, labels, weights),
+        "auc": ranking.auc(probabilities, labels, weights),
         "average_precision": ranking.average_precision(probabilities, labels, weights),
         "thresholds": [ranking.at(of, probabilities, labels, weights) for of in thresholds],
         "curve": ranking.places(ranked),
@@ -243,25 +243,13 @@ def _mistakes(
     told: Callable[[int], Told],
 ) -> list[Mistake]:
     """Return the wrong predictions with the largest losses; `told` names the target and the prediction at a place."""
-    order = np.argsort(-losses, kind="stable")
-    return [
-        _mistake(reading, int(found.numbers[place]), float(losses[place]), *told(int(place)))
-        for place in order[is_wrong[order]][:_WORST]
-    ]
-
-
-def _mistake(
-    reading: Reading, number: int, loss: float, target: str, predicted: str, probability: float | None
-) -> Mistake:
-    return Mistake(
-        place=reading.place(number),
-        target=target,
-        predicted=predicted,
-        probability=probability,
-        loss=loss,
-        columns=_columns(reading, number),
-        image=reading.image(number),
-    )
+    order, mistakes = np.argsort(-losses, kind="stable"), []
+    for place in order[is_wrong[order]][:_WORST].tolist():
+        number, (target, predicted, probability) = int(found.numbers[place]), told(place)
+        of_target = {"target": target, "predicted": predicted, "probability": probability}
+        known = {"place": reading.place(number), "columns": _columns(reading, number), "image": reading.image(number)}
+        mistakes.append(Mistake(**known, **of_target, loss=float(losses[place])))
+    return mistakes
 
 
 def _columns(reading: Reading, number: int) -> dict[str, Any]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from functools import partial
 from typing import Any, cast
 
 from etlrun.stages.column_categories import Lookup
 from etlrun.stages.column_step import ColumnStep
-from etlrun.stages.columns import Columns, Output
+from etlrun.stages.columns import Columns
 
 
 class _WithTable:
@@ -19,27 +18,15 @@ class _WithTable:
         self.op, self.arguments = partial(type(step).op, table=table), {**step.arguments, "values": []}
 
 
-class Held:
-    """Columns that keep their tables.
+def with_tables(columns: Columns) -> tuple[Columns, list[Any]]:
+    """Return columns whose lookups use tables, and these, as TensorFlow's objects that a model may track."""
+    tables: list[Any] = []
 
-    Attributes:
-        columns: The columns, whose lookups use the tables.
-        tables: The tables, as TensorFlow's objects that a model may track.
-    """
-
-    def __init__(self, columns: Columns) -> None:
-        self.tables: list[Any] = []
-        self.columns = dataclasses.replace(columns, outputs=tuple(map(self._held, columns.outputs)))
-
-    def given(self, example: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the outputs by name, for a batch of features by name."""
-        return self.columns.given(example)
-
-    def _held(self, output: Output) -> Output:
-        return dataclasses.replace(output, steps=tuple(map(self._step, output.steps)))
-
-    def _step(self, step: ColumnStep) -> ColumnStep:
+    def held(step: ColumnStep) -> ColumnStep:
         if not isinstance(step, Lookup):
             return step
-        self.tables.append(step.table())
-        return cast("ColumnStep", _WithTable(step, self.tables[-1]))
+        tables.append(step.table())
+        return cast("ColumnStep", _WithTable(step, tables[-1]))
+
+    outputs = (dataclasses.replace(output, steps=tuple(map(held, output.steps))) for output in columns.outputs)
+    return dataclasses.replace(columns, outputs=tuple(outputs)), tables

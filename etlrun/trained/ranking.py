@@ -1,13 +1,15 @@
-"""Figures of a probability that ranks examples of two classes: curves, average precision and thresholds."""
+"""Figures of a probability that ranks examples of two classes: curves, areas below them, and thresholds."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.trained.scores import Floats, Ints, Share, bootstrapped, counted, of_class, wilson
+from etlrun.trained.scores import LEVEL, Floats, Ints, Share, bootstrapped, counted, of_class, wilson
 
 HALF = 0.5
 """The threshold of a training's metrics, above which the second class is predicted."""
@@ -51,75 +53,85 @@ class AtThreshold:
     f1: Share
 
 
-@dataclass(frozen=True)
 class Ranked:
-    """Examples by their probabilities, the largest first, and counts at each different one.
+    """Examples of two classes by the probability of the second one, the largest first.
 
     Attributes:
         probabilities: Different probabilities; float64 (different,).
-        hits: Examples of the second class with at least this probability. `wrongly` are those of the first class.
+        weights: Weight of each example.
+        hits: Examples of the second class with at least this probability, by weight. `wrongly` are those of the first.
     """
 
-    probabilities: Floats
-    hits: Floats
-    wrongly: Floats
-
-
-def ranked(probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats | None = None) -> Ranked:
-    """Return the counts of labels 0 and 1, or the sums of their weights, at each different probability."""
-    order = np.argsort(-probabilities, kind="stable")
-    found = probabilities[order].astype(np.float64)
-    ends = _ends(found)
-    each = np.ones(len(order)) if weights is None else weights[order]
-    of_class = labels[order] == 1
-    return Ranked(found[ends], np.cumsum(each * of_class)[ends], np.cumsum(each * ~of_class)[ends])
-
-
-def _ends(ordered: Floats) -> Ints:
-    """Return the places of the last of each run of equal values."""
-    return np.append(np.flatnonzero(np.diff(ordered)), len(ordered) - 1)
-
-
-class Precision:
-    """The average precision of probabilities of a class: the mean of the precisions at each different one.
-
-    It is weighted by the recall that each adds, and NaN without examples of the class.
-    """
-
-    def __init__(self, probabilities: npt.NDArray[np.float32], labels: Ints) -> None:
-        """Sort examples with labels 0 and 1."""
+    def __init__(self, probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats | None = None) -> None:
+        """Sort examples with labels 0 and 1, which count the same without weights."""
         self._order = np.argsort(-probabilities, kind="stable")
         self._of_class = labels[self._order] == 1
-        self._ends = _ends(probabilities[self._order].astype(np.float64))
+        ordered = probabilities[self._order].astype(np.float64)
+        self._ends = np.append(np.flatnonzero(np.diff(ordered)), len(ordered) - 1)
+        self.probabilities = ordered[self._ends]
+        self.weights = np.ones(len(ordered)) if weights is None else weights
+        self.hits, self.wrongly = self.counts(self.weights)
 
-    def of(self, weights: Floats) -> float:
-        """Return it with a weight of each example."""
+    def counts(self, weights: Floats) -> tuple[Floats, Floats]:
+        """Return `hits` and `wrongly` with other weights."""
         each = weights[self._order]
-        hits, predicted = np.cumsum(each * self._of_class)[self._ends], np.cumsum(each)[self._ends]
-        if not hits[-1]:
-            return float("nan")
-        added = np.diff(hits, prepend=0.0) / hits[-1]
-        return float((added * hits / np.maximum(predicted, np.finfo(float).tiny)).sum())
+        return np.cumsum(each * self._of_class)[self._ends], np.cumsum(each * ~self._of_class)[self._ends]
+
+
+def auc(probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats | None = None) -> Share:
+    """Return the area under the ROC curve of labels 0 and 1: the share of pairs in order, of equal ones half.
+
+    Its interval is that of Hanley and McNeil, Radiology 1982; with weights that of bootstrap samples. It is not defined
+    if all labels are the same.
+    """
+    ranked = Ranked(probabilities, labels, weights)
+    if weights is not None:
+        return _resampled([ranked], _area)
+    area, positive, negative = _area(ranked.hits, ranked.wrongly), float(ranked.hits[-1]), float(ranked.wrongly[-1])
+    if not positive or not negative:
+        return Share(None)
+    of_positive, of_negative = area / (2 - area), 2 * area * area / (1 + area)
+    spread = (positive - 1) * (of_positive - area**2) + (negative - 1) * (of_negative - area**2)
+    half = NormalDist().inv_cdf(0.5 + LEVEL / 2) * ((area * (1 - area) + spread) / (positive * negative)) ** 0.5
+    return Share(area, max(area - half, 0.0), min(area + half, 1.0))
 
 
 def average_precision(probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats | None = None) -> Share:
     """Return the average precision of the second of two classes, with the interval of bootstrap samples."""
-    return mean_average_precision(probabilities[:, None], labels[:, None], weights)
+    return _resampled([Ranked(probabilities, labels, weights)], _precision)
 
 
 def mean_average_precision(
     probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats | None = None
 ) -> Share:
     """Return the mean of the average precisions of those labels (examples, labels) that some example has."""
-    count, several = labels.shape
-    each = np.ones(count) if weights is None else weights
-    of_labels = [Precision(probabilities[:, place], labels[:, place]) for place in range(several)]
+    pairs = zip(probabilities.T, labels.T, strict=True)
+    return _resampled([Ranked(*pair, weights) for pair in pairs], _precision)
 
-    def figure(weights: Floats) -> tuple[float]:
-        found = [value for of in of_labels if (value := of.of(weights)) == value]
+
+def _resampled(several: Sequence[Ranked], figure: Callable[[Floats, Floats], float]) -> Share:
+    """Return the mean of a figure, of those where it is defined, with the interval of bootstrap samples."""
+    weights = several[0].weights
+
+    def mean(each: Floats) -> tuple[float]:
+        found = [value for of in several if (value := figure(*of.counts(each))) == value]
         return (float(np.mean(found)) if found else float("nan"),)
 
-    return bootstrapped(figure(each), lambda some: figure(np.bincount(some, minlength=count) * each), count)[0]
+    count = len(weights)
+    return bootstrapped(mean(weights), lambda some: mean(np.bincount(some, minlength=count) * weights), count)[0]
+
+
+def _precision(hits: Floats, wrongly: Floats) -> float:
+    """Return the mean of the precisions at each probability, by the recall that each adds; NaN without the class."""
+    if not hits[-1]:
+        return float("nan")
+    added = np.diff(hits, prepend=0.0) / hits[-1]
+    return float((added * hits / np.maximum(hits + wrongly, np.finfo(float).tiny)).sum())
+
+
+def _area(hits: Floats, wrongly: Floats) -> float:
+    whole = hits[-1] * wrongly[-1]
+    return float(np.trapezoid(np.append(0.0, hits), np.append(0.0, wrongly)) / whole) if whole else float("nan")
 
 
 def places(of: Ranked) -> list[Place]:

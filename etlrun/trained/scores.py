@@ -183,44 +183,6 @@ def mean(values: Floats, weights: Floats | None = None) -> Share:
     return bootstrapped(figure(slice(None)), figure, len(values))[0]
 
 
-def auc(probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats | None = None) -> Share:
-    """Return the area under the ROC curve of labels 0 and 1: the share of pairs in order, of equal ones half.
-
-    Its interval is that of Hanley and McNeil, Radiology 1982; with weights that of bootstrap samples. It is not defined
-    if all labels are the same.
-    """
-    if weights is not None:
-        return _weighted_auc(probabilities, labels, weights)
-    _, place, counts = np.unique(probabilities, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
-    positive = int(labels.sum())
-    negative = len(labels) - positive
-    if not positive or not negative:
-        return Share(None)
-    area = float((ranks[labels == 1].sum() - positive * (positive + 1) / 2) / (positive * negative))
-    of_positive, of_negative = area / (2 - area), 2 * area * area / (1 + area)
-    spread = (positive - 1) * (of_positive - area**2) + (negative - 1) * (of_negative - area**2)
-    half = NormalDist().inv_cdf(0.5 + LEVEL / 2) * ((area * (1 - area) + spread) / (positive * negative)) ** 0.5
-    return Share(area, max(area - half, 0.0), min(area + half, 1.0))
-
-
-def _weighted_auc(probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats) -> Share:
-    order = np.argsort(-probabilities, kind="stable")
-    ordered = probabilities[order]
-    ends = np.append(np.flatnonzero(np.diff(ordered)), len(order) - 1)
-    of_class = labels[order] == 1
-
-    def figure(each: Floats) -> tuple[float]:
-        hits, wrongly = (np.append(0.0, np.cumsum(each * of)[ends]) for of in (of_class, ~of_class))
-        whole = hits[-1] * wrongly[-1]
-        return (float(np.trapezoid(hits, wrongly) / whole) if whole else float("nan"),)
-
-    def drawn(sample: Ints) -> tuple[float]:
-        return figure(np.bincount(sample, minlength=len(order)) * weights[order])
-
-    return bootstrapped(figure(weights[order]), drawn, len(order))[0]
-
-
 def resamples(examples: int) -> int:
     """Return the number of bootstrap samples for so many examples, so that they take seconds."""
     return max(_LEAST_SAMPLES, min(_MOST_SAMPLES, _DRAWS // examples))

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from bisect import bisect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from etlrun.plan.plan import given_to_model
-from etlrun.sources.rows.keeping import kept_of
-from etlrun.sources.rows.kept import Kept
+from etlrun.sources.rows.source import RowSplit
 from etlrun.sources.rows.table import files_of, names_of
+from etlrun.sources.rows.tables import TableSource
 from etlrun.stages.column_step import UnfitColumnError
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Flow
 from etlrun.stages.lazy import tf
 from etlrun.stages.rows import Table
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError
-from etlrun.trained.held import Held
+from etlrun.trained.held import with_tables
 from etlrun.trained.load import Trained
 from etlrun.trained.model import predictor, require_finite
 from etlrun.trained.predict import of_heads
@@ -37,66 +35,50 @@ class Rows:
     """The rows of tables, which have the columns that a model needs.
 
     Attributes:
-        paths: Paths of the tables.
-        kept: Their columns.
+        source: The tables.
+        split: Their rows, in order.
         columns: What makes the inputs of the model.
         flow: The inputs of the model, and its target.
     """
 
-    paths: tuple[str, ...]
-    kept: Kept
+    source: TableSource
+    split: RowSplit
     columns: Columns
     flow: Flow
 
     @cached_property
-    def held(self) -> Held:
+    def held(self) -> Columns:
         """The columns with their tables, made once for all batches."""
-        return Held(self.columns)
-
-    @property
-    def count(self) -> int:
-        """Number of rows."""
-        return sum(self.kept.known.rows.values())
-
-    @cached_property
-    def _ends(self) -> list[int]:
-        """Numbers of the rows behind the last one of each table."""
-        return [*accumulate(self.kept.known.file_rows)]
+        return with_tables(self.columns)[0]
 
     @property
     def header(self) -> Place:
         """Names of what tells rows apart."""
-        return (PATH, ROW) if len(self.paths) > 1 else (ROW,)
+        return (PATH, ROW) if len(self.split.paths) > 1 else (ROW,)
 
     def place(self, number: int) -> Place:
         """Return what tells a row apart: its number in its table, behind the path of that if there are several."""
-        path, row = self._found(number)
-        return (path, row) if len(self.paths) > 1 else (row,)
+        path, row = self.split.place(self.split.shards[0], number)
+        return (path, row) if len(self.split.paths) > 1 else (row,)
 
     def where(self, number: int) -> str:
         """Return the place of a row in messages."""
-        path, row = self._found(number)
-        return f"{path}, row {row}"
-
-    def _found(self, number: int) -> tuple[str, int]:
-        file = bisect(self._ends, number) if len(self.paths) > 1 else 0
-        return self.paths[file], number - (self._ends[file - 1] if file else 0)
+        return self.split.where(self.split.shards[0], number)
 
     def inputs(self, numbers: Any) -> Any:
         """Return the inputs of the model for the rows of these numbers."""
-        known = self.kept.known.columns
-        names = dict.fromkeys(name for output in self.columns.outputs for name in output.of if name in known)
-        return self.flow.given(self.held.given({name: tf.constant(self.kept.take(name, numbers)) for name in names}))
+        kept = self.source.kept
+        names = dict.fromkeys(of for output in self.columns.outputs for of in output.of if of in kept.known.columns)
+        return self.flow.given(self.held.given({name: tf.constant(kept.take(name, numbers)) for name in names}))
 
     def require_known(self, numbers: Any) -> None:
         """Raise `WorldError` for the first of these rows with a value that a step of its columns refuses."""
-        known = self.kept.known.columns
+        kept = self.source.kept
         for number in numbers:
             example: dict[str, Any] = {}
-            for output in self.held.columns.outputs:
-                taken = {
-                    name: tf.constant(self.kept.take(name, np.array([number]))) for name in output.of if name in known
-                }
+            for output in self.held.outputs:
+                names = [name for name in output.of if name in kept.known.columns]
+                taken = {name: tf.constant(kept.take(name, np.array([number]))) for name in names}
                 try:
                     example[output.name] = output.given({**example, **taken})
                 except tf.errors.InvalidArgumentError as error:
@@ -124,10 +106,11 @@ def opened(run: Trained, patterns: Sequence[str]) -> Rows:
     known = dataset.found.columns
     needed = dict.fromkeys(name for output in columns.outputs for name in output.of if name in known)
     types = {name: type_ for name, type_ in dataset.types.items() if name in needed}
-    table = dataclasses.replace(dataset, files=tuple(patterns), columns=types, known=None)
+    changes: dict[str, Any] = {"files": tuple(patterns), "columns": types, "order": "file", "split_by": None}
+    table = dataclasses.replace(dataset, **changes, known=None)
     paths = _paths(table)
-    kept = _read(table, paths[0], run, [*needed])
-    features, faults = {name: column.feature for name, column in kept.known.columns.items()}, list[Fault]()
+    source = _read(table, paths[0], run, [*needed])
+    features, faults = {name: of.feature for name, of in source.kept.known.columns.items()}, list[Fault]()
     for output in columns.outputs:
         try:
             features = {output.name: output.gives(features), **features}
@@ -136,7 +119,7 @@ def opened(run: Trained, patterns: Sequence[str]) -> Rows:
             faults.append(Fault(where=", ".join(paths), found=found, expected=unfit.expected, remedy=remedy))
     if faults:
         raise ConfigError(faults)
-    return Rows(paths=paths, kept=kept, columns=columns, flow=flow)
+    return Rows(source=source, split=source.split("train", "PATH"), columns=columns, flow=flow)
 
 
 def _paths(table: Table) -> tuple[str, ...]:
@@ -155,8 +138,8 @@ def _named(fault: Fault) -> Fault:
     return dataclasses.replace(fault, where=where, found=fault.found.removesuffix(" for train"), remedy=remedy)
 
 
-def _read(dataset: Table, path: str, run: Trained, needed: list[str]) -> Kept:
-    """Return the columns of tables; raise `ConfigError` with those that are missing and those that are unknown."""
+def _read(dataset: Table, path: str, run: Trained, needed: list[str]) -> TableSource:
+    """Return the tables; raise `ConfigError` with those that are missing and those that are unknown."""
     found = names_of(dataset)
     trained = [*run.then.spec.dataset.found.columns]  # type: ignore[attr-defined] # they are rows
     missing, unknown = (
@@ -171,7 +154,7 @@ def _read(dataset: Table, path: str, run: Trained, needed: list[str]) -> Kept:
         remedy = "name the columns as in the table of the training, and leave out others"
         raise ConfigError([Fault(where=path, found=" and ".join(parts), expected=expected, remedy=remedy)])
     try:
-        return kept_of(dataset)
+        return TableSource(dataset)
     except EtlrunError as error:
         raise EtlrunError([_named(of) for of in error.faults]) from error
 
@@ -182,11 +165,11 @@ def predict(run: Trained, rows: Rows, model: Any, writer: Writer, done: Callable
     Raises:
         EtlrunError: A step refuses a value of a row, or predictions are not finite.
     """
-    example = _inputs(rows, np.arange(min(rows.count, 1)))
+    example = _inputs(rows, np.arange(min(rows.split.num_examples, 1)))
     specs = tf.nest.map_structure(lambda of: tf.TensorSpec((None, *of.shape[1:]), of.dtype), example)
     compute = predictor(model, specs)
-    for first in range(0, rows.count, _AT_ONCE):
-        numbers = np.arange(first, min(first + _AT_ONCE, rows.count))
+    for first in range(0, rows.split.num_examples, _AT_ONCE):
+        numbers = np.arange(first, min(first + _AT_ONCE, rows.split.num_examples))
         outputs = of_heads(run, compute(_inputs(rows, numbers)))
         for of in outputs:
             require_finite(run, of, lambda place, first=first: rows.where(first + place))  # type: ignore[misc]

@@ -9,7 +9,6 @@ import json
 import os
 import weakref
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ class Kept:
 
     def __init__(self, folder: Path) -> None:
         """Open the columns of a folder; raise `OSError` if it is missing, `ValueError` if a file is not complete."""
-        self.folder, self.divided = folder, dict[str, Any]()
+        self.folder, self.divided, self._files = folder, dict[str, Any](), dict[str, Array]()
         use = os.open(folder / FACTS, os.O_RDONLY)
         weakref.finalize(self, os.close, use)
         with contextlib.suppress(OSError):  # a file system without locks
@@ -110,22 +109,13 @@ class Kept:
     def _mapped(self, place: int, kind: str) -> Array:
         key = f"{place}.{kind}"
         if key not in self._files:
-            self._files[key] = self._map(key)
+            path, dtype = self.folder / f"{key}.bin", self._dtype(key)
+            self._files[key] = np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
         return self._files[key]
-
-    @cached_property
-    def _files(self) -> dict[str, Array]:
-        return {}
-
-    def _map(self, name: str) -> Array:
-        path, dtype = self.folder / f"{name}.bin", self._dtype(name)
-        return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
 
     def _dtype(self, name: str) -> str:
         place, kind = name.split(".")
-        return {"missing": "bool", "ends": "int64", "text": "uint8", "codes": "int32"}.get(kind) or self._dtypes[
-            int(place)
-        ]
+        return _DTYPES.get(kind) or str(self._dtypes[int(place)])
 
 
 def _column(held: dict[str, Any]) -> Column:
