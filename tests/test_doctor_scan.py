@@ -12,7 +12,7 @@ import tensorflow as tf
 from PIL import Image
 
 from etlrun.cli import main as cli
-from etlrun.datasets.examine.doctor import Diagnosis, diagnosed
+from etlrun.datasets.examine.doctor import ImageDiagnosis, diagnosed
 from etlrun.datasets.examine.doctor_page import html
 from etlrun.datasets.examine.doctor_pairs import BITS, near
 from etlrun.datasets.examine.doctor_scan import LOOKED, SAMPLES
@@ -26,7 +26,7 @@ def ignored(*_: object) -> Callable[[int], None]:
     return lambda _: None
 
 
-def diagnosis(*words: str) -> Diagnosis:
+def diagnosis(*words: str) -> ImageDiagnosis:
     given = [*words, "dataset.eval_split=null"]
     return diagnosed(plan_of(*given), ignored, is_whole=False)
 
@@ -102,7 +102,7 @@ def whole_records(shard: Path) -> list[tf.Tensor]:
             return found
 
 
-def jpeg_of(found: Diagnosis, index: int) -> bool:
+def jpeg_of(found: ImageDiagnosis, index: int) -> bool:
     data = found.scans[0].encoded(index)
     return data is not None and data.startswith(b"\xff\xd8")
 

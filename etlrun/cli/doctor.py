@@ -18,7 +18,7 @@ from etlrun.system.machine import rounded
 from etlrun.system.terminal import print_table
 
 if TYPE_CHECKING:
-    from etlrun.datasets.examine.doctor import Diagnosis
+    from etlrun.datasets.examine.doctor import ImageDiagnosis
 
 _SPLITS = ("dataset", "examples", "files", "broken", "bytes each", "width", "height", "aspect", "formats", "colours")
 
@@ -68,12 +68,12 @@ def doctor(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> N
         print_page(known.html)
 
 
-def as_dict(found: Diagnosis) -> dict[str, Any]:
+def as_dict(found: ImageDiagnosis) -> dict[str, Any]:
     """Return a diagnosis as plain values."""
     return {**plain(found), "splits": [dataclasses.asdict(split) for split in found.splits]}
 
 
-def _print(found: Diagnosis) -> None:
+def _print(found: ImageDiagnosis) -> None:
     rows = []
     for split in found.splits:
         sizes = [f"{of[0]:g} to {of[-1]:g}" if of else "" for of in (split.widths, split.heights, split.aspect_ratios)]

@@ -16,8 +16,7 @@ from etlrun.system.progress import progress
 from etlrun.system.terminal import print_table
 
 if TYPE_CHECKING:
-    from etlrun.datasets.examine.doctor import Diagnosis
-    from etlrun.datasets.examine.row_doctor import RowDiagnosis
+    from etlrun.datasets.examine.finding import Diagnosis
     from etlrun.datasets.examine.row_figures import ColumnFigures
 
 _NAMED = 5
@@ -42,7 +41,7 @@ def of_rows(plan: Plan, known: argparse.Namespace, made_by: str) -> None:
         _write(known.html, found, made_by)
     if known.format == "json":
         splits = [
-            {"name": of.name, "examples": of.examples, "columns": [*map(_as_dict, of.columns)]} for of in found.splits
+            {"name": of.name, "examples": of.examples, "columns": [*map(_as_dict, of.figures)]} for of in found.splits
         ]
         print(json.dumps({**plain(found), "splits": splits}, indent=2))
         return
@@ -50,13 +49,13 @@ def of_rows(plan: Plan, known: argparse.Namespace, made_by: str) -> None:
     rows = [
         (split.name, of.name, of.type, f"{of.missing:,}", f"{of.missing / max(of.rows, 1):.1%}", *_values(of))
         for split in found.splits
-        for of in split.columns
+        for of in split.figures
     ]
     print_table(("dataset", "column", "type", "missing", "share", "different", "least", "median", "largest"), rows)
     classes = [
         (split.name, of.name, shown(value), f"{count:,}", f"{count / max(of.rows, 1):.1%}")
         for split in found.splits
-        for of in split.columns
+        for of in split.figures
         if of.name in dataset.target and of.type not in ("number", "timestamp")
         for value, count in of.top.items()
     ]
@@ -82,7 +81,7 @@ def _as_dict(of: ColumnFigures) -> dict[str, Any]:
     return {**found, "top": {as_unicode(name): count for name, count in of.top.items()}}
 
 
-def _write(path: Path, found: RowDiagnosis, made_by: str) -> None:
+def _write(path: Path, found: Diagnosis, made_by: str) -> None:
     from etlrun.system import pages
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +97,7 @@ def _write(path: Path, found: RowDiagnosis, made_by: str) -> None:
     path.write_text(html, encoding="utf-8", errors="backslashreplace")
 
 
-def plain(found: Diagnosis | RowDiagnosis) -> dict[str, Any]:
+def plain(found: Diagnosis) -> dict[str, Any]:
     """Return name, findings and notes of a diagnosis as plain values."""
     return {
         "dataset": as_unicode(found.dataset),
@@ -114,7 +113,7 @@ def plain(found: Diagnosis | RowDiagnosis) -> dict[str, Any]:
     }
 
 
-def print_findings(found: Diagnosis | RowDiagnosis) -> None:
+def print_findings(found: Diagnosis) -> None:
     """Print the findings and the notes of a diagnosis."""
     for finding in found.findings:
         print(f"finding   {finding.text}\n          -> {finding.remedy}")

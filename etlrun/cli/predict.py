@@ -68,37 +68,22 @@ def main(arguments: Sequence[str]) -> None:
 
     for text in _notes(images):
         say_note(text)
+    rows = None
     if tables:
-        _predict_rows(run, tables, known)
-        return
+        from etlrun.trained.tables import opened
+
+        rows = opened(run, tables)
     with ready(run) as model:
         from etlrun.system.progress import progress
         from etlrun.trained.predict import heads, of_files, of_split, predict
         from etlrun.trained.rows import FORMATS
 
-        reading = of_files(run, images.files, images.no_files) if images else of_split(run, model)
+        reading = rows or (of_files(run, images.files, images.no_files) if images else of_split(run, model))
         with _opened(known.output) as file, progress() as begin:
-            writer = FORMATS[known.format](file, heads(run, model, known.top))
+            writer = FORMATS[known.format](file, heads(run, model, known.top), reading.header)
             lost = predict(run, reading, model, writer, begin("predicted", reading.split.num_examples))
             writer.close()
     _say_lost(lost, reading.split.num_examples)
-
-
-def _predict_rows(run: Trained, tables: Sequence[str], known: argparse.Namespace) -> None:
-    """Predict the rows of tables, and write a line for each."""
-    from etlrun.trained.model import ready
-    from etlrun.trained.tables import opened, predict
-
-    rows = opened(run, tables)
-    with ready(run) as model:
-        from etlrun.system.progress import progress
-        from etlrun.trained.predict import heads
-        from etlrun.trained.rows import FORMATS
-
-        with _opened(known.output) as file, progress() as begin:
-            writer = FORMATS[known.format](file, heads(run, model, known.top), rows.header)
-            predict(run, rows, model, writer, begin("predicted", rows.split.num_examples))
-            writer.close()
 
 
 def _notes(images: Found | None) -> Iterator[str]:

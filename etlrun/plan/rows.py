@@ -156,15 +156,14 @@ def _fitted(columns: Columns, source: RowsSource, splits: list[RowSplit], loss: 
     """Return the columns of rows that have been read: chosen, if they are to be, and fitted."""
     dataset = source.dataset
     if columns.is_auto:
-        choice = chosen(source, splits[0])
-        columns = dataclasses.replace(columns, outputs=choice.outputs, chosen=choice.written, notes=choice.notes)
+        columns = chosen(source, splits[0])
     outputs = columns.outputs
     if not any(output.is_of_target for output in outputs):  # else another run has fitted them
         if faults := list(misnamed(columns, dataset.examples.features, tuple(dataset.target), dataset.weight or "")):
             raise ConfigError(faults)
         _require_input(columns, columns.output_names)
         outputs = (*outputs, *outputs_of(dataset))
-    found = fitted(outputs, source, splits)
-    columns = dataclasses.replace(columns, outputs=found.outputs, dropped=(), shares=found.shares, is_auto=False)
+    made, shares = fitted(outputs, source, splits)
+    columns = dataclasses.replace(columns, outputs=made, dropped=(), shares=shares, is_auto=False)
     require_values(source, columns, splits, loss)
     return columns

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from etlrun.sources.rows.dividing import listed, plain, time_of, values_of
+from etlrun.sources.rows.dividing import in_rows, listed, plain, time_of, values_of
 from etlrun.sources.rows.leaks import leaks_of
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.splitting import SplitBy, Value
@@ -46,7 +46,7 @@ def leaks_noted(source: RowsSource, splits: Sequence[RowSplit]) -> Iterator[str]
     found = leaks_of(source, train, validation)
     names = " and ".join(found.left_out)
     left_out = f" if {names} {'are' if len(found.left_out) > 1 else 'is'} left out" if names else ""
-    whole = f"of {_rows(len(validation.rows))} of {validation.name}"
+    whole = f"of {in_rows(len(validation.rows))} of {validation.name}"
     if found.same:
         yield f"{found.same:,} {whole} are also in {train.name}, with the same target{left_out}."
     if found.others:
@@ -61,7 +61,7 @@ def _faults(by: SplitBy, values: pa.Array, each: Mapping[str, pa.Array]) -> Iter
         yield Fault(where="", found=found, expected="all rows of a value in one split", remedy=remedy)
     few = sorted(value for value, count in _counts(values).items() if count < len(each)) if by.by == "stratify" else []
     if few:
-        found = f"{by.column} {listed(few)} in {_rows(1)}{' each' * (len(few) > 1)}"
+        found = f"{by.column} {listed(few)} in {in_rows(1)}{' each' * (len(few) > 1)}"
         expected = f"a row of each value for {' and for '.join(each)}"
         remedy = "leave these rows out, or name a column of fewer values"
         yield Fault(where="", found=found, expected=expected, remedy=remedy)
@@ -72,19 +72,15 @@ def _counts(values: pa.Array) -> Counter[Value]:
     return Counter({plain(of["values"]): of["counts"] for of in values.value_counts().to_pylist()})
 
 
-def _rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count:,} rows"
-
-
 def _of_values(by: SplitBy, source: RowsSource, values: pa.Array) -> Iterator[str]:
     """Yield what the splits of some values are, and how many rows are in none of them."""
     for name, of in by.values.items():
-        yield f"{name}: {_rows(source.counts[name])} of which {by.column} is {_or(of)}."
+        yield f"{name}: {in_rows(source.counts[name])} of which {by.column} is {_or(of)}."
     taken = {value for of in by.values.values() for value in of}
     others = [value for value in map(plain, values.unique().to_pylist()) if value not in taken]
     if others:
         count = len(values) - sum(source.counts.values())
-        yield f"{_rows(count)} in no split, of which {by.column} is {_or(sorted(others))}."
+        yield f"{in_rows(count)} in no split, of which {by.column} is {_or(sorted(others))}."
 
 
 def _or(values: Sequence[Any]) -> str:
@@ -95,7 +91,7 @@ def _or(values: Sequence[Any]) -> str:
 
 def _told(by: SplitBy, split: str, values: pa.Array, total: int, *, is_time: bool) -> str:
     """Return what a part of a split is, of which these are the values, and which has `total` rows as a whole."""
-    rows, different = f"{split}: {_rows(len(values))}", len(values.unique())
+    rows, different = f"{split}: {in_rows(len(values))}", len(values.unique())
     if by.by == "time":
         found = np.asarray(values)
         low, high = (time_of(int(end)) if is_time else str(end) for end in (found.min(), found.max()))

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from etlrun.plan.spec import RunSpec
+from etlrun.sources.rows.dividing import in_rows
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.column_categories import Classes
 from etlrun.stages.column_step import ColumnStep
@@ -151,7 +152,7 @@ def _unfit_weights(source: RowsSource) -> Iterator[Fault]:
 def _missing(source: RowsSource, name: str, expected: str) -> Fault:
     row = int(pc.index(pc.is_null(source.kept.arrow(name)), value=True).as_py())
     count = source.dataset.found.columns[name].missing
-    found = f"{_rows(count)} of {name} without a value, the first of which is row {row}"
+    found = f"{in_rows(count)} of {name} without a value, the first of which is row {row}"
     return _fault(found, expected, "leave these rows out of the files")
 
 
@@ -216,16 +217,12 @@ def _new_labels(name: str, source: RowsSource, step: Labels, train: RowSplit, sp
 def _of_new(name: str, names: list[str], places: list[int], train: RowSplit, split: RowSplit, noun: str) -> Fault:
     shown = ", ".join(names[:_MOST_VALUES]) + (", …" if len(names) > _MOST_VALUES else "")
     first = int(np.min(split.rows[places]))
-    rows = f"{_rows(len(places))} of {split.name}, the first of which is row {first}"
+    rows = f"{in_rows(len(places))} of {split.name}, the first of which is row {first}"
     expected = f"values that {train.name} has, since no other {noun} is learned"
     remedy = "choose splits that have all classes, such as a larger training split, or leave these rows out"
     return _fault(
         f"{name} of {shown} in {rows}", expected, remedy.replace("classes", f"{noun}{'e' * (noun == 'class')}s")
     )
-
-
-def _rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count:,} rows"
 
 
 def _plain(value: Any) -> Any:

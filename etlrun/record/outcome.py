@@ -18,6 +18,8 @@ WARM, COLD, UNCACHED = "warm", "cold", "uncached"
 _READ, _FILLED = "read", "filled"
 FINITE_LOSS, FINITE_WEIGHTS = "a finite loss", "finite weights"
 """What was expected of a run that failed since it diverged."""
+_AS_THEY_ARE = ("status", "only_fills", "is_too_slow", "au", "digests")
+"""Values that an outcome has from the summary."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +140,7 @@ def outcome(summary: Summary) -> Outcome:
     train_max_gain = verdict.train_max_gain if verdict else None
     measures = _measures(summary)
     return Outcome(
-        status=summary.status,
+        **{name: getattr(summary, name) for name in _AS_THEY_ARE},
         error=summary.error or "",
         created_s=summary.created_s or 0.0,
         wall_s=summary.wall_s or 0.0,
@@ -148,12 +150,9 @@ def outcome(summary: Summary) -> Outcome:
         examples=sum(epoch.examples for epoch in summary.epochs),
         cache=(held.key or "") if held else "",
         fill_s=held.filled_s if held and held.filled_s else _longer_s(summary, every, warm, passes),
-        only_fills=summary.only_fills,
         has_filled=passes[:1] == [_FILLED],
         diverged=_diverged(summary),
         validated=summary.dataset.examples.get("validation", 0),
-        is_too_slow=summary.is_too_slow,
-        au=summary.au,
         max_gain=verdict.max_gain if verdict else None,
         train_max_gain=train_max_gain,
         ceiling_examples_per_s=_ceiling(summary, train_max_gain),
@@ -163,7 +162,6 @@ def outcome(summary: Summary) -> Outcome:
         cores_used=used.cores_used,
         val_accuracy=finite(measures.get("val_accuracy")),
         measures=measures,
-        digests=summary.digests,
         records=records_read(summary),
         epochs=tuple(epochs),
         stages=tuple(dataclasses.asdict(row) for row in summary.stages),

@@ -103,7 +103,7 @@ def _of_kind(
 ) -> dict[str, Any]:
     """Return the loss and the metrics of etlrun for a kind of target."""
     if target.is_labels:
-        return _of_labels(trainer, target)
+        return _of_two(trainer, multi_label=True, num_labels=target.shape[0])
     if classes is None:
         return _of_numbers(trainer, target)
     if target.is_binary:
@@ -162,10 +162,6 @@ def _of_two(trainer: Trainer, **of_auc: Any) -> dict[str, Any]:
         if name in names
     ]
     return {"loss": loss, "metrics": metrics}
-
-
-def _of_labels(trainer: Trainer, target: Feature) -> dict[str, Any]:
-    return _of_two(trainer, multi_label=True, num_labels=target.shape[0])
 
 
 def _metric(name: str, classes: Sequence[str] | Text, *, mixes: bool) -> Any:

@@ -43,15 +43,8 @@ class Plugin:
     def of(cls, entry: EntryPoint, name: str, made: Any = None, functions: Iterable[Any] = ()) -> Plugin:
         """Return what an entry point adds under that name."""
         package, version = (entry.dist.name, entry.dist.version) if entry.dist is not None else (entry.module, "")
-        return cls(
-            group=entry.group,
-            name=name,
-            where=entry.value,
-            package=package,
-            version=version,
-            made=made,
-            functions=(*functions,),
-        )
+        named = {"group": entry.group, "name": name, "where": entry.value, "package": package, "version": version}
+        return cls(**named, made=made, functions=(*functions,))
 
     @property
     def path(self) -> str:

@@ -111,11 +111,16 @@ class Target:
     @classmethod
     def of(cls, name: str, described: Any) -> Self:
         """Return the target that a config describes."""
-        kind, options = next(iter(described.items())) if isinstance(described, dict) else (described, {})
-        if isinstance(options, str):
-            options = {"separator": options} if kind == "labels" else {options: True}
+        kind, options = _parsed(described)
         known = {key: value for key, value in options.items() if key in ("weight", *_OPTIONS[kind])}
         return cls(name=name, kind=kind, **known)
+
+
+def _parsed(described: Any) -> tuple[Kinds, dict[str, Any]]:
+    kind, options = next(iter(described.items())) if isinstance(described, dict) else (described, {})
+    if isinstance(options, str):
+        options = {"separator": options} if kind == "labels" else {options: True}
+    return kind, options
 
 
 def unfit_options(target: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
@@ -124,9 +129,7 @@ def unfit_options(target: Mapping[str, Any]) -> Iterator[tuple[str, str, str, st
         if len(target) > 1 and not re.fullmatch(r"[\w.-]+", name, re.ASCII):
             expected = "a name of letters, digits and _.- of each of several targets, by which Keras names their losses"
             yield f"target.{name}", f"the column {name!r}", expected, "give the column another name"
-        kind, options = next(iter(described.items())) if isinstance(described, dict) else (described, {})
-        if isinstance(options, str):
-            options = {"separator": options} if kind == "labels" else {options: True}
+        kind, options = _parsed(described)
         known: dict[str, tuple[type, str]] = {**_OPTIONS[kind], "weight": (float, "a positive number")}
         for key, value in options.items():
             where = f"target.{name}.{kind}.{key}"

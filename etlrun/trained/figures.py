@@ -148,7 +148,7 @@ def of_classes(found: Outputs, names: Sequence[str], reading: Reading, threshold
 
     return {
         **({} if threshold is None else _of_two(found, threshold)),
-        "accuracy": scores.wilson(*scores.counted(is_right, np.ones(len(is_right), bool), found.weights)),
+        "accuracy": scores.wilson(*scores.counted(is_right, weights=found.weights)),
         "classes": scores.of_classes(found.targets, predicted, names, found.weights),
         "confusion": counts.tolist(),
         "calibration": bins,
@@ -189,9 +189,7 @@ def of_labels(found: Outputs, names: Sequence[str], reading: Reading, threshold:
             f"{scores.sampled(len(is_right))}"
         ),
         "accuracy": scores.mean(is_right.mean(axis=1), found.weights),
-        "subset_accuracy": scores.wilson(
-            *scores.counted(is_right.all(axis=1), np.ones(len(is_right), bool), found.weights)
-        ),
+        "subset_accuracy": scores.wilson(*scores.counted(is_right.all(axis=1), weights=found.weights)),
         "mean_average_precision": ranking.mean_average_precision(
             found.predictions, is_of.astype(np.int64), found.weights
         ),
@@ -246,9 +244,16 @@ def _mistakes(
     order, mistakes = np.argsort(-losses, kind="stable"), []
     for place in order[is_wrong[order]][:_WORST].tolist():
         number, (target, predicted, probability) = int(found.numbers[place]), told(place)
-        of_target = {"target": target, "predicted": predicted, "probability": probability}
-        known = {"place": reading.place(number), "columns": _columns(reading, number), "image": reading.image(number)}
-        mistakes.append(Mistake(**known, **of_target, loss=float(losses[place])))
+        mistake = Mistake(
+            place=reading.place(number),
+            target=target,
+            predicted=predicted,
+            probability=probability,
+            loss=float(losses[place]),
+            columns=_columns(reading, number),
+            image=reading.image(number),
+        )
+        mistakes.append(mistake)
     return mistakes
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -65,7 +65,10 @@ class Pass:
         source: The dataset.
         split: Examples to read.
         seen: Whether each example has been in a batch; bool (num_examples,).
+        header: Name of what tells examples apart.
     """
+
+    header: ClassVar[tuple[str, ...]] = ("path",)
 
     def __init__(self, planned: Plan, source: Source, split: Split) -> None:
         self.source, self.split = source, split
@@ -126,6 +129,10 @@ class Pass:
         """Return the path of the file of an example, and its record there if it has several."""
         shard = self._shard(number)
         return self.split.where(shard, shard.skip)
+
+    def cells(self, number: int) -> tuple[str, ...]:
+        """Return what tells an example apart, below the header."""
+        return (self.place(number),)
 
     def example(self, number: int) -> Example:
         """Return the features of an example as they are stored."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,9 @@ from etlrun.trained.model import class_names, outputs_of, predictor, require_fin
 from etlrun.trained.numbered import Lost, Pass, opened
 from etlrun.trained.order import unchecked
 from etlrun.trained.rows import Head, Writer
+
+if TYPE_CHECKING:
+    from etlrun.trained.tables import Rows  # imports Arrow
 
 SKIP_WITH = "pass --on-corrupt skip to list and leave out such records"
 
@@ -129,18 +132,18 @@ def of_heads(run: Trained, found: Any) -> list[npt.NDArray[np.float32]]:
     return [np.concatenate([1 - of, of], axis=1) if is_binary else of for of, is_binary in pairs]
 
 
-def predict(run: Trained, reading: Pass, model: Any, writer: Writer, done: Callable[[int], None]) -> list[Lost]:
-    """Write a row for each example of a pass, and return the examples that could not be read; `done` counts batches.
+def predict(run: Trained, reading: Pass | Rows, model: Any, writer: Writer, done: Callable[[int], None]) -> list[Lost]:
+    """Write a row for each example of a pass, or of tables; return those that could not be read; `done` counts them.
 
     Raises:
-        WorldError: A record is corrupt, and the plan does not skip such records; or predictions are not finite.
+        WorldError: A record is corrupt, and the plan does not skip such records; a step refuses a value of a row; or
+            predictions are not finite.
     """
     compute = predictor(model, reading.inputs_spec)
     for batch in reading.batches(SKIP_WITH):
-        outputs = of_heads(run, compute(batch.inputs))
-        places = [reading.place(int(number)) for number in batch.numbers]
+        outputs, numbers = of_heads(run, compute(batch.inputs)), batch.numbers.tolist()
         for of in outputs:
-            require_finite(run, of, places.__getitem__)
-        writer.write([(place,) for place in places], outputs)
-        done(len(batch.numbers))
+            require_finite(run, of, lambda row, numbers=numbers: reading.place(numbers[row]))  # type: ignore[misc]
+        writer.write([*map(reading.cells, numbers)], outputs)
+        done(len(numbers))
     return [*reading.lost()]

@@ -171,7 +171,7 @@ def at(
     """Return the figures of the second class, predicted where its probability is above the threshold."""
     predicted, is_of = probabilities.astype(np.float64) > threshold, labels == 1
     found = of_class("", is_of, predicted, weights)
-    right = counted(predicted == is_of, np.ones(len(labels), bool), weights)
+    right = counted(predicted == is_of, weights=weights)
     return AtThreshold(
         threshold=threshold, accuracy=wilson(*right), precision=found.precision, recall=found.recall, f1=found.f1
     )

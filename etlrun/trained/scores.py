@@ -95,12 +95,13 @@ def confusion(labels: Ints, predicted: Ints, classes: int, weights: Floats | Non
 
 
 def counted(
-    right: npt.NDArray[np.bool_], of: npt.NDArray[np.bool_], weights: Floats | None = None
+    right: npt.NDArray[np.bool_], of: npt.NDArray[np.bool_] | None = None, weights: Floats | None = None
 ) -> tuple[float, float]:
-    """Return how many examples are `right` `of` some, and how many these are; with weights by their effective number.
+    """Return how many examples are `right` `of` some or all, and how many these are; by weight the effective number.
 
     That is (sum w)^2 / sum w^2 (Kish 1965), of which the right ones are the share of the weights.
     """
+    of = np.ones(len(right), bool) if of is None else of
     if weights is None:
         return int((right & of).sum()), int(of.sum())
     whole, squares = float(weights[of].sum()), float((weights[of] ** 2).sum())

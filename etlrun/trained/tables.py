@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,10 +22,9 @@ from etlrun.stages.rows import Table
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError
 from etlrun.trained.held import with_tables
 from etlrun.trained.load import Trained
-from etlrun.trained.model import predictor, require_finite
-from etlrun.trained.predict import of_heads
+from etlrun.trained.numbered import Batch, Lost
 from etlrun.trained.raw import of_model
-from etlrun.trained.rows import PATH, ROW, Place, Writer
+from etlrun.trained.rows import PATH, ROW, Place
 
 _AT_ONCE = 1_024
 
@@ -56,22 +55,42 @@ class Rows:
         """Names of what tells rows apart."""
         return (PATH, ROW) if len(self.split.paths) > 1 else (ROW,)
 
-    def place(self, number: int) -> Place:
+    def place(self, number: int) -> str:
+        """Return the path of the table of a row, and its number there."""
+        return self.split.where(self.split.shards[0], number)
+
+    def cells(self, number: int) -> Place:
         """Return what tells a row apart: its number in its table, behind the path of that if there are several."""
         path, row = self.split.place(self.split.shards[0], number)
         return (path, row) if len(self.split.paths) > 1 else (row,)
 
-    def where(self, number: int) -> str:
-        """Return the place of a row in messages."""
-        return self.split.where(self.split.shards[0], number)
+    @property
+    def inputs_spec(self) -> Any:
+        """Specs of the inputs of a batch."""
+        first = self._inputs(np.arange(1))
+        return tf.nest.map_structure(lambda of: tf.TensorSpec((None, *of.shape[1:]), of.dtype), first)
 
-    def inputs(self, numbers: Any) -> Any:
-        """Return the inputs of the model for the rows of these numbers."""
+    def batches(self, _skip_with: str) -> Iterator[Batch]:
+        """Yield the inputs of the model for all rows, in order; raise `WorldError` for a value that a step refuses."""
+        for first in range(0, self.split.num_examples, _AT_ONCE):
+            numbers = np.arange(first, min(first + _AT_ONCE, self.split.num_examples))
+            yield Batch(inputs=self._inputs(numbers), targets=None, weights=None, numbers=numbers)
+
+    def lost(self) -> Iterator[Lost]:
+        """Yield nothing: each row is predicted."""
+        yield from ()
+
+    def _inputs(self, numbers: Any) -> Any:
         kept = self.source.kept
         names = dict.fromkeys(of for output in self.columns.outputs for of in output.of if of in kept.known.columns)
-        return self.flow.given(self.held.given({name: tf.constant(kept.take(name, numbers)) for name in names}))
+        try:
+            given = self.held.given({name: tf.constant(kept.take(name, numbers)) for name in names})
+        except tf.errors.InvalidArgumentError:
+            self._require_known(numbers)
+            raise
+        return self.flow.given(given)
 
-    def require_known(self, numbers: Any) -> None:
+    def _require_known(self, numbers: Any) -> None:
         """Raise `WorldError` for the first of these rows with a value that a step of its columns refuses."""
         kept = self.source.kept
         for number in numbers:
@@ -84,7 +103,7 @@ class Rows:
                 except tf.errors.InvalidArgumentError as error:
                     values = [of.numpy()[0] for of in taken.values()]
                     raise WorldError(
-                        where=f"{self.where(number)}, {', '.join(output.of)}",
+                        where=f"{self.place(number)}, {', '.join(output.of)}",
                         found=", ".join(
                             of.decode(errors="replace") if isinstance(of, bytes) else str(of) for of in values
                         ),
@@ -157,29 +176,3 @@ def _read(dataset: Table, path: str, run: Trained, needed: list[str]) -> TableSo
         return TableSource(dataset)
     except EtlrunError as error:
         raise EtlrunError([_named(of) for of in error.faults]) from error
-
-
-def predict(run: Trained, rows: Rows, model: Any, writer: Writer, done: Callable[[int], None]) -> None:
-    """Write a prediction for each row, in order; `done` counts them.
-
-    Raises:
-        EtlrunError: A step refuses a value of a row, or predictions are not finite.
-    """
-    example = _inputs(rows, np.arange(min(rows.split.num_examples, 1)))
-    specs = tf.nest.map_structure(lambda of: tf.TensorSpec((None, *of.shape[1:]), of.dtype), example)
-    compute = predictor(model, specs)
-    for first in range(0, rows.split.num_examples, _AT_ONCE):
-        numbers = np.arange(first, min(first + _AT_ONCE, rows.split.num_examples))
-        outputs = of_heads(run, compute(_inputs(rows, numbers)))
-        for of in outputs:
-            require_finite(run, of, lambda place, first=first: rows.where(first + place))  # type: ignore[misc]
-        writer.write([*map(rows.place, numbers.tolist())], outputs)
-        done(len(numbers))
-
-
-def _inputs(rows: Rows, numbers: Any) -> Any:
-    try:
-        return rows.inputs(numbers)
-    except tf.errors.InvalidArgumentError:
-        rows.require_known(numbers)
-        raise

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from etlrun.datasets.examine.doctor_pairs import near_findings
 from etlrun.datasets.examine.doctor_pixels import of_pixels
 from etlrun.datasets.examine.doctor_scan import Scan, scanned
-from etlrun.datasets.examine.finding import NAMED, Finding
+from etlrun.datasets.examine.finding import NAMED, Diagnosis, Finding
 from etlrun.datasets.prepare.identical import identical
 from etlrun.plan.plan import Plan
 from etlrun.sources.base import Source
@@ -64,28 +64,22 @@ class SplitFigures:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Diagnosis:
-    """What is in a dataset, and what is wrong with it.
+class ImageDiagnosis(Diagnosis):
+    """What is in a dataset of images, and what is wrong with it.
 
     Attributes:
-        dataset: Its name.
-        findings: What is wrong, the worst first.
         splits: Figures of each split.
         scans: Scans of the splits.
         class_names: Names of the classes.
-        notes: What a reader may not expect of the dataset, a sentence each.
     """
 
-    dataset: str
-    findings: tuple[Finding, ...]
     splits: tuple[SplitFigures, ...]
     scans: tuple[Scan, ...] = field(repr=False)
     class_names: tuple[str, ...]
-    notes: tuple[str, ...] = ()
 
 
 @pillow_as_header_reader()
-def diagnosed(plan: Plan, begin: Begin, *, is_whole: bool) -> Diagnosis:
+def diagnosed(plan: Plan, begin: Begin, *, is_whole: bool) -> ImageDiagnosis:
     """Examine the splits of a plan, or all of its dataset; `begin` is told of each task with the number of its images.
 
     Raises:
@@ -106,7 +100,7 @@ def diagnosed(plan: Plan, begin: Begin, *, is_whole: bool) -> Diagnosis:
     scans = tuple(scanned(source, split, begin(split.name, split.num_examples)) for split in splits)
     class_names = source.class_names or tuple(map(str, range(source.num_classes or 0)))
     figures = tuple(_figures(plan, source, scan, class_names) for scan in scans)
-    return Diagnosis(
+    return ImageDiagnosis(
         dataset=source.full_name,
         findings=tuple(_findings(plan, scans, figures, class_names, begin)),
         splits=figures,

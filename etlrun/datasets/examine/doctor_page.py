@@ -10,7 +10,7 @@ import tensorflow as tf
 from markupsafe import Markup
 from PIL import Image
 
-from etlrun.datasets.examine.doctor import Diagnosis
+from etlrun.datasets.examine.doctor import ImageDiagnosis
 from etlrun.datasets.examine.doctor_image import UNREADABLE
 from etlrun.datasets.examine.doctor_scan import Scan
 from etlrun.datasets.examine.finding import Finding
@@ -28,14 +28,14 @@ SHOWN = 8
 
 
 @pillow_as_header_reader()
-def write(path: Path, diagnosis: Diagnosis, made_by: str, begin: Begin) -> None:
+def write(path: Path, diagnosis: ImageDiagnosis, made_by: str, begin: Begin) -> None:
     """Write the page of a diagnosis to `path` part by part, and make its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
         file.writelines(html(diagnosis, made_by, begin))
 
 
-def html(diagnosis: Diagnosis, made_by: str, begin: Begin) -> Iterator[str]:
+def html(diagnosis: ImageDiagnosis, made_by: str, begin: Begin) -> Iterator[str]:
     """Yield the parts of the page of a diagnosis, which was `made_by` a command.
 
     Images are read again as the page is made, so that few are in memory; `begin` is told of this task.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from etlrun.datasets.examine.doctor_scan import Scan
@@ -27,3 +27,20 @@ class Finding:
     remedy: str
     places: tuple[str, ...] = ()
     images: tuple[tuple[Scan, int], ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """What is in a dataset, and what is wrong with it.
+
+    Attributes:
+        dataset: Its name.
+        findings: What is wrong, the worst first.
+        splits: Figures of each split.
+        notes: What a reader may not expect of the dataset, a sentence each.
+    """
+
+    dataset: str
+    findings: tuple[Finding, ...]
+    splits: tuple[Any, ...]
+    notes: tuple[str, ...] = ()

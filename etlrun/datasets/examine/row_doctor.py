@@ -3,52 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import cast
 
-from etlrun.datasets.examine.finding import Finding
+from etlrun.datasets.examine.finding import Diagnosis, Finding
 from etlrun.datasets.examine.row_drift import of_drift
 from etlrun.datasets.examine.row_equal import of_equal
-from etlrun.datasets.examine.row_figures import ColumnFigures, Reader, figures_of, names_of
+from etlrun.datasets.examine.row_figures import Reader, figures_of
 from etlrun.datasets.examine.row_leaks import of_leaks
 from etlrun.datasets.examine.row_values import Examined, of_targets, of_values
 from etlrun.plan.plan import Plan
 from etlrun.sources.open import open_source
+from etlrun.sources.rows.leaks import names_examined
 from etlrun.sources.rows.source import RowsSource
 from etlrun.sources.slices import note_of_unused
 from etlrun.system.progress import Begin
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowFigures:
-    """Figures of a split.
-
-    Attributes:
-        name: Name in TFDS's slicing language.
-        examples: Number of rows.
-        columns: Figures of its columns.
-    """
-
-    name: str
-    examples: int
-    columns: tuple[ColumnFigures, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowDiagnosis:
-    """What is in a dataset of rows, and what is wrong with it.
-
-    Attributes:
-        dataset: Its name.
-        findings: What is wrong, the worst first.
-        splits: Figures of each split.
-        notes: What a reader may not expect of the dataset, a sentence each.
-    """
-
-    dataset: str
-    findings: tuple[Finding, ...]
-    splits: tuple[RowFigures, ...]
-    notes: tuple[str, ...] = ()
 
 
 def examined(plan: Plan, begin: Begin, *, is_whole: bool = False) -> list[Examined]:
@@ -61,11 +29,11 @@ def examined(plan: Plan, begin: Begin, *, is_whole: bool = False) -> list[Examin
     source = cast("RowsSource", open_source(dataset))
     names = [*source.counts] if is_whole else [dataset.split, *([dataset.eval_split] if dataset.eval_split else [])]
     readers = [Reader(source, source.split(name, dataset.key("split"))) for name in names]
-    columns = len(names_of(source))
+    columns = len(names_examined(source))
     return [Examined(reader=of, figures=figures_of(of, begin(of.split.name, columns))) for of in readers]
 
 
-def diagnosed(plan: Plan, begin: Begin, *, is_whole: bool) -> RowDiagnosis:
+def diagnosed(plan: Plan, begin: Begin, *, is_whole: bool) -> Diagnosis:
     """Examine the rows of the splits of a plan, or of all of its dataset; `begin` is told of each task.
 
     Raises:
@@ -74,10 +42,10 @@ def diagnosed(plan: Plan, begin: Begin, *, is_whole: bool) -> RowDiagnosis:
     splits = examined(plan, begin, is_whole=is_whole)
     source = splits[0].source
     unused = None if is_whole else note_of_unused(plan.spec.dataset, source.counts)
-    return RowDiagnosis(
+    return Diagnosis(
         dataset=source.full_name,
         findings=tuple(_findings(splits, begin)),
-        splits=tuple(RowFigures(name=of.name, examples=len(of.reader.rows), columns=of.figures) for of in splits),
+        splits=tuple(splits),
         notes=(*source.notes, *filter(None, [unused])),
     )
 

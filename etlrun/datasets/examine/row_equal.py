@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from etlrun.datasets.examine.finding import NAMED, Finding
-from etlrun.datasets.examine.row_figures import names_of
 from etlrun.datasets.examine.row_values import Examined, kind_of
 from etlrun.datasets.prepare.identical import identical
 from etlrun.sources.rows.equal import hashes_of
-from etlrun.sources.rows.leaks import columns_compared
+from etlrun.sources.rows.leaks import columns_compared, names_examined
 from etlrun.sources.rows.numbers import Numbers
 from etlrun.sources.rows.source import RowsSource
 
@@ -49,7 +48,7 @@ def of_equal(splits: Sequence[Examined], begin: Callable[[int], None]) -> Iterat
 
 
 def _left_out(source: RowsSource, names: Sequence[str]) -> str:
-    others = [name for name in names_of(source) if name not in names]
+    others = [name for name in names_examined(source) if name not in names]
     return f", if {', '.join(others)} is left out" if others else ""
 
 

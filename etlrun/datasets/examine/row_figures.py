@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etlrun.sources.rows.kinds import stripped
+from etlrun.sources.rows.leaks import names_examined
 from etlrun.sources.rows.numbers import Numbers
 from etlrun.sources.rows.source import RowSplit, RowsSource
 
@@ -92,15 +93,10 @@ def _flat(values: pa.Array) -> pa.Array:
     return values.flatten() if pa.types.is_fixed_size_list(values.type) else values
 
 
-def names_of(source: RowsSource) -> list[str]:
-    """Return the columns that are examined: the inputs and what is predicted."""
-    return [name for name in source.kept.known.columns if name in source.dataset.examples.features]
-
-
 def figures_of(reader: Reader, done: Callable[[int], None]) -> tuple[ColumnFigures, ...]:
     """Return the figures of all columns that are examined; `done` is told how many columns have been read."""
     found = []
-    for name in names_of(reader.source):
+    for name in names_examined(reader.source):
         found.append(_figures(reader, name))
         done(1)
     return tuple(found)

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etlrun.datasets.examine.finding import Finding
-from etlrun.datasets.examine.row_figures import names_of, numbers_of
+from etlrun.datasets.examine.row_figures import numbers_of
 from etlrun.datasets.examine.row_values import Examined, inputs_without, kind_of
+from etlrun.sources.rows.leaks import names_examined
 from etlrun.sources.rows.numbers import Numbers
 
 MOST_EXPLAINED = 0.98
@@ -39,7 +40,7 @@ def of_leaks(train: Examined) -> Iterator[Finding]:
     rows = train.reader.sampled
     rows = np.random.default_rng(_SEED).permutation(rows)[:READ]
     columns = source.kept.known.columns
-    names = [name for name in names_of(source) if not columns[name].feature.shape]
+    names = [name for name in names_examined(source) if not columns[name].feature.shape]
     targets = [name for name in names if name in source.dataset.target]
     if len(rows) < FEWEST:
         return

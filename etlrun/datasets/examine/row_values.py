@@ -51,6 +51,11 @@ class Examined:
         return self.reader.split.name
 
     @property
+    def examples(self) -> int:
+        """Number of its rows."""
+        return len(self.reader.rows)
+
+    @property
     def source(self) -> RowsSource:
         """The dataset."""
         return self.reader.source
@@ -87,9 +92,9 @@ def _constant(train: Examined) -> Iterator[Finding]:
     names = [of.name for of in train.figures if of.distinct is not None and of.distinct <= 1 and not of.missing]
     names = [name for name in names if name not in train.source.dataset.target]
     if names:
-        remedy = f"leave {_them(names)} out: {inputs_without(train.source, names)}"
+        remedy = f"leave {'them' if len(names) > 1 else 'it'} out: {inputs_without(train.source, names)}"
         have = "have one value each" if len(names) > 1 else "has one value"
-        yield Finding(text=f"{_listed(names)} {have} in all rows of {train.name}", remedy=remedy)
+        yield Finding(text=f"{', '.join(names)} {have} in all rows of {train.name}", remedy=remedy)
 
 
 def _missing(splits: Sequence[Examined]) -> Iterator[Finding]:
@@ -230,11 +235,3 @@ def _balance(split: Examined, of: ColumnFigures, kind: str) -> Iterator[Finding]
         if kind == "binary":
             remedy = "try load.sample=uniform_by_class with load.shuffle=full, and look at auc, precision and recall"
         yield Finding(text=text, remedy=remedy)
-
-
-def _them(names: Sequence[str]) -> str:
-    return "them" if len(names) > 1 else "it"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names)

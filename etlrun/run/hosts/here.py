@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -134,12 +134,17 @@ def join(backend: str, trainer: Trainer) -> None:
         heartbeat_timeout_seconds=_SILENT_S,
         coordinator_bind_address=address if address.startswith(("127.", "localhost:", "[::1]:")) else None,
     )
-    joining = ThreadPoolExecutor(1).submit(initialize)
+    _joined(initialize, trainer.key("hosts"), place, address)
+    _place = place
+
+
+def _joined(initialize: Callable[[], None], key: str, place: Place, address: str) -> None:
+    """Wait for all hosts; raise `WorldError` if one is missing, or the address is none."""
     try:
-        joining.result(_JOIN_S)
+        ThreadPoolExecutor(1).submit(initialize).result(_JOIN_S)
     except TimeoutError as error:
         raise WorldError(
-            where=trainer.key("hosts"),
+            where=key,
             found=f"a host that is missing {_JOIN_S} s after the start of host {place.number}",
             expected=f"{place.count} hosts, which reach {address or 'host 0'}",
             remedy="see whether the others were started, and whether that port is open",
@@ -151,7 +156,6 @@ def join(backend: str, trainer: Trainer) -> None:
             expected="HOST:PORT of host 0, a free port there",
             remedy="set that environment variable for all processes",
         ) from error
-    _place = place
 
 
 def leave() -> None:

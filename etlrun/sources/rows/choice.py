@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -30,26 +29,8 @@ _MOST_WORDS = 10_000
 _HOURS, _WEEKDAYS, _MONTHS = 24, 7, 13
 
 
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """What has been chosen.
-
-    Attributes:
-        written: The outputs as a config has them.
-        notes: Columns that are no inputs and why, one sentence each.
-    """
-
-    written: tuple[Output, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def outputs(self) -> tuple[Output, ...]:
-        """The outputs, with those that say what is missing."""
-        return with_indicators(self.written)
-
-
-def chosen(source: RowsSource, split: RowSplit) -> Choice:
-    """Return the outputs for the inputs of a dataset, whose training split is `split`."""
+def chosen(source: RowsSource, split: RowSplit) -> Columns:
+    """Return the outputs for the inputs of a dataset, whose training split is `split`, and why others are none."""
     rows, by = pa.array(split.rows[:_MOST_READ]), source.dataset.splits_by
     left_out = [by.column] if by is not None and by.is_of_rows and source.dataset.inputs is None else []
     outputs: list[Output] = []
@@ -66,10 +47,10 @@ def chosen(source: RowsSource, split: RowSplit) -> Choice:
             notes.append(f"{name} is no input, since {reason}: name it in transform.columns to use it")
         else:
             outputs += _outputs(name, column, values)
-    choice = Choice(written=tuple(outputs), notes=tuple(notes))
-    if faults := list(_twice(choice.outputs)):
+    columns = Columns(outputs=with_indicators(outputs), chosen=tuple(outputs), notes=tuple(notes))
+    if faults := list(_twice(columns.outputs)):
         raise ConfigError(faults)
-    return choice
+    return columns
 
 
 def _twice(outputs: Sequence[Output]) -> Iterator[Fault]:

@@ -130,8 +130,7 @@ def _unfit(where: str, kept: Kept, by: SplitBy, column: Column) -> Iterator[Faul
         return
     if column.missing:
         row = int(pc.index(pc.is_null(kept.arrow(name)), value=True).as_py())
-        rows = "1 row" if column.missing == 1 else f"{column.missing:,} rows"
-        found = f"{rows} of {name} without a value, the first of which is row {row}"
+        found = f"{in_rows(column.missing)} of {name} without a value, the first of which is row {row}"
         expected = "a value in each row, which decides its split"
         yield Fault(where=where, found=found, expected=expected, remedy="leave these rows out of the data")
     if by.by == "time" and (is_text or feature.dtype == "bool"):
@@ -168,6 +167,11 @@ def plain(value: Any) -> Value:
     """Return a value of a column as a config has it."""
     found: Value = value.decode(errors="replace") if isinstance(value, bytes) else value
     return found
+
+
+def in_rows(count: int) -> str:
+    """Return a number of rows in words."""
+    return "1 row" if count == 1 else f"{count:,} rows"
 
 
 def listed(values: list[Any]) -> str:

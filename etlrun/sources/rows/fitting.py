@@ -7,7 +7,6 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any
 
@@ -30,17 +29,8 @@ _LISTED = 3
 """Values outside of a vocabulary that a message lists."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fitted:
-    """Outputs that have learned what they do.
-
-    Attributes:
-        outputs: The outputs, in order.
-        shares: What is missing or unknown in the columns of an output, by its name, for people.
-    """
-
-    outputs: tuple[Output, ...]
-    shares: tuple[tuple[str, str], ...]
+Fitted = tuple[tuple[Output, ...], tuple[tuple[str, str], ...]]
+"""Outputs that have learned what they do; what is missing or unknown in the columns of each, by name, for people."""
 
 
 def fitted(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSplit]) -> Fitted:
@@ -60,10 +50,11 @@ def fitted(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSp
     path = source.kept.folder / f"fitted-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
     with contextlib.suppress(OSError, ValueError, KeyError, IndexError, TypeError):
         return _read(opened, json.loads(path.read_text()))
-    found = _fit(opened, source, splits)
+    made, shares = _fit(opened, source, splits)
+    learned = [[{name: getattr(step, name) for name in step.learned} for step in of.steps] for of in made]
     with contextlib.suppress(OSError):  # they are learned again
-        write_atomically(path, json.dumps({"learned": _learned(found.outputs), "shares": found.shares}))
-    return found
+        write_atomically(path, json.dumps({"learned": learned, "shares": shares}))
+    return made, shares
 
 
 def fault_of(output: Output, unfit: UnfitStepError) -> Fault:
@@ -85,10 +76,6 @@ def _opened(output: Output, faults: list[Fault]) -> Output:
     return dataclasses.replace(output, steps=tuple(steps)) if len(steps) == len(output.steps) else output
 
 
-def _learned(outputs: Sequence[Output]) -> list[list[dict[str, Any]]]:
-    return [[{name: getattr(step, name) for name in step.learned} for step in of.steps] for of in outputs]
-
-
 def _read(outputs: Sequence[Output], held: dict[str, Any]) -> Fitted:
     """Return the outputs with what their steps have learned."""
 
@@ -105,7 +92,7 @@ def _read(outputs: Sequence[Output], held: dict[str, Any]) -> Fitted:
         )
         for output, steps in zip(outputs, held["learned"], strict=True)
     )
-    return Fitted(outputs=found, shares=tuple((name, text) for name, text in held["shares"]))
+    return found, tuple((name, text) for name, text in held["shares"])
 
 
 def _fit(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSplit]) -> Fitted:
@@ -130,7 +117,7 @@ def _fit(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSpli
         features.setdefault(output.name, feature)
     if faults:
         raise ConfigError(faults)
-    return Fitted(outputs=tuple(done.values()), shares=tuple(shares))
+    return tuple(done.values()), tuple(shares)
 
 
 class _Reader:

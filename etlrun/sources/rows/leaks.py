@@ -44,7 +44,7 @@ def columns_compared(source: RowsSource) -> list[str]:
     None of them if they have few combinations of values, so that different examples are equal rows.
     """
     known, rows = source.kept.known.columns, sum(source.counts.values())
-    names = [name for name in _examined(source) if known[name].feature.shape or not _numbers_rows(source, name)]
+    names = [name for name in names_examined(source) if known[name].feature.shape or not _numbers_rows(source, name)]
     combinations = 1.0
     for name in names:
         distinct = known[name].distinct
@@ -52,7 +52,8 @@ def columns_compared(source: RowsSource) -> list[str]:
     return names if combinations >= _FEWEST_COMBINATIONS * rows else []
 
 
-def _examined(source: RowsSource) -> list[str]:
+def names_examined(source: RowsSource) -> list[str]:
+    """Return the columns that are examined: the inputs and what is predicted."""
     return [name for name in source.kept.known.columns if name in source.dataset.examples.features]
 
 
@@ -74,7 +75,7 @@ def leaks_of(source: RowsSource, train: RowSplit, other: RowSplit) -> Leaks:
         held = json.loads(path.read_text())
         return Leaks(same=held["same"], others=held["others"], left_out=tuple(held["left_out"]))
     names = columns_compared(source)
-    left_out = tuple(name for name in _examined(source) if name not in names) if names else ()
+    left_out = tuple(name for name in names_examined(source) if name not in names) if names else ()
     inputs = [name for name in names if name not in source.dataset.target]
     same, others = _counted(source, inputs, np.sort(train.rows), np.sort(other.rows)) if inputs else (0, 0)
     with contextlib.suppress(OSError):  # they are counted again

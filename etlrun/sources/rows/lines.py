@@ -22,6 +22,8 @@ _OTHERS = (
     (b"PAR1", "a Parquet file", "name it with .parquet"),
     (b"ARROW1", "a file of Arrow", "name it with .arrow"),
     (b"\x1f\x8b", "a compressed file", "add .gz to its name"),
+    (b"PK\x03\x04", "an archive or a workbook", "unpack it, or save the sheet as csv"),
+    (b"\xd0\xcf\x11\xe0", "an archive or a workbook", "unpack it, or save the sheet as csv"),
 )
 """What begins files of other formats, and what to do."""
 _LONGEST_VALUE = 2**31 - 1
@@ -56,9 +58,6 @@ def format_fault(path: str) -> Fault | None:
     for start, found, remedy in _OTHERS:
         if begins.startswith(start):
             return Fault(where=path, found=found, expected="lines of text", remedy=remedy)
-    if begins.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
-        remedy = "unpack it, or save the sheet as csv"
-        return Fault(where=path, found="an archive or a workbook", expected="lines of text", remedy=remedy)
     return None
 
 
