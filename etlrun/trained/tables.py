@@ -62,7 +62,7 @@ class Rows:
     def cells(self, number: int) -> Place:
         """Return what tells a row apart: its number in its table, behind the path of that if there are several."""
         path, row = self.split.place(self.split.shards[0], number)
-        return (path, row) if len(self.split.paths) > 1 else (row,)
+        return (path, row or 0) if len(self.split.paths) > 1 else (row or 0,)
 
     @property
     def inputs_spec(self) -> Any:
