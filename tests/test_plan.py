@@ -51,10 +51,7 @@ def test_corrupt_records_are_left_out_after_the_transformation_and_before_the_ca
     [
         ([], ["transform.parse", "transform.decode", "transform.resize"]),
         (["extract=tfds"], ["transform.decode", "transform.resize"]),
-        (
-            ["experiment=naive", "dataset.eval_split=test"],
-            ["transform.resize", "transform.scale_zero_one"],
-        ),
+        (["experiment=naive", "dataset.eval_split=test"], ["transform.resize", "transform.scale_zero_one"]),
     ],
 )
 def test_records_are_parsed_unless_tfds_does_it(overrides: list[str], steps: list[str]) -> None:

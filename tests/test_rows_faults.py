@@ -16,230 +16,142 @@ from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of
 from tests.tables import CSV, a_table, kept_from, message, words_of
 
-REPAIR, ONCE_MORE = "\n    -> repair the line", "\n    -> write the files again, or choose others"
+REPAIR, STANDS = "\n    -> repair the line", "\n    -> repair the line: a value with a separator in it stands in quotes"
 NAMES = "expected names of columns\n    -> write the names of the columns in the first line"
+NO_ROWS = "no rows for train; expected at least one row\n    -> write the files again, or choose others"
+ONE_EACH = "one for each column of the header"
+QUOTES = f"expected values in quotes that end with a quote, and quotes in them written twice{REPAIR}"
+BYTE = "the byte 0xe4; expected text in UTF-8\n    -> convert it, as by: iconv -f LATIN1 -t UTF-8"
+BEYOND = "an integer beyond 64 bits; expected integers from -2**63 to 2**63 - 1\n    ->"
+INFINITE = "which is infinite as a number; expected finite numbers\n    -> repair the value, or"
 FAULTS: dict[str, tuple[str, str | bytes, str]] = {
-    "ragged": (
-        "a.csv",
-        "a,price\n1,2\n1,2,3\n",
-        (
-            "a.csv, line 3: found 3 values; expected 2, one for each column of the header"
-            "\n    -> repair the line: a value with a separator in it stands in quotes"
-        ),
-    ),
+    "ragged": ("a.csv", "a,price\n1,2\n1,2,3\n", f"a.csv, line 3: found 3 values; expected 2, {ONE_EACH}{STANDS}"),
     "ragged behind lines in a value": (
-        "a.csv",
-        'a,price\n"1\n\n",2\n1\n',
-        (
-            "a.csv, line 5: found 1 value; expected 2, one for each column of the header"
-            "\n    -> repair the line: a value with a separator in it stands in quotes"
-        ),
+        "a.csv", 'a,price\n"1\n\n",2\n1\n', f"a.csv, line 5: found 1 value; expected 2, {ONE_EACH}{STANDS}",
     ),
     "an open quote in the last column": (
-        "a.csv",
-        'a,b,price\n1,"2",3\n1,2,"3\n4,5,6\n',
-        (
-            "a.csv, line 3: found a quote that is not closed; expected values in quotes that end with a quote, and "
-            f"quotes in them written twice{REPAIR}"
-        ),
+        "a.csv", 'a,b,price\n1,"2",3\n1,2,"3\n4,5,6\n', f"a.csv, line 3: found a quote that is not closed; {QUOTES}",
     ),
     "a quote inside": (
-        "a.csv",
-        'a,price\n1,2\n"say "so"",2\n',
-        (
-            "a.csv, line 3: found a quote inside a value in quotes; expected values in quotes that end with a quote, "
-            f"and quotes in them written twice{REPAIR}"
-        ),
+        "a.csv", 'a,price\n1,2\n"say "so"",2\n', f"a.csv, line 3: found a quote inside a value in quotes; {QUOTES}",
     ),
     "two headers": (
-        "a.csv",
-        "a,price\n1,2\na,price\n",
+        "a.csv", "a,price\n1,2\na,price\n",
         "a.csv, line 3: found the header again; expected a row of values\n    -> remove the line",
     ),
     "a name twice": ("a.csv", "a,price,a\n1,2,3\n", f"a.csv, line 1: found a header with a twice; {NAMES}"),
     "no name": (
-        "a.csv",
-        "a,,price,\n1,2,3,4\n",
-        f"a.csv, line 1: found a header without a name for column 2, 4 of 4; {NAMES}",
+        "a.csv", "a,,price,\n1,2,3,4\n", f"a.csv, line 1: found a header without a name for column 2, 4 of 4; {NAMES}",
     ),
     "semicolons": (
-        "a.csv",
-        "a;price\n1;2\n",
-        (
-            "a.csv, line 1: found columns separated by ';'; expected names of columns"
-            "\n    -> write it with commas, or with tabs as .tsv"
-        ),
+        "a.csv", "a;price\n1;2\n",
+        ("a.csv, line 1: found columns separated by ';'; expected names of columns"
+        "\n    -> write it with commas, or with tabs as .tsv"),
     ),
     "empty": ("a.csv", "", f"a.csv, line 1: found an empty file; {NAMES}"),
-    "no rows": ("a.csv", "a,price\n", f"a.csv: found no rows for train; expected at least one row{ONCE_MORE}"),
-    "another encoding": (
-        "a.csv",
-        "a,price\nx,1\nä,2\n".encode("latin-1"),
-        (
-            "a.csv, line 3: found the byte 0xe4; expected text in UTF-8"
-            "\n    -> convert it, as by: iconv -f LATIN1 -t UTF-8 a.csv"
-        ),
-    ),
-    "another encoding in the header": (
-        "a.csv",
-        "ä,price\nx,1\n".encode("latin-1"),
-        (
-            "a.csv, line 1: found the byte 0xe4; expected text in UTF-8"
-            "\n    -> convert it, as by: iconv -f LATIN1 -t UTF-8 a.csv"
-        ),
-    ),
+    "no rows": ("a.csv", "a,price\n", f"a.csv: found {NO_ROWS}"),
+    "another encoding": ("a.csv", "a,price\nx,1\nä,2\n".encode("latin-1"), f"a.csv, line 3: found {BYTE} a.csv"),
+    "another encoding in the header": ("a.csv", "ä,price\n".encode("latin-1"), f"a.csv, line 1: found {BYTE} a.csv"),
     "UTF-16": (
-        "a.csv",
-        CSV.encode("utf-16"),
+        "a.csv", CSV.encode("utf-16"),
         "a.csv: found text in UTF-16; expected text in UTF-8\n    -> convert it, as by: iconv -f UTF-16 -t UTF-8 a.csv",
     ),
     "an integer that is too large": (
-        "a.csv",
-        "a,price\n1,1\n99999999999999999999,1\n",
-        (
-            "a.csv, line 3, a: found 99999999999999999999, an integer beyond 64 bits; expected integers from -2**63 to "
-            "2**63 - 1\n    -> set 'dataset.columns={a: text}' for a code, or number for a float"
-        ),
+        "a.csv", "a,price\n1,1\n99999999999999999999,1\n",
+        (f"a.csv, line 3, a: found 99999999999999999999, {BEYOND} set 'dataset.columns={{a: text}}' for a code, or "
+        "number for a float"),
     ),
     "a number that is too large": (
-        "a.csv",
-        "a,price\n1.5,1\n1e999,1\n",
-        (
-            "a.csv, line 3, a: found 1e999, which is infinite as a number; expected finite numbers"
-            "\n    -> repair the value, or leave it empty, which is missing"
-        ),
+        "a.csv", "a,price\n1.5,1\n1e999,1\n",
+        f"a.csv, line 3, a: found 1e999, {INFINITE} leave it empty, which is missing",
     ),
     "an integer that a float rounds": (
-        "a.csv",
-        f"a,price\n{2**53 + 1},1\n,1\n",
-        (
-            "dataset.columns.a: found missing values, and integers from 9007199254740992 to 9007199254740992; "
-            "expected integers below 2**53 where some are missing, since these are read as floats"
-            "\n    -> set 'dataset.columns={a: text}' for a code, or number for a rounded float"
-        ),
+        "a.csv", f"a,price\n{2**53 + 1},1\n,1\n",
+        ("dataset.columns.a: found missing values, and integers from 9007199254740992 to 9007199254740992; "
+        "expected integers below 2**53 where some are missing, since these are read as floats"
+        "\n    -> set 'dataset.columns={a: text}' for a code, or number for a rounded float"),
     ),
     "no lines": (
-        "a.jsonl",
-        "\n\n",
+        "a.jsonl", "\n\n",
         "a.jsonl: found an empty file; expected lines of JSON\n    -> write an object of JSON on each line",
     ),
     "no JSON": (
-        "a.jsonl",
-        '{"a": 1, "price": 2}\n{"a": 1, "price": }\n',
+        "a.jsonl", '{"a": 1, "price": 2}\n{"a": 1, "price": }\n',
         f"a.jsonl, line 2: found no JSON: Expecting value; expected an object of JSON{REPAIR}",
     ),
     "a list": ("a.jsonl", '[1]\n{"a": 1}\n', f"a.jsonl, line 1: found [1]; expected an object of JSON{REPAIR}"),
     "a key twice": (
-        "a.jsonl",
-        '{"a": 1}\n{"a": 1, "a": 2}\n',
+        "a.jsonl", '{"a": 1}\n{"a": 1, "a": 2}\n',
         f"a.jsonl, line 2: found the key a twice; expected each key once{REPAIR}",
     ),
     "another key": (
-        "a.jsonl",
-        '{"a": 1, "price": 2}\n\n{"a": 1, "prize": 2}\n',
-        (
-            "a.jsonl, line 3: found other keys: prize; expected those of the first line: a, price"
-            "\n    -> add them to the first line, with null for a value that is missing, or leave them out"
-        ),
+        "a.jsonl", '{"a": 1, "price": 2}\n\n{"a": 1, "prize": 2}\n',
+        ("a.jsonl, line 3: found other keys: prize; expected those of the first line: a, price"
+        "\n    -> add them to the first line, with null for a value that is missing, or leave them out"),
     ),
     "another type": (
-        "a.jsonl",
-        '{"a": 1, "price": 2}\n{"a": null, "price": 2}\n{"a": "x", "price": 2}\n',
+        "a.jsonl", '{"a": 1, "price": 2}\n{"a": null, "price": 2}\n{"a": "x", "price": 2}\n',
         f"a.jsonl, line 3, a: found a text: x; expected a number, as in line 1{REPAIR}",
     ),
     "a nested value": (
-        "a.jsonl",
-        '{"a": [1], "price": 2}\n',
+        "a.jsonl", '{"a": [1], "price": 2}\n',
         "a.jsonl, line 1, a: found a list; expected a single value\n    -> write its parts as columns of their own",
     ),
     "JSON of another encoding": (
-        "a.jsonl",
-        '{"a": "x"}\n{"a": "ä"}\n'.encode("latin-1"),
-        (
-            "a.jsonl, line 2: found the byte 0xe4; expected text in UTF-8"
-            "\n    -> convert it, as by: iconv -f LATIN1 -t UTF-8 a.jsonl"
-        ),
+        "a.jsonl", '{"a": "x"}\n{"a": "ä"}\n'.encode("latin-1"), f"a.jsonl, line 2: found {BYTE} a.jsonl",
     ),
     "a large integer in JSON": (
-        "a.jsonl",
-        '{"a": 1}\n{"a": 99999999999999999999}\n',
-        (
-            "a.jsonl, line 2, a: found 99999999999999999999, an integer beyond 64 bits; expected integers from -2**63 "
-            "to 2**63 - 1\n    -> write it as a text for a code, or as a float"
-        ),
+        "a.jsonl", '{"a": 1}\n{"a": 99999999999999999999}\n',
+        f"a.jsonl, line 2, a: found 99999999999999999999, {BEYOND} write it as a text for a code, or as a float",
     ),
-    "a header alone": ("a.csv", "a,price", f"a.csv: found no rows for train; expected at least one row{ONCE_MORE}"),
+    "a header alone": ("a.csv", "a,price", f"a.csv: found {NO_ROWS}"),
     "the index of a frame": (
-        "a.csv",
-        ",a,price\n0,1,1\n",
-        (
-            "a.csv, line 1: found a header without a name for column 1 of 3; expected names of columns"
-            "\n    -> name it, or leave it out, as frame.to_csv(path, index=False) does"
-        ),
+        "a.csv", ",a,price\n0,1,1\n",
+        ("a.csv, line 1: found a header without a name for column 1 of 3; expected names of columns"
+        "\n    -> name it, or leave it out, as frame.to_csv(path, index=False) does"),
     ),
     "a title above the header": (
-        "a.csv",
-        "Prices of 2020\na,price\n1,1\n",
-        (
-            "a.csv, line 2: found 2 values; expected 1, one for each column of the header"
-            "\n    -> if the lines above it are no header, remove them"
-        ),
+        "a.csv", "Prices of 2020\na,price\n1,1\n",
+        (f"a.csv, line 2: found 2 values; expected 1, {ONE_EACH}"
+        "\n    -> if the lines above it are no header, remove them"),
     ),
     "Parquet by another name": (
-        "a.csv",
-        b"PAR1\x15\x04",
-        "a.csv: found a Parquet file; expected lines of text\n    -> name it with .parquet",
+        "a.csv", b"PAR1\x15\x04", "a.csv: found a Parquet file; expected lines of text\n    -> name it with .parquet",
     ),
     "compressed by another name": (
-        "a.jsonl",
-        gzip.compress(b"{}"),
+        "a.jsonl", gzip.compress(b"{}"),
         "a.jsonl: found a compressed file; expected lines of text\n    -> add .gz to its name",
     ),
     "a workbook": (
-        "a.tsv",
-        b"PK\x03\x04\x14",
+        "a.tsv", b"PK\x03\x04\x14",
         "a.tsv: found an archive or a workbook; expected lines of text\n    -> unpack it, or save the sheet as csv",
     ),
     "an infinite number in JSON": (
-        "a.jsonl",
-        '{"a": 1, "price": 2}\n{"a": 1e999, "price": 2}\n',
-        (
-            "a.jsonl, line 2, a: found inf, which is infinite as a number; expected finite numbers"
-            "\n    -> repair the value, or write null"
-        ),
+        "a.jsonl", '{"a": 1, "price": 2}\n{"a": 1e999, "price": 2}\n',
+        f"a.jsonl, line 2, a: found inf, {INFINITE} write null",
     ),
     "a half of a character": (
-        "a.jsonl",
-        '{"a": "x", "price": 2}\n{"a": "\\ud800", "price": 2}\n',
-        (f"a.jsonl, line 2, a: found a text with a half of a character: \\ud800; expected text in Unicode{REPAIR}"),
+        "a.jsonl", '{"a": "x", "price": 2}\n{"a": "\\ud800", "price": 2}\n',
+        f"a.jsonl, line 2, a: found a text with a half of a character: \\ud800; expected text in Unicode{REPAIR}",
     ),
     "JSON that is too deep": (
-        "a.jsonl",
-        f'{{"a": {"[" * 9_999}{"]" * 9_999}}}\n',
+        "a.jsonl", f'{{"a": {"[" * 9_999}{"]" * 9_999}}}\n',
         f"a.jsonl, line 1: found lists or objects within each other; expected an object of JSON{REPAIR}",
     ),
     "no keys": (
-        "a.jsonl",
-        "{}\n",
-        (
-            "a.jsonl, line 1: found an object without keys; expected names of columns"
-            "\n    -> write the names of all columns in the first line, with null for a value that is missing"
-        ),
+        "a.jsonl", "{}\n",
+        ("a.jsonl, line 1: found an object without keys; expected names of columns"
+        "\n    -> write the names of all columns in the first line, with null for a value that is missing"),
     ),
     "no table": (
-        "a.xlsx",
-        "",
-        (
-            "a.xlsx: found a file of another name; expected one that ends in .csv, .tsv, .jsonl, .ndjson, .parquet, "
-            ".feather, .arrow, or .gz behind one of text\n    -> rename it"
-        ),
+        "a.xlsx", "",
+        ("a.xlsx: found a file of another name; expected one that ends in .csv, .tsv, .jsonl, .ndjson, .parquet, "
+        ".feather, .arrow, or .gz behind one of text\n    -> rename it"),
     ),
     "an empty Parquet file": (
-        "a.parquet",
-        "",
-        "a.parquet: found an empty file; expected a complete one\n    -> write or copy it again",
+        "a.parquet", "", "a.parquet: found an empty file; expected a complete one\n    -> write or copy it again",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "content", "expected"), FAULTS.values(), ids=FAULTS)
@@ -335,26 +247,26 @@ def test_a_file_is_in_one_split(tmp_path: Path) -> None:
         )
 
 
-def test_a_file_that_is_not_compressed_as_its_name_says(tmp_path: Path) -> None:
-    (tmp_path / "a.csv.gz").write_text(CSV)
+WHOLE = gzip.compress("".join(f'{{"a": {number}}}\n' for number in range(100_000)).encode())
+CUT_OFF = (
+    "compressed bytes that are cut off or damaged; expected a file that can be read"
+    "\n    -> check its permissions and its storage, or write it again"
+)
+PLAIN = "a file that is not compressed; expected bytes of gzip\n    -> leave .gz out of its name, or compress it"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "found"),
+    [
+        ("a.csv.gz", CSV.encode(), PLAIN),
+        *((name, WHOLE[: len(WHOLE) // 2], CUT_OFF) for name in ("a.csv.gz", "a.jsonl.gz")),
+    ],
+)
+def test_compressed_files_that_are_none(tmp_path: Path, name: str, content: bytes, found: str) -> None:
+    (tmp_path / name).write_bytes(content)
     with pytest.raises(EtlrunError) as caught:
-        kept_of(a_table(str(tmp_path / "a.csv.gz"), tmp_path / "kept"))
-    assert message(tmp_path, caught.value) == (
-        "a.csv.gz: found a file that is not compressed; expected bytes of gzip"
-        "\n    -> leave .gz out of its name, or compress it"
-    )
-
-
-def test_a_compressed_file_that_is_cut_off(tmp_path: Path) -> None:
-    for name in ("a.csv.gz", "a.jsonl.gz"):
-        whole = gzip.compress("".join(f'{{"a": {number}}}\n' for number in range(100_000)).encode())
-        (tmp_path / name).write_bytes(whole[: len(whole) // 2])
-        with pytest.raises(EtlrunError) as caught:
-            kept_of(a_table(str(tmp_path / name), tmp_path / "kept"))
-        assert message(tmp_path, caught.value) == (
-            f"{name}: found compressed bytes that are cut off or damaged; expected a file that can be read"
-            "\n    -> check its permissions and its storage, or write it again"
-        )
+        kept_of(a_table(str(tmp_path / name), tmp_path / "kept"))
+    assert message(tmp_path, caught.value) == f"{name}: found {found}"
 
 
 @pytest.mark.parametrize("columns", ["auto", "{a: {of: a}}"])
