@@ -16,7 +16,8 @@ from etlrun.stages.column_steps import COLUMN_STEPS
 from etlrun.stages.columns import Columns, Output
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Feature
-from etlrun.stages.rows import Column, Known, Rows
+from etlrun.stages.known import Column, Known
+from etlrun.stages.rows import Rows
 from etlrun.stages.step import Map
 from etlrun.stages.target_steps import TARGET_STEPS
 from etlrun.system.errors import EtlrunError, WorldError, headline

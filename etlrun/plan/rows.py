@@ -20,7 +20,8 @@ from etlrun.sources.rows.table import names_of
 from etlrun.stages.column_categories import Classes
 from etlrun.stages.columns import Columns, Output, UnfitStepError, nothing
 from etlrun.stages.flow import Feature
-from etlrun.stages.rows import Column, Known, Rows, Table
+from etlrun.stages.known import Column, Known
+from etlrun.stages.rows import Rows, Table
 from etlrun.system.errors import ConfigError, Fault
 
 

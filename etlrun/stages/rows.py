@@ -12,14 +12,14 @@ from pydantic import AfterValidator, Field, InstanceOf, WithJsonSchema
 
 from etlrun.stages.base import DATA, SPEED, TRAINING, Expected, Text
 from etlrun.stages.dataset import Dataset
-from etlrun.stages.flow import Feature, Flow
+from etlrun.stages.flow import Flow
+from etlrun.stages.known import Known, Type
 from etlrun.stages.made import user_path
 from etlrun.stages.paths import OptionalPath, Pattern, of_this_machine
 from etlrun.stages.plugins import ROWS
 from etlrun.stages.splitting import EXPECTED, SplitBy, Written, faults_of
 from etlrun.stages.targets import TARGETS, Described, Target, unfit_options
 
-Type = Literal["text", "integer", "number", "truth", "timestamp"]
 TYPES = "text, integer, number, truth or timestamp"
 
 _Name = Annotated[str, Field(min_length=1)]
@@ -33,71 +33,6 @@ _Files = _Patterns | Annotated[dict[Annotated[str, Field(pattern=r"^\w+$")], _Pa
 _FILES_EXPECTED = (
     "a pattern of files on this machine, a list of patterns, or a mapping from names of splits to one of these"
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """What is known of a column after all of its rows have been read.
-
-    Attributes:
-        feature: Its type.
-        missing: Number of rows without a value.
-        distinct: Number of different values; None if there are more than `MOST_COUNTED`.
-    """
-
-    feature: Feature
-    missing: int = 0
-    distinct: int | None = None
-
-    @property
-    def type(self) -> Type:
-        """Its type as `dataset.columns` names it; an integer that may be missing is a number."""
-        feature = self.feature
-        if feature.format == "timestamp":
-            return "timestamp"
-        if feature.has_missing and self.distinct and feature.low is None and feature.dtype == "float64":
-            return "truth"  # which are floats where some are missing, and have no ends
-        by_dtype: dict[str, Type] = {"string": "text", "bool": "truth"}
-        return by_dtype.get(feature.dtype, "integer" if "int" in feature.dtype else "number")
-
-
-MOST_COUNTED = 10_000
-"""Different values of a column up to which they are counted."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Known:
-    """What is known of a dataset of rows after it has been read and kept.
-
-    Attributes:
-        columns: All columns by name, in the order of the data.
-        rows: Number of rows of each split of the data.
-        identity: First 16 hex digits of a SHA-256 over the content and how it is read.
-        held_bytes: Size of the kept columns.
-        classes: Values of a target that is a class, in the order of their indices; empty for others.
-        notes: What a reader of the data may not expect, a sentence each.
-        folder: Folder of the kept columns; empty if there is none.
-        file_rows: Number of rows of each file, in the order of the files; empty if a file has all rows.
-        splits: Notes on the splits of a run: what they are if a column decides it, and equal rows in both.
-    """
-
-    columns: Mapping[str, Column]
-    rows: Mapping[str, int]
-    identity: str
-    held_bytes: int
-    classes: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    folder: str = ""
-    file_rows: tuple[int, ...] = ()
-    splits: tuple[str, ...] = ()
-
-    @property
-    def remarks(self) -> Iterator[str]:
-        """Yield what a plan has to say of the rows, a sentence each."""
-        if self.folder:
-            size = f"{sum(self.rows.values()):,} rows of {len(self.columns)} columns"
-            yield f"{size} are kept in {self.folder}, {self.held_bytes / 1e6:,.1f} MB."
-        yield from (*self.notes, *self.splits)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +57,8 @@ class Rows(Dataset):
         dir: Folder of the kept columns; null for the user's cache folder.
         known: What reading has found; None before.
     """
+
+    printed: ClassVar[str] = "etlrun.eject.printed.rows"
 
     target: Annotated[_Target, Expected(f"a mapping from columns to {TARGETS}"), DATA, TRAINING]
     weight: Annotated[Text | None, Expected("a column, or null"), DATA, TRAINING] = None
@@ -208,7 +145,6 @@ class Table(Rows):
     """
 
     source: ClassVar[str] = "etlrun.sources.rows.tables:TableSource"
-    printed: ClassVar[str] = "etlrun.eject.printed.rows"
 
     files: Annotated[_Files, Expected(_FILES_EXPECTED), DATA]
     missing: Annotated[tuple[str, ...], Expected("a list of texts"), DATA]
@@ -246,7 +182,6 @@ class Arrays(Rows):
     """
 
     source: ClassVar[str] = "etlrun.sources.rows.arrays:ArraysSource"
-    printed: ClassVar[str] = "etlrun.eject.printed.rows"
 
     files: Annotated[_Arrays, Expected(_ARRAYS_EXPECTED), DATA]
 
@@ -286,7 +221,6 @@ class Python(Rows):
     """
 
     source: ClassVar[str] = "etlrun.sources.rows.python:PythonSource"
-    printed: ClassVar[str] = "etlrun.eject.printed.rows"
     given_by: ClassVar[str] = "of"
 
     of: Annotated[Text, DATA]

@@ -21,7 +21,8 @@ from etlrun.sources.rows.keeping import kept_as, require_unchanged, stamps_of
 from etlrun.sources.rows.kept import Array, Kept, write_facts
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.flow import ITEM_BYTES, Feature
-from etlrun.stages.rows import MOST_COUNTED, Arrays, Column, Rows
+from etlrun.stages.known import MOST_COUNTED, Column
+from etlrun.stages.rows import Arrays, Rows
 from etlrun.system.errors import EtlrunError, Fault, unreadable_path
 
 _FORMAT = 1

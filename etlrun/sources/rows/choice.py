@@ -16,7 +16,7 @@ from etlrun.stages.column_numbers import Fill, Log1p, Standardize
 from etlrun.stages.column_step import ColumnStep
 from etlrun.stages.column_times import Part
 from etlrun.stages.columns import Columns, Output, with_indicators
-from etlrun.stages.rows import Column
+from etlrun.stages.known import Column
 from etlrun.system.errors import ConfigError, Fault
 
 FEW = 10

@@ -16,7 +16,8 @@ from etlrun.sources.rows.kept import Kept
 from etlrun.sources.rows.numbers import Numbers, in_random_order
 from etlrun.sources.rows.placing import having, placed, sliced
 from etlrun.sources.slices import slices
-from etlrun.stages.rows import Column, Rows
+from etlrun.stages.known import Column
+from etlrun.stages.rows import Rows
 from etlrun.stages.splitting import SplitBy, Value
 from etlrun.system.errors import ConfigError, Fault, did_you_mean
 

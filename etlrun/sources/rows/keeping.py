@@ -19,7 +19,8 @@ from etlrun.sources.rows.read import TableFile
 from etlrun.sources.rows.table import Tables, files_of, opened
 from etlrun.sources.rows.writing import Writer
 from etlrun.stages.base import parameters
-from etlrun.stages.rows import Column, Rows, Table
+from etlrun.stages.known import Column
+from etlrun.stages.rows import Rows, Table
 from etlrun.system.errors import EtlrunError, Fault, WorldError, unreadable_path
 from etlrun.system.locks import Lock
 from etlrun.system.progress import Begin, progress

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from etlrun.sources.rows.folders import FACTS
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
-from etlrun.stages.rows import Column, Known
+from etlrun.stages.known import Column, Known
 from etlrun.system.files import sync, write_atomically
 
 Array = npt.NDArray[Any]
