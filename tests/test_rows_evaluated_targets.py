@@ -102,12 +102,21 @@ def test_labels_that_no_example_has_count_for_no_mean() -> None:
     assert ranking.mean_average_precision(FOUND, labels * 0) == scores.Share(None)
 
 
+NO_INPUTS: Any = SimpleNamespace(
+    source=SimpleNamespace(dataset=SimpleNamespace(examples=Flow(features={}, targets=("y",)))),
+    place="row {}".format,
+    example=lambda _: {},
+    image=lambda _: None,
+)
+"""Examples without inputs."""
+
+
 def test_figures_of_examples_without_any_weight_are_not_defined(tmp_path: Path) -> None:
     none = np.zeros(4)
     found = Outputs(predictions=FOUND[:, :2], targets=LABELS[:, 0], numbers=np.arange(4), weights=none)
-    of_two = of_classes(found, ("no", "yes"), NoReading(), 0.5)
+    of_two = of_classes(found, ("no", "yes"), NO_INPUTS, 0.5)
     found = Outputs(predictions=FOUND[:, :1], targets=LABELS[:, 0], numbers=np.arange(4), weights=none)
-    of_number = of_numbers(found, NoReading())
+    of_number = of_numbers(found, NO_INPUTS)
     assert of_two["accuracy"] == of_two["auc"] == of_two["average_precision"] == of_number["mae"] == scores.Share(None)
     assert of_number["squared_error"] is None
     for number, figures in enumerate((of_two, of_number)):
@@ -117,21 +126,6 @@ def test_figures_of_examples_without_any_weight_are_not_defined(tmp_path: Path) 
         )  # fmt: skip
         (tmp_path / f"{number}.html").write_text(html(evaluation, "a test"))
         assert "NaN" not in evaluation.as_json()
-
-
-class NoReading:
-    """Examples without inputs."""
-
-    source: Any = SimpleNamespace(dataset=SimpleNamespace(examples=Flow(features={}, targets=("y",))))
-
-    def place(self, number: int) -> str:
-        return f"row {number}"
-
-    def example(self, number: int) -> Any:
-        return {}
-
-    def image(self, number: int) -> None:
-        return None
 
 
 def test_calibration_counts_examples_by_their_weights() -> None:

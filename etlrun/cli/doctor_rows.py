@@ -53,11 +53,11 @@ def of_rows(plan: Plan, known: argparse.Namespace, made_by: str) -> None:
     ]
     print_table(("dataset", "column", "type", "missing", "share", "different", "least", "median", "largest"), rows)
     classes = [
-        (split.name, of.name, shown(value), f"{count:,}", f"{count / max(of.rows, 1):.1%}")
+        (split.name, *row)
         for split in found.splits
         for of in split.figures
         if of.name in dataset.target and of.type not in ("number", "timestamp")
-        for value, count in of.top.items()
+        for row in _top(of)
     ]
     print_table(("dataset", "column", "value", "rows", "share"), classes)
     print_page(known.html)
@@ -156,9 +156,8 @@ def print_stats(plan: Plan) -> None:
         for of in train.figures
     ]
     print_table(("column", "type", "missing", "different", "mean", *_QUANTILES), rows)
-    top = [
-        (of.name, shown(value), f"{count:,}", f"{count / max(of.rows, 1):.1%}")
-        for of in train.figures
-        for value, count in of.top.items()
-    ]
-    print_table(("column", "value", "rows", "share"), top)
+    print_table(("column", "value", "rows", "share"), [row for of in train.figures for row in _top(of)])
+
+
+def _top(of: ColumnFigures) -> list[tuple[str, ...]]:
+    return [(of.name, shown(value), f"{n:,}", f"{n / max(of.rows, 1):.1%}") for value, n in of.top.items()]

@@ -52,8 +52,7 @@ def main(arguments: Sequence[str]) -> None:
         from etlrun.trained.importance import how_to_ask
         from etlrun.trained.page import html
 
-        asked = {"threshold": known.threshold, "repeats": known.importance}
-        evaluation = evaluate(run, model, known.overrides, **asked)
+        evaluation = evaluate(run, model, known.overrides, known.threshold, known.importance)
         paths = written(run, evaluation, html(evaluation, shlex.join(["etlrun", "evaluate", *arguments])))
         hint = "" if known.importance == 0 else how_to_ask(run.plan, evaluation.examples)
         page.write(run.folder)  # which links to that of the evaluation

@@ -40,27 +40,27 @@ def _scatter(
     """Return a chart of points with the labels of y and x, and a line on which they would be if nothing were wrong."""
     x, y = axes
     dots = path("points", "".join(f"M{x.at(one):.1f} {y.at(other):.1f}h0" for one, other in points))
-    parts = [*rows(x, y, labels[0]), *columns(x, _BOTTOM, labels[1]), ideal, dots]
-    told = f"{len(points):,} points, {labels[0]} against {labels[1]}"
-    return Chart(title, svg(_WIDTH, _HEIGHT, title, told, parts), (), note)
+    return _chart(title, labels, axes, [ideal, dots], f"{len(points):,} points, ", note)
+
+
+def _chart(
+    title: str, labels: tuple[str, str], axes: tuple[Axis, Axis], marks: Sequence[Markup], what: str, note: str
+) -> Chart:
+    parts = [*rows(*axes, labels[0]), *columns(axes[0], _BOTTOM, labels[1]), *marks]
+    return Chart(title, svg(_WIDTH, _HEIGHT, title, f"{what}{labels[0]} against {labels[1]}", parts), (), note)
 
 
 def _of_two(of: Figures) -> Iterator[Chart]:
     x, y = Axis(0, 1, _LEFT, _RIGHT), Axis(0, 1, _BOTTOM, _TOP)
     chance = path("ideal", f"M{_LEFT} {_BOTTOM}L{_RIGHT} {_TOP}")
     roc = [(0.0, 0.0), *((place.false_positive_rate, place.recall) for place in of.curve)]
-    yield _curve("ROC curve", ("true positive rate", "false positive rate"), roc, (x, y), chance)
+    guesses, names = "The dashed line is that of guesses.", ("true positive rate", "false positive rate")
+    yield _chart("ROC curve", names, (x, y), [chance, _curve(roc, x, y)], "", guesses)
     chance = path("ideal", f"M{_LEFT} {y.at(of.curve[-1].precision):.1f}H{_RIGHT}")
     found = [(place.recall, place.precision) for place in of.curve]
-    found = [(0.0, found[0][1]), *found]
-    yield _curve("Precision-recall curve", ("precision", "recall"), found, (x, y), chance)
+    marks = [chance, _curve([(0.0, found[0][1]), *found], x, y)]
+    yield _chart("Precision-recall curve", ("precision", "recall"), (x, y), marks, "", guesses)
 
 
-def _curve(
-    title: str, labels: tuple[str, str], points: Sequence[Place], axes: tuple[Axis, Axis], chance: Markup
-) -> Chart:
-    x, y = axes
-    drawn = line("first", [(x.at(one), y.at(other)) for one, other in points])
-    parts = [*rows(x, y, labels[0]), *columns(x, _BOTTOM, labels[1]), chance, drawn]
-    note = "The dashed line is that of guesses."
-    return Chart(title, svg(_WIDTH, _HEIGHT, title, f"{labels[0]} against {labels[1]}", parts), (), note)
+def _curve(points: Sequence[Place], x: Axis, y: Axis) -> Markup:
+    return line("first", [(x.at(one), y.at(other)) for one, other in points])

@@ -80,12 +80,7 @@ class Evaluation(Figures):
 
 
 def evaluate(
-    run: Trained,
-    model: Any,
-    overrides: Sequence[str],
-    *,
-    threshold: float | None = None,
-    repeats: int | None = None,
+    run: Trained, model: Any, overrides: Sequence[str], threshold: float | None = None, repeats: int | None = None
 ) -> Evaluation:
     """Return the evaluation of a run's model on the split of its plan.
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.sources.base import Example, Source
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
 from etlrun.trained import ranking, scores
 from etlrun.trained.importance import Importance
+from etlrun.trained.numbered import Pass
 
 _WORST = 24
 """Mistakes that are shown."""
@@ -25,21 +25,6 @@ _LONGEST_TEXT = 1_000
 """Points of a chart, and characters of a text, that are kept of more."""
 Told = tuple[str, str, float | None]
 """Target and prediction as a reader knows them, and the probability of the prediction; None if it has none."""
-
-
-class Reading(Protocol):
-    """What is known of the examples that were read, by their numbers."""
-
-    source: Source
-
-    def place(self, number: int) -> str:
-        """Return the path of the file of an example, and its record or row there."""
-
-    def example(self, number: int) -> Example:
-        """Return the features of an example as they are stored."""
-
-    def image(self, number: int) -> bytes | None:
-        """Return the encoded image of an example that has a single one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +117,7 @@ class Outputs:
     weights: scores.Floats | None = None
 
 
-def of_classes(found: Outputs, names: Sequence[str], reading: Reading, threshold: float | None) -> dict[str, Any]:
+def of_classes(found: Outputs, names: Sequence[str], reading: Pass, threshold: float | None) -> dict[str, Any]:
     """Return the figures of classes by the names of `Figures`; with those of two, if they have a threshold."""
     predicted, confidence = found.predictions.argmax(axis=1), found.predictions.max(axis=1).astype(np.float64)
     bins, error = scores.calibration(confidence, predicted == found.targets, found.weights)
@@ -174,7 +159,7 @@ def _of_two(found: Outputs, threshold: float) -> dict[str, Any]:
     }
 
 
-def of_labels(found: Outputs, names: Sequence[str], reading: Reading, threshold: float) -> dict[str, Any]:
+def of_labels(found: Outputs, names: Sequence[str], reading: Pass, threshold: float) -> dict[str, Any]:
     """Return the figures of labels by the names of `Figures`, each predicted above the threshold."""
     predicted, is_of = found.predictions.astype(np.float64) > threshold, found.targets > ranking.HALF
     is_right = predicted == is_of
@@ -205,7 +190,7 @@ def _named(names: Sequence[str], has: npt.NDArray[np.bool_]) -> str:
     return ", ".join(name for name, there in zip(names, has, strict=True) if there) or "none"
 
 
-def of_numbers(found: Outputs, reading: Reading) -> dict[str, Any]:
+def of_numbers(found: Outputs, reading: Pass) -> dict[str, Any]:
     """Return the figures of a target that is no class by the names of `Figures`."""
     wanted = found.targets.reshape(len(found.targets), -1).astype(np.float64)
     predicted = found.predictions.reshape(wanted.shape).astype(np.float64)
@@ -234,7 +219,7 @@ def _points(wanted: scores.Floats, predicted: scores.Floats) -> list[tuple[float
 
 
 def _mistakes(
-    reading: Reading,
+    reading: Pass,
     found: Outputs,
     losses: scores.Floats,
     is_wrong: npt.NDArray[np.bool_],
@@ -257,7 +242,7 @@ def _mistakes(
     return mistakes
 
 
-def _columns(reading: Reading, number: int) -> dict[str, Any]:
+def _columns(reading: Pass, number: int) -> dict[str, Any]:
     """Return the inputs of an example by name but images, as plain values."""
     flow = reading.source.dataset.examples
     names = [name for name, of in flow.features.items() if name in flow.inputs and of.format != "image"]
