@@ -65,7 +65,8 @@ class Ranked:
     def __init__(self, probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats | None = None) -> None:
         """Sort examples with labels 0 and 1, which count the same without weights."""
         self._order = np.argsort(-probabilities, kind="stable")
-        self._of_class = labels[self._order] == 1
+        of_class = labels[self._order] == 1
+        self._sides = of_class.astype(np.float64), (~of_class).astype(np.float64)
         ordered = probabilities[self._order].astype(np.float64)
         self._ends = np.append(np.flatnonzero(np.diff(ordered)), len(ordered) - 1)
         self.probabilities = ordered[self._ends]
@@ -75,7 +76,8 @@ class Ranked:
     def counts(self, weights: Floats) -> tuple[Floats, Floats]:
         """Return `hits` and `wrongly` with other weights."""
         each = weights[self._order]
-        return np.cumsum(each * self._of_class)[self._ends], np.cumsum(each * ~self._of_class)[self._ends]
+        hits, wrongly = (np.cumsum(each * side)[self._ends] for side in self._sides)
+        return hits, wrongly
 
 
 def auc(probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats | None = None) -> Share:
