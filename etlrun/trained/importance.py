@@ -11,6 +11,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from etlrun.measure.gains import interval_of_mean
+from etlrun.plan import learned
 from etlrun.plan.plan import Plan, given_to_model
 from etlrun.sources.base import Source, Split
 from etlrun.sources.rows.source import RowSplit, RowsSource
@@ -101,7 +102,7 @@ def importance(planned: Plan, model: Any, source: Source, split: Split, repeats:
 
 def columns_of(planned: Plan) -> list[str]:
     """Return the columns that inputs of the model are made of, but images, in the order of the data."""
-    flow, columns = planned.spec.dataset.examples, _columns(planned)
+    flow, columns = planned.spec.dataset.examples, learned.columns_of(planned.spec)
     made = {output.name: output.of for output in columns.outputs} if columns else {}
     outputs = set(given_to_model(planned.evaluation).inputs)
     used = outputs - made.keys()
@@ -117,10 +118,6 @@ def how_to_ask(planned: Plan, examples: int) -> str:
     cost = examples * (len(names) * REPEATS + 1)
     asked = f"pass --importance {REPEATS} for what each of {len(names)} is worth, in {cost:,} predictions"
     return asked if names else ""
-
-
-def _columns(planned: Plan) -> Columns | None:
-    return next((step for step in planned.spec.eval_transform.steps if isinstance(step, Columns)), None)
 
 
 def _cheap(planned: Plan, split: Split, times: int) -> Split | None:
@@ -151,7 +148,7 @@ class _Reading:
 
     def __init__(self, planned: Plan, source: Source, split: Split, names: list[str]) -> None:
         self.flow, self.count = given_to_model(planned.evaluation), 0
-        self._pass, self._names, columns = Pass(planned, source, split), names, _columns(planned)
+        self._pass, self._names, columns = Pass(planned, source, split), names, learned.columns_of(planned.spec)
         self._stored, self._made = _stored(self._pass, names), dict[str, Any]
         self._made_of = {name: {name} for name in names}
         if columns is not None:
