@@ -95,10 +95,7 @@ def write_images(data_dir: Path, name: str, feature: Any, images: Sequence[npt.N
     """Have TFDS write these images below `data_dir`, as what `feature` says."""
     labels = tfds.features.ClassLabel(num_classes=2)
     examples = [{"image": image, "label": number % 2} for number, image in enumerate(images)]
-    signature = {
-        "image": tf.TensorSpec(images[0].shape, images[0].dtype),
-        "label": tf.TensorSpec((), tf.int64),
-    }
+    signature = {"image": tf.TensorSpec(images[0].shape, images[0].dtype), "label": tf.TensorSpec((), tf.int64)}
     tfds.dataset_builders.store_as_tfds_dataset(
         name=name,
         version="1.0.0",

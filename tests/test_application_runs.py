@@ -68,11 +68,7 @@ def test_a_cache_of_features_gives_the_same_losses(
 
 @pytest.mark.slow
 def test_a_program_reaches_the_losses_of_the_run(
-    tiny: Path,
-    weights: Path,
-    plain: tuple[Path, dict[str, Any]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tiny: Path, weights: Path, plain: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # where a program saves its model
     text = program(*words(tiny, weights, "cache=none"))

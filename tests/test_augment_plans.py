@@ -74,20 +74,8 @@ def test_a_range_that_is_not_known_stays_so() -> None:
             (name, {}, SCALED, "pixels in [0, 255]", "put it before the scaling in the steps")
             for name in (*COLOURS, "normalize", "rand_augment")
         ),
-        (
-            "rand_augment",
-            {},
-            FLOATS,
-            "uint8 pixels",
-            "put it behind `decode`, or set transform.resize.dtype=uint8",
-        ),
-        (
-            "random_hue",
-            {},
-            PORTRAIT.replace(shape=(80, 60, 1)),
-            "an image of three channels",
-            "leave the step out",
-        ),
+        ("rand_augment", {}, FLOATS, "uint8 pixels", "put it behind `decode`, or set transform.resize.dtype=uint8"),
+        ("random_hue", {}, PORTRAIT.replace(shape=(80, 60, 1)), "an image of three channels", "leave the step out"),
         (
             "random_zoom",
             {},

@@ -98,9 +98,7 @@ def test_no_framework_is_imported_to_answer(
     assert packages & FRAMEWORKS == set()
 
 
-def test_to_answer_the_packages_of_configs_are_imported(
-    answers: dict[tuple[str, ...], tuple[int, set[str]]],
-) -> None:
+def test_to_answer_the_packages_of_configs_are_imported(answers: dict[tuple[str, ...], tuple[int, set[str]]]) -> None:
     assert {"hydra", "pydantic"} <= answers["plan",][1]
 
 

@@ -61,8 +61,7 @@ def test_data_is_the_same_where_the_epochs_are_that_both_have(
 
 
 @pytest.mark.parametrize(
-    ("again", "remarks"),
-    [(saw("a"), ()), (saw("a", "c"), ("the runs of configs 0 have not all seen the same data",))],
+    ("again", "remarks"), [(saw("a"), ()), (saw("a", "c"), ("the runs of configs 0 have not all seen the same data",))]
 )
 def test_runs_of_a_config_are_told_apart_by_the_epochs_that_both_have(
     again: dict[str, Any], remarks: tuple[str, ...], tmp_path: Path

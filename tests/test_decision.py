@@ -190,11 +190,7 @@ def test_a_config_with_too_few_rounds_is_not_taken_for_the_best_beside_one_that_
 
 def test_nothing_is_taken_where_nothing_has_completed() -> None:
     decision = decide([config(0, None)], tied_with_best([config(0, None)], {0: {}}, STILL), as_planned)
-    assert (decision.config, decision.overrides, decision.words) == (
-        None,
-        (),
-        "No comparable run has completed.",
-    )
+    assert (decision.config, decision.overrides, decision.words) == (None, (), "No comparable run has completed.")
 
 
 def test_tied_with_the_best_is_what_rounds_beside_it_do_not_show_to_be_slower() -> None:

@@ -99,9 +99,7 @@ def shown(found: Comparison) -> list[str]:
             [],
             ["load.drop_remainder=true"],
             "changes the data, from load.batch on",
-            [
-                f"load.drop_remainder: false -> true, data from load.batch in {('train',)} {LEFT_OUT}",
-            ],
+            [f"load.drop_remainder: false -> true, data from load.batch in {('train',)} {LEFT_OUT}"],
         ),
         (
             [],

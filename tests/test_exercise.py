@@ -45,10 +45,7 @@ def parallel(name: str, data_dir: Path) -> tf.data.Dataset:
     """The exercise's second pipeline."""
 
     def read_tfrecord(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        features = {
-            "image": tf.io.FixedLenFeature((), tf.string, ""),
-            "label": tf.io.FixedLenFeature((), tf.int64, -1),
-        }
+        features = {"image": tf.io.FixedLenFeature((), tf.string, ""), "label": tf.io.FixedLenFeature((), tf.int64, -1)}
         example = tf.io.parse_single_example(record, features)
         image = tf.io.decode_jpeg(example["image"], channels=3)
         image = tf.cast(image, tf.float32) / 255.0

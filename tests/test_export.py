@@ -94,10 +94,7 @@ def test_a_saved_model_takes_image_files(
     folder = tmp_path / "new" / "saved"
     told = said(capsys, "export", run, "--format", "saved_model", "--output", folder).splitlines()
     assert told[0] == "format    saved_model: image files to predictions"
-    assert told[2:] == [
-        f"folder    {folder}",
-        f"card      {folder}/model_card.md, whose licences are to be filled in",
-    ]
+    assert told[2:] == [f"folder    {folder}", f"card      {folder}/model_card.md, whose licences are to be filled in"]
     reloaded = tf.saved_model.load(folder)
     for some in (files, files[3:]):
         found = reloaded.signatures["serving_default"](image=tf.constant([path.read_bytes() for path in some]))

@@ -129,10 +129,7 @@ def test_there_is_one_run_folder(trained: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("host", "by", "status", "said"),
-    [
-        (0, signal.SIGKILL, -signal.SIGKILL, ""),
-        (1, signal.SIGINT, 130, "etlrun: host 1: The run was interrupted\n"),
-    ],
+    [(0, signal.SIGKILL, -signal.SIGKILL, ""), (1, signal.SIGINT, 130, "etlrun: host 1: The run was interrupted\n")],
     ids=["killed", "interrupted"],
 )
 def test_the_end_of_one_host_ends_the_other(

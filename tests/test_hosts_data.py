@@ -49,9 +49,7 @@ def test_folders_are_compared_by_classes_counts_and_what_each_host_reads(folder:
     assert found == {
         "exchanged": [DATA],
         "renamed": [f"host 1: found the classes a cow, dög (2); expected {shown} (2), as on host 0\n{COPY}"],
-        "fewer": [
-            f"host 1: found 39 examples in 'train'; expected 40 examples in 'train', as on host 0\n{COPY}",
-        ],
+        "fewer": [f"host 1: found 39 examples in 'train'; expected 40 examples in 'train', as on host 0\n{COPY}"],
         "other": [DATA],
         "elsewhere": [],  # host 0 reads that part
         "same": [],

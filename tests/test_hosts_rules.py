@@ -58,7 +58,7 @@ def trainer_of(*words: str) -> Trainer:
                 (
                     "load.batch_size: found 32; expected a multiple of 6, the devices of 2 hosts that share a batch\n"
                     "    -> set load.batch_size=36, or another trainer.hosts"
-                ),
+                )
             ],
         ),
         (
@@ -88,7 +88,7 @@ def trainer_of(*words: str) -> Trainer:
                 (
                     "trainer.hosts: found 2; expected 1 with model.emulated, which computes nothing\n"
                     "    -> set trainer.hosts=1"
-                ),
+                )
             ],
         ),
         (
@@ -97,20 +97,17 @@ def trainer_of(*words: str) -> Trainer:
                 (
                     "trainer.hosts: found 2; expected 1 with cache.at=features, which one device computes\n"
                     "    -> set trainer.hosts=1"
-                ),
+                )
             ],
         ),
         (
-            [
-                "load.service={address: 'cpu1:5050', timeout_s: 60.0, trusted_network: true}",
-                "cache=none",
-            ],
+            ["load.service={address: 'cpu1:5050', timeout_s: 60.0, trusted_network: true}", "cache=none"],
             [
                 (
                     "load.service: found a service; expected null with trainer.hosts=2, whose hosts "
                     "read by themselves\n"
                     "    -> set load=shuffled, or trainer.hosts=1"
-                ),
+                )
             ],
         ),
         (
@@ -120,7 +117,7 @@ def trainer_of(*words: str) -> Trainer:
                     "load.sample: found uniform_by_class; expected all with trainer.hosts=2, since a "
                     "host has not all examples "
                     "of a class\n    -> set load.sample=all, or trainer.hosts=1"
-                ),
+                )
             ],
         ),
     ],
@@ -181,11 +178,7 @@ OPEN_MPI = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}
 
 @pytest.mark.parametrize(
     ("environment", "number"),
-    [
-        (SLURM, 1),
-        ({**OPEN_MPI, **SLURM}, 0),
-        ({**OPEN_MPI, "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1"}, 1),
-    ],
+    [(SLURM, 1), ({**OPEN_MPI, **SLURM}, 0), ({**OPEN_MPI, "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1"}, 1)],
 )
 def test_the_environment_of_a_launcher_tells_the_place(environment: dict[str, str], number: int) -> None:
     assert place_of(trainer_of(*SHARED), environment) == Place(number=number, count=2)

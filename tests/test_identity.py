@@ -123,10 +123,7 @@ def test_the_code_that_makes_the_examples_is_a_part_of_the_key(
     """A step that does something else, here by a function of this module, and another version of etlrun."""
     place = f"cache.dir={tmp_path}"
     before = identity_of(tiny, place)
-    assert [name for name in before if name.startswith("code ")] == [
-        "code transform.decode",
-        "code transform.resize",
-    ]
+    assert [name for name in before if name.startswith("code ")] == ["code transform.decode", "code transform.resize"]
     monkeypatch.setattr(Resize, "op", staticmethod(lambda image, **_: image))
     after = identity_of(tiny, place)
     names = before.keys() | after.keys()

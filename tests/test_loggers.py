@@ -145,10 +145,7 @@ def test_a_logger_changes_no_result() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (
-            ["logger=wandb", "logger.mode=disabled"],
-            "logger.mode: found 'disabled'; expected online or offline",
-        ),
+        (["logger=wandb", "logger.mode=disabled"], "logger.mode: found 'disabled'; expected online or offline"),
         (
             ["logger=wandb", "+logger.projet=mine"],
             (

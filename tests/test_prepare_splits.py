@@ -30,10 +30,7 @@ THREE = {"train": Decimal(70), "validation": Decimal("17.5"), "test": Decimal("1
 
 def test_each_class_is_divided_by_the_percents() -> None:
     found = shares(assigned(images({0: 400, 1: 40}), THREE, 0))
-    assert found == {
-        0: {"train": 280, "validation": 70, "test": 50},
-        1: {"train": 28, "validation": 7, "test": 5},
-    }
+    assert found == {0: {"train": 280, "validation": 70, "test": 50}, 1: {"train": 28, "validation": 7, "test": 5}}
 
 
 def test_what_percents_leave_over_in_small_classes_adds_up() -> None:

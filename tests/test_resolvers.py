@@ -53,8 +53,7 @@ COMMANDS = ("", "-m", "plan -m", "plan --format mermaid", "eject", "show", "doct
 
 
 @pytest.mark.parametrize(
-    ("words", "value"),
-    [*(("plan", value) for value in RESOLVERS), *((words, [*RESOLVERS][3]) for words in COMMANDS)],
+    ("words", "value"), [*(("plan", value) for value in RESOLVERS), *((words, [*RESOLVERS][3]) for words in COMMANDS)]
 )
 def test_every_command_refuses_them(
     words: str, value: str, repository: Repository, capfd: pytest.CaptureFixture[str]

@@ -195,12 +195,7 @@ def refusal(folder: Path, files: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("content", "found"),
-    [
-        (pickle.dumps([1]), "a pickle"),
-        (b"", "an empty file"),
-        (b"a,b\n1,2\n", "another file"),
-    ],
+    ("content", "found"), [(pickle.dumps([1]), "a pickle"), (b"", "an empty file"), (b"a,b\n1,2\n", "another file")]
 )
 def test_files_that_are_no_arrays(tmp_path: Path, content: bytes, found: str) -> None:
     files = saved(tmp_path, {"x": np.arange(3), "y": np.arange(3)})

@@ -123,12 +123,7 @@ def test_all_faults_of_a_config_are_told_at_once(table: Path) -> None:
 
 
 def test_all_faults_of_columns_are_told_at_once(table: Path) -> None:
-    columns = {
-        "aera": {"steps": ["log1p"]},
-        "price": {"steps": ["log1p"]},
-        "dear": {"of": "price"},
-        "hall": "drop",
-    }
+    columns = {"aera": {"steps": ["log1p"]}, "price": {"steps": ["log1p"]}, "dear": {"of": "price"}, "hall": "drop"}
     assert refusal_of_plan(*words_of(table), columns_of(columns)) == FAULTS_OF_NAMES
 
 

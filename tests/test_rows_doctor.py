@@ -89,11 +89,7 @@ FINDINGS: list[tuple[str, str, list[str]]] = [
         ["train: quartiles 42.9626, 49.498, 56.4325", "val: quartiles 61.7416, 68.4676, 77.1245"],
     ),
     ("kind has values that train lacks in 30 of 101 rows of val (29.7%)", UNKNOWN, ["d: 30 rows"]),
-    (
-        "city has one value in all rows of train",
-        "leave it out: 'dataset.inputs=[id,kind,note,pay,size,sold]'",
-        [],
-    ),
+    ("city has one value in all rows of train", "leave it out: 'dataset.inputs=[id,kind,note,pay,size,sold]'", []),
     (
         "note lacks values in 299 of 402 rows of train (74.4%) and in 79 of 101 rows of val (78.2%)",
         (

@@ -156,11 +156,7 @@ def test_an_export_describes_its_columns(runs: Path, tmp_path: Path, capsys: pyt
         ["a_garden", "a garden", "bool", "truth values", None],
     ]
     assert (of["before"], of["inside"], of["classes"]) == ([], ["transform.columns"], ["cheap", "dear"])
-    assert of["output"] == {
-        "name": "probabilities",
-        "dtype": "float32",
-        "content": "a probability of each class",
-    }
+    assert of["output"] == {"name": "probabilities", "dtype": "float32", "content": "a probability of each class"}
     card = (folder / "model_card.md").read_text().splitlines()
     assert "| `rooms` | rooms | int64 (batch) | numbers in [1, 5] | no | `1` |" in card
 

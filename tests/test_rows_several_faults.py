@@ -32,11 +32,7 @@ def changed(folder: Path, **columns: Any) -> None:
 TIMES = several()["times"].to_pylist()
 COLUMNS = "area, rooms, kind, sold, garden, price, band, tags, times"
 OF_WEIGHTS = {
-    "none": (
-        {},
-        "count",
-        f"no column count; expected one of {COLUMNS}\n    -> check its name",
-    ),
+    "none": ({}, "count", f"no column count; expected one of {COLUMNS}\n    -> check its name"),
     "missing": (
         {"times": [1, None, *TIMES[2:]]},
         "times",

@@ -13,16 +13,8 @@ BY_DIGESTS = "same data as the baseline, by the digests of their common epochs"
 @pytest.mark.parametrize(
     ("chosen", "baseline", "words"),
     [
-        (
-            {},
-            {},
-            "same data as the baseline, by its plan and the records read; only the speed differs",
-        ),
-        (
-            {"records": {}},
-            {},
-            "not known to be the same data: the plans agree, but the records read may differ",
-        ),
+        ({}, {}, "same data as the baseline, by its plan and the records read; only the speed differs"),
+        ({"records": {}}, {}, "not known to be the same data: the plans agree, but the records read may differ"),
         ({"records": {"train": "b"}}, {}, "NOT the same data as the baseline: its splits hold other records"),
         (
             {"records": {"train": "b"}, "fingerprint": "other"},

@@ -163,15 +163,9 @@ def test_a_cache_on_disk_is_read_by_the_workers() -> None:
 def test_a_diff_tells_the_kinds() -> None:
     told = [
         compare(plan_of(*old), plan_of(*new), (composed(*old), composed(*new)))
-        for old, new in (
-            (("cache=none",), SERVICE),
-            (SERVICE, (*SERVED, "cache=disk")),
-        )
+        for old, new in ((("cache=none",), SERVICE), (SERVICE, (*SERVED, "cache=disk")))
     ]
-    assert [one.headline for one in told] == [
-        "changes only the speed",
-        "changes only the speed",
-    ]
+    assert [one.headline for one in told] == ["changes only the speed", "changes only the speed"]
     assert [(of.path, of.old, of.new, of.kind) for of in told[0].differences] == [
         ("load.service.address", "null", "cpu1:5050", "speed"),
         ("load.service.trusted_network", "false", "true", "speed"),

@@ -69,10 +69,7 @@ def epochs(plan: Plan, pipeline: str, count: int) -> list[Any]:
         ((FLIPPED, "cache.at=resize"), ["parse", "decode", "resize", "random_flip", "scale_minus_one_one"]),
         ((TURBO, "cache=none"), ["parse", "turbo", "scale_minus_one_one"]),
         ((TURBO, "cache=none", "dataset.on_corrupt=skip"), ["parse", "turbo", "scale_minus_one_one"]),
-        (
-            ("cache.codec=jpeg90", TURBO),
-            ["parse", "turbo", "codec", "turbo_after_cache", "scale_minus_one_one"],
-        ),
+        (("cache.codec=jpeg90", TURBO), ["parse", "turbo", "codec", "turbo_after_cache", "scale_minus_one_one"]),
         (
             ("extract=sequential", "load.shuffle=full", "cache=none"),
             ["parse", "decode", "resize", "scale_minus_one_one"],

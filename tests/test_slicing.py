@@ -32,10 +32,7 @@ MALFORMED = {
     "train[1.5:]": ("'1.5' as an end of a slice at character 7", WHOLE),
     "train[:10]+": ("no split at character 12", "name a split, or remove the +"),
     "+ train": ("no split at character 1", "name a split, or remove the +"),
-    "train[10]": (
-        "a slice without ':' at character 7",
-        "write train[:10] for what is before it, or train[10:]",
-    ),
+    "train[10]": ("a slice without ':' at character 7", "write train[:10] for what is before it, or train[10:]"),
     "a + b[50%]": ("a slice without ':' at character 7", "write b[:50%] for what is before it, or b[50%:]"),
     "train[1:9:2]": ("a third value at character 7", "write train[1:9]: slices have no step"),
     "train[]": ("a slice without ends at character 6", "write train for all of it"),

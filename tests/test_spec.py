@@ -133,10 +133,7 @@ def test_all_faults_are_told_at_once() -> None:
         ),
         ("transform.resize.method=cubic", "transform.resize.method: found 'cubic'; expected bilinear, nearest or area"),
         ("transform.resize.dtype=uint16", "transform.resize.dtype: found 'uint16'; expected uint8 or float32"),
-        (
-            "cache.at=3",
-            ("cache.at: found 3; expected source, decoded, transformed, features, or the name of a step"),
-        ),
+        ("cache.at=3", ("cache.at: found 3; expected source, decoded, transformed, features, or the name of a step")),
         ("cache.dtype=float32", "cache.dtype: found 'float32'; expected auto or uint8"),
         ("cache.dir=3", "cache.dir: found 3; expected a path on this machine, or null"),
         ("cache.dir=''", "cache.dir: found ''; expected a path on this machine, or null"),
@@ -146,10 +143,7 @@ def test_all_faults_are_told_at_once() -> None:
         ("trainer.resume=file:///a", "trainer.resume: found 'file:///a'; expected a path on this machine, or null"),
         ("cache.when_busy=fail", "cache.when_busy: found 'fail'; expected wait or uncached"),
         ("model.alpha=0", "model.alpha: found 0; expected a positive number, at most 10"),
-        (
-            "model.batch_norm_momentum=1",
-            "model.batch_norm_momentum: found 1; expected a number in [0, 1), or null",
-        ),
+        ("model.batch_norm_momentum=1", "model.batch_norm_momentum: found 1; expected a number in [0, 1), or null"),
         ("trainer.epochs=0", "trainer.epochs: found 0; expected a positive integer"),
         ("trainer.steps_per_epoch=0", "trainer.steps_per_epoch: found 0; expected a positive integer, or null"),
         ("trainer.learning_rate=nan", "trainer.learning_rate: found nan; expected a positive number"),
@@ -162,10 +156,7 @@ def test_all_faults_are_told_at_once() -> None:
         ("trainer.jit_compile=yes_please", "trainer.jit_compile: found 'yes_please'; expected true, false or auto"),
         ("trainer.device=tpu", "trainer.device: found 'tpu'; expected auto, cpu or gpu"),
         ("trainer.early_stopping=3", "trainer.early_stopping: found 3; expected a mapping"),
-        (
-            "trainer.early_stopping.monitor=val",
-            f"trainer.early_stopping.monitor: found 'val'; expected {MONITORED}",
-        ),
+        ("trainer.early_stopping.monitor=val", f"trainer.early_stopping.monitor: found 'val'; expected {MONITORED}"),
         (
             "trainer.early_stopping.min_delta=inf",
             "trainer.early_stopping.min_delta: found inf; expected a finite number",
@@ -250,10 +241,7 @@ def test_an_unknown_key_is_told_with_those_that_are_known(override: str, message
         ("transform.steps=decode", "transform.steps: found 'decode'; expected a list of steps"),
         ("~transform.deterministic", "transform.deterministic: found nothing; expected true or false"),
         ("~trainer.early_stopping", "trainer.early_stopping: found nothing; expected a mapping"),
-        (
-            "~trainer.early_stopping.monitor",
-            f"trainer.early_stopping.monitor: found nothing; expected {MONITORED}",
-        ),
+        ("~trainer.early_stopping.monitor", f"trainer.early_stopping.monitor: found nothing; expected {MONITORED}"),
     ],
 )
 def test_what_is_missing_is_told_with_what_should_be_there(override: str, message: str) -> None:
@@ -287,8 +275,7 @@ def test_a_missing_group_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, "null"), (True, "true"), ("a b", "'a b'"), (0.5, "0.5"), ((64, 64), "[64, 64]")],
+    ("value", "text"), [(None, "null"), (True, "true"), ("a b", "'a b'"), (0.5, "0.5"), ((64, 64), "[64, 64]")]
 )
 def test_values_are_shown_as_in_yaml(value: object, text: str) -> None:
     assert show(value) == text

@@ -99,8 +99,7 @@ def test_a_field_that_there_is_not_has_no_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stage", "points"),
-    [(Parse, ("source",)), (Decode, ("decoded", "decode")), (CenterCrop, ("center_crop",))],
+    ("stage", "points"), [(Parse, ("source",)), (Decode, ("decoded", "decode")), (CenterCrop, ("center_crop",))]
 )
 def test_a_step_names_the_points_after_it(stage: type[Step], points: tuple[str, ...]) -> None:
     assert stage().points == points
@@ -244,10 +243,7 @@ def test_decode_needs_an_encoded_picture(incoming: Flow) -> None:
 @pytest.mark.parametrize("stage", [ScaleZeroOne(), ScaleMinusOneOne()], ids=lambda stage: stage.path)
 @pytest.mark.parametrize("incoming", [SCALED, decoded(low=-255, high=0)], ids=str)
 def test_pixels_are_scaled_once(stage: Stage, incoming: Flow) -> None:
-    assert _complaint(stage, incoming) == (
-        "pixels in [0, 255]",
-        "keep one of the scaling steps and remove the other",
-    )
+    assert _complaint(stage, incoming) == ("pixels in [0, 255]", "keep one of the scaling steps and remove the other")
 
 
 @pytest.mark.parametrize("incoming", [SCALED, decoded(high=1)], ids=str)

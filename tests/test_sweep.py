@@ -73,9 +73,7 @@ def test_a_line_tells_of_each_job_as_it_ends(swept: tuple[Path, int, str]) -> No
     assert lines[2].startswith("2/4 1 cache=none dataset.version=9.9.9: failed, ")
 
 
-def test_the_table_has_a_row_a_config_best_first_and_stands_in_the_folder(
-    swept: tuple[Path, int, str],
-) -> None:
+def test_the_table_has_a_row_a_config_best_first_and_stands_in_the_folder(swept: tuple[Path, int, str]) -> None:
     folder, _, out = swept
     lines = (folder / "report.md").read_text().splitlines()
     assert lines[0] == "# Sweep"

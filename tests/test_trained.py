@@ -129,10 +129,7 @@ def test_a_run_that_has_not_completed_is_refused(run: Path, capsys: pytest.Captu
     assert killed == [f"  {run}: found a run whose process was killed; {RIGHT}", resume]
     with alone(run / "lock"):
         running = refused(capsys, "evaluate", run)
-    assert running == [
-        f"  {run}: found a run that is still running; {RIGHT}",
-        "    -> wait for it to end, or stop it",
-    ]
+    assert running == [f"  {run}: found a run that is still running; {RIGHT}", "    -> wait for it to end, or stop it"]
 
 
 def test_a_run_without_a_model_is_refused(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,10 +84,7 @@ def test_zipped_keys_and_rules_of_ones_own_come_before() -> None:
             ["extract.cycle_length=1", "extract.num_parallel_calls=2,3"],
             (f"{RULE}\n{REMEDY}\n" + f"{RULE}\n{REMEDY}".replace("found 2", "found 3").replace("=2", "=3")),
         ),
-        (
-            [*UNFIT, "sweep.exclude=['extract.num_parallel_calls=1','extract.cycle_length=2']"],
-            f"{RULE}\n{REMEDY}",
-        ),
+        ([*UNFIT, "sweep.exclude=['extract.num_parallel_calls=1','extract.cycle_length=2']"], f"{RULE}\n{REMEDY}"),
         (
             ["extract.cycle_length=1,2", "extract.num_parallel_calls=1,2", "load.prefetch=-1,0"],
             "load.prefetch: found -1; expected an integer from 0 to 1,000,000, or autotune",

@@ -66,14 +66,7 @@ class Keeper:
     """
 
     def __init__(
-        self,
-        store: Store,
-        kept: Kept,
-        *,
-        count: int | None,
-        content: Content,
-        waits: bool,
-        say: Callable[[str], None],
+        self, store: Store, kept: Kept, *, count: int | None, content: Content, waits: bool, say: Callable[[str], None]
     ) -> None:
         """Make a keeper that has not opened its cache yet.
 

@@ -40,10 +40,7 @@ from etlrun.system import errors
 from etlrun.system.errors import EtlrunError, Fault, describe, headline
 from etlrun.system.files import refuse_unwritable
 
-AGAIN, LONGER = (
-    "resume the sweep, which runs it again",
-    "raise hydra.launcher.timeout_min, and resume the sweep",
-)
+AGAIN, LONGER = ("resume the sweep, which runs it again", "raise hydra.launcher.timeout_min, and resume the sweep")
 """Remedies for a job that has not come to its end."""
 
 

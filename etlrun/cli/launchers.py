@@ -26,10 +26,7 @@ from etlrun.system.errors import Fault, WorldError
 
 _LOST = re.compile(r".*?\(state: ([A-Z_]+).*?\)", re.DOTALL)
 """What submitit says of a job without a result, before the end of its log: its files, and how it ended."""
-_REMEDIES = {
-    "TIMEOUT": LONGER,
-    "OUT_OF_MEMORY": "raise hydra.launcher.mem_gb, and resume the sweep",
-}
+_REMEDIES = {"TIMEOUT": LONGER, "OUT_OF_MEMORY": "raise hydra.launcher.mem_gb, and resume the sweep"}
 
 
 def run_all(runs: Runs, request: Request, multirun: Multirun) -> bool:

@@ -33,13 +33,7 @@ Measure = Annotated[
     float | None,
     PlainSerializer(_as_json),
     WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "number"},
-                {"enum": ["NaN", "Infinity", "-Infinity"], "type": "string"},
-                {"type": "null"},
-            ]
-        }
+        {"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"], "type": "string"}, {"type": "null"}]}
     ),
 ]
 

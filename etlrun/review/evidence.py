@@ -44,12 +44,7 @@ class Evidence:
     @classmethod
     def here(cls, fingerprint: str, overrides: list[str], changes: Mapping[str, Any]) -> Self:
         """Return evidence from this machine."""
-        return cls(
-            fingerprint=fingerprint,
-            overrides=overrides,
-            changes=dict(changes),
-            **_machine_here(),
-        )
+        return cls(fingerprint=fingerprint, overrides=overrides, changes=dict(changes), **_machine_here())
 
     @property
     def is_from_here(self) -> bool:

@@ -17,13 +17,7 @@ from etlrun.measure.meter import Loop
 from etlrun.plan.plan import given_to_model
 from etlrun.record.record import Record
 from etlrun.record.summary import MEASURES, Epoch
-from etlrun.run.checkpoint import (
-    BEST,
-    best_epoch,
-    checkpoint_path,
-    checkpoints_in,
-    states_in,
-)
+from etlrun.run.checkpoint import BEST, best_epoch, checkpoint_path, checkpoints_in, states_in
 from etlrun.run.epochs import record_epoch
 from etlrun.run.hosts.here import here, joint
 from etlrun.run.interrupts import raise_if_interrupted

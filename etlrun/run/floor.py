@@ -56,10 +56,7 @@ def floor(model: keras.Model, work: Work, assessment: Assessment) -> Loop | None
     began_s = time.process_time()
     with without_end_warnings():
         model.fit(
-            Watched(ready, watch),
-            callbacks=[_Floor(watch.meter, assessment.probe_s())],
-            shuffle=False,
-            verbose=0,
+            Watched(ready, watch), callbacks=[_Floor(watch.meter, assessment.probe_s())], shuffle=False, verbose=0
         )
     loop = watch.meter.end()
     loop.cores = (time.process_time() - began_s) / loop.wall_s

@@ -72,11 +72,7 @@ INCLUDED = Preprocessing(
     remedy="leave the scaling out of the steps, since the network begins with it: end them with `resize`",
 )
 TF = Preprocessing(
-    mode="tf",
-    low=-1.0,
-    high=1.0,
-    expected="pixels in [-1, 1]",
-    remedy="end the steps with `scale_minus_one_one`",
+    mode="tf", low=-1.0, high=1.0, expected="pixels in [-1, 1]", remedy="end the steps with `scale_minus_one_one`"
 )
 TORCH = Preprocessing(
     mode="torch",

@@ -17,11 +17,7 @@ from etlrun.system import machine
 POINTS = ("source", "decoded", "transformed", "features")
 """Points of a pipeline with names of their own, in order. A step's name means the point after that step."""
 
-Point = Annotated[
-    str,
-    Field(min_length=1),
-    Expected("source, decoded, transformed, features, or the name of a step"),
-]
+Point = Annotated[str, Field(min_length=1), Expected("source, decoded, transformed, features, or the name of a step")]
 Dtype = Annotated[Literal["auto", "uint8"], Expected("auto or uint8")]
 
 

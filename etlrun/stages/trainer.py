@@ -114,17 +114,11 @@ class Trainer(Stage):
 
     epochs: Annotated[Annotated[int, Field(ge=1, le=2**63 - 1)] | None, Expected("a positive integer"), TRAINING]
     steps_per_epoch: Annotated[OptionalPositive, TRAINING]
-    optimizer: Annotated[
-        Literal["adam", "adamw", "rmsprop", "sgd"],
-        Expected("adam, adamw, rmsprop or sgd"),
-        TRAINING,
-    ]
+    optimizer: Annotated[Literal["adam", "adamw", "rmsprop", "sgd"], Expected("adam, adamw, rmsprop or sgd"), TRAINING]
     learning_rate: Annotated[PositiveNumber, TRAINING]
     seed: Annotated[Seed, TRAINING]
     mixed_precision: Annotated[
-        Literal["mixed_float16", "mixed_bfloat16"] | None,
-        Expected("mixed_float16, mixed_bfloat16 or null"),
-        TRAINING,
+        Literal["mixed_float16", "mixed_bfloat16"] | None, Expected("mixed_float16, mixed_bfloat16 or null"), TRAINING
     ]
     jit_compile: Annotated[bool | Literal["auto"], Expected("true, false or auto"), TRAINING]
     device: Annotated[Literal["auto", "cpu", "gpu"], Expected("auto, cpu or gpu"), TRAINING]
@@ -143,9 +137,7 @@ class Trainer(Stage):
         Annotated[int, Field(ge=2, le=1_000_000)] | None, Expected("an integer from 2 to 1,000,000, or null"), TRAINING
     ] = None
     weight_decay: Annotated[
-        Annotated[float, Field(ge=0, allow_inf_nan=False)] | None,
-        Expected("a non-negative number, or null"),
-        TRAINING,
+        Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, Expected("a non-negative number, or null"), TRAINING
     ] = None
     ema_momentum: Annotated[
         Annotated[float, Field(ge=0, lt=1)] | None, Expected("a number in [0, 1), or null"), TRAINING
@@ -282,9 +274,7 @@ class Drain(Stage):
         return self.epochs
 
     seconds: Annotated[
-        Annotated[float, Field(gt=0, allow_inf_nan=False)] | None,
-        Expected("a positive number, or null"),
-        TRAINING,
+        Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Expected("a positive number, or null"), TRAINING
     ]
     epochs: Annotated[OptionalPositive, TRAINING]
     seed: Annotated[Seed, TRAINING]

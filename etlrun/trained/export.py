@@ -82,10 +82,7 @@ def export(run: Trained, name: str, output: Path) -> Check:
         serving, classes = _serving(run, model, name)
         inputs, expected = serving.drawn(Path(images))
         if not np.isfinite(expected).all():
-            found, remedy = (
-                "a model whose predictions are not finite",
-                "train again with a lower learning rate",
-            )
+            found, remedy = ("a model whose predictions are not finite", "train again with a lower learning rate")
             raise WorldError(where=str(run.folder), found=found, expected="finite predictions", remedy=remedy)
         written, found = _written(name, serving, folder, inputs)
         check = _checked(found, expected, name, serving.noun)

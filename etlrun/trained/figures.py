@@ -219,11 +219,7 @@ def _points(wanted: scores.Floats, predicted: scores.Floats) -> list[tuple[float
 
 
 def _mistakes(
-    reading: Pass,
-    found: Outputs,
-    losses: scores.Floats,
-    is_wrong: npt.NDArray[np.bool_],
-    told: Callable[[int], Told],
+    reading: Pass, found: Outputs, losses: scores.Floats, is_wrong: npt.NDArray[np.bool_], told: Callable[[int], Told]
 ) -> list[Mistake]:
     """Return the wrong predictions with the largest losses; `told` names the target and the prediction at a place."""
     order, mistakes = np.argsort(-losses, kind="stable"), []

@@ -189,12 +189,7 @@ FORMATS: Mapping[str, Format] = {
         load=_load_keras,
     ),
     "torch": Format(
-        file="model.pt2",
-        runtime=("torch",),
-        modules=("torch",),
-        backend="torch",
-        write=_write_torch,
-        load=_load_torch,
+        file="model.pt2", runtime=("torch",), modules=("torch",), backend="torch", write=_write_torch, load=_load_torch
     ),
 }
 """Formats by name."""

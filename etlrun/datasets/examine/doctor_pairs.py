@@ -42,12 +42,7 @@ def near_findings(scans: Sequence[Scan], class_names: Sequence[str], begin: Begi
 
 
 def _alike(
-    scan: Scan,
-    other: Scan,
-    pairs: Sequence[Sequence[int]],
-    what: str,
-    remedy: str,
-    named: Callable[[Scan, int], str],
+    scan: Scan, other: Scan, pairs: Sequence[Sequence[int]], what: str, remedy: str, named: Callable[[Scan, int], str]
 ) -> Iterator[Finding]:
     """Yield the finding of pairs of an image of `scan`, one of `other`, and the bits in which their hashes differ."""
     if pairs:

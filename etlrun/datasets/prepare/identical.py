@@ -57,9 +57,5 @@ def identical(digests: npt.NDArray[np.bytes_], labels: npt.NDArray[np.int64], sp
         return np.asarray(least != most)
 
     return Groups(
-        order=order,
-        starts=starts[chosen],
-        ends=ends[chosen],
-        is_across=differ(splits),
-        is_conflicting=differ(labels),
+        order=order, starts=starts[chosen], ends=ends[chosen], is_across=differ(splits), is_conflicting=differ(labels)
     )

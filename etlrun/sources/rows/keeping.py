@@ -116,11 +116,7 @@ def _opened(folder: Path, dataset: Rows, kept: Callable[[Path], Kept]) -> Kept |
 
 
 def _made(
-    folder: Path,
-    dataset: Rows,
-    stamps: dict[str, Stamp],
-    write: Callable[[Path], None],
-    kept: Callable[[Path], Kept],
+    folder: Path, dataset: Rows, stamps: dict[str, Stamp], write: Callable[[Path], None], kept: Callable[[Path], Kept]
 ) -> Kept:
     """Write a folder and open it; another process that does so is waited for."""
     lock = Lock(folder.with_name(f"{folder.name}.lock"))
