@@ -226,8 +226,8 @@ def test_a_check_finds_nothing(check: list[str], tmp_path: Path, monkeypatch: py
             Path(f"{name.replace(' ', '_')}.py").write_text(ejected(plan_of(*args), args, versions()), encoding="utf-8")
         others = {"arrays": words_of_arrays(Path(), saved(Path(), arrays()))}
         others["made"] = installed(tmp_path / "package", monkeypatch, FORMS["arrays"])
-        for name, args in others.items():
-            Path(f"{name}.py").write_text(ejected(plan_of(*args), args, versions()), encoding="utf-8")
+        for name, given in others.items():
+            Path(f"{name}.py").write_text(ejected(plan_of(*given), given, versions()), encoding="utf-8")
     config = "--config-file" if check[0] == "mypy" else "--config"
     ignored = ["--ignore", "E501,D301,INP001"] if check[:2] == ["ruff", "check"] else []
     command = [sys.executable, "-m", *check, *ignored, config, str(CONF.parent / "pyproject.toml")]
