@@ -152,7 +152,8 @@ def test_the_config_of_hydra_itself_is_what_hydra_composes_of_files_that_it_read
 def test_so_is_one_that_needs_the_config_of_hydra_itself(text: str, tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text(text)
     files = composer(Request(overrides=[], config_dir=str(tmp_path), config_name="own"))
-    assert files.values([]) == by_hydra([], tmp_path, "own")
+    for words in ([], ["load=plain"]):
+        assert files.values(words) == by_hydra(words, tmp_path, "own")
     assert files.layers([])[-1].path == tmp_path / "own.yaml"
     assert files.groups()[:2] == ["dataset", "extract"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +14,13 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from etlrun.config import resolvers
-from etlrun.config.files import ConfigFiles, is_alone, is_of_group, refers
+from etlrun.config.files import ConfigFiles, Layer, is_alone, is_of_group, merged, refers
 from etlrun.config.refusals import UNCOMPOSABLE, refusal
 from etlrun.config.values import Settable, missing, of_a_run, without_missing
 from etlrun.system.errors import ConfigError
 
 Words = tuple[str, ...]
 _SETTING = {OverrideType.CHANGE, OverrideType.ADD, OverrideType.FORCE_ADD}
-
-
-@dataclass(frozen=True)
-class Layer:
-    """File that a config is composed of.
-
-    Attributes:
-        path: Path of the file.
-        package: Dotted path of its package; empty for the root.
-    """
-
-    path: Path
-    package: str
 
 
 class Composer:
@@ -50,6 +36,7 @@ class Composer:
         self._resolved: dict[Words, Any] = {}
         self._settable: dict[Words, Settable | None] = {}
         self._layers: dict[Words, tuple[Layer, ...]] = {}
+        self._blocks: dict[tuple[Layer, ...], Any] = {}
         self._files: dict[str, Path | None] = {}
 
     def with_hydra(self, overrides: Sequence[str]) -> DictConfig:
@@ -182,13 +169,16 @@ class Composer:
         others, blocks = self._parts(words)
         before = self.layers(others) if blocks else ()
         changed = {word: block for word, block in blocks.items() if block != _inside(before, block[0].package)}
-        if not blocks or (changed and len(blocks) == 1):
+        if not blocks or not all(map(self._is_choice, others)):
             return None
         try:
             config = dict(self._with_references(others))
             for word, block in changed.items():
-                alone = self._with_references(_without(words, blocks.keys() - {word}))
-                config[block[0].package] = alone[block[0].package]
+                group = block[0].package
+                files = tuple(layer for layer in self.layers((*others, word)) if layer.sets(group))
+                if files not in self._blocks:
+                    self._blocks[files] = merged(files, group)
+                config[group] = self._blocks[files]
         except (*UNCOMPOSABLE, ConfigError):
             return None
         return config

@@ -6,7 +6,8 @@ import codecs
 import copy
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,6 +27,23 @@ from etlrun.system.errors import ConfigError, Fault, one_line
 _FAST_LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _LARGEST_BYTES, _MOST_VALUES = 1_000_000, 100_000
 _MAPPING = "a mapping of keys to values"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """File that a config is composed of.
+
+    Attributes:
+        path: Path of the file.
+        package: Dotted path of its package; empty for the root.
+    """
+
+    path: Path
+    package: str
+
+    def sets(self, group: str) -> bool:
+        """Return whether the file may set values in the block of a group."""
+        return self.package.partition(".")[0] in {"", group}
 
 
 def config_files(folder: Path, suffix: str = ".yaml", above: tuple[str, ...] = ()) -> Iterator[Path]:
@@ -126,8 +144,26 @@ def is_alone(path: Path) -> bool:
 
 def refers(path: Path) -> bool:
     """Return whether the defaults list of a config file has references."""
+    if b"${" not in path.read_bytes():
+        return False
     values: Any = OmegaConf.to_container(loaded(path), resolve=False)
     return "${" in repr(values.get("defaults"))
+
+
+def merged(layers: Sequence[Layer], group: str) -> Any:
+    """Return the block of a group that these files set, as Hydra merges it."""
+    config = OmegaConf.create()
+    for layer in layers:
+        values: Any = OmegaConf.to_container(loaded(layer.path), resolve=False)
+        if layer.package:
+            values.pop("defaults", None)
+            file = OmegaConf.create()
+            OmegaConf.update(file, layer.package, values, merge=False)
+            config.merge_with(file)
+        elif group in values:
+            config.merge_with({group: values[group]})
+    values = OmegaConf.to_container(config, resolve=False)
+    return values[group]
 
 
 def unreadable(file: str, error: OSError) -> Fault:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from etlrun.config.composer import Layer
+from etlrun.config.files import Layer
 from etlrun.config.refusals import in_file
 from etlrun.review.folders import Folders
 from etlrun.system.errors import Fault

@@ -15,8 +15,8 @@ import yaml
 
 from etlrun.config import grid
 from etlrun.config import request as requests
-from etlrun.config.composer import Composer, Layer
-from etlrun.config.files import unloadable, unreadable
+from etlrun.config.composer import Composer
+from etlrun.config.files import Layer, unloadable, unreadable
 from etlrun.config.grammar import quoted
 from etlrun.config.refusals import UNCOMPOSABLE, refusal
 from etlrun.config.values import NOT_OF_A_RUN

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, Literal
@@ -228,7 +230,7 @@ class Python(Rows):
     @property
     def entries(self) -> list[EntryPoint]:
         """Entry points of that name; one, unless packages are missing or at odds."""
-        return [*entry_points(group=ROWS, name=self.of)]
+        return [entry for entry in _installed(tuple(sys.path)) if entry.name == self.of]
 
     @property
     def printed_before(self) -> tuple[str, ...]:
@@ -245,3 +247,9 @@ class Python(Rows):
     @property
     def title(self) -> str:
         return self.of
+
+
+@cache
+def _installed(_paths: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """Return the functions of the packages in these paths, which are listed once for many plans."""
+    return tuple(entry_points(group=ROWS))
