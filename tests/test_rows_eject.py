@@ -224,7 +224,7 @@ def test_a_check_finds_nothing(check: list[str], tmp_path: Path, monkeypatch: py
             target, words_for = BAND if name == "of classes" else PRICE, words_of if "times" in name else trained
             args = words_for(Path(), *words, target=target)
             Path(f"{name.replace(' ', '_')}.py").write_text(ejected(plan_of(*args), args, versions()), encoding="utf-8")
-        others = {"arrays": words_of_arrays(Path(), saved(Path(), arrays()))}
+        others: dict[str, Sequence[str]] = {"arrays": words_of_arrays(Path(), saved(Path(), arrays()))}
         others["made"] = installed(tmp_path / "package", monkeypatch, FORMS["arrays"])
         for name, given in others.items():
             Path(f"{name}.py").write_text(ejected(plan_of(*given), given, versions()), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`etlrun predict`: predictions of a run's model for images, the rows of tables, or a split."""
+"""`etlrun predict`: predictions of a run's model for images, the rows of tables or arrays, or a split."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from etlrun.stages.dataset import Dataset
-from etlrun.stages.rows import Table
+from etlrun.stages.rows import Rows
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, printable
 from etlrun.system.files import refuse_unwritable, replacing
 from etlrun.system.terminal import say_note
@@ -27,7 +27,7 @@ _NAMED = 5
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="etlrun predict",
-        description="Predict images or the rows of tables with the model of a run and the run's validation pipeline.",
+        description="Predict images, or rows of tables or arrays, with a run's model and validation pipeline.",
         allow_abbrev=False,
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a completed run")
@@ -35,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
         "given",
         nargs="*",
         metavar="PATH|OVERRIDE",
-        help="image files and folders of them; tables of rows; or dataset.split=SPLIT for examples of a dataset",
+        help="image files and their folders; tables, or arrays of NumPy; or dataset.split=SPLIT for examples of a dataset",
     )
     parser.add_argument(
         "--format",
@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Predict images, the rows of tables, or examples of a split, and write a row for each.
+    """Predict images, the rows of tables or arrays, or examples of a split, and write a row for each.
 
     Raises:
         EtlrunError: The run, a path, an override, an image or the model is unfit.
@@ -113,7 +113,7 @@ def _checked(known: argparse.Namespace) -> tuple[Trained, Found | None, list[str
     except EtlrunError as error:
         faults += error.faults
         is_config = isinstance(error, ConfigError)
-    takes_rows = run is not None and isinstance(run.then.spec.dataset, Table)
+    takes_rows = run is not None and isinstance(run.then.spec.dataset, Rows)
     try:
         images = found(paths, skips=known.on_corrupt == "skip") if paths and not takes_rows else None
     except EtlrunError as error:

@@ -1,4 +1,4 @@
-"""Predictions for the rows of tables that a command line names, with the columns that a run has fitted."""
+"""Predictions for the rows of files that a command line names, with the columns that a run has fitted."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from etlrun.plan.plan import given_to_model
-from etlrun.sources.rows.source import RowSplit
+from etlrun.sources.rows.arrays import ArraysSource
+from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.sources.rows.table import files_of, names_of
 from etlrun.sources.rows.tables import TableSource
 from etlrun.stages.column_step import UnfitColumnError
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Flow
 from etlrun.stages.lazy import tf
-from etlrun.stages.rows import Table
+from etlrun.stages.rows import Arrays, Table
+from etlrun.stages.rows import Rows as Dataset
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError
 from etlrun.trained.held import with_tables
 from etlrun.trained.load import Trained
@@ -27,20 +30,22 @@ from etlrun.trained.raw import of_model
 from etlrun.trained.rows import PATH, ROW, Place
 
 _AT_ONCE = 1_024
+_BLANK = ("", "NA", "null")
+"""Texts without a value in tables, if those of the training were none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """The rows of tables, which have the columns that a model needs.
+    """The rows of tables or arrays, which have the columns that a model needs.
 
     Attributes:
-        source: The tables.
+        source: The tables or arrays.
         split: Their rows, in order.
         columns: What makes the inputs of the model.
         flow: The inputs of the model, and its target.
     """
 
-    source: TableSource
+    source: RowsSource
     split: RowSplit
     columns: Columns
     flow: Flow
@@ -53,7 +58,12 @@ class Rows:
     @property
     def header(self) -> Place:
         """Names of what tells rows apart."""
-        return (PATH, ROW) if len(self.split.paths) > 1 else (ROW,)
+        return (PATH, ROW) if self._are_several else (ROW,)
+
+    @property
+    def _are_several(self) -> bool:
+        """Whether the rows are those of several files, each of which has all columns."""
+        return len(self.split.file_rows) > 1
 
     def place(self, number: int) -> str:
         """Return the path of the table of a row, and its number there."""
@@ -62,7 +72,7 @@ class Rows:
     def cells(self, number: int) -> Place:
         """Return what tells a row apart: its number in its table, behind the path of that if there are several."""
         path, row = self.split.place(self.split.shards[0], number)
-        return (path, row or 0) if len(self.split.paths) > 1 else (row or 0,)
+        return (path, row or 0) if self._are_several else (row or 0,)
 
     @property
     def inputs_spec(self) -> Any:
@@ -112,55 +122,85 @@ class Rows:
                     ) from error
 
 
-def opened(run: Trained, patterns: Sequence[str]) -> Rows:
-    """Return the rows of tables for the model of a run.
+def opened(run: Trained, given: Sequence[str]) -> Rows:
+    """Return the rows of tables or of arrays for the model of a run.
+
+    `given` are patterns of tables, the path of an `.npz`, or those of an `.npy` for each column, named as it is.
 
     Raises:
-        EtlrunError: One can't be read, lacks columns or values that the model needs, or has columns that the table of
-            the training does not have.
+        EtlrunError: One can't be read, lacks columns or values that the model needs, or has columns that the rows of
+            the training do not have.
     """
     dataset, flow = run.then.spec.dataset, given_to_model(run.then.train)
-    assert isinstance(dataset, Table)  # noqa: S101 - for mypy
+    assert isinstance(dataset, Dataset)  # noqa: S101 - for mypy
     columns = of_model(run.then)
     known = dataset.found.columns
-    needed = dict.fromkeys(name for output in columns.outputs for name in output.of if name in known)
-    types = {name: type_ for name, type_ in dataset.types.items() if name in needed}
-    changes: dict[str, Any] = {"files": tuple(patterns), "columns": types, "order": "file", "split_by": None}
-    table = dataclasses.replace(dataset, **changes, known=None)
-    paths = _paths(table)
-    source = _read(table, paths[0], run, [*needed])
-    features, faults = {name: of.feature for name, of in source.kept.known.columns.items()}, list[Fault]()
-    for output in columns.outputs:
+    needed = [*dict.fromkeys(name for output in columns.outputs for name in output.of if name in known)]
+    try:
+        source, paths = _arrays(dataset, given) if _are_arrays(given) else _tables(dataset, given, needed)
+    except ConfigError:
+        raise
+    except EtlrunError as error:
+        raise EtlrunError([_named(of) for of in error.faults]) from error
+    found = source.kept.known.columns
+    _require_columns(", ".join(paths), [*found], [*known], needed)
+    features, faults = {name: of.feature for name, of in found.items()}, list[Fault]()
+    for name in needed:
+        if (shape := features[name].shape) != (expected := known[name].feature.shape):
+            remedy = "save the column as an array of this shape, in an .npz or an .npy"
+            what = f"{name} of shape {shape} in each row"
+            faults.append(
+                Fault(where=", ".join(paths), found=what, expected=f"{expected}, as in the training", remedy=remedy)
+            )
+    for output in () if faults else columns.outputs:
         try:
             features = {output.name: output.gives(features), **features}
         except UnfitColumnError as unfit:
-            found, remedy = f"{output.name}: {unfit.found}", "write such values, or train with other steps on it"
-            faults.append(Fault(where=", ".join(paths), found=found, expected=unfit.expected, remedy=remedy))
+            what, remedy = f"{output.name}: {unfit.found}", "write such values, or train with other steps on it"
+            faults.append(Fault(where=", ".join(paths), found=what, expected=unfit.expected, remedy=remedy))
     if faults:
         raise ConfigError(faults)
     return Rows(source=source, split=source.split("train", "PATH"), columns=columns, flow=flow)
 
 
-def _paths(table: Table) -> tuple[str, ...]:
-    """Return the paths of the tables; raise `EtlrunError` for patterns that name none."""
-    try:
-        return tuple(path for paths in files_of(table).values() for path in paths)
-    except EtlrunError as error:
-        raise EtlrunError([_named(of) for of in error.faults]) from error
+def _are_arrays(given: Sequence[str]) -> bool:
+    return all(path.endswith(".npy") for path in given) or (len(given) == 1 and given[0].endswith(".npz"))
+
+
+def _arrays(dataset: Dataset, given: Sequence[str]) -> tuple[RowsSource, Sequence[str]]:
+    """Return arrays with their paths; those of `.npy` are columns of the names of their files."""
+    files: Any = given[0] if given[0].endswith(".npz") else {Path(path).stem: path for path in given}
+    return ArraysSource(Arrays(**_like(dataset), files=files)), given
+
+
+def _tables(dataset: Dataset, given: Sequence[str], needed: Sequence[str]) -> tuple[RowsSource, Sequence[str]]:
+    """Return tables, whose columns have the types of the training, with their paths."""
+    known = dataset.found.columns
+    types = dataset.types if isinstance(dataset, Table) else {name: known[name].type for name in needed}
+    blank, strip = (dataset.missing, dataset.strip) if isinstance(dataset, Table) else (_BLANK, False)
+    of_needed = {name: of for name, of in types.items() if name in needed}
+    table = Table(**_like(dataset), files=tuple(given), columns=of_needed, missing=blank, strip=strip)
+    paths = [path for of in files_of(table).values() for path in of]
+    _require_columns(paths[0], names_of(table), [*known], needed)
+    return TableSource(table), paths
+
+
+def _like(dataset: Dataset) -> dict[str, Any]:
+    """Return the values of a dataset that those of any rows have, for rows that are read in order."""
+    values = {of.name: getattr(dataset, of.name) for of in dataclasses.fields(Dataset)}
+    return {**values, "order": "file", "split_by": None, "known": None}
 
 
 def _named(fault: Fault) -> Fault:
-    """Return the fault of a table as one of the command line, which has neither splits nor types of its own."""
+    """Return the fault of rows as one of the command line, which has neither splits nor types of its own."""
     where = "PATH" if fault.where == Table.key("files") else fault.where
     declares = Table.key("columns") in fault.remedy
     remedy = "repair the value: the column has the type of the training" if declares else fault.remedy
     return dataclasses.replace(fault, where=where, found=fault.found.removesuffix(" for train"), remedy=remedy)
 
 
-def _read(dataset: Table, path: str, run: Trained, needed: list[str]) -> TableSource:
-    """Return the tables; raise `ConfigError` with those that are missing and those that are unknown."""
-    found = names_of(dataset)
-    trained = [*run.then.spec.dataset.found.columns]  # type: ignore[attr-defined] # they are rows
+def _require_columns(where: str, found: Sequence[str], trained: Sequence[str], needed: Sequence[str]) -> None:
+    """Raise `ConfigError` with the columns that are missing, and those that are unknown."""
     missing, unknown = (
         [name for name in these if name not in those] for these, those in ((needed, found), (found, trained))
     )
@@ -171,8 +211,4 @@ def _read(dataset: Table, path: str, run: Trained, needed: list[str]) -> TableSo
     if parts:
         expected = f"the columns that the model takes, {', '.join(needed)}, and none that its training did not have"
         remedy = "name the columns as in the table of the training, and leave out others"
-        raise ConfigError([Fault(where=path, found=" and ".join(parts), expected=expected, remedy=remedy)])
-    try:
-        return TableSource(dataset)
-    except EtlrunError as error:
-        raise EtlrunError([_named(of) for of in error.faults]) from error
+        raise ConfigError([Fault(where=where, found=" and ".join(parts), expected=expected, remedy=remedy)])
