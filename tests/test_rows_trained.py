@@ -198,7 +198,7 @@ def of_arrays(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with arrays, and two runs on them: on some of the columns, and on all."""
     folder = tmp_path_factory.mktemp("arrays")
     some = np.random.default_rng(0).random((60, 2, 3)).astype("float32")
-    found = {"x": some[:, 0, 0], "wide": some, "kind": np.array(["a", "b", "c"])[np.arange(60) % 3]}
+    found: dict[str, Any] = {"x": some[:, 0, 0], "wide": some, "kind": np.array(["a", "b", "c"])[np.arange(60) % 3]}
     np.savez(folder / "all.npz", **found, y=np.arange(60))
     pyarrow.parquet.write_table(pyarrow.table({"x": found["x"], "kind": found["kind"]}), folder / "all.parquet")
     for name, values in found.items():

@@ -35,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
         "given",
         nargs="*",
         metavar="PATH|OVERRIDE",
-        help="image files and their folders; tables, or arrays of NumPy; or dataset.split=SPLIT for examples of a dataset",
+        help="image files and their folders; tables, or arrays of NumPy; or dataset.split=SPLIT for those of a dataset",
     )
     parser.add_argument(
         "--format",
