@@ -18,14 +18,6 @@ _Boundaries = Annotated[tuple[Annotated[float, Field(allow_inf_nan=False)], ...]
 _ASCENDING = "a list of numbers, each above the one before it"
 
 
-def _descents(boundaries: tuple[float, ...] | None) -> Iterator[tuple[str, str, str, str]]:
-    """Yield a fault for boundaries that are not in ascending order."""
-    listed = boundaries or ()
-    pairs = [(low, high) for low, high in pairwise(listed) if low >= high]
-    if pairs:
-        yield "boundaries", f"{shown(pairs[0][1])} behind {shown(pairs[0][0])}", _ASCENDING, "sort them"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Bucketize(ColumnStep):
     """The number of the range in which a value is, as Keras's `Discretization`.
@@ -47,15 +39,17 @@ class Bucketize(ColumnStep):
         return tf.reshape(found, tf.shape(values))
 
     def faults(self) -> Iterator[tuple[str, str, str, str]]:
-        yield from _descents(self.boundaries)
+        pairs = [(low, high) for low, high in pairwise(self.boundaries or ()) if low >= high]
+        if pairs:
+            yield "boundaries", f"{shown(pairs[0][1])} behind {shown(pairs[0][0])}", _ASCENDING, "sort them"
 
     def gives(self, incoming: Feature) -> Feature:
         number(without_missing(incoming))
-        return Feature(dtype="int64", shape=incoming.shape, categories=len(self.boundaries) + 1)
+        return Feature(dtype="int64", shape=incoming.shape, categories=len(self.boundaries or ()) + 1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quantiles(ColumnStep):
+class Quantiles(Bucketize):
     """The number of the range in which a value is, of ranges with as many rows each; as `bucketize`.
 
     Attributes:
@@ -67,13 +61,9 @@ class Quantiles(ColumnStep):
     main: ClassVar[str] = "count"
     learned: ClassVar[tuple[str, ...]] = ("boundaries",)
     not_of_op: ClassVar[tuple[str, ...]] = ("count",)
-    op: ClassVar[Callable[..., Any]] = staticmethod(Bucketize.op)
 
     count: Annotated[Annotated[int, Field(ge=2, le=10_000)], Expected("an integer from 2 to 10,000"), DATA]
-    boundaries: Annotated[_Boundaries | None, Expected(f"null to learn them, or {_ASCENDING}"), DATA] = None
-
-    def faults(self) -> Iterator[tuple[str, str, str, str]]:
-        yield from _descents(self.boundaries)
+    boundaries: Annotated[_Boundaries | None, Expected(f"null to learn them, or {_ASCENDING}"), DATA] = None  # type: ignore[assignment]
 
     def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
         numbers = known(values()).cast(pa.float64(), safe=False)
@@ -83,10 +73,6 @@ class Quantiles(ColumnStep):
         if found == (least,) and pc.max(numbers).as_py() == least:
             raise constant(f"{shown(least)} in each row of the training split")
         return self.replace(boundaries=found)
-
-    def gives(self, incoming: Feature) -> Feature:
-        number(without_missing(incoming))
-        return Feature(dtype="int64", shape=incoming.shape, categories=len(self.boundaries or ()) + 1)
 
 
 @dataclass(frozen=True, kw_only=True)
