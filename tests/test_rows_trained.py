@@ -12,7 +12,6 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from etlrun.trained import ranking, scores
 from tests.runs import run_here
 from tests.tables import houses, words_of, write_houses
 from tests.trained import refused, said
@@ -42,30 +41,6 @@ def learned(rows: Path, name: str, *words: str, target: str) -> dict[str, Any]:
     )
     assert status == 0
     return summary
-
-
-def test_the_auc_is_the_share_of_pairs_in_order() -> None:
-    draw = np.random.default_rng(1)
-    labels, found = draw.integers(0, 2, 60), draw.integers(0, 9, 60).astype("float32")
-    pairs = [(a > b) + (a == b) / 2 for a in found[labels == 1] for b in found[labels == 0]]
-    share = ranking.auc(found, labels)
-    assert share.value == pytest.approx(np.mean(pairs))
-    assert share.low is not None
-    assert share.high is not None
-    assert 0 < share.low < np.mean(pairs) < share.high < 1
-    assert ranking.auc(found, np.ones(60, int)) == scores.Share(None)
-
-
-def test_intervals_of_errors_are_those_of_resampled_examples() -> None:
-    draw = np.random.default_rng(1)
-    wanted = draw.normal(5, 2, (400, 1))
-    errors = draw.normal(0, 1, (400, 1))
-    found = scores.of_numbers(wanted, errors)
-    assert found["rmse"].value == pytest.approx(np.sqrt(np.mean(errors**2)))
-    assert found["r2"].value == pytest.approx(1 - np.sum(errors**2) / np.sum((wanted - wanted.mean()) ** 2))
-    mae, half = np.abs(errors).mean(), 1.96 * np.abs(errors).std() / 20
-    assert [found["mae"].low, found["mae"].high] == pytest.approx([mae - half, mae + half], abs=half / 5)
-    assert scores.of_numbers(np.ones((3, 1)), np.ones((3, 1)))["r2"] == scores.Share(None)
 
 
 def test_an_evaluation_of_numbers_is_in_their_units(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:

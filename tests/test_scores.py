@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from etlrun.trained import scores
+from etlrun.trained import ranking, scores
 
 
 @pytest.mark.parametrize(("hits", "of"), [(0, 5), (5, 5), (3, 10), (933, 1000)])
@@ -63,3 +63,27 @@ def test_the_end_of_a_bin_belongs_to_it() -> None:
 def test_losses_of_impossible_classes_are_large_and_finite() -> None:
     losses = scores.crossentropies(np.array([[0.25, 0.75], [1.0, 0.0]], np.float32), np.array([1, 1]))
     assert losses.tolist() == [pytest.approx(-np.log(0.75)), pytest.approx(87.34, abs=0.01)]
+
+
+def test_the_auc_is_the_share_of_pairs_in_order() -> None:
+    draw = np.random.default_rng(1)
+    labels, found = draw.integers(0, 2, 60), draw.integers(0, 9, 60).astype("float32")
+    pairs = [(a > b) + (a == b) / 2 for a in found[labels == 1] for b in found[labels == 0]]
+    share = ranking.auc(found, labels)
+    assert share.value == pytest.approx(np.mean(pairs))
+    assert share.low is not None
+    assert share.high is not None
+    assert 0 < share.low < np.mean(pairs) < share.high < 1
+    assert ranking.auc(found, np.ones(60, int)) == scores.Share(None)
+
+
+def test_intervals_of_errors_are_those_of_resampled_examples() -> None:
+    draw = np.random.default_rng(1)
+    wanted = draw.normal(5, 2, (400, 1))
+    errors = draw.normal(0, 1, (400, 1))
+    found = scores.of_numbers(wanted, errors)
+    assert found["rmse"].value == pytest.approx(np.sqrt(np.mean(errors**2)))
+    assert found["r2"].value == pytest.approx(1 - np.sum(errors**2) / np.sum((wanted - wanted.mean()) ** 2))
+    mae, half = np.abs(errors).mean(), 1.96 * np.abs(errors).std() / 20
+    assert [found["mae"].low, found["mae"].high] == pytest.approx([mae - half, mae + half], abs=half / 5)
+    assert scores.of_numbers(np.ones((3, 1)), np.ones((3, 1)))["r2"] == scores.Share(None)
