@@ -162,12 +162,11 @@ def test_what_users_wrote_stays_text_in_a_comment(repository: Repository, told: 
 
 
 def test_a_comment_is_no_longer_than_comments_may_be(repository: Repository, told: Any) -> None:
-    for number in range(80):
-        repository.write(f"experiment/{number}{'x' * 200}.yaml", f"{OTHER}  seed: {number}\n")
-    repository.commit("Many")
-    for number in range(80):
-        repository.write(f"experiment/{number}{'x' * 200}.yaml", f"{OTHER}  seed: {number + 100}\n")
-    repository.commit("Others")
+    for change, letter in (("Many", "x"), ("Others", "y")):
+        for number in range(8):
+            long = "".join(f"  {key}: n{number}{letter * 3_000}\n" for key in ("name", "data_dir"))
+            repository.write(f"experiment/{number}.yaml", f"{OTHER}dataset:\n{long}")
+        repository.commit(change)
     text = told("HEAD~1", "HEAD", "--config-dir", "mine", "--format", "markdown")
     assert 30_000 < len(text) < 61_000
     assert re.fullmatch(r"Too long for a comment: [\d,]+ characters are omitted.", text.splitlines()[-1])
