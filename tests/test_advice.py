@@ -1,8 +1,11 @@
+from pathlib import Path
+
 import pytest
 
 from etlrun.measure.advice import advice
 from etlrun.record.findings import StageCost
 from tests.configs import plan_of
+from tests.tables import words_of
 
 
 @pytest.mark.parametrize(
@@ -37,6 +40,12 @@ def test_advice_can_be_pasted(overrides: list[str], stage: str, expected: str) -
     pasted = head.split()
     keys = {word.split("=")[0] for word in pasted}
     plan_of(*(word for word in base if word.split("=")[0] not in keys), *pasted)
+
+
+def test_rows_that_are_kept_need_no_cache(table: Path) -> None:
+    conditions = {"cores": 4, "shards": 1, "cached_bytes": 10**6, "epochs": 4}
+    found = advice("extract.sequential", plan_of(*words_of(table)), [], conditions)
+    assert found == "No override helps: extract.sequential needs less work, faster storage, or more cores."
 
 
 def test_a_service_that_limits_a_run_wants_more_machines() -> None:

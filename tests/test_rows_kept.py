@@ -14,7 +14,7 @@ import pytest
 
 from etlrun.cli import cache
 from etlrun.sources.rows.folders import FACTS
-from etlrun.sources.rows.keeping import kept_of
+from etlrun.sources.rows.keeping import identity_of, kept_of
 from etlrun.sources.rows.kept import Kept
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of
@@ -69,7 +69,7 @@ def test_kept_columns_are_listed_and_removed_beside_caches(tmp_path: Path, capsy
 KILLED = """
 import os, resource, signal, sys
 from pathlib import Path
-from etlrun.sources.rows.keeping import kept_of
+from etlrun.sources.rows.keeping import identity_of, kept_of
 from tests.tables import a_table
 
 event, name, files, kept = sys.argv[1:]
@@ -121,3 +121,17 @@ def test_a_full_disk_is_named(size: str, tmp_path: Path) -> None:
             "for the columns\n    -> set dataset.dir to another folder, or free disk space"
         )
         assert [path.suffix for path in disk.iterdir()] == [".lock"]
+
+
+def test_what_is_left_and_cannot_be_removed_names_its_owner(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,price\n1,2\n")
+    of = a_table(f"{tmp_path}/a.csv", tmp_path / "kept")
+    left = tmp_path / "kept" / f"rows-{identity_of(of)}.filling"
+    left.parent.mkdir()
+    left.touch()  # which is no folder, and stays as one of another user does
+    with pytest.raises(EtlrunError) as caught:
+        kept_of(of)
+    assert message(tmp_path, caught.value) == (
+        f"dataset.dir: found kept/{left.name} of {left.owner()}, which is not complete; expected one that this user "
+        f"may remove\n    -> ask {left.owner()} to remove it, or set dataset.dir to another folder"
+    )

@@ -12,6 +12,7 @@ from etlrun.stages.cache import MEMORY_SHARE, outlives_run
 from etlrun.stages.extract import Interleave
 from etlrun.stages.load import Prefetch, Shuffle
 from etlrun.stages.mix import Mix
+from etlrun.stages.rows import Rows
 from etlrun.stages.step import Map
 from etlrun.system.machine import CORES, calls_here, free_memory_bytes, megabytes
 
@@ -78,8 +79,8 @@ def _extract(plan: Plan, conditions: Mapping[str, Any]) -> str | None:
 
 def _cache(plan: Plan, conditions: Mapping[str, Any]) -> str | None:
     """Return advice to add a cache, if there is none and later epochs would read it."""
-    if plan.spec.cache.keeps or conditions["epochs"] == 1:
-        return None
+    if plan.spec.cache.keeps or conditions["epochs"] == 1 or isinstance(plan.spec.dataset, Rows):
+        return None  # the columns of rows are kept already
     steps = plan.spec.transform.steps
     first = next((place for place, step in enumerate(steps) if step.random), None)
     if first is not None:

@@ -70,7 +70,9 @@ def _by_number(spec: RunSpec) -> Iterator[Fault]:
         yield fault(shuffle, f"full, with {spec.extract.path}{files}", expected, remedy)
     if spec.cache.keeps and not spec.cache.outlives_run:
         found = f"full, with {spec.cache.path}, which can only be read in order"
-        yield fault(shuffle, found, "a cache on disk, or none", "set cache=disk, cache=none or load.shuffle=buffer")
+        kept = "; rows are in mapped files already" if isinstance(spec.dataset, Rows) else ""
+        remedy = f"set {'cache=none, cache=disk' if kept else 'cache=disk, cache=none'} or load.shuffle=buffer{kept}"
+        yield fault(shuffle, found, "a cache on disk, or none", remedy)
     if spec.dataset.on_corrupt == "skip":
         expected = "dataset.on_corrupt=raise, since a skipped example would change the numbers of all others"
         remedy = "repair the data and set dataset.on_corrupt=raise, or set load.shuffle=buffer"
@@ -82,6 +84,9 @@ def _parsing(spec: RunSpec) -> Iterator[Fault]:
     transform, remedy = spec.transform, f"set {spec.transform.key('parse_batch')}=null"
     if transform.parse_batch and spec.extract.parses:
         yield conflict(transform, "parse_batch", f"null with {spec.extract.path}, which parses by itself", remedy)
+    if transform.parse_batch and isinstance(spec.dataset, Rows):
+        expected = f"null with dataset.name={spec.dataset.name}, whose rows are taken in batches"
+        yield conflict(transform, "parse_batch", expected, remedy)
     if transform.parse_batch and spec.dataset.on_corrupt == "skip":
         expected = "null with dataset.on_corrupt=skip, since one corrupt record would lose all that are parsed with it"
         yield conflict(transform, "parse_batch", expected, remedy)

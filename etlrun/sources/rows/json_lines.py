@@ -52,6 +52,13 @@ class JsonLinesFile(TableFile):
                 found[name] = kind if kind in (*TIMES, "text") else joined(found[name], kind)
             tell()
         self._texts = {name for name, kind in found.items() if kind in (*TIMES, "text")}
+        for name in [of for of, kind in found.items() if kind and _type(kind) != "text" and declared.get(of) in TIMES]:
+            raise WorldError(
+                where=f"{self.path}, {name}",
+                found=f"values of type {found[name]}",
+                expected="times as texts, such as 2020-01-31 or 2020-01-31T12:00:00",
+                remedy=f"write them so, or leave {name} out of dataset.columns",
+            )
         self._require_exact(found, declared)
         return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -68,6 +69,7 @@ def kept_as(
     if key not in _kept:
         folder = parent / f"rows-{identity}"
         _kept[key] = _opened(folder, dataset, kept) or _made(folder, dataset, stamps, write, kept)
+        _kept[key].stamps = stamps
     return _kept[key]
 
 
@@ -128,6 +130,8 @@ def _made(
                 return found
             for left in (filling, folder):  # of a process that was killed, or of a file that is not complete
                 shutil.rmtree(left, ignore_errors=True)
+                if os.path.lexists(left):
+                    raise _not_removed(dataset, left)
             filling.mkdir(parents=True)
             write(filling)
             require_unchanged(stamps)
@@ -145,6 +149,17 @@ def _made(
 def _unusable(dataset: Rows, folder: Path, error: OSError, expected: str, remedy: str) -> WorldError:
     """Return the error for a folder of kept columns with the system's reason; `folder` if that names no file."""
     found = f"{error.filename or folder}: {error.strerror or error}"
+    return WorldError(where=dataset.key("dir"), found=found, expected=expected, remedy=remedy)
+
+
+def _not_removed(dataset: Rows, left: Path) -> WorldError:
+    """Return the error for what was left unfinished, as by a killed process, and can't be removed."""
+    try:
+        owner = left.owner()
+    except (KeyError, OSError):
+        owner = "another user"
+    remedy = f"ask {owner} to remove it, or set {dataset.key('dir')} to another folder"
+    found, expected = f"{left} of {owner}, which is not complete", "one that this user may remove"
     return WorldError(where=dataset.key("dir"), found=found, expected=expected, remedy=remedy)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from etlrun.sources.records import Stamp
 from etlrun.sources.rows.folders import FACTS
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
 from etlrun.stages.known import Column, Known
@@ -33,11 +34,13 @@ class Kept:
         folder: The folder.
         known: What is known of the columns.
         divided: Rows of their splits, by how they are split.
+        stamps: Files that they were read from, by path.
     """
 
     def __init__(self, folder: Path) -> None:
         """Open the columns of a folder; raise `OSError` if it is missing, `ValueError` if a file is not complete."""
         self.folder, self.divided, self._files = folder, dict[str, Any](), dict[str, Array]()
+        self.stamps: dict[str, Stamp] = {}
         use = os.open(folder / FACTS, os.O_RDONLY)
         weakref.finalize(self, os.close, use)
         with contextlib.suppress(OSError):  # a file system without locks

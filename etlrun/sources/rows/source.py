@@ -18,7 +18,6 @@ from etlrun.sources.on_disk import OnDisk
 from etlrun.sources.records import Stamp, stamp_of
 from etlrun.sources.rows.dividing import Part, RowsOnDisk, divided, shown
 from etlrun.sources.rows.gathering import gathered
-from etlrun.sources.rows.keeping import stamps_of
 from etlrun.sources.rows.kept import Kept
 from etlrun.sources.rows.numbers import Numbers, RowNumbers
 from etlrun.sources.slices import slices
@@ -138,7 +137,6 @@ class RowsSource(Source):
         classes = dataset.known.classes if dataset.known else ()
         self.class_names, self.num_classes = classes or None, len(classes) or None
         self.notes = self.kept.known.notes
-        self._stamps = stamps_of(self.files(dataset))
 
     @classmethod
     def files(cls, dataset: Rows) -> dict[str, list[str]]:
@@ -185,7 +183,7 @@ class RowsSource(Source):
             num_examples=len(rows),
             rows=rows,
             identity=self.kept.known.identity,
-            stamps=self._stamps,
+            stamps=self.kept.stamps,
             file_rows=self.kept.known.file_rows,
         )
 
