@@ -10,10 +10,10 @@ from etlrun.system.errors import WorldError
 from tests.configs import composed
 
 
-def measured_run(folder: Path, words: list[str], examples_per_s: float) -> None:
+def measured_run(folder: Path, words: list[str], examples_per_s: float, **measures: float) -> None:
     record = records.Record.create(folder, composed(*words), words)
     rates = (examples_per_s / 9, examples_per_s, examples_per_s)  # the first epoch is no warm one
-    epochs = [{"examples": int(10 * rate), "wall_s": 10.0, "examples_per_s": rate} for rate in rates]
+    epochs = [{"examples": int(10 * rate), "wall_s": 10.0, "examples_per_s": rate, **measures} for rate in rates]
     record.update(status=COMPLETED, epochs=epochs, examples_per_s=examples_per_s / 2, au=0.5, input_wait_share=0.0)
 
 
@@ -28,6 +28,22 @@ def test_measured_runs_are_told_with_an_interval(told: Any, tmp_path: Path) -> N
         "  measured au: 0.5 (4 runs) -> 0.5 (4 runs), 1.00x (95% interval 1.00 to 1.00)",
         "  measured input wait share: 0 (4 runs) -> 0 (4 runs)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "difference"),
+    [
+        (range(4), "4.5 (4 runs) -> 3.95 (4 runs), -0.55 (95% interval -0.7753 to -0.3247, 4 seeds)"),
+        (range(2), "3.5 (2 runs) -> 3.05 (2 runs), -0.45; fewer than 3 seeds on both sides have no interval"),
+    ],
+)
+def test_losses_are_compared_by_seed(told: Any, tmp_path: Path, seeds: Any, difference: str) -> None:
+    for seed in seeds:
+        for name, prefetch, value in (("old", 0, 3.0 + seed), ("new", 2, 2.6 + 0.9 * seed)):
+            words = [f"load.prefetch={prefetch}", f"trainer.seed={seed}"]
+            measured_run(tmp_path / f"{name}{seed}", words, 100.0, val_loss=value)
+    lines = told("load.prefetch=0", "load.prefetch=2", "--runs", str(tmp_path)).splitlines()
+    assert [line for line in lines if "val_loss" in line] == [f"  measured val_loss: {difference}"]
 
 
 def test_runs_that_have_not_read_the_same_records_are_told_so(told: Any, tmp_path: Path) -> None:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from etlrun.plan.learned import recalled
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
-from etlrun.plan.spec import parse
+from etlrun.plan.spec import RunSpec, parse
 from etlrun.record import record as records
 from etlrun.record.outcome import outcome, records_read
 from etlrun.record.summary import COMPLETED, SUMMARY, Summary, read_summary
 from etlrun.review.difference import Comparison, compare
 from etlrun.stages import STAGES
 from etlrun.system.errors import EtlrunError, WorldError
+
+if TYPE_CHECKING:
+    from etlrun.measure.gains import Lead
 
 MEASURES: Mapping[str, Callable[[Summary], float | None]] = {
     "examples/s": lambda run: outcome(run).examples_per_s,
@@ -54,6 +58,7 @@ class Measured:
         ratio: Ratio of the medians, new to old; None if the old one is missing or zero.
         interval: The 95 % interval of the ratio; None if one side has a single run, or a value is zero.
         same_records: False if runs are known to have read different records.
+        lead: For a loss or a metric, the difference of runs of equal seeds, new less old, in the place of a ratio.
     """
 
     measure: str
@@ -62,12 +67,15 @@ class Measured:
     ratio: float | None
     interval: tuple[float, float] | None
     same_records: bool = True
+    lead: Lead | None = None
 
     def __str__(self) -> str:
         return self._figures() + ("" if self.same_records else "; these runs have not all read the same records")
 
     def _figures(self) -> str:
         sides = " -> ".join(f"{statistics.median(runs):,.4g} ({_count(runs)})" for runs in (self.old, self.new))
+        if self.lead is not None:
+            return f"{self.measure}: {sides}, {_difference(self.lead)}"
         if self.ratio is None:
             return f"{self.measure}: {sides}"
         if self.interval is None:
@@ -76,6 +84,14 @@ class Measured:
             return f"{self.measure}: {sides}, {self.ratio:.2f}x; {why}"
         low, high = self.interval
         return f"{self.measure}: {sides}, {self.ratio:.2f}x (95% interval {low:.2f} to {high:.2f})"
+
+
+def _difference(lead: Lead) -> str:
+    if lead.middle is None:
+        return "no run of one seed on both sides"
+    if lead.low is None:
+        return f"{lead.middle:+.4g}; fewer than 3 seeds on both sides have no interval"
+    return f"{lead.middle:+.4g} (95% interval {lead.low:+.4g} to {lead.high:+.4g}, {lead.rounds} seeds)"
 
 
 def _count(runs: Sequence[float]) -> str:
@@ -109,6 +125,15 @@ class Runs:
         """Return the summaries of the runs of this plan, with equal values everywhere."""
         return [summary for summary, there in self._runs if there.spec == planned.spec]
 
+    def by_seed(self, planned: Plan) -> list[tuple[int, Mapping[str, float]]]:
+        """Return the seed of each run of this plan with any seed, with its losses and its metric."""
+        wanted = _of_any_seed(planned.spec)
+        return [
+            (there.spec.trainer.seed, outcome(summary).measures)
+            for summary, there in self._runs
+            if _of_any_seed(there.spec) == wanted
+        ]
+
     def compare(self, old: Plan, new: Plan) -> tuple[Measured, ...]:
         """Return each measure that the runs of both plans have."""
         sides = [self.of(old), self.of(new)]
@@ -119,7 +144,32 @@ class Runs:
                 found.append(_measured(measure, *values))
         read = {item for runs in sides for run in runs for item in records_read(run).items()}
         same_records = len(read) == len(dict(read))
+        found += _qualities(self.by_seed(old), self.by_seed(new))
         return tuple(dataclasses.replace(measured, same_records=same_records) for measured in found)
+
+
+def _of_any_seed(spec: RunSpec) -> RunSpec:
+    return dataclasses.replace(spec, trainer=dataclasses.replace(spec.trainer, seed=0))
+
+
+def _qualities(*sides: Sequence[tuple[int, Mapping[str, float]]]) -> Iterator[Measured]:
+    """Yield the losses and metrics of the validation that the runs of both plans have."""
+    names = dict.fromkeys(name for side in sides for _, of in side for name in of if name.startswith("val_"))
+    for name in names:
+        old, new = ([(seed, of[name]) for seed, of in side if math.isfinite(of.get(name, math.nan))] for side in sides)
+        if old and new:
+            import numpy as np
+
+            from etlrun.measure.gains import leads
+
+            means = [
+                {seed: statistics.fmean(of for each, of in side if each == seed) for seed, _ in side}
+                for side in (old, new)
+            ]
+            differences = np.array([means[1][seed] - of for seed, of in means[0].items() if seed in means[1]])
+            lead = leads({0: differences}, 0.0)[0]
+            values = [tuple(of for _, of in side) for side in (old, new)]
+            yield Measured(measure=name, old=values[0], new=values[1], ratio=None, interval=None, lead=lead)
 
 
 def _measured(measure: str, old: tuple[float, ...], new: tuple[float, ...]) -> Measured:
