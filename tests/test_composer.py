@@ -188,6 +188,14 @@ def test_options_with_a_package_or_a_list_of_their_own_are_placed_as_hydra_place
     assert files.missing(["cache=elsewhere"]) == []
 
 
+def test_an_option_that_sets_where_hydra_searches_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "far.yaml").write_text("# @package _global_\nhydra: {searchpath: [file:///far]}\n")
+    files = composer(Request(overrides=[], config_dir=str(tmp_path)))
+    assert files.values([])
+    assert by_composer(files, ["cache=far"]) is None is by_hydra(["cache=far"], tmp_path)
+
+
 def test_a_file_with_other_text_is_read_again_even_if_its_size_and_time_are_the_same(tmp_path: Path) -> None:
     file = tmp_path / "own.yaml"
     for rate in (0.1, 0.2):

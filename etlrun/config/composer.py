@@ -1,4 +1,4 @@
-"""Composition of configs by Hydra, which are kept; options that set a block each are composed once for all configs."""
+"""Composition of configs by Hydra, which are kept; those of options alone are merged of the files that Hydra lists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from etlrun.config import resolvers
-from etlrun.config.files import ConfigFiles, Layer, is_alone, is_of_group, merged, refers
+from etlrun.config.files import ConfigFiles, Layer, configures_hydra, is_alone, is_of_group, merged, refers
 from etlrun.config.refusals import UNCOMPOSABLE, refusal
 from etlrun.config.values import Settable, missing, of_a_run, without_missing
 from etlrun.system.errors import ConfigError
@@ -157,7 +157,9 @@ class Composer:
         """Return whether an override chooses an option."""
         override = self._parsed(word)
         is_group = any(source.is_group(override.key_or_group) for source in self.loader.get_sources())
-        return is_group and override.type == OverrideType.CHANGE and isinstance(override.value(), str)
+        return (
+            is_group and "${" not in word and override.type == OverrideType.CHANGE and isinstance(override.value(), str)
+        )
 
     def _parsed(self, word: str) -> Override:
         if word not in self._overrides:
@@ -165,19 +167,24 @@ class Composer:
         return self._overrides[word]
 
     def _together(self, words: Words) -> dict[str, Any] | None:
-        """Return a config of the blocks that each of its options sets if chosen alone; None if Hydra must make it."""
+        """Return a config of options alone, merged of their files; None if Hydra must make it."""
         others, blocks = self._parts(words)
         before = self.layers(others) if blocks else ()
         changed = {word: block for word, block in blocks.items() if block != _inside(before, block[0].package)}
-        if not blocks or not all(map(self._is_choice, others)):
+        if not all(map(self._is_choice, others)):
             return None
         try:
+            if not blocks:
+                layers = self.layers(words)
+                if any(configures_hydra(layer) for layer in layers if layer.path.stem != self._name):
+                    return None
+                return merged(layers) or None
             config = dict(self._with_references(others))
             for word, block in changed.items():
                 group = block[0].package
                 files = tuple(layer for layer in self.layers((*others, word)) if layer.sets(group))
                 if files not in self._blocks:
-                    self._blocks[files] = merged(files, group)
+                    self._blocks[files] = merged(files)[group]
                 config[group] = self._blocks[files]
         except (*UNCOMPOSABLE, ConfigError):
             return None

@@ -150,20 +150,23 @@ def refers(path: Path) -> bool:
     return "${" in repr(values.get("defaults"))
 
 
-def merged(layers: Sequence[Layer], group: str) -> Any:
-    """Return the block of a group that these files set, as Hydra merges it."""
+def merged(layers: Sequence[Layer]) -> dict[str, Any]:
+    """Return the config of these files as Hydra merges it, without Hydra's own."""
     config = OmegaConf.create()
     for layer in layers:
         values: Any = OmegaConf.to_container(loaded(layer.path), resolve=False)
+        values.pop("defaults", None)
+        file = OmegaConf.create({} if layer.package else values)
         if layer.package:
-            values.pop("defaults", None)
-            file = OmegaConf.create()
             OmegaConf.update(file, layer.package, values, merge=False)
-            config.merge_with(file)
-        elif group in values:
-            config.merge_with({group: values[group]})
-    values = OmegaConf.to_container(config, resolve=False)
-    return values[group]
+        config.merge_with(file)
+    found: Any = OmegaConf.to_container(config, resolve=False)
+    return {key: value for key, value in found.items() if key != "hydra"}
+
+
+def configures_hydra(layer: Layer) -> bool:
+    """Return whether a file sets values of Hydra itself."""
+    return layer.sets("hydra") and (bool(layer.package) or "hydra" in loaded(layer.path))
 
 
 def unreadable(file: str, error: OSError) -> Fault:
