@@ -71,13 +71,13 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase) -> tuple[Lines, Line
     part, suffix = (plan.unfrozen, "images") if plan.unfrozen is not None and is_later else (plan, "dataset")
     model, base = ("head", ["base"]) if reads_features(part) else ("classifier", [])
     dataset, steps, flow = plan.spec.dataset, _steps(part, suffix), given_to_model(plan.train)
-    epochs = "EPOCHS" if is_whole else str(phase.epochs)
+    epochs, target = "EPOCHS" if is_whole else str(phase.epochs), dataset.examples.features[dataset.examples.target]
     compiled = {
         "optimizer": optimizer(stage.in_phase(phase), Text(f"{epochs} * {f'({steps})' if ' // ' in steps else steps}")),
         **objectives(
             stage,
             flow,
-            Text("classes()") if dataset.examples.features[dataset.examples.target].is_class else None,
+            (target.classes or Text("classes()")) if target.is_class else None,
             dataset.loss_weights,
             class_weights=Text("class_weights()") if plan.spec.load.class_weights == "balanced" else None,
             mixes=plan.spec.load.mixes,

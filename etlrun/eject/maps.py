@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from etlrun.eject.columns import lines_of_columns, packed
@@ -11,12 +11,15 @@ from etlrun.eject.place import Place, calls_of
 from etlrun.eject.printed import skipping
 from etlrun.eject.steps import Lines, given, handed, lines_of, source_of, sources_of, taken, unpacked, variables
 from etlrun.eject.text import call, function, literal, mapping
+from etlrun.stages.code import source
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import NUMBERS_APART, Flow
 from etlrun.stages.image import Decode
 from etlrun.stages.made import quoted
 from etlrun.stages.mix import Mix
+from etlrun.stages.rows import Rows
 from etlrun.stages.step import Map, Parse, ParseBatch
+from etlrun.stages.target_steps import checked_weight
 from etlrun.stages.turbo import Turbo, usable
 
 
@@ -30,18 +33,32 @@ def map_steps(stage: Map, place: Place) -> str:
     name = _name(place, "transform" if stage.is_first else stage.path.replace(".", "_"))
     flow, takes = place.planned.gives, _as_read(place.incoming) if stage.is_first else handed(place.incoming)
     lines = _lines(stage, place, takes)
-    target = variables(flow)[flow.target]
-    if flow.features[flow.target].is_class and stage.is_first and len(flow.targets) == 1:
-        checked = f"tf.gather(tf.range(num_classes(), dtype=tf.int64), {target})"
-        lines.append(f"{target} = {checked}  # an error unless it is a class")
+    if stage.is_first:
+        lines += _checks(place, flow)
     arguments = takes | ({"seed": "tf.Tensor"} if place.planned.is_random else {})
     says = f"Map {place.incoming} to {place.planned.gives}."
-    place.functions.extend(source for step in stage.steps for source in sources_of(step, place.data))
+    place.functions.extend(text for step in stage.steps for text in sources_of(step, place.data))
     place.functions.append(function(_signature(name, arguments, flow), says, *lines, *given(flow)))
     mapped = _mapped(place, name, takes, arguments)
     if not stage.at_once:
         return _map(place.dataset, mapped, stage)
     return f"{_map(f'{place.dataset}.batch({stage.at_once})', mapped, stage)}.unbatch()"
+
+
+def _checks(place: Place, flow: Flow) -> Iterator[str]:
+    """Yield the lines that raise on a target that is not a class, and on a weight that is none."""
+    names, is_of_rows = variables(flow), isinstance(place.data, Rows)
+    for name in flow.targets:
+        of = place.data.examples.features[name]
+        count: int | str = len(of.classes) or ("num_classes()" if of.is_class and len(flow.targets) == 1 else 0)
+        if of.is_labels:
+            count = 0 if is_of_rows else 2
+        if count:
+            checked = f"tf.gather(tf.range({count}, dtype=tf.int64), {names[name]})"
+            yield f"{names[name]} = {checked}  # an error unless it is {'0 or 1' if of.is_labels else 'a class'}"
+    if flow.weight and not is_of_rows:
+        place.functions.append(source(checked_weight))
+        yield f"{names[flow.weight]} = checked_weight({names[flow.weight]})"
 
 
 def _lines(stage: Map, place: Place, takes: Mapping[str, str]) -> list[str]:

@@ -30,8 +30,8 @@ def image_model(stage: ImageModel, plan: Plan) -> Functions:
     scaling: list[Any] = [planned.stage for planned in plan.by_model]
     momentum = stage.batch_norm_momentum
     weights = None if stage.weights is None else user_path(stage.weights)  # or the name of those of Keras
-    classes = Text("num_classes()") if target.is_class else None
     loss = plan.spec.fit.loss if plan.spec.fit is not None else ""
+    dense = f"dense = {literal(head(target, _count(plan, flow.target), loss))}"
     functions = [without_dropout] * stage.is_undropped + [scaled_for_imagenet] * stage.is_scaled_by_weights
     body = (
         f"inputs = pixels = {_input(flow, flow.inputs[0], 'image')}",
@@ -40,13 +40,31 @@ def image_model(stage: ImageModel, plan: Plan) -> Functions:
         *(f"base = {function.__name__}(base)" for function in functions),
         *(() if stage.trainable else ("base.trainable = False",)),
         *(() if momentum is None else (f"set_momentum(base, {momentum})",)),
-        f"dense = {literal(head(target, classes, loss))}",
-        "return keras.Model(inputs, dense(base(pixels)))",
+        *(
+            _ends(plan, flow, "inputs")
+            if len(flow.targets) > 1
+            else (dense, "return keras.Model(inputs, dense(base(pixels)))")
+        ),
     )
-    what = "the probabilities of their classes" if target.is_class else flow.target
+    what = "the probabilities of their classes" if target.is_class else " and ".join(flow.targets)
     made = function("model() -> keras.Model", f"Return a model from images to {what}.", *body)
     used: list[Callable[..., Any]] = [*functions, *([] if momentum is None else [set_momentum])]
     return (*sources(dataset, *used), made)
+
+
+def _ends(plan: Plan, flow: Flow, inputs: str) -> list[str]:
+    """Return the lines of the heads of several targets on the features of a base."""
+    heads, outputs = ["features = base(pixels)"], {}
+    for place, name in enumerate(flow.targets):
+        lines, outputs[quoted(name)] = _head(plan, flow, place)
+        heads += lines
+    return [*heads, mapping("outputs = ", outputs), f"return keras.Model({inputs}, outputs)"]
+
+
+def _count(plan: Plan, name: str) -> Any:
+    """Return the number of classes of a target, as a config has it or as the data have; None if it is no class."""
+    of = plan.spec.dataset.examples.features[name]
+    return (len(of.classes) or Text("num_classes()")) if of.is_class else None
 
 
 def _input(flow: Flow, feature: str, name: str) -> str:
@@ -80,9 +98,7 @@ def _network(stage: Network, plan: Plan) -> Functions:
 def _head(plan: Plan, flow: Flow, place: int) -> tuple[list[str], str]:
     """Return the lines that make the layers of the target at that place, and the expression of its prediction."""
     target, end = flow.features[flow.targets[place]], f"_{place}" if place else ""
-    count: Any = Text("num_classes()") if target.is_class else None
-    if len(flow.targets) > 1:
-        count = len(target.classes) or None
+    count = len(target.classes) or None if len(flow.targets) > 1 else _count(plan, flow.target)
     loss = loss_of(target, plan.spec.fit.loss if plan.spec.fit is not None else "")
     lines = [f"dense{end} = {literal(head(target, count, loss, place=place))}"]
     after = unstandardized(target, place=place)

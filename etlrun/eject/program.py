@@ -187,7 +187,8 @@ def _of_calls(plan: Plan) -> dict[str, str]:
 def _functions(plan: Plan) -> Iterator[str]:
     spec = plan.spec
     flow = spec.dataset.examples
-    if flow.features[flow.target].is_class and len(flow.targets) == 1:
+    target = flow.features[flow.target]
+    if target.is_class and not target.classes and len(flow.targets) == 1:
         yield from sources(spec.dataset, num_classes)
     for name, stages in plan.pipelines.items():
         if stages and (name == "train" or spec.fit is not None):

@@ -30,6 +30,7 @@ from etlrun.stages.rows import Rows
 from etlrun.stages.service import Service
 from etlrun.stages.skip import SkipCorrupt, SkippedInBatches
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, RowsMap, Step
+from etlrun.stages.target_steps import checked_weight
 from etlrun.stages.turbo import Turbo, TurboAfterCache
 
 
@@ -144,12 +145,14 @@ def applied(step: Step, context: Context) -> Callable[[Any], Example]:
 def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data.Dataset:
     """Return the features by name after all steps in one map.
 
-    A target that is a class is checked against the classes where it is read, so that a corrupt one can be skipped.
+    A target that is a class is checked against the classes where it is read, so that a corrupt one can be skipped; and
+    so is a weight.
     """
-    functions, target = [applied(step, context) for step in stage.steps], context.source.dataset.examples.target
-    count = context.source.num_classes
-    of_rows = isinstance(context.source.dataset, Rows)  # whose lookup checks them
-    classes = tf.range(count, dtype=tf.int64) if count is not None and stage.is_first and not of_rows else None
+    functions, dataset_of = [applied(step, context) for step in stage.steps], context.source.dataset
+    is_checked = stage.is_first and not isinstance(dataset_of, Rows)  # whose lookup checks them
+    counts = context.source.limits if is_checked else {}
+    known = {name: tf.range(count, dtype=tf.int64) for name, count in counts.items()}
+    weight = dataset_of.examples.weight if is_checked else ""
 
     def apply(element: Any, *number: tf.Tensor) -> Example:
         for function in functions:
@@ -157,8 +160,10 @@ def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data
         example: Example = numbered(element, *number)
         if stage == context.numbered_to:
             example.pop(NUMBER, None)
-        if classes is not None:  # the cheapest check: looking up an index outside the classes is an error
-            example[target] = tf.gather(classes, example[target])
+        for name, indices in known.items():  # the cheapest check: looking up an index outside the classes is an error
+            example[name] = tf.gather(indices, example[name])
+        if weight:
+            example[weight] = checked_weight(example[weight])
         return example
 
     if stage.at_once:

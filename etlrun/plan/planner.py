@@ -8,6 +8,7 @@ from functools import reduce
 from itertools import takewhile
 
 from etlrun.plan.code import code_in, with_code
+from etlrun.plan.objective import of_declared
 from etlrun.plan.plan import Plan, PlannedStage, PlannedStep, decisive_values, given_to_model, place_of_point
 from etlrun.plan.rules import remarks, rules
 from etlrun.plan.spec import RunSpec
@@ -35,10 +36,12 @@ def plan(spec: RunSpec) -> Plan:
         from etlrun.plan.rows import resolved  # which imports Arrow
 
         spec = resolved(spec)
-    elif any(isinstance(step, Columns) for step in spec.transform.steps):
-        from etlrun.plan.rows import beside
+    else:
+        spec = of_declared(spec)
+        if any(isinstance(step, Columns) for step in spec.transform.steps):
+            from etlrun.plan.rows import beside
 
-        spec = beside(spec)
+            spec = beside(spec)
     planner = _Planner(spec)
     train, evaluation, by_model = planner.pipelines()
     seen = None

@@ -8,9 +8,10 @@ from typing import cast
 
 from etlrun.plan.columns import misnamed
 from etlrun.plan.learned import columns_of, of_resumed, with_columns
+from etlrun.plan.objective import with_defaults
 from etlrun.plan.spec import RunSpec
 from etlrun.plan.splits import leaks_noted, notes_of
-from etlrun.plan.targets import outputs_of, require_columns, require_targets, require_values, with_defaults
+from etlrun.plan.targets import outputs_of, require_columns, require_targets, require_values
 from etlrun.sources.open import source_type
 from etlrun.sources.rows.choice import chosen
 from etlrun.sources.rows.fitting import fault_of, fitted
@@ -36,7 +37,7 @@ def resolved(spec: RunSpec) -> RunSpec:
     if not isinstance(spec.dataset, Rows):
         return spec
     dataset = spec.dataset
-    spec = with_defaults(spec, dataset)
+    spec = with_defaults(spec, [target.kind for target in dataset.targets])
     if dataset.known is not None:
         return spec
     of_rows = cast("type[RowsSource]", source_type(dataset))
@@ -120,7 +121,7 @@ def beside(spec: RunSpec) -> RunSpec:
         expected = "a dataset of rows"
         raise ConfigError([Fault(where=Columns.path, found="auto", expected=expected, remedy=remedy, is_rule=True)])
     flow = spec.dataset.examples
-    faults = list(misnamed(columns, flow.features, (flow.target,)))
+    faults = list(misnamed(columns, flow.features, flow.targets, flow.weight))
     features, outputs = dict(flow.features), list[Output]()
     for output in () if faults else columns.outputs:
         try:
@@ -132,7 +133,7 @@ def beside(spec: RunSpec) -> RunSpec:
             features.setdefault(output.name, Feature(dtype="int64", categories=1))
     if faults:
         raise ConfigError(faults)
-    _require_input(columns, features.keys() - {*columns.dropped, flow.target})
+    _require_input(columns, features.keys() - {*columns.dropped, *flow.targets, flow.weight})
     columns = dataclasses.replace(columns, outputs=tuple(outputs), beside=True)
     return with_columns(spec, columns, spec.dataset)
 

@@ -150,6 +150,8 @@ def _features(spec: RunSpec) -> Iterator[Fault]:
     elif spec.model.trainable:
         expected = "a frozen base, so that its features stay the same"
         yield conflict(cache, "at", expected, f"set model.trainable=false, {other}")
+    elif len(spec.dataset.examples.targets) > 1:
+        yield conflict(cache, "at", "another point with several targets", "set cache.at=transformed")
     if cache.quality is not None:
         expected = "raw with cache.at=features, which are no images"
         yield conflict(cache, "codec", expected, f"set cache.codec=raw, {other}")

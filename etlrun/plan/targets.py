@@ -1,4 +1,4 @@
-"""Targets of rows: their outputs, what a config leaves to their kind, and what is wrong with their values."""
+"""Targets of rows: their outputs, and what is wrong with their values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from etlrun.plan.spec import RunSpec
 from etlrun.sources.rows.dividing import in_rows
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.column_categories import Classes
@@ -18,28 +17,11 @@ from etlrun.stages.columns import Columns, Output
 from etlrun.stages.flow import Feature
 from etlrun.stages.rows import Rows
 from etlrun.stages.target_steps import Binary, Labels, Number, Weight, labels_in
-from etlrun.stages.targets import KINDS, Target
-from etlrun.stages.trainer import Trainer
+from etlrun.stages.targets import Target
 from etlrun.system.errors import ConfigError, Fault
 
 _TWO = 2
 _MOST_VALUES = 5
-
-
-def with_defaults(spec: RunSpec, dataset: Rows) -> RunSpec:
-    """Return a run with the loss and the metrics of its targets where a config leaves them as they are.
-
-    Several targets have the loss of each kind.
-    """
-    trainer, kinds = spec.fit, [KINDS[target.kind] for target in dataset.targets]
-    if trainer is None or not spec.model.learns:
-        return spec
-    is_left = trainer.loss == Trainer.loss and len(kinds) == 1
-    loss: Any = kinds[0].losses[0] if is_left else trainer.loss
-    metrics = trainer.metrics
-    if metrics == Trainer.metrics:
-        metrics = tuple(dict.fromkeys(name for kind in kinds for name in kind.metrics))
-    return dataclasses.replace(spec, trainer=dataclasses.replace(trainer, loss=loss, metrics=metrics))
 
 
 def outputs_of(dataset: Rows) -> tuple[Output, ...]:

@@ -84,6 +84,9 @@ def _phases(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
         expected = f"false with {phases}, which begin with a frozen base"
         remedy = f"set {model.key('trainable')}=false, or {phases}=null and {trainer.key('epochs')}"
         yield conflict(model, "trainable", expected, remedy)
+    if len(spec.dataset.examples.targets) > 1:
+        remedy = f"set {phases}=null and {trainer.key('epochs')}"
+        yield conflict(trainer, "phases", "null with several targets", remedy)
     for place, phase in enumerate(trainer.phases or ()):
         if isinstance(phase.unfreeze, int) and phase.unfreeze > model.layers:
             expected = f"at most {model.layers}, the layers of {model.title} without its head"

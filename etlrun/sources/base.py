@@ -196,6 +196,15 @@ class Source:
         return self.class_names or (None if self.num_classes is None else tuple(map(str, range(self.num_classes))))
 
     @property
+    def limits(self) -> dict[str, int]:
+        """Number of values of each target whose values are integers from 0 on, by name."""
+        flow = self.dataset.examples
+        if self.num_classes is not None:
+            return {flow.target: self.num_classes}
+        targets = {name: flow.features[name] for name in flow.targets}
+        return {name: 2 if of.is_labels else len(of.classes) for name, of in targets.items() if of.classes}
+
+    @property
     def counts(self) -> dict[str, int]:
         """Number of examples of each whole split."""
         return self.on_disk(self.dataset).counts

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from etlrun.sources.base import Source, Split
 from etlrun.sources.content import Shard
 from etlrun.sources.usable import CONVERT, Problem, problem
@@ -192,9 +194,13 @@ def _problem(source: Source, parse: object, record: tf.Tensor) -> Problem | None
     except tf.errors.InvalidArgumentError as error:
         reason = headline(error) if record.numpy() else "a record of zero bytes"
         return Problem(reason, f"an example with the features {' and '.join(source.dataset.keys.values())}")
-    flow, classes = source.dataset.examples, source.num_classes
-    if classes is not None and not 0 <= int(example[flow.target]) < classes:
-        return Problem(f"{flow.target} {int(example[flow.target])}", f"a {flow.target} from 0 to {classes - 1}")
+    flow = source.dataset.examples
+    for name, count in source.limits.items():
+        values = np.atleast_1d(example[name].numpy())
+        for value in values[(values < 0) | (values >= count)]:
+            return Problem(f"{name} {value}", f"a {name} from 0 to {count - 1}")
+    if flow.weight and not 0 <= (weight := float(example[flow.weight])) < np.inf:
+        return Problem(f"{flow.weight} {weight:g}", "a weight of at least 0")
     for name in (name for name, feature in flow.features.items() if feature.format == "image"):
         if found := problem(example[name].numpy()):
             return found

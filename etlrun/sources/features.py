@@ -11,12 +11,13 @@ from etlrun.stages.flow import ITEM_BYTES, Feature
 from etlrun.stages.lazy import tfds
 from etlrun.system.errors import WorldError, did_you_mean
 
+_TWO = 2
 _KEYS = {IMAGE: TfdsDataset.key("image_key"), LABEL: TfdsDataset.key("label_key")}
 """Config keys of the features with default names."""
 
 
 def checked(info: Any, dataset: TfdsDataset) -> int | None:
-    """Return the number of classes of the target, None if it is no class.
+    """Return the number of classes of the only target, None if it is no class, or if there are several.
 
     Raises:
         WorldError: The dataset, which TFDS describes by `info`, has other features.
@@ -26,11 +27,16 @@ def checked(info: Any, dataset: TfdsDataset) -> int | None:
         feature = flow.features[name]
         if feature.format == "image":
             _image(info, key, _where(dataset, name))
+        elif feature.is_labels or (feature.is_binary and not _is_label(info, key)):
+            _zeros_and_ones(info, key, feature, _where(dataset, name))
         elif feature.is_class:
             _typed(info, key, tfds.features.ClassLabel, _where(dataset, name))
+            _counted(info, key, feature, _where(dataset, name))
         else:
             _plain(info, key, feature, _where(dataset, name))
-    is_class = flow.features[flow.target].is_class
+    is_class = flow.features[flow.target].is_class and len(flow.targets) == 1
+    if is_class and not _is_label(info, dataset.keys[flow.target]):
+        return _TWO  # of a binary target of numbers
     return int(info.features[dataset.keys[flow.target]].num_classes) if is_class else None
 
 
@@ -40,7 +46,42 @@ def _where(dataset: TfdsDataset, name: str) -> str:
         return TfdsDataset.key("target")
     if name in (dataset.features or {}):
         return TfdsDataset.key("features")
+    if name == dataset.weight:
+        return TfdsDataset.key("weight")
     return _KEYS[name]
+
+
+def _is_label(info: Any, key: str) -> bool:
+    return key in info.features and isinstance(info.features[key], tfds.features.ClassLabel)
+
+
+def _counted(info: Any, key: str, feature: Feature, where: str) -> None:
+    """Check the number of classes that a config has of a target."""
+    count = info.features[key].num_classes
+    if feature.classes and count != len(feature.classes):
+        raise WorldError(
+            where=where,
+            found=f"{len(feature.classes)} classes, and '{key}' has {count} in {info.full_name}",
+            expected="the number of the dataset",
+            remedy=f"write {key}: class {count}",
+        )
+
+
+def _zeros_and_ones(info: Any, key: str, feature: Feature, where: str) -> None:
+    """Check a target of integers or truth values, of which 0 and 1 are meant."""
+    stored: Any = info.features[key].get_serialized_info() if key in info.features else None
+    is_plain = hasattr(stored, "np_dtype") and np.dtype(stored.np_dtype).kind in "biu"
+    if not is_plain or tuple(stored.shape) != feature.shape:
+        found = f"no feature '{key}'" if stored is None else f"'{key}', which is {info.features[key]},"
+        remedy = f"name another feature of {', '.join(sorted(info.features))}"
+        if is_plain and feature.is_labels and len(stored.shape) == 1 and stored.shape[0]:
+            remedy = f"write {key}: labels {stored.shape[0]}"
+        raise WorldError(
+            where=where,
+            found=f"{found} in {info.full_name}",
+            expected=f"{f'{feature.shape[0]} numbers' if feature.is_labels else 'a number'} of 0 or 1 in each example",
+            remedy=remedy,
+        )
 
 
 def _image(info: Any, key: str, where: str) -> None:
@@ -79,6 +120,8 @@ def _plain(info: Any, key: str, feature: Feature, where: str) -> None:
             remedy=did_you_mean(key, known, otherwise="name features of the dataset"),
         )
     has = info.features[key]
+    if where == TfdsDataset.key("weight"):
+        where = f"{where}={key}"
     stored = has.get_serialized_info()
     dtype, shape = (_name_of(stored.np_dtype), tuple(stored.shape)) if hasattr(stored, "np_dtype") else ("", ())
     if (dtype, shape) != (feature.dtype, feature.shape):

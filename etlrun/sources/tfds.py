@@ -45,7 +45,8 @@ class TfdsSource(Source):
         self.full_name = self.identity = self.builder.info.full_name
         self.num_classes = checked(self.builder.info, dataset)
         target = self.builder.info.features[dataset.keys[dataset.examples.target]]
-        self.class_names = tuple(target.names) if self.num_classes is not None else None
+        names = getattr(target, "names", dataset.examples.features[dataset.examples.target].classes)
+        self.class_names = tuple(names) if self.num_classes is not None else None
 
     @classmethod
     def on_disk(cls, dataset: TfdsDataset) -> OnDisk:

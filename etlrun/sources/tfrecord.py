@@ -23,8 +23,9 @@ from etlrun.sources.on_disk import OnDisk
 from etlrun.sources.records import known, stamp_of
 from etlrun.sources.shards import incomplete, matched, unmatched
 from etlrun.sources.slices import slices
-from etlrun.stages.dataset import IMAGE, LABEL, TFRecords
+from etlrun.stages.dataset import IMAGE, LABEL
 from etlrun.stages.lazy import tf
+from etlrun.stages.tfrecords import TFRecords
 from etlrun.system.errors import EtlrunError, Fault, WorldError, printable, unreadable_path
 
 _NAMED = 5
@@ -99,7 +100,10 @@ class TFRecordSource(Source):
         """Count the records of all files; raise `EtlrunError` if there are none, or if they hold other features."""
         self.dataset, self.files = dataset, files_of(dataset)
         self.full_name, self.identity = dataset.title, "tfrecord"
+        target = dataset.examples.features[dataset.examples.target]
         self.num_classes = dataset.num_classes
+        if target.is_class and target.classes and len(dataset.examples.targets) == 1:
+            self.num_classes = len(target.classes)
         for counts in self.files.values():
             _checked(dataset, {path: count for path, count in counts.items() if count})
         self.notes = tuple(self._sorted())
@@ -184,15 +188,20 @@ def _checked(dataset: TFRecords, counts: Mapping[str, int]) -> None:
             feature = dataset.examples.features[name]
             wanted = "a string" if feature.stored == "string" else feature.stored
             found, values = (kind_of(held[key]), count_of(held[key])) if key in held else ("", 0)
-            if found == wanted and (values == 1 or not feature.is_class):
+            needed = feature.shape[0] if feature.is_labels else 1 if feature.is_class or key == dataset.weight else None
+            if found == wanted and needed in (None, values):
                 continue
             has = ", ".join(f"{other} ({kind_of(of)})" for other, of in sorted(held.items()))
             raise WorldError(
                 where=f"{path}, record {number}",
                 found=f"no feature '{key}'" if not found else f"'{key}', which is {_described(found, values)}",
-                expected=f"{'one ' * feature.is_class}{wanted} for {name}; it has {has or 'no features'}",
+                expected=f"{_many(needed)}{wanted} for {name}; it has {has or 'no features'}",
                 remedy=_remedy(dataset, name, held),
             )
+
+
+def _many(count: int | None) -> str:
+    return "" if count is None else "one " if count == 1 else f"{count} "
 
 
 def _described(kind: str, values: int) -> str:

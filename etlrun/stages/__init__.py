@@ -34,6 +34,7 @@ from etlrun.stages.model import Emulated, KerasApplication, MobileNetV2
 from etlrun.stages.rand_augment import RandAugment
 from etlrun.stages.rows import Arrays, Python, Table
 from etlrun.stages.tabular import Tabular
+from etlrun.stages.tfrecords import TFRecords
 from etlrun.stages.trainer import Drain, Trainer
 
 Stages = Mapping[str, Mapping[str, type[Stage]]]
@@ -77,6 +78,6 @@ _OWN: Stages = {
     "profile": {"none": NoProfile, "trace": Trace},
     "logger": LOGGERS,
 }
-SOURCES |= {"table": Table, "arrays": Arrays, "python": Python}
+SOURCES |= {"tfrecord": TFRecords, "table": Table, "arrays": Arrays, "python": Python}
 STAGES, UNUSABLE = with_installed(_OWN)
 """The registry, and the faults of installed packages whose stages can't be used, which make every config invalid."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -17,15 +16,26 @@ from etlrun.stages.base import (
     TRAINING,
     Expected,
     Flag,
-    OptionalPositive,
     OptionalText,
     Stage,
     Text,
 )
-from etlrun.stages.flow import ITEM_BYTES, Feature, Flow
+from etlrun.stages.declared import (
+    FEATURES,
+    STRINGS,
+    TARGETS,
+    Features,
+    Targets,
+    described,
+    feature_of,
+    target_of,
+    unfit,
+)
+from etlrun.stages.flow import Flow
 from etlrun.stages.made import user_path
-from etlrun.stages.paths import FILES_EXPECTED, Files, OptionalPath, of_this_machine
+from etlrun.stages.paths import OptionalPath, of_this_machine
 from etlrun.stages.slicing import EXPECTED, FILES, TFDS, Language, malformed
+from etlrun.stages.targets import unfit_of_several
 
 SAMPLE_NAME = "etlrun_sample"
 """The dataset that etlrun draws by itself."""
@@ -34,30 +44,7 @@ IMAGE, LABEL = "image", "label"
 
 _VERSION = r"^((\d+|\*)\.(\d+|\*)\.(\d+|\*)|experimental_latest)$"
 _VERSION_EXPECTED = "a version such as 4.0.1 or 4.*.*, or null"
-_STRINGS: dict[str, Feature] = {
-    "class": Feature(dtype="int64", is_class=True),
-    "image": Feature(dtype="string", format="image"),
-    "text": Feature(dtype="string", format="text"),
-}
-_NUMBERS = rf"(?P<dtype>{'|'.join(ITEM_BYTES)})( (?P<shape>[1-9]\d*(x[1-9]\d*)*))?"
-_TYPES = "types such as float32, uint8 28x28, class, image or text"
-_Declared = dict[
-    Annotated[str, Field(min_length=1)], Annotated[str, Field(pattern=rf"^({'|'.join(_STRINGS)}|{_NUMBERS})$")]
-]
-"""Names of features with their types; for an array also its shape: `float32 28x28`."""
-
-_Features = Annotated[_Declared, Field(min_length=1)]
-_Target = Annotated[_Declared, Field(min_length=1, max_length=1)]
-_FEATURES_EXPECTED = f"a mapping from names of features to {_TYPES}, or null"
-_TARGET_EXPECTED = f"a mapping from the name of one feature to one of the {_TYPES}, or null"
 _PATH = "the path of a folder on this machine"
-
-
-def _feature(declared: str) -> Feature:
-    found = re.fullmatch(_NUMBERS, declared)
-    if found is None:
-        return _STRINGS[declared]
-    return Feature(dtype=found["dtype"], shape=tuple(int(side) for side in (found["shape"] or "").split("x") if side))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,31 +143,45 @@ class Declared(Dataset):
         label_key: Feature that holds the class, unless `target` names another.
         features: Inputs of the model: names of features with their types, such as `{width: float32}`; null for
             the image alone.
-        target: Feature to predict, with its type, such as `{price: float32}`; null for the class.
+        target: Features to predict, with their types, such as `{price: float32}`; null for the class. Beside those of
+            inputs, `number` is float32, `binary` one of two classes, and `labels 5` a 0 or a 1 for each of 5 labels. Of
+            several targets a class has the number of classes, and each may have the weight of its loss in the sum, as
+            in `{price: number, kind: {class 3: {weight: 0.5}}}`.
+        weight: Feature with the weight of each example in the loss and the metrics, which is no input: float32, unless
+            `features` has its type; null if all are equal.
     """
 
     image_key: Annotated[Text, DATA]
     label_key: Annotated[Text, DATA]
-    features: Annotated[_Features | None, Expected(_FEATURES_EXPECTED), DATA] = None
-    target: Annotated[_Target | None, Expected(_TARGET_EXPECTED), DATA, TRAINING] = None
+    features: Annotated[Features | None, Expected(FEATURES), DATA] = None
+    target: Annotated[Targets | None, Expected(TARGETS), DATA, TRAINING] = None
+    weight: Annotated[Text | None, Expected("a feature, or null"), DATA, TRAINING] = None
 
     @property
     def keys(self) -> dict[str, str]:
         inputs = {IMAGE: self.image_key} if self.features is None else {name: name for name in self.features}
-        return inputs | ({LABEL: self.label_key} if self.target is None else {name: name for name in self.target})
+        targets = {LABEL: self.label_key} if self.target is None else {name: name for name in self.target}
+        return inputs | targets | ({} if self.weight is None else {self.weight: self.weight})
 
     @property
     def examples(self) -> Flow:
-        target = {LABEL: "class"} if self.target is None else self.target
-        declared = ({IMAGE: "image"} if self.features is None else self.features) | target
-        features = {name: _feature(text) for name, text in declared.items()}
-        return Flow(features=features, targets=tuple(target), record="serialised example")
+        inputs = {IMAGE: "image"} if self.features is None else self.features
+        weight = {} if self.weight is None else {self.weight: "float32"}
+        features = {name: feature_of(text) for name, text in (weight | inputs).items()}
+        targets = {name: target_of(of) for name, of in (self.target or {LABEL: "class"}).items()}
+        features = {**features, **targets}
+        return Flow(features=features, targets=tuple(targets), weight=self.weight or "", record="serialised example")
+
+    @property
+    def loss_weights(self) -> dict[str, float]:
+        return {name: described(of)[1].get("weight", 1.0) for name, of in (self.target or {LABEL: "class"}).items()}
+
+    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+        yield from super().faults()
+        yield from unfit_of_several({name: described(of) for name, of in (self.target or {}).items()})
 
     def rules(self) -> Iterator[tuple[str, str, str, str]]:
-        target = LABEL if self.target is None else next(iter(self.target))
-        if target in (self.features or {IMAGE: ""}):
-            remedy = "leave it out of dataset.features, or set dataset.target"
-            yield "features", f"{target}, which is the target", "features to predict it from", remedy
+        yield from unfit(self.examples, self.features or {IMAGE: ""}, self.key("weight"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,50 +249,11 @@ class Folder(Dataset):
 
     @property
     def examples(self) -> Flow:
-        features = {IMAGE: _STRINGS["image"], LABEL: _STRINGS["class"]}
+        features = {IMAGE: STRINGS["image"], LABEL: STRINGS["class"]}
         return Flow(features=features, targets=(LABEL,), record="image file")
 
 
-@dataclass(frozen=True, kw_only=True)
-class TFRecords(Declared):
-    """TFRecord files of serialised examples, written by any program.
-
-    Attributes:
-        files: Pattern of the files, such as `train-*.tfrecord`; or one for each split, such as
-            `{train: train-*.tfrecord, validation: val-*.tfrecord}`. A single pattern is the split `train`.
-        num_classes: Number of classes of the target, whose values are 0 to below it; null if it is no class.
-    """
-
-    source: ClassVar[str] = "etlrun.sources.tfrecord:TFRecordSource"
-    printed: ClassVar[str] = "etlrun.eject.printed.tfrecord"
-
-    files: Annotated[Files, Expected(FILES_EXPECTED), DATA]
-    num_classes: Annotated[OptionalPositive, DATA, TRAINING]
-
-    @property
-    def constants(self) -> dict[str, Any]:
-        patterns = {name: user_path(pattern) for name, pattern in self.patterns.items()}
-        return {"FILES": patterns, "NUM_CLASSES": self.num_classes}
-
-    @property
-    def title(self) -> str:
-        return PurePath(next(iter(self.patterns.values()))).name
-
-    @property
-    def patterns(self) -> Mapping[str, str]:
-        """Patterns of the files by split."""
-        return {"train": self.files} if isinstance(self.files, str) else self.files
-
-    def rules(self) -> Iterator[tuple[str, str, str, str]]:
-        yield from super().rules()
-        is_class = self.examples.features[self.examples.target].is_class
-        if is_class != (self.num_classes is not None):
-            found = "null" if is_class else str(self.num_classes)
-            needed = "the number of classes" if is_class else "null, since the target is no class"
-            yield "num_classes", found, needed, ""
-
-
-SOURCES: dict[str, type[Dataset]] = {"folder": Folder, "tfrecord": TFRecords}
+SOURCES: dict[str, type[Dataset]] = {"folder": Folder}
 """Datasets by their `name`, those of installed packages included; every other name is one of TFDS."""
 
 

@@ -129,6 +129,9 @@ class Mix(Stage):
         require_decoded(image)
         if not incoming.features[incoming.target].is_class:
             raise UnfitError(expected="a class to predict", remedy="set load.mixup_alpha=0 and load.cutmix_alpha=0")
+        if len(incoming.targets) > 1 or incoming.weight:
+            expected = "a class as the only target, without weights of examples"
+            raise UnfitError(expected=expected, remedy="set load.mixup_alpha=0 and load.cutmix_alpha=0")
         return incoming.with_feature(incoming.target, MIXED)
 
     @property

@@ -148,5 +148,13 @@ class Weight(ColumnStep):
         return number(without_missing(incoming)).replace(dtype="float32")
 
 
+def checked_weight(weight: tf.Tensor) -> tf.Tensor:
+    """Return a weight as it is; a negative one, or one that is not finite, is an error."""
+    number = tf.cast(weight, tf.float32)
+    is_weight = tf.reduce_all((number >= 0) & tf.math.is_finite(number))
+    with tf.control_dependencies([tf.debugging.Assert(is_weight, ["a weight below 0", weight])]):
+        return tf.identity(weight)
+
+
 TARGET_STEPS: dict[str, type[ColumnStep]] = {step.name: step for step in (Classes, Binary, Labels, Number, Weight)}
 """Steps on targets and on weights by their names, which no config has."""

@@ -73,8 +73,8 @@ KINDS: dict[Kinds, Kind] = {
 }
 """Kinds of targets by their names in `dataset.target` of rows."""
 
-_Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-_Options = dict[Literal["standardize", "separator", "weight"], bool | _Weight | Annotated[str, Field(min_length=1)]]
+Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Options = dict[Literal["standardize", "separator", "weight"], bool | Weight | Annotated[str, Field(min_length=1)]]
 _Described = dict[Kinds, Annotated[str, Field(min_length=1)] | _Options]
 Described = Kinds | Annotated[_Described, Field(min_length=1, max_length=1)]
 """A target as a config describes it."""
@@ -125,11 +125,9 @@ def _parsed(described: Any) -> tuple[Kinds, dict[str, Any]]:
 
 def unfit_options(target: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
     """Yield the faults of the options of targets: key, what was found, what was expected, and the remedy."""
-    for name, described in target.items():
-        if len(target) > 1 and not re.fullmatch(r"[\w.-]+", name, re.ASCII):
-            expected = "a name of letters, digits and _.- of each of several targets, by which Keras names their losses"
-            yield f"target.{name}", f"the column {name!r}", expected, "give the column another name"
-        kind, options = _parsed(described)
+    described = {name: _parsed(of) for name, of in target.items()}
+    yield from unfit_of_several(described)
+    for name, (kind, options) in described.items():
         known: dict[str, tuple[type, str]] = {**_OPTIONS[kind], "weight": (float, "a positive number")}
         for key, value in options.items():
             where = f"target.{name}.{kind}.{key}"
@@ -137,6 +135,14 @@ def unfit_options(target: Mapping[str, Any]) -> Iterator[tuple[str, str, str, st
                 yield where, f"an option of {kind}", f"one of {', '.join(known)}", "leave it out"
             elif not isinstance(value, known[key][0]):
                 yield where, str(value), known[key][1], ""
+
+
+def unfit_of_several(target: Mapping[str, tuple[str, Mapping[str, Any]]]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the faults of the names and of the weights of targets, of which each has a kind and options."""
+    for name, (kind, options) in target.items():
+        if len(target) > 1 and not re.fullmatch(r"[\w.-]+", name, re.ASCII):
+            expected = "a name of letters, digits and _.- of each of several targets, by which Keras names their losses"
+            yield f"target.{name}", f"the column {name!r}", expected, "give the column another name"
         if "weight" in options and len(target) == 1:
             expected = "none with a single target, whose loss is the whole one"
             yield f"target.{name}.{kind}.weight", str(options["weight"]), expected, "leave it out"

@@ -34,7 +34,7 @@ SKIP_WITH = "pass --on-corrupt skip to list and leave out such records"
 
 
 class ImageFiles(Source):
-    """Images with the features of a dataset: its one input is the image, and its target is zero."""
+    """Images with the features of a dataset: its one input is the image, and its targets are zero."""
 
     repair: ClassVar[str] = "restore or remove the file"
     conversion: ClassVar[str] = "convert the file, as to PNG"
@@ -52,12 +52,14 @@ class ImageFiles(Source):
     def parser(self) -> Callable[[tf.Tensor], Example]:
         """Return the parser of the records of `files`."""
         flow = self.dataset.examples
-        target = flow.features[flow.target]
+        others = {name: of for name, of in flow.features.items() if name not in flow.inputs}
 
         def parse(record: tf.Tensor) -> Example:
-            shape = [*([tf.shape(record)[0]] if record.shape.rank else []), *target.shape]
-            blank = tf.fill(shape, "") if target.dtype == "string" else tf.zeros(shape, target.dtype)
-            return {flow.inputs[0]: folder.parse(record)[IMAGE], flow.target: blank}
+            example = {flow.inputs[0]: folder.parse(record)[IMAGE]}
+            for name, of in others.items():
+                shape = [*([tf.shape(record)[0]] if record.shape.rank else []), *of.shape]
+                example[name] = tf.fill(shape, "") if of.dtype == "string" else tf.zeros(shape, of.dtype)
+            return example
 
         return parse
 

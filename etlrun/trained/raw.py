@@ -86,8 +86,9 @@ class Raw:
 
 
 def is_named(planned: Plan) -> bool:
-    """Return whether an export of the model of a plan takes inputs by name: columns, or several."""
-    return columns_of(planned.spec) is not None or len(planned.spec.dataset.examples.inputs) > 1
+    """Return whether an export of the model of a plan takes inputs by name: columns, or several, or for targets so."""
+    examples = planned.spec.dataset.examples
+    return columns_of(planned.spec) is not None or len(examples.inputs) > 1 or len(examples.targets) > 1
 
 
 def has_image(planned: Plan) -> bool:

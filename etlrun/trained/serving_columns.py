@@ -142,7 +142,9 @@ class ColumnsServing:
         return of_model(self.run.then)
 
     def _layer(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Return the outputs of the columns."""
+        """Return the outputs of the columns; none of an image alone."""
+        if not given:
+            return {}
         layer = ColumnsLayer(
             self._columns.described(),
             {raw.name: raw.column for raw in self.raws},

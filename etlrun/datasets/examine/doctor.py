@@ -87,7 +87,7 @@ def diagnosed(plan: Plan, begin: Begin, *, is_whole: bool) -> ImageDiagnosis:
     """
     dataset = plan.spec.dataset
     flow = dataset.examples
-    if flow.inputs != (IMAGE,) or not flow.features[flow.target].is_class:
+    if flow.inputs != (IMAGE,) or not flow.features[flow.target].is_class or len(flow.targets) > 1:
         raise WorldError(
             where="dataset",
             found=str(flow.replace(record="")),
