@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,6 @@ def write_blocks(data_dir: Path) -> Path:
     return Path(written.data_dir)
 
 
-EMULATED = ("model=emulated", "model.step_ms=0", "model.eval_step_ms=0")
 SEVERAL = "dataset.target={price: number, kind: {class 3: {weight: 0.5}}, tags: labels 4, is_old: binary}"
 OF_NUMBERS = (
     "dataset.features={width: float32}",
@@ -57,18 +57,22 @@ OF_NUMBERS = (
 )
 
 
+_OF_RUN = ("dataset.weight=weight", "load.batch_size=8", "load.shuffle_buffer=16", "trainer.epochs=2", SEVERAL)
+
+
 def words_of(data_dir: Path, *words: str) -> list[str]:
-    """The overrides of a run on the blocks as TFDS has them."""
-    groups = [word for word in words if "." not in word.split("=")[0]]
-    base = ["dataset=tfds", "dataset.name=blocks", f"dataset.data_dir={data_dir}", "dataset.download=false"]
-    return [base[0], *groups, *base[1:], *_OF_RUN, *(word for word in words if word not in groups)]
+    """The overrides of a run on the blocks as TFDS has them; later ones replace those of the same key."""
+    own = ("dataset.name=blocks", f"dataset.data_dir={data_dir}", "dataset.download=false")
+    return _replaced("dataset=tfds", (*own, *_OF_RUN), words)
 
 
 def of_files(data_dir: Path, *words: str) -> list[str]:
     """The overrides of a run on the same records, read as files of any program."""
-    groups = [word for word in words if "." not in word.split("=")[0]]
-    files = [f"dataset.files='{data_dir}/blocks/1.0.0/*.tfrecord*'", "dataset.num_classes=null"]
-    return ["dataset=tfrecord", *groups, *files, *_OF_RUN, *(word for word in words if word not in groups)]
+    own = (f"dataset.files='{data_dir}/blocks/1.0.0/*.tfrecord*'", "dataset.num_classes=null")
+    return _replaced("dataset=tfrecord", (*own, *_OF_RUN), words)
 
 
-_OF_RUN = ("dataset.weight=weight", "load.batch_size=8", "load.shuffle_buffer=16", "trainer.epochs=2", SEVERAL)
+def _replaced(group: str, base: Sequence[str], words: Sequence[str]) -> list[str]:
+    given, groups = {word.split("=")[0] for word in words}, [word for word in words if "." not in word.split("=")[0]]
+    kept = [word for word in base if word.split("=")[0] not in given]
+    return [group, *groups, *kept, *(word for word in words if word not in groups)]

@@ -139,6 +139,7 @@ OTHER_VALUES: dict[str, str] = {
     "dataset.on_corrupt": "skip",
     "dataset.features": "{image: image, width: float32}",
     "dataset.target": "{age: float32}",
+    "dataset.weight": "certainty",
     "extract.shuffle_files": "true",
     "extract.cycle_length": "5",
     "extract.block_length": "2",

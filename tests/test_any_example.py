@@ -224,7 +224,10 @@ def test_a_step_without_its_feature_is_refused_with_the_known_ones() -> None:
     [
         ("dataset.features={width: float16}", "dataset.features: found {width: float16}; expected a mapping from"),
         ("dataset.features={}", "dataset.features: found {}; expected a mapping from"),
-        ("dataset.target={a: int8, b: int8}", "dataset.target: found {a: int8, b: int8}; expected a mapping from the"),
+        (
+            "dataset.target={a: int8, b: class 0}",
+            "dataset.target: found {a: int8, b: class 0}; expected a mapping from",
+        ),
         ("dataset.features={price: int8}", "dataset.features: found price, which is the target; expected features to"),
     ],
 )

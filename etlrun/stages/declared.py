@@ -80,5 +80,5 @@ def unfit(flow: Flow, declared: Collection[str], weight_key: str) -> Iterator[tu
         yield "weight", f"{flow.weight}, {is_one}", "another feature", remedy
     elif feature.dtype == "string" or feature.shape or feature.is_class:
         yield "weight", f"{flow.weight}, which is {feature}", "a feature with a number in each example", remedy
-    elif not flow.inputs:
+    elif {*declared} == {flow.weight}:
         yield "weight", f"{flow.weight}, which is the only feature", "other features to predict from", remedy
