@@ -107,8 +107,8 @@ IN = "in blocks/1.0.0"
         (
             "{tags: labels 5}",
             (
-                f"dataset.target: found 'tags', which is Tensor(shape=(4,), dtype=uint8), {IN}; expected 5 numbers of 0 "
-                "or 1 in each example\n    -> write tags: labels 4"
+                f"dataset.target: found 'tags', which is Tensor(shape=(4,), dtype=uint8), {IN}; expected 5 numbers "
+                "of 0 or 1 in each example\n    -> write tags: labels 4"
             ),
         ),
         (
