@@ -17,10 +17,11 @@ STRINGS: dict[str, Feature] = {
     "text": Feature(dtype="string", format="text"),
 }
 _NUMBERS = rf"(?P<dtype>{'|'.join(ITEM_BYTES)})( (?P<shape>[1-9]\d*(x[1-9]\d*)*))?"
+_UNNAMED = re.sub(r"\?P<\w+>", "", _NUMBERS)
 _OF_TARGETS = r"number|binary|(class|labels) [1-9]\d{0,5}"
 _TYPES = "types such as float32, uint8 28x28, class, image or text"
-_Type = Annotated[str, Field(pattern=rf"^({'|'.join(STRINGS)}|{_NUMBERS})$")]
-_TargetType = Annotated[str, Field(pattern=rf"^({'|'.join(STRINGS)}|{_OF_TARGETS}|{_NUMBERS})$")]
+_Type = Annotated[str, Field(pattern=rf"^({'|'.join(STRINGS)}|{_UNNAMED})$")]
+_TargetType = Annotated[str, Field(pattern=rf"^({'|'.join(STRINGS)}|{_OF_TARGETS}|{_UNNAMED})$")]
 _Name = Annotated[str, Field(min_length=1)]
 _Weighted = Annotated[dict[_TargetType, dict[Literal["weight"], Weight]], Field(min_length=1, max_length=1)]
 
