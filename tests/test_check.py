@@ -197,7 +197,7 @@ def test_all_faults_are_told_at_once(mine: Path) -> None:
     write(mine / "load" / "huge.yaml", "# Huge.\ndefaults: [shuffled, _self_]\nbatch_size: many\n")
     assert [text.split(": found")[0] for text in faults()] == [
         "mine/experiment/other.yaml:1: experiment, in experiment=other",
-        "mine/load/huge.yaml:3: load.batch_size, in load=huge and 9 more",
+        "mine/load/huge.yaml:3: load.batch_size, in load=huge and 10 more",
     ]
     assert [text.split(": found")[0] for text in faults("--strict")][2:] == ["mine/experiment/other.yaml:1"]
 

@@ -67,6 +67,7 @@ ALONE = "with the defaults of the other groups"
                 "model=emulated with trainer=my_fine_tune: {}:2: trainer.phases is [{{epochs: 1}}]",
                 "model=linear with trainer=my_fine_tune: {}:2: trainer.phases is [{{epochs: 1}}]",
                 "model=tabular with trainer=my_fine_tune: {}:2: trainer.phases is [{{epochs: 1}}]",
+                "model=text with trainer=my_fine_tune: {}:2: trainer.phases is [{{epochs: 1}}]",
             ],
         ),
         ("model/keras_application.yaml", "name: MobileNet\n", []),

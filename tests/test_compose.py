@@ -48,7 +48,7 @@ def own_configs(tmp_path: Path) -> Path:
             "model=EfficientNetV2B0",
             (
                 "model: found the unknown option 'EfficientNetV2B0'; expected one of emulated, keras_application, "
-                "linear, mobilenet_v2, mobilenet_v2_small, tabular\n"
+                "linear, mobilenet_v2, mobilenet_v2_small, tabular, text\n"
                 "    -> did you mean model=keras_application model.name=EfficientNetV2B0?"
             ),
         ),
@@ -56,7 +56,7 @@ def own_configs(tmp_path: Path) -> Path:
             "model=resnet_50",
             (
                 "model: found the unknown option 'resnet_50'; expected one of emulated, keras_application, "
-                "linear, mobilenet_v2, mobilenet_v2_small, tabular\n"
+                "linear, mobilenet_v2, mobilenet_v2_small, tabular, text\n"
                 "    -> did you mean model=keras_application model.name=ResNet50?"
             ),
         ),
@@ -72,7 +72,7 @@ def test_faults_of_groups_and_of_keys_are_told_together() -> None:
         "cache: found the unknown option 'disc'; expected one of disk, memory, none\n"
         "    -> did you mean cache=disk?\n"
         "model: found the unknown option 'mobilenet'; expected one of emulated, keras_application, linear, "
-        "mobilenet_v2, mobilenet_v2_small, tabular\n"
+        "mobilenet_v2, mobilenet_v2_small, tabular, text\n"
         "    -> did you mean model=mobilenet_v2?\n"
         "x: found an unknown key; expected one of the keys dataset, extract, transform, cache, load, model, trainer, "
         "profile, logger, measure\n"
@@ -94,7 +94,8 @@ def test_adding_a_key_that_is_there_is_refused() -> None:
 def test_adding_an_unknown_key_is_refused(prefix: str) -> None:
     assert refusal_of_request(f"{prefix}load.timeout_s=2") == (
         "load.timeout_s: found an unknown key; expected one of the keys shuffle_buffer, batch_size, drop_remainder, "
-        "prefetch, shuffle_at, shuffle, num_parallel_calls, sample, class_weights, mixup_alpha, cutmix_alpha, service\n"
+        "prefetch, shuffle_at, shuffle, num_parallel_calls, sample, class_weights, mixup_alpha, cutmix_alpha, "
+        "boundaries, batch_sizes, tokens_per_batch, drop_long, service\n"
         "    -> did you mean `load.service.timeout_s`?"
     )
 

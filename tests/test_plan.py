@@ -260,7 +260,8 @@ def test_every_parameter_has_another_value_to_try() -> None:
     of_other_options = {"extract.decode", "model.step_ms", "model.eval_step_ms", "profile.windows"}
     of_other_options |= {"trainer.seconds", "trainer.step_ms", "trainer.step_cores"}
     of_other_options |= {"trainer.callbacks", "trainer.arguments"}  # those of packages
-    of_other_options |= {"model.units", "model.dropout", "model.wide"}
+    of_other_options |= {"model.units", "model.dropout", "model.wide", "model.layer"}
+    of_other_options |= {"load.boundaries", "load.batch_sizes", "load.tokens_per_batch", "load.drop_long"}
     assert OTHER_VALUES.keys() == KINDS.keys() - of_other_options
 
 

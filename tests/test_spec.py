@@ -17,6 +17,7 @@ from etlrun.stages.step import Map
 from etlrun.stages.trainer import EarlyStopping, Trainer
 from tests.configs import TRAINER_KEYS, composed, refusal_of_config, refusal_of_spec, spec_of
 
+MODELS = f"mobilenet_v2, {', '.join(APPLICATIONS)}, tabular, text, emulated"
 STEPS = ", ".join(STAGES["transform"])
 EXTRACTS = "tfds, sequential, interleave"
 MONITORED = (
@@ -97,7 +98,7 @@ def test_all_faults_are_told_at_once() -> None:
         f"transform.eval_steps[1]: found 'rezise'; expected one of {STEPS}",
         "    -> did you mean `resize`?",
         "load.batch_size: found 0; expected a positive integer",
-        f"model.name: found 'mobilenet'; expected one of mobilenet_v2, {', '.join(APPLICATIONS)}, tabular, emulated",
+        f"model.name: found 'mobilenet'; expected one of {MODELS}",
         "    -> did you mean `mobilenet_v2`?",
         "trainer.seed: found nothing; expected an integer from 0 to 2**32 - 1",
         f"trainer.epoch: found an unknown key; expected one of the keys {TRAINER_KEYS}",
@@ -256,7 +257,7 @@ def test_what_is_missing_is_told_with_what_should_be_there(override: str, messag
         ("transform", f"one of {STEPS}"),
         ("cache", "one of none, memory, disk"),
         ("load", "a mapping"),
-        ("model", "one of mobilenet_v2, keras_application, tabular, emulated"),
+        ("model", "one of mobilenet_v2, keras_application, tabular, text, emulated"),
         ("trainer", "one of fit, drain"),
         ("profile", "one of none, trace"),
         ("measure", "a mapping"),

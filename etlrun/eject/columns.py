@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from etlrun.eject.text import call, literal, mapping
 from etlrun.stages.code import source
 from etlrun.stages.columns import Columns, Output, narrowed
+from etlrun.stages.flow import Feature
 from etlrun.stages.made import quoted
 
 
-def lines_of_columns(step: Columns, names: Mapping[str, str], features: Collection[str]) -> Iterator[str]:
+def lines_of_columns(step: Columns, names: Mapping[str, str], features: Mapping[str, Feature]) -> Iterator[str]:
     """Yield the lines that make the outputs, variables of these `names`, from the dict of these `features`."""
-    above: dict[str, str] = {}
+    above: dict[str, Feature] = {}
     for output in step.outputs:
-        taken = [above[name] if name not in features else f"features[{quoted(name)}]" for name in output.of]
-        yield from _lines(output, taken, names[output.name])
-        above[output.name] = names[output.name]
+        known = {**above, **features}
+        taken = [f"features[{quoted(name)}]" if name in features else names[name] for name in output.of]
+        yield from _lines(output, taken, names[output.name], known[output.of[0]])
+        above[output.name] = output.gives(known)
 
 
 def packed(names: Mapping[str, str]) -> str:
@@ -31,12 +33,15 @@ def sources_of_columns(step: Columns) -> tuple[str, ...]:
     return (*(_named(op) for op in step.makers), source(narrowed))
 
 
-def _lines(output: Output, taken: Sequence[str], variable: str) -> Iterator[str]:
+def _lines(output: Output, taken: Sequence[str], variable: str, given: Feature) -> Iterator[str]:
     value = taken[0] if len(taken) == 1 else f"({', '.join(taken)})"
     for step in output.steps:
         arguments = (f"{name}={literal(of)}" for name, of in step.arguments.items())
-        yield call(f"{variable} = {_name(step.op)}", value, *arguments)
-        value = variable
+        if given.is_sequence and not step.of_sequences:
+            yield call(f"{variable} = tf.ragged.map_flat_values", _name(step.op), value, *arguments)
+        else:
+            yield call(f"{variable} = {_name(step.op)}", value, *arguments)
+        value, given = variable, given if step.takes > 1 else step.gives(given)
     yield f"{variable} = narrowed({value})"
 
 

@@ -68,7 +68,7 @@ def _lines(stage: Map, place: Place, takes: Mapping[str, str]) -> list[str]:
     for step in stage.steps:
         if isinstance(step, Columns):
             lines += [] if is_packed else [packed(names)]
-            lines += lines_of_columns(step, variables(place.planned.gives), names)
+            lines += lines_of_columns(step, variables(place.planned.gives), place.data.examples.features)
             is_packed = False
         elif step.parses and defines(place.data, "parse"):
             lines, is_packed = [*lines, "features = parse(record)"], True

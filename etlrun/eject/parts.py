@@ -15,7 +15,7 @@ from etlrun.stages.flow import Flow
 from etlrun.stages.keras_objects import base, head, rescaling, unstandardized
 from etlrun.stages.made import Made, Text, quoted, user_path
 from etlrun.stages.model import Emulated, ImageModel
-from etlrun.stages.network import Network, embedded, vectors
+from etlrun.stages.network import Network, embedded, masks, vectors
 from etlrun.stages.reach import with_called
 from etlrun.stages.targets import loss_of
 from etlrun.stages.trainer import Drain
@@ -83,14 +83,15 @@ def _network(stage: Network, plan: Plan) -> Functions:
         heads += lines
     last = "features" if stage.predicts else next(iter(outputs.values())) if len(outputs) == 1 else "outputs"
     made = Made("vectors", (Text("inputs"),), {"embedded": embedded(flow)})
+    of_items = [Made("masks", (Text("inputs"),), {"sequences": [*flow.sequences]})] if stage.takes_sequences else []
     body = (
         inputs,
-        literal(Made(f"features = {stage.network.__name__}", (made,), stage.arguments)),
+        literal(Made(f"features = {stage.network.__name__}", (made, *of_items), stage.arguments)),
         *heads,
         *([mapping("outputs = ", outputs)] if len(outputs) > 1 else []),
         f"return keras.Model({given}, {last})",
     )
-    functions = (vectors, *with_called(stage.network))
+    functions = (vectors, *((masks,) if of_items else ()), *with_called(stage.network))
     texts = [source(of).removeprefix("@staticmethod\n") for of in functions]
     return *texts, function("model() -> keras.Model", f"Return a model of {' and '.join(flow.targets)}.", *body)
 

@@ -27,6 +27,7 @@ from etlrun.stages.lazy import tf, tfds
 from etlrun.stages.load import FullShuffle, SampleByClass
 from etlrun.stages.mix import Mix
 from etlrun.stages.rows import Rows
+from etlrun.stages.sequences import PadSequences
 from etlrun.stages.service import Service
 from etlrun.stages.skip import SkipCorrupt, SkippedInBatches
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, RowsMap, Step
@@ -194,6 +195,16 @@ def mix(dataset: tf.data.Dataset, stage: Mix, context: Context) -> tf.data.Datas
     return parallel_map(dataset, apply, stage, context)
 
 
+def pad(dataset: tf.data.Dataset, stage: PadSequences, _context: Context) -> tf.data.Dataset:
+    """Return batches whose sequences have one length."""
+
+    def apply(batch: Example) -> Example:
+        sequences = {name: values for name, values in batch.items() if isinstance(values, tf.RaggedTensor)}
+        return {**batch, **stage.op(sequences, boundaries=[*stage.boundaries])}
+
+    return dataset.map(tf.autograph.experimental.do_not_convert(apply))
+
+
 def backbone(dataset: tf.data.Dataset, stage: Backbone, context: Context) -> tf.data.Dataset:
     """Return the features of the model's base for its input, in the same order; it processes them in batches."""
     function, (name,) = context.backbone.features if context.backbone else None, context.source.dataset.examples.inputs
@@ -241,6 +252,7 @@ DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
     Turbo: turbo,
     TurboAfterCache: turbo,
     Mix: mix,
+    PadSequences: pad,
     SkipCorrupt: skip_corrupt,
     FullShuffle: full_shuffle,
     SampleByClass: full_shuffle,

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from etlrun.graph.context import Context
-from etlrun.plan.plan import PlannedStage
-from etlrun.sources.base import Records
+from etlrun.plan.plan import PlannedStage, stage_of
+from etlrun.sources.base import Records, Source, Split
 from etlrun.sources.corrupt import raise_first
 from etlrun.sources.labels import labels_of
+from etlrun.sources.rows.lengths import lengths_of
 from etlrun.sources.rows.numbers import RowNumbers
+from etlrun.stages.base import Stage
 from etlrun.stages.extract import Sequential
 from etlrun.stages.lazy import tf
-from etlrun.stages.load import AT_ONCE, TO_SKIP, Batch, FullShuffle, drawn, drawn_with_index
+from etlrun.stages.load import AT_ONCE, TO_SKIP, Batch, FullShuffle, batches_in, drawn, drawn_with_index
 from etlrun.stages.rows import Rows
+from etlrun.stages.sequences import Bucket
 
 
 def in_random_order(
@@ -57,7 +60,7 @@ def rows_drawn(rows: npt.NDArray[np.int64], stage: FullShuffle, of: Any, seed: i
 def count_of_batched(stages: Sequence[PlannedStage], context: Context) -> int:
     """Return how many of the first stages `batches_of_rows` does at once: those up to `load.batch`; 0 for none."""
     kinds = [type(planned.stage) for planned in stages[:3]]
-    count = kinds.index(Batch) + 1 if Batch in kinds else 0
+    count = next((place for place, kind in enumerate(kinds, 1) if issubclass(kind, Batch)), 0)
     is_read = kinds[:1] == [Sequential] and all(issubclass(kind, FullShuffle) for kind in kinds[1 : count - 1])
     return count if is_read and isinstance(context.source.dataset, Rows) and context.numbered_to is None else 0
 
@@ -66,12 +69,46 @@ def batches_of_rows(stages: Sequence[PlannedStage], context: Context) -> tf.data
     """Return the batches of numbers (int64 vectors) of these stages, cut from the whole order of the pass."""
     *before, batch = (planned.stage for planned in stages)
     rows = context.split.numbered.rows  # type: ignore[attr-defined] # which are `RowNumbers`
+    if isinstance(batch, Bucket):
+        return _in_buckets(before, batch, rows, context)
     if len(before) > 1:
         order = in_random_order(np.int64(len(rows)), before[1], context, rows, _whole)  # type: ignore[arg-type]
     else:
         nothing = tf.data.Dataset.from_tensors(0)
         order = nothing.flat_map(lambda _: _whole(lambda: rows))
     return order.rebatch(batch.batch_size, drop_remainder=batch.drop_remainder)  # type: ignore[attr-defined]
+
+
+def _in_buckets(
+    before: Sequence[Stage], batch: Bucket, rows: npt.NDArray[np.int64], context: Context
+) -> tf.data.Dataset:
+    """Return batches of the numbers of rows (int64 vectors) with sequences of like lengths."""
+    with tf.init_scope():  # they are counted now, even where a graph is traced
+        lengths = lengths_of(context.source, context.split, batch.columns)  # type: ignore[arg-type] # those of rows
+
+    def batches(places: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+        found, ends = batch.cut(lengths[places])
+        return [rows[places[found]], ends]
+
+    def of_pass(places: tf.Tensor) -> tf.data.Dataset:
+        found, ends = tf.numpy_function(batches, [places], [tf.int64, tf.int64])
+        whole = tf.RaggedTensor.from_row_splits(tf.ensure_shape(found, (None,)), tf.ensure_shape(ends, (None,)))
+        return tf.data.Dataset.from_tensor_slices(whole)
+
+    count = np.int64(len(rows))
+    if len(before) > 1:
+        places = in_random_order(count, cast("FullShuffle", before[1]), context, made=_whole)
+    else:
+        places = tf.data.Dataset.from_tensors(tf.range(count))
+    return places.flat_map(tf.autograph.experimental.do_not_convert(of_pass))
+
+
+def count_of_batches(stages: Sequence[PlannedStage], source: Source, split: Split, hosts: int = 1) -> int:
+    """Return the number of batches in a pass over the part of a split that a host reads, if no record is skipped."""
+    batch = stage_of(stages, Batch)
+    if isinstance(batch, Bucket):
+        return batch.batches_in(lengths_of(source, split, batch.columns))  # type: ignore[arg-type] # those of rows
+    return batches_in(batch, split.num_examples // hosts)  # type: ignore[arg-type] # all plans have it
 
 
 def _whole(draw: Callable[..., npt.NDArray[np.int64]], *arguments: Any) -> tf.data.Dataset:

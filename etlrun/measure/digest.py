@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -25,7 +25,9 @@ class Digest:
     Eurocrypt 1997 (AdHash; at 128 bits a guard against mistakes, not against an attacker).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sequences: Collection[str] = ()) -> None:
+        """Begin with no example; `sequences` are the names of inputs of which zeros at the end are padding."""
+        self._sequences = sequences
         self._count = self._sum = 0
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="etlrun-digest")
         self._hashing: deque[Future[tuple[int, int]]] = deque()
@@ -37,7 +39,7 @@ class Digest:
         """
         if len(self._hashing) == _THREADS:
             self._collect()
-        self._hashing.append(self._pool.submit(_hashed, inputs, targets, *weights))
+        self._hashing.append(self._pool.submit(_hashed, self._sequences, inputs, targets, *weights))
 
     def taken(self) -> str:
         """Return `COUNT:HEX` of the examples added since the last call; waits until they are hashed."""
@@ -79,11 +81,13 @@ def union(digests: Iterable[str]) -> str:
     return whole.taken()
 
 
-def _hashed(inputs: Any, targets: Any, *weights: Any) -> tuple[int, int]:
+def _hashed(sequences: Collection[str], inputs: Any, targets: Any, *weights: Any) -> tuple[int, int]:
     """Return the number of examples in a batch and the sum of their hashes. BLAKE2b releases the GIL."""
     named = sorted(inputs.items()) if isinstance(inputs, Mapping) else [("", inputs)]
     columns = [(name, np.asarray(of)) for name, of in named]
-    head = " ".join(f"{f'{name!r} ' if name else ''}{of.shape[1:]} {of.dtype}" for name, of in columns).encode()
+    padded = {name for name, _ in columns if name in sequences or (sequences and not name)}
+    shapes = {name: ("?", *of.shape[2:]) if name in padded else of.shape[1:] for name, of in columns}
+    head = " ".join(f"{f'{name!r} ' if name else ''}{shapes[name]} {of.dtype}" for name, of in columns).encode()
     targets = (
         {f" {name!r}": of for name, of in sorted(targets.items())} if isinstance(targets, Mapping) else {"": targets}
     )
@@ -92,10 +96,16 @@ def _hashed(inputs: Any, targets: Any, *weights: Any) -> tuple[int, int]:
     for values in zip(*(of for _, of in wanted), *(of for _, of in columns), strict=True):
         each = (name + _target(value) for (name, _), value in zip(wanted, values[:count], strict=True))
         example = hashlib.blake2b(head + b"".join(each), digest_size=_BYTES)
-        for feature in values[count:]:
-            example.update(_data(feature))
+        for (name, _), feature in zip(columns, values[count:], strict=True):
+            example.update(_data(_without_padding(feature) if name in padded else feature))
         total += int.from_bytes(example.digest(), "little")
     return len(wanted[0][1]), total
+
+
+def _without_padding(items: Any) -> Any:
+    """Return the items of a sequence up to the last one that is not zero."""
+    there = np.flatnonzero(items.reshape(len(items), -1).any(axis=1))
+    return items[: there[-1] + 1] if len(there) else items[:0]
 
 
 def _target(target: Any) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any
@@ -39,9 +39,9 @@ class Watch:
             of the steps.
     """
 
-    def __init__(self, *, with_digest: bool) -> None:
+    def __init__(self, *, with_digest: bool, sequences: Collection[str] = ()) -> None:
         self.meter = Meter()
-        self.digest = Digest() if with_digest else None
+        self.digest = Digest(sequences) if with_digest else None
         self.batch: Any = None
         self.filling: Any = None
         self.iterator: Any = None

@@ -20,10 +20,11 @@ from etlrun.stages.cache import POINTS, NoCache
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.image import Decode, DecodeJpeg, EncodeJpeg
-from etlrun.stages.load import Batch, FullShuffle, Prefetch, SampleByClass, Shuffle
+from etlrun.stages.load import FullShuffle, Prefetch, SampleByClass, Shuffle
 from etlrun.stages.mix import Mix
 from etlrun.stages.network import Network
 from etlrun.stages.rows import Rows
+from etlrun.stages.sequences import PadSequences, batch_of
 from etlrun.stages.skip import SkipCorrupt, SkippedInBatches
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, Parse, ParseBatch, RowsMap, Step
 from etlrun.stages.turbo import Turbo, turbo_of, turbo_steps
@@ -115,11 +116,7 @@ class _Planner:
         """Yield the stages in order; `drop_remainder` applies to training only."""
         load = self.spec.load
         stages = list(self._before_batch(transform, evaluation=evaluation))
-        batch = Batch(
-            batch_size=load.batch_size,
-            drop_remainder=load.drop_remainder and not evaluation,
-            num_parallel_calls=load.num_parallel_calls,
-        )
+        batch = batch_of(load, transform, drops=load.drop_remainder and not evaluation)
         of_batches = [stage for stage in (stages[-1].of_batches,) if stage is not None]
         if of_batches:
             stages.pop()
@@ -132,6 +129,8 @@ class _Planner:
                 cutmix_alpha=load.cutmix_alpha,
                 num_parallel_calls=transform.num_parallel_calls,
             )
+        if load.boundaries is not None:
+            yield PadSequences(boundaries=load.boundaries)
         if load.service is not None:
             yield load.service
         if load.prefetch:

@@ -9,11 +9,12 @@ from typing import cast
 from etlrun.plan.columns import misnamed
 from etlrun.plan.learned import columns_of, of_resumed, with_columns
 from etlrun.plan.objective import with_defaults
+from etlrun.plan.sequences import lengths_noted
 from etlrun.plan.spec import RunSpec
 from etlrun.plan.splits import leaks_noted, notes_of
 from etlrun.plan.targets import outputs_of, require_columns, require_targets, require_values
 from etlrun.sources.open import source_type
-from etlrun.sources.rows.choice import chosen
+from etlrun.sources.rows.choice import LONGEST, chosen
 from etlrun.sources.rows.fitting import fault_of, fitted
 from etlrun.sources.rows.keeping import identity_of
 from etlrun.sources.rows.source import RowSplit, RowsSource
@@ -54,9 +55,9 @@ def resolved(spec: RunSpec) -> RunSpec:
     columns = columns_of(spec)
     if columns is None:
         return dataclasses.replace(spec, dataset=dataset)
-    loss = "" if spec.fit is None else spec.fit.loss
-    columns = of_resumed(spec, dataset.found) or _fitted(columns, source, splits, loss)
-    known = dataclasses.replace(dataset.found, classes=_classes(columns, dataset))
+    columns = of_resumed(spec, dataset.found) or _fitted(columns, source, splits, spec)
+    lengths = tuple(lengths_noted(spec, source, splits, columns))
+    known = dataclasses.replace(dataset.found, classes=_classes(columns, dataset), splits=(*notes, *lengths))
     return with_columns(spec, columns, dataclasses.replace(dataset, known=known))
 
 
@@ -86,7 +87,11 @@ def _unread(spec: RunSpec, dataset: Rows) -> RunSpec:
     step = columns_of(spec) or Columns(outputs=())
     names = [output.name for output in step.outputs] or dataset.inputs or ["columns"]
     others = [*dataset.target, *([dataset.weight] if dataset.weight else [])]
-    features = {name: Feature(dtype="float32") for name in (*names, *others)}
+    features = {name: Feature(dtype="float32") for name in others}
+    of_items = {output.name: output.has_sequences for output in step.outputs}
+    sequence, number = Feature(dtype="int64", shape=(None,), categories=2, embedding=1), Feature(dtype="float32")
+    takes_sequences = spec.load.boundaries is not None
+    features |= {name: sequence if takes_sequences and of_items.get(name, True) else number for name in names}
     for of in dataset.targets:
         if of.kind == "labels":
             features[of.name] = Feature(dtype="float32", shape=(1,), is_labels=True)
@@ -154,11 +159,13 @@ def _splits(source: RowsSource) -> list[RowSplit]:
     return [source.split(name, dataset.key(key)) for key, name in names.items()]
 
 
-def _fitted(columns: Columns, source: RowsSource, splits: list[RowSplit], loss: str) -> Columns:
+def _fitted(columns: Columns, source: RowsSource, splits: list[RowSplit], spec: RunSpec) -> Columns:
     """Return the columns of rows that have been read: chosen, if they are to be, and fitted."""
     dataset = source.dataset
     if columns.is_auto:
-        columns = chosen(source, splits[0])
+        boundaries = spec.load.boundaries
+        longest = None if boundaries is None else boundaries[-1] if boundaries else LONGEST
+        columns = chosen(source, splits[0], longest)
     outputs = columns.outputs
     if not any(output.is_of_target for output in outputs):  # else another run has fitted them
         if faults := list(misnamed(columns, dataset.examples.features, tuple(dataset.target), dataset.weight or "")):
@@ -167,5 +174,5 @@ def _fitted(columns: Columns, source: RowsSource, splits: list[RowSplit], loss: 
         outputs = (*outputs, *outputs_of(dataset))
     made, shares = fitted(outputs, source, splits)
     columns = dataclasses.replace(columns, outputs=made, dropped=(), shares=shares, is_auto=False)
-    require_values(source, columns, splits, loss)
+    require_values(source, columns, splits, "" if spec.fit is None else spec.fit.loss)
     return columns

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from etlrun.plan.hosts import host_note, host_rules
 from etlrun.plan.plan import PlannedStage, at_cache, keeps_file_order, name_of_point
+from etlrun.plan.sequences import sequence_rules
 from etlrun.plan.service import service_notes, service_rules
 from etlrun.plan.spec import RunSpec
 from etlrun.plan.training import conflict, fault, training_rules, unordered
@@ -34,6 +35,7 @@ def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fau
         yield fault("extract.name", spec.extract.path.removeprefix("extract."), expected, "set extract=interleave")
     if spec.load.is_by_number:
         yield from _by_number(spec)
+    yield from sequence_rules(spec, given)
     yield from _classes(spec)
     yield from _parsing(spec)
     if spec.load.service is not None:

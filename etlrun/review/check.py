@@ -112,10 +112,11 @@ class _Options:
     def fits(self, word: str) -> bool:
         """Return whether an option fits the defaults of the other groups, or with another option of one or two.
 
-        A second one is only looked for beside a first that changes what is wrong.
+        A second one is only looked for beside a first that changes what is wrong. What is derived from an option of an
+        experiment fits if it does so in its place.
         """
         alone = self.variant(word)
-        if not alone.is_unfit:
+        if not alone.is_unfit or self._fits_an_experiment(word):
             return True
         groups = self.by_group.keys() - NOT_OF_A_RUN - {_group(word)}
         others = [other for group, words in self.by_group.items() if group in groups for other in words]
@@ -125,6 +126,12 @@ class _Options:
         return any(variant.plan is not None for variant in found.values()) or any(
             self.variant(word, *pair).plan is not None for pair in pairs
         )
+
+    def _fits_an_experiment(self, word: str) -> bool:
+        bases = {*self.variant(word).files} - {*self.default.files}
+        experiments = [f"experiment={name}" for name in self.files.options("experiment")]
+        having = [each for each in experiments if bases & {*self.variant(each).files}]
+        return any(self.variant(each, word).plan is not None for each in having)
 
 
 def _group(word: str) -> str:

@@ -27,7 +27,7 @@ from etlrun.stages.backbone import Backbone as BackboneStage
 from etlrun.stages.flow import Flow
 from etlrun.stages.made import make
 from etlrun.stages.model import Emulated, ImageModel
-from etlrun.stages.network import Network, embedded, vectors
+from etlrun.stages.network import Network, embedded, masks, vectors
 from etlrun.stages.plugins import MODELS, named
 from etlrun.stages.targets import loss_of
 from etlrun.stages.trainer import Trainer
@@ -61,7 +61,8 @@ def build(
     inputs = flow.given(given)
     name = stage.path.rpartition(".")[2]
     if isinstance(stage, Network):
-        found = _called(stage, vectors(given, embedded=embedded(flow)))
+        of_items = [masks(given, sequences=flow.sequences)] if stage.takes_sequences else []
+        found = _called(stage, vectors(given, embedded=embedded(flow)), *of_items)
         outputs = found if stage.predicts else _heads(_checked(stage, found), flow, num_classes, loss)
         model = keras.Model(inputs, outputs, name=name)
         if named(MODELS, name) is not None:
@@ -103,10 +104,10 @@ def _checked(stage: Network, found: Any) -> Any:
     raise _unusable(stage, shown, "pool or flatten them, for example with keras.layers.Flatten")
 
 
-def _called(stage: Network, inputs: Mapping[str, Any]) -> Any:
+def _called(stage: Network, inputs: Mapping[str, Any], *masks: Mapping[str, Any]) -> Any:
     """Return what the function of a network gives; `WorldError`, with its line, if it raises."""
     try:
-        return stage.network(inputs, **stage.arguments)
+        return stage.network(inputs, *masks, **stage.arguments)
     except Exception as error:  # a function of another package may raise anything
         file = stage.network.__code__.co_filename
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]

@@ -15,6 +15,7 @@ from etlrun.cache.store import folder_of
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Backbone, Context
 from etlrun.graph.forecast import fits
+from etlrun.graph.numbered import count_of_batches
 from etlrun.measure.assessment import Work
 from etlrun.measure.watched import Watch
 from etlrun.plan.plan import Plan, stage_of
@@ -33,7 +34,6 @@ from etlrun.sources.open import open_source
 from etlrun.sources.slices import note_of_unused
 from etlrun.stages.balance import note_of_classes
 from etlrun.stages.extract import Interleave
-from etlrun.stages.load import batches_in
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError
 from etlrun.system.machine import rounded
@@ -89,7 +89,8 @@ def prepared(
     _open_caches(plan, record, pipelines)
     record.update(dataset={**data, "digest": digests, "classes": source.class_names and list(source.class_names)})
     record.event("dataset", **data)
-    watches = {name: Watch(with_digest=plan.spec.measure.digest) for name in pipelines}
+    sequences = plan.train[-1].gives.sequences
+    watches = {name: Watch(with_digest=plan.spec.measure.digest, sequences=sequences) for name in pipelines}
     return Work(plan=plan, record=record, pipelines=pipelines, watches=watches)
 
 
@@ -166,7 +167,7 @@ def _few_shards(plan: Plan, shards: int) -> Iterator[str]:
 
 def batches_in_pass(work: Work) -> int:
     """Return the number of batches in a pass over the training split, if no record is skipped."""
-    return batches_in(work.plan.spec.load, work.train.split.num_examples)
+    return count_of_batches(work.train.stages, work.train.context.source, work.train.split)
 
 
 def steps_of_run(plan: Plan, source: Source, trainer: Trainer) -> int:
@@ -175,7 +176,7 @@ def steps_of_run(plan: Plan, source: Source, trainer: Trainer) -> int:
         return trainer.steps_per_epoch * trainer.all_epochs
     dataset = plan.spec.dataset
     split = source.split(dataset.split, dataset.key_of("train"))
-    return batches_in(plan.spec.load, split.num_examples // here().count) * trainer.all_epochs
+    return count_of_batches(plan.train, source, split, here().count) * trainer.all_epochs
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from etlrun.stages.model import Emulated, KerasApplication, MobileNetV2
 from etlrun.stages.rand_augment import RandAugment
 from etlrun.stages.rows import Arrays, Python, Table
 from etlrun.stages.tabular import Tabular
+from etlrun.stages.text import TextModel
 from etlrun.stages.tfrecords import TFRecords
 from etlrun.stages.trainer import Drain, Trainer
 
@@ -72,6 +73,7 @@ _OWN: Stages = {
         "mobilenet_v2": MobileNetV2,
         "keras_application": KerasApplication,
         "tabular": Tabular,
+        "text": TextModel,
         "emulated": Emulated,
     },
     "trainer": {"fit": Trainer, "drain": Drain},

@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from etlrun.stages.base import DATA, Expected, OptionalPositive, Positive
+from etlrun.stages.base import DATA, Expected, Flag, OptionalPositive, Positive
 from etlrun.stages.column_numbers import most_frequent
-from etlrun.stages.column_step import ColumnStep, UnfitColumnError, category, known, shown, without_missing
+from etlrun.stages.column_step import ColumnStep, UnfitColumnError, category, items, known, shown, without_missing
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.lazy import pa, pc, tf
 from etlrun.stages.paths import OptionalPath
@@ -152,10 +152,12 @@ class Lookup(ColumnStep):
             remedy = f"list {kinds[1]}" if self.file is None else "give `values`, since those of a file are text"
             raise UnfitError(expected=f"{kinds[0]}, as the vocabulary has", remedy=remedy)
         extra = self.oov if isinstance(self.oov, int) else 0
-        return Feature(dtype="int64", shape=incoming.shape, categories=len(self.values or ()) + extra)
+        categories = len(self.values or ()) + extra
+        return Feature(dtype="int64", shape=incoming.shape, categories=categories, unknown=extra)
 
     def unknown(self, values: pa.Array) -> pa.Array:
         """Return those of the values before it that are not in the vocabulary, without missing ones."""
+        values = items(values)
         is_text = pa.types.is_large_binary(values.type)
         is_float = pa.types.is_floating(values.type)
         kind = pa.large_binary() if is_text else pa.float64() if is_float else pa.int64()
@@ -225,19 +227,30 @@ class Embed(ColumnStep):
 
     Attributes:
         dimension: Dimension of the vector; null for the fourth root of the number of categories, rounded up.
+        padding: Whether index 0 is kept for the padding of sequences, which the step before it knows.
     """
 
     name: ClassVar[str] = "embed"
     main: ClassVar[str] = "dimension"
+    learned: ClassVar[tuple[str, ...]] = ("padding",)
     not_of_op: ClassVar[tuple[str, ...]] = ("dimension",)
 
     dimension: Annotated[OptionalPositive, DATA] = None
+    padding: Annotated[Flag | None, Expected("null"), DATA] = None
 
     @staticmethod
-    def op(index: tf.Tensor) -> tf.Tensor:
-        """Return the index, which the model embeds."""
-        return index
+    def op(index: tf.Tensor, *, padding: bool) -> tf.Tensor:
+        """Return the index, which the model embeds: in sequences from 1, since 0 is behind their ends."""
+        return index + 1 if padding else index
+
+    @property
+    def text(self) -> str:
+        return self.name if self.dimension is None else f"{self.name} {self.dimension}"
+
+    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+        return self.replace(padding=incoming.is_sequence)
 
     def gives(self, incoming: Feature) -> Feature:
-        dimension = self.dimension or math.ceil(category(incoming) ** 0.25)
-        return incoming.replace(embedding=dimension)
+        count = category(incoming)
+        dimension = self.dimension or math.ceil(count**0.25)
+        return incoming.replace(embedding=dimension, categories=count + incoming.is_sequence)

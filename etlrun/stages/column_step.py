@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 from etlrun.stages.base import Stage
 from etlrun.stages.code import remember
 from etlrun.stages.flow import Feature, UnfitError
-from etlrun.stages.lazy import pa
+from etlrun.stages.lazy import pa, tf
 
 _MOST_SHOWN = 6
 """Values of a list up to which a plan shows them."""
@@ -36,6 +36,8 @@ class ColumnStep(Stage):
         main: Field that its value in a config sets, if that is no mapping: `{clip: [0, 1]}`; empty if there is none.
         learned: Fields that `fitted` sets.
         takes: How many columns it takes: 1, or 2 for any number of them from two on.
+        of_sequences: Whether it takes or gives sequences; else it is applied to each of their items.
+        gives_sequences: Whether it gives sequences, if it is of sequences.
         op: Function from values to values, with the fields of the class by name. Values have any shape.
     """
 
@@ -44,6 +46,8 @@ class ColumnStep(Stage):
     learned: ClassVar[tuple[str, ...]] = ()
     not_of_op: ClassVar[tuple[str, ...]] = ()
     takes: ClassVar[int] = 1
+    of_sequences: ClassVar[bool] = False
+    gives_sequences: ClassVar[bool] = True
     op: ClassVar[Callable[..., Any]]
 
     def __init_subclass__(cls) -> None:
@@ -83,6 +87,12 @@ class ColumnStep(Stage):
     def replace(self, **changes: Any) -> Self:
         """Return this step with some fields changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[type-var] # each step is a dataclass
+
+    def applied(self, value: Any) -> Any:
+        """Return what `op` gives for a value, or for each item of sequences."""
+        if isinstance(value, tf.RaggedTensor) and not self.of_sequences:
+            return value.with_flat_values(self.op(value.flat_values, **self.arguments))
+        return self.op(value, **self.arguments)
 
     @property
     def is_fitted(self) -> bool:
@@ -151,9 +161,14 @@ def category(incoming: Feature) -> int:
     return incoming.categories
 
 
+def items(values: pa.Array) -> pa.Array:
+    """Return the values, those of sequences one after the other."""
+    return values.flatten() if pa.types.is_large_list(values.type) else values
+
+
 def known(values: pa.Array) -> pa.Array:
     """Return the values that are not missing; raise `UnfitColumnError` if there are none."""
-    found = values.drop_null()
+    found = items(values).drop_null()
     if not len(found):
         raise UnfitColumnError(
             found=f"no value in the {len(values):,} rows of the training split",

@@ -52,7 +52,7 @@ class Output:
         """Return the values of its columns after some of its steps."""
         value: Any = example[self.of[0]] if len(self.of) == 1 else tuple(example[name] for name in self.of)
         for step in steps:
-            value = step.op(value, **step.arguments)
+            value = step.applied(value)
         return value
 
     def fitted(
@@ -107,6 +107,12 @@ class Output:
     def is_of_target(self) -> bool:
         """Whether it is that of a target, with a step that no config names."""
         return any(step.name not in COLUMN_STEPS for step in self.steps)
+
+    @property
+    def has_sequences(self) -> bool:
+        """Whether its steps end with a sequence, of tokens."""
+        of = [step.gives_sequences for step in self.steps if step.of_sequences]
+        return bool(of) and of[-1]
 
     @property
     def indicator(self) -> Output | None:

@@ -47,6 +47,7 @@ class Feature:
         is_normalized: Whether it is an image whose channels have been divided by their deviations.
         has_missing: Whether values may be missing: NaN, or in text `MISSING`.
         categories: Number of categories of which it is the index, from 0; None if it is no such index.
+        unknown: How many of the first categories are values outside of a vocabulary.
         embedding: Dimension of the vectors by which a model represents its categories; None if it does not.
         mean: Mean of a number to predict in the training split; None if unknown.
         std: Standard deviation in whose units its loss counts; None for its own units.
@@ -64,6 +65,7 @@ class Feature:
     is_normalized: bool = False
     has_missing: bool = False
     categories: int | None = None
+    unknown: int = 0
     embedding: int | None = None
     mean: float | None = None
     std: float | None = None
@@ -71,6 +73,11 @@ class Feature:
     def replace(self, **changes: Any) -> Feature:
         """Return this feature with some attributes changed."""
         return dataclasses.replace(self, **changes)
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether it is a sequence of items, of which examples have different numbers."""
+        return self.shape[:1] == (None,) and len(self.shape) < IMAGE_RANK
 
     @property
     def type_of_column(self) -> str:
@@ -91,6 +98,8 @@ class Feature:
         return self.dtype if self.dtype == "string" else "float32" if self.dtype.startswith("float") else "int64"
 
     def __str__(self) -> str:
+        if self.is_sequence and (self.dtype == "string" or self.categories is not None):
+            return f"sequence of {'tokens' if self.dtype == 'string' else self.replace(shape=self.shape[1:])}"
         if self.dtype == "string":
             return f"encoded {self.format}" if self.format == "image" else str(self.format)
         if self.format == "timestamp":
@@ -143,7 +152,8 @@ class Flow:
             inputs.
         record: What holds the features while they are in one value: a `serialised example`; an `image file`, of which
             the string is the class and the path; or a `row number`, of which the columns are kept. Empty otherwise.
-        batch_size: Examples per element; None before batching.
+        batch_size: Examples per element, the most if batches differ; None before batching.
+        is_padded: Whether the sequences of a batch have one length.
     """
 
     features: Mapping[str, Feature] = field(hash=False)
@@ -151,6 +161,7 @@ class Flow:
     weight: str = ""
     record: Literal["", "serialised example", "image file", "row number"] = ""
     batch_size: int | None = None
+    is_padded: bool = False
 
     def replace(self, **changes: Any) -> Flow:
         """Return this flow with some attributes changed."""
@@ -165,6 +176,11 @@ class Flow:
     def inputs(self) -> tuple[str, ...]:
         """Names of the model's inputs, in order."""
         return tuple(sorted(name for name in self.features if name not in (*self.targets, self.weight)))
+
+    @property
+    def sequences(self) -> tuple[str, ...]:
+        """Names of the inputs that are sequences."""
+        return tuple(name for name in self.inputs if self.features[name].is_sequence)
 
     @property
     def target(self) -> str:

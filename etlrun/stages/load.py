@@ -20,12 +20,14 @@ from etlrun.stages.base import (
     Flag,
     Natural,
     Nodes,
+    OptionalPositive,
     Parallelism,
     Positive,
     Scope,
     Stage,
     Tuned,
 )
+from etlrun.stages.buckets import unfit_buckets
 from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.flow import Flow
 from etlrun.stages.lazy import np, tf
@@ -221,6 +223,13 @@ class Load(Stage):
             gets one of them at the same odds.
         class_weights: `balanced` weighs the losses of each class by the inverse of its share of the training examples;
             the mean weight of an example is 1.
+        boundaries: Longest sequence of each bucket, in items, ascending: a batch has sequences of one bucket, with
+            zeros behind them up to its boundary. Without a boundary, sequences are padded to the longest one of their
+            batch. null where there are no sequences.
+        batch_sizes: Examples per batch of each bucket; null for `batch_size` in all.
+        tokens_per_batch: Items per batch, with the padding, which decide the batch sizes of the buckets; null for
+            `batch_size` in all.
+        drop_long: Whether sequences that are longer than the last boundary are left out; else they are refused.
         service: Other processes or machines that read and transform the examples; null for none.
     """
 
@@ -237,7 +246,14 @@ class Load(Stage):
     class_weights: Annotated[Literal["none", "balanced"], Expected("none or balanced"), TRAINING] = "none"
     mixup_alpha: Annotated[Factor, DATA, TRAINING] = 0.0
     cutmix_alpha: Annotated[Factor, DATA, TRAINING] = 0.0
+    boundaries: Annotated[tuple[Positive, ...] | None, Expected("a list of positive integers, or null"), ORDER] = None
+    batch_sizes: Annotated[tuple[Positive, ...] | None, Expected("a list of positive integers, or null"), ORDER] = None
+    tokens_per_batch: Annotated[OptionalPositive, ORDER] = None
+    drop_long: Annotated[Flag, DATA] = False
     service: Annotated[Service | None, Expected("a mapping, or null")] = None
+
+    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+        yield from unfit_buckets(self)
 
     def rules(self) -> Iterator[tuple[str, str, str, str]]:
         for name, *texts in self.service.rules() if self.service else ():

@@ -39,7 +39,13 @@ def require_one_size(incoming: Flow) -> None:
     for feature in map(incoming.feature, incoming.inputs):
         if feature.format in ("image", SERIALISED):
             require_decoded(feature)
-        if None in feature.shape:
+        if feature.is_sequence:
+            if not incoming.is_padded:
+                raise UnfitError(
+                    expected="sequences of one length",
+                    remedy="set load=padded or load=bucketed, or end the steps of text with multi_hot or tf_idf",
+                )
+        elif None in feature.shape:
             raise UnfitError(expected="images of one size", remedy="add `resize` to the steps")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from etlrun.stages.flow import Flow, UnfitError
@@ -18,13 +18,16 @@ class Network(Model):
 
     Attributes:
         network: Static function from Keras inputs by name, each of at least one number (batch, ...), to features
-            (batch, features). It takes the fields of its class by name, and refers to nothing but its arguments,
+            (batch, features). If it takes sequences, their masks, bool (batch, items) by name, are its second argument.
+            It takes the fields of its class by name, and refers to nothing but its arguments,
             functions of its module, and `keras`, `tf` and `np` of `etlrun.stages.lazy`.
+        takes_sequences: Whether inputs may be sequences (batch, items), or their vectors (batch, items, dimension).
         predicts: Whether `network` gives the prediction of the target itself, as its head does otherwise.
     """
 
     block: ClassVar[str] = "model"
     network: ClassVar[Callable[..., Any]]
+    takes_sequences: ClassVar[bool] = False
     predicts: ClassVar[bool] = False
     trainable: ClassVar[bool] = True
     weights: ClassVar[None] = None
@@ -49,6 +52,11 @@ class Network(Model):
                 raise UnfitError(expected=f"numbers or categories, not {name}", remedy="add steps to transform.columns")
             if feature.has_missing:
                 raise UnfitError(expected=f"a value of {name} in each row", remedy="add {fill: median} to its steps")
+            if feature.is_sequence and not self.takes_sequences:
+                raise UnfitError(
+                    expected=f"vectors, not sequences as {name}",
+                    remedy="set model=text, or end its steps with multi_hot or tf_idf",
+                )
             if feature.categories is not None and feature.embedding is None:
                 raise UnfitError(expected=f"{name} as vectors", remedy="end its steps with one_hot or embed")
         return incoming
@@ -58,6 +66,11 @@ def embedded(flow: Flow) -> dict[str, tuple[int, int]]:
     """Return the categories and the dimension of each input that is embedded."""
     found = ((name, flow.features[name]) for name in flow.inputs)
     return {name: (of.categories, of.embedding) for name, of in found if of.embedding and of.categories}
+
+
+def masks(inputs: Mapping[str, Any], *, sequences: Sequence[str]) -> dict[str, Any]:
+    """Return where the inputs that are `sequences` have items, and no padding, by name."""
+    return {name: keras.ops.not_equal(inputs[name], 0) for name in sequences}
 
 
 def vectors(inputs: Mapping[str, Any], *, embedded: Mapping[str, tuple[int, int]]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from etlrun.stages.column_buckets import Identity
 from etlrun.stages.column_categories import Embed, Lookup, OneHot
 from etlrun.stages.column_numbers import Fill, Log1p, Standardize
 from etlrun.stages.column_step import ColumnStep
+from etlrun.stages.column_text import Ngrams, StandardizeText, Tokenize, Truncate
 from etlrun.stages.column_times import Part
 from etlrun.stages.columns import Columns, Output, with_indicators
 from etlrun.stages.known import Column
@@ -26,11 +27,19 @@ _MOST_READ = 100_000
 _LONG_TAIL = 1.0
 """Skewness from which the logarithm of numbers is taken."""
 _MOST_WORDS = 10_000
+_MOST_NGRAMS, _NGRAM_DIMENSION = 20_000, 32
+LONGEST = 512
+"""Tokens of a text that are taken where no boundary of a bucket says it."""
+_FEWEST_BLANKS = 3
+"""Mean number of blanks from which texts have many words."""
 _HOURS, _WEEKDAYS, _MONTHS = 24, 7, 13
 
 
-def chosen(source: RowsSource, split: RowSplit) -> Columns:
-    """Return the outputs for the inputs of a dataset, whose training split is `split`, and why others are none."""
+def chosen(source: RowsSource, split: RowSplit, longest: int | None = None) -> Columns:
+    """Return the outputs for the inputs of a dataset, whose training split is `split`, and why others are none.
+
+    `longest` is how many tokens of a text of many words are taken; None if batches take no sequences.
+    """
     rows, by = pa.array(split.rows[:_MOST_READ]), source.dataset.splits_by
     left_out = [by.column] if by is not None and by.is_of_rows and source.dataset.inputs is None else []
     outputs: list[Output] = []
@@ -43,7 +52,13 @@ def chosen(source: RowsSource, split: RowSplit) -> Columns:
             continue
         values = source.kept.arrow(name).take(rows)
         reason = "rows are split by it" if name in left_out else _useless(column, values)
-        if reason:
+        if name not in left_out and _is_prose(column, values):
+            if longest is not None:
+                outputs.append(Output(name=name, of=(name,), steps=_of_prose(longest)))
+            else:
+                told = "is no input, since its texts have many words: set load=bucketed and model=text to use it"
+                notes.append(f"{name} {told}")
+        elif reason:
             notes.append(f"{name} is no input, since {reason}: name it in transform.columns to use it")
         else:
             outputs += _outputs(name, column, values)
@@ -81,6 +96,19 @@ def _useless(column: Column, values: pa.Array) -> str:
         if column.distinct is not None and span == column.distinct - 1 and different > FEW:
             return "its values are numbers of rows"
     return ""
+
+
+def _is_prose(column: Column, values: pa.Array) -> bool:
+    """Return whether a column has texts of many words, of which nearly each is another one."""
+    there = values.drop_null()
+    if column.feature.dtype != "string" or not len(there) or len(there.unique()) <= len(there) / 2:
+        return False
+    return bool(pc.mean(pc.count_substring(there, b" ")).as_py() >= _FEWEST_BLANKS)
+
+
+def _of_prose(longest: int) -> tuple[ColumnStep, ...]:
+    words = (StandardizeText(to="lower_and_strip_punctuation"), Tokenize(by="whitespace"), Ngrams(size=2))
+    return (*words, Truncate(length=longest), Lookup(top=_MOST_NGRAMS, min_count=2), Embed(dimension=_NGRAM_DIMENSION))
 
 
 def _outputs(name: str, column: Column, values: pa.Array) -> Iterator[Output]:

@@ -102,7 +102,7 @@ def _fit(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSpli
     shares: list[tuple[str, str]] = []
     names = {output.name for output in outputs}
     for output in outputs:
-        readers = [_Reader(output, done, source, split) for split in splits]
+        readers = [Reader(output, done, source, split) for split in splits]
         try:
             made, feature = output.fitted(features, readers[0].behind)
         except UnfitStepError as unfit:
@@ -120,7 +120,7 @@ def _fit(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSpli
     return tuple(done.values()), tuple(shares)
 
 
-class _Reader:
+class Reader:
     """The values of an output's columns in a split, which are read once."""
 
     def __init__(self, output: Output, above: dict[str, Output], source: RowsSource, split: RowSplit) -> None:
@@ -135,12 +135,13 @@ class _Reader:
         if self._value is None or [*steps[: len(self._done)]] != self._done:
             self._value, self._done = self.output.behind((), self._example), []
         for step in steps[len(self._done) :]:
-            self._value = step.op(self._value, **step.arguments)
+            self._value = step.applied(self._value)
             self._done.append(step)
-        values = self._value.numpy().ravel()
-        if values.dtype == object:
-            return pa.array(values, pa.large_binary(), mask=values == MISSING)
-        return pa.array(values, mask=np.isnan(values) if values.dtype.kind == "f" else None)
+        if isinstance(self._value, tf.RaggedTensor):
+            return pa.LargeListArray.from_arrays(
+                self._value.row_splits.numpy(), _arrow(self._value.flat_values.numpy())
+            )
+        return _arrow(self._value.numpy().ravel())
 
     @cached_property
     def columns(self) -> dict[str, pa.Array]:
@@ -165,6 +166,13 @@ class _Reader:
         return found
 
 
+def _arrow(values: np.ndarray) -> pa.Array:
+    """Return values of a pipeline; null where they are missing."""
+    if values.dtype == object:
+        return pa.array(values, pa.large_binary(), mask=values == MISSING)
+    return pa.array(values, mask=np.isnan(values) if values.dtype.kind == "f" else None)
+
+
 def _plain(values: pa.Array, feature: Feature) -> Any:
     """Return the values of a column as the rows of a pipeline have them."""
     if feature.dtype == "string":
@@ -176,7 +184,7 @@ def _plain(values: pa.Array, feature: Feature) -> Any:
     return found.reshape(len(values), *feature.shape) if feature.shape else found
 
 
-def _outside(output: Output, readers: Sequence[_Reader]) -> Iterator[Fault]:
+def _outside(output: Output, readers: Sequence[Reader]) -> Iterator[Fault]:
     """Yield a fault for each split that has values which a vocabulary with `oov: error` lacks."""
     for place, step in enumerate(output.steps):
         if type(step) is not Lookup or step.oov != "error":
@@ -205,7 +213,7 @@ def _text(value: Any) -> Any:
     return repr(value.decode(errors="replace")) if isinstance(value, bytes) else value
 
 
-def _shares(output: Output, readers: Sequence[_Reader]) -> str:
+def _shares(output: Output, readers: Sequence[Reader]) -> str:
     """Return the shares of missing and of unknown values in each split, for people; an empty string for none."""
     found: dict[str, list[str]] = {"missing": [], "unknown": []}
     for reader in readers:

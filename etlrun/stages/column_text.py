@@ -1,0 +1,229 @@
+"""Steps on text: from strings to sequences of tokens, and from sequences to vectors of all categories."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field
+
+from etlrun.stages.base import DATA, Expected, OptionalPositive, OptionalText, Positive
+from etlrun.stages.column_step import ColumnStep, category
+from etlrun.stages.flow import Feature, UnfitError
+from etlrun.stages.lazy import np, pa, pc, tf
+
+
+@dataclass(frozen=True, kw_only=True)
+class StandardizeText(ColumnStep):
+    """Text in one form, as Keras's `TextVectorization` has it: letters outside of ASCII keep their case.
+
+    Attributes:
+        to: `lower` for A to Z in lower case, `lower_and_strip_punctuation` without ASCII's punctuation, too, and `none`
+            for the text as it is.
+    """
+
+    name: ClassVar[str] = "standardize_text"
+    main: ClassVar[str] = "to"
+
+    to: Annotated[
+        Literal["lower_and_strip_punctuation", "lower", "none"],
+        Expected("lower_and_strip_punctuation, lower or none"),
+        DATA,
+    ]
+
+    @staticmethod
+    def op(found: tf.Tensor, *, to: str) -> tf.Tensor:
+        """Return texts of the same shape."""
+        if to != "none":
+            found = tf.strings.lower(found)
+        if to == "lower_and_strip_punctuation":
+            found = tf.strings.regex_replace(found, r"[!\"#$%&()\*\+,-\./:;<=>?@\[\\\]^_`{|}~\']", "")
+        return found
+
+    def gives(self, incoming: Feature) -> Feature:
+        return _text(incoming)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokenize(ColumnStep):
+    r"""The tokens of a text, in order; none of a missing one.
+
+    Attributes:
+        by: `whitespace` separates tokens, `characters` are tokens each, and `regex` separates them by `pattern`.
+        pattern: Regular expression of what is between two tokens, in the syntax of RE2, such as `\W+`; null unless
+            `by` is `regex`.
+    """
+
+    name: ClassVar[str] = "tokenize"
+    main: ClassVar[str] = "by"
+    of_sequences: ClassVar[bool] = True
+
+    by: Annotated[Literal["whitespace", "characters", "regex"], Expected("whitespace, characters or regex"), DATA]
+    pattern: Annotated[OptionalText, DATA] = None
+
+    @staticmethod
+    def op(found: tf.Tensor, *, by: str, pattern: str | None) -> Any:
+        """Return tokens: of a batch of texts a ragged tensor (batch, tokens), of one text a vector."""
+        found = tf.where(found == b"\xff", "", found)  # which stands for a missing text
+        if by == "characters":
+            return tf.strings.unicode_split(found, "UTF-8")
+        return tf.strings.split(found if pattern is None else tf.strings.regex_replace(found, pattern, " "))
+
+    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+        if self.pattern is None:
+            return
+        try:
+            pc.replace_substring_regex(pa.array([""]), self.pattern, " ")
+        except pa.ArrowInvalid as error:
+            found = f"{self.pattern}: {str(error).removeprefix('Invalid regular expression: ')}"
+            yield "pattern", found, "a regular expression in the syntax of RE2", "correct it"
+
+    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+        if (self.by == "regex") is not (self.pattern is not None):
+            found = "null" if self.pattern is None else self.pattern
+            expected = "a regular expression of what is between two tokens" if self.by == "regex" else "null"
+            remedy = r"add pattern: '\W+'" if self.by == "regex" else "leave it out, or set by: regex"
+            yield "pattern", found, f"{expected} with by: {self.by}", remedy
+
+    def gives(self, incoming: Feature) -> Feature:
+        _text(incoming)
+        return Feature(dtype="string", shape=(None,), format="text")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ngrams(ColumnStep):
+    """All tokens, and behind them all runs of up to `size` tokens, joined by a blank.
+
+    Attributes:
+        size: Most tokens of a run.
+    """
+
+    name: ClassVar[str] = "ngrams"
+    main: ClassVar[str] = "size"
+    of_sequences: ClassVar[bool] = True
+
+    size: Annotated[Annotated[int, Field(ge=2)], Expected("an integer from 2"), DATA]
+
+    @staticmethod
+    def op(found: Any, *, size: int) -> Any:
+        """Return sequences of longer tokens."""
+        return tf.strings.ngrams(found, list(range(1, size + 1)), separator=" ")
+
+    def gives(self, incoming: Feature) -> Feature:
+        if incoming.dtype != "string":
+            raise UnfitError(expected="tokens", remedy="put it behind `tokenize`")
+        return sequence(incoming)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truncate(ColumnStep):
+    """At most `length` items of a sequence.
+
+    Attributes:
+        length: Most items.
+        keep: Whether the `first` ones are kept, or the `last`.
+    """
+
+    name: ClassVar[str] = "truncate"
+    main: ClassVar[str] = "length"
+    of_sequences: ClassVar[bool] = True
+
+    length: Annotated[Positive, DATA]
+    keep: Annotated[Literal["first", "last"], Expected("first or last"), DATA] = "first"
+
+    @staticmethod
+    def op(found: Any, *, length: int, keep: str) -> Any:
+        """Return sequences of at most `length` items."""
+        part = slice(None, length) if keep == "first" else slice(-length, None)
+        return found[:, part] if isinstance(found, tf.RaggedTensor) else found[part]
+
+    def gives(self, incoming: Feature) -> Feature:
+        return sequence(incoming)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiHot(ColumnStep):
+    """A vector with a 1 at the index of each category in a sequence, as Keras's `multi_hot`.
+
+    Attributes:
+        categories: Number of categories, which the step before it knows.
+    """
+
+    name: ClassVar[str] = "multi_hot"
+    learned: ClassVar[tuple[str, ...]] = ("categories",)
+    of_sequences: ClassVar[bool] = True
+    gives_sequences: ClassVar[bool] = False
+
+    categories: Annotated[OptionalPositive, DATA] = None
+
+    @staticmethod
+    def op(index: Any, *, categories: int) -> tf.Tensor:
+        """Return float32 vectors of `categories`."""
+        there = tf.math.bincount(index, minlength=categories, maxlength=categories, axis=-1, binary_output=True)
+        return tf.ensure_shape(tf.cast(there, tf.float32), (*index.shape[:-1], categories))
+
+    @property
+    def text(self) -> str:
+        return self.name if self.categories is None else f"{self.name} ({self.categories:,})"
+
+    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+        return self.replace(categories=incoming.categories)
+
+    def gives(self, incoming: Feature) -> Feature:
+        depth = category(sequence(incoming))
+        return Feature(dtype="float32", shape=(self.categories or depth,), low=0.0, high=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TfIdf(ColumnStep):
+    """How often each category is in a sequence, times the inverse frequency of its sequences, as Keras's `tf_idf`.
+
+    Attributes:
+        weights: For each category ln(1 + rows / (1 + rows that have it)), for the unknown ones the mean of the others;
+            null to learn them from the training split.
+    """
+
+    name: ClassVar[str] = "tf_idf"
+    learned: ClassVar[tuple[str, ...]] = ("weights",)
+    of_sequences: ClassVar[bool] = True
+    gives_sequences: ClassVar[bool] = False
+
+    weights: Annotated[tuple[float, ...] | None, Expected("a list of numbers, or null to learn them"), DATA] = None
+
+    @staticmethod
+    def op(index: Any, *, weights: list[float]) -> tf.Tensor:
+        """Return float32 vectors of as many numbers as there are weights."""
+        counts = tf.math.bincount(index, minlength=len(weights), maxlength=len(weights), axis=-1)
+        return tf.ensure_shape(tf.cast(counts, tf.float32), (*index.shape[:-1], len(weights))) * weights
+
+    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+        lists, count = values(), category(incoming)
+        rows = np.repeat(np.arange(len(lists)), np.diff(np.asarray(lists.offsets)))
+        there = np.unique(rows * count + np.asarray(lists.flatten())) % count
+        weights = np.log(1 + len(lists) / (1 + np.bincount(there, minlength=count)))
+        weights[: incoming.unknown] = weights[incoming.unknown :].mean()
+        return self.replace(weights=tuple(weights.astype("float32").tolist()))
+
+    def gives(self, incoming: Feature) -> Feature:
+        depth = category(sequence(incoming))
+        if self.weights is not None and len(self.weights) != depth:
+            raise UnfitError(
+                expected=f"{len(self.weights)} categories, as it has weights", remedy="leave `weights` out"
+            )
+        return Feature(dtype="float32", shape=(depth,), low=0.0, high=math.inf)
+
+
+def _text(incoming: Feature) -> Feature:
+    """Return the feature; raise `UnfitError` unless it is a text."""
+    if incoming.dtype != "string" or incoming.shape or incoming.format != "text":
+        raise UnfitError(expected="text", remedy="leave it out, or put it before `tokenize`")
+    return incoming
+
+
+def sequence(incoming: Feature) -> Feature:
+    """Return the feature; raise `UnfitError` unless it is a sequence."""
+    if not incoming.is_sequence:
+        raise UnfitError(expected="a sequence, such as the tokens of a text", remedy="put `tokenize` before it")
+    return incoming

@@ -1,0 +1,107 @@
+"""Batches of sequences: of like lengths, and padded to one length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from etlrun.stages.base import ORDER, Expected, Flag, Nodes, Positive, Stage
+from etlrun.stages.buckets import sizes_of
+from etlrun.stages.columns import Columns
+from etlrun.stages.flow import Flow
+from etlrun.stages.lazy import np, tf
+from etlrun.stages.load import Batch, Load
+from etlrun.stages.step import Map
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket(Batch):
+    """Combines sequences of like lengths into batches, as tf.data's `bucket_by_sequence_length` does.
+
+    A batch comes when its last example has come in the order of the pass, and those that are not full at its end.
+
+    Attributes:
+        boundaries: Longest sequence of each bucket, in items; ascending.
+        batch_sizes: Examples per batch of each bucket.
+        drop_long: Whether sequences that are longer than the last boundary are left out.
+        columns: What makes the sequences, of which the longest one of an example counts.
+    """
+
+    boundaries: Annotated[tuple[Positive, ...], Expected("a list of positive integers"), ORDER]
+    batch_sizes: Annotated[tuple[Positive, ...], Expected("a list of positive integers"), ORDER]
+    drop_long: Annotated[Flag, ORDER]
+    columns: Columns
+
+    def cut(self, lengths: Any) -> tuple[Any, Any]:
+        """Return places in `lengths`, batch after batch, and where each batch ends, from 0; both int64 vectors.
+
+        `lengths` are those of all sequences in the order of a pass, int (examples,).
+        """
+        buckets = np.searchsorted(self.boundaries, lengths)
+        found: list[tuple[int, Any]] = []
+        for bucket, size in enumerate(self.batch_sizes):
+            members = np.flatnonzero(buckets == bucket)
+            whole = len(members) - len(members) % size
+            found += [(int(batch[-1]), batch) for batch in members[:whole].reshape(-1, size)]
+            if whole < len(members) and not self.drop_remainder:
+                found.append((len(lengths) + bucket, members[whole:]))
+        batches = [batch for _, batch in sorted(found, key=lambda each: each[0])]
+        ends = np.cumsum([0, *map(len, batches)], dtype=np.int64)
+        return np.concatenate([np.empty(0, np.int64), *batches]), ends
+
+    def batches_in(self, lengths: Any) -> int:
+        """Return the number of batches in a pass over sequences of these lengths."""
+        return len(self.cut(lengths)[1]) - 1
+
+    def call(self) -> Any:
+        return None
+
+
+def batch_of(load: Load, transform: Map, *, drops: bool) -> Batch:
+    """Return the stage that makes batches of what `transform` gives, which `drops` the last, smaller ones or not."""
+    columns = next((step for step in transform.steps if isinstance(step, Columns)), None)
+    batch = Batch(batch_size=load.batch_size, drop_remainder=drops, num_parallel_calls=load.num_parallel_calls)
+    if not load.boundaries or columns is None:
+        return batch
+    return Bucket(
+        batch_size=max(sizes_of(load)),
+        drop_remainder=drops,
+        boundaries=load.boundaries,
+        batch_sizes=sizes_of(load),
+        drop_long=load.drop_long,
+        columns=columns,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PadSequences(Stage):
+    """Puts zeros behind sequences, so that those of a batch have one length.
+
+    Attributes:
+        boundaries: Lengths in items, of which the first one that is enough is taken; empty for the longest sequence of
+            the batch.
+    """
+
+    path: ClassVar[str] = "load.pad"
+    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Map", "ParallelMap"), is_single=True),)
+
+    boundaries: Annotated[tuple[Positive, ...], Expected("a list of positive integers"), ORDER]
+
+    @staticmethod
+    def op(sequences: dict[str, Any], *, boundaries: list[int]) -> dict[str, tf.Tensor]:
+        """Return sequences by name, ragged tensors (batch, items), as tensors (batch, length)."""
+        if not sequences:
+            return {}
+        longest = tf.reduce_max([tf.reduce_max(values.row_lengths()) for values in sequences.values()])
+        length = tf.maximum(tf.cast(longest, tf.int32), 1)
+        if boundaries:
+            length = tf.gather(boundaries, tf.searchsorted(boundaries, [length]))[0]
+        found = {}
+        for name, values in sequences.items():
+            items = values.shape[2:]
+            padded = values.to_tensor(shape=tf.stack([-1, length, *items]))
+            found[name] = tf.ensure_shape(padded, (None, None, *items))
+        return found
+
+    def flow(self, incoming: Flow) -> Flow:
+        return incoming.replace(is_padded=True)
