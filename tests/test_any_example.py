@@ -213,7 +213,8 @@ def test_what_the_dataset_has_not_is_told_with_what_it_has(
 def test_a_step_without_its_feature_is_refused_with_the_known_ones() -> None:
     known = "expected a feature 'image'; known are height, price, width"
     told = refusal_of_plan(*words_of(Path("/data"), "trainer=drain", "transform.steps=[decode]"))
-    assert f"transform.decode: found {{height: float32, width: float32}}, price: float32 before it; {known}" in told
+    told_with = f"{known}\n    -> set transform=columns model=tabular: this step is for images"
+    assert f"transform.decode: found {{height: float32, width: float32}}, price: float32 before it; {told_with}" in told
     words = words_of(Path("/data"), "trainer=drain", "dataset.features={image: float32}", "transform.steps=[decode]")
     told = "transform.decode: found float32, price: float32 before it; expected an encoded image"
     assert told in refusal_of_plan(*words)

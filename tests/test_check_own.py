@@ -45,6 +45,22 @@ def test_own_options_of_every_group_are_sound_together(
 ALONE = "with the defaults of the other groups"
 
 
+def test_columns_of_a_table_are_sound_beside_an_experiment_that_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    derived(tmp_path / "mine", "transform", "columns.yaml", "columns: {area: {of: area, steps: [log1p]}}\n")
+    columns = "transform: {columns: {area: {of: area, steps: [log1p]}}}\n"
+    values = f"dataset: {{files: houses.csv, target: {{price: number}}}}\n{columns}"
+    write(tmp_path / "houses.csv", "area,price\n1,3\n2,5\n3,7\n4,8\n5,9\n")
+    derived(tmp_path / "mine", "experiment", "table.yaml", values)
+    check.main(["--config-dir", "mine"])
+    told = capsys.readouterr().out
+    where = "mine/transform/my_columns.yaml:2: transform.columns.area.of is area"
+    assert f"refused: transform=my_columns {ALONE}: {where}" in told
+    assert told.endswith(" s: no fault\n")
+
+
 @pytest.mark.parametrize(
     ("name", "values", "refused"),
     [

@@ -81,6 +81,11 @@ def test_shards_of_two_sets_are_refused(tmp_path: Path) -> None:
     )
 
 
+def test_a_folder_in_the_place_of_files_is_told(tmp_path: Path) -> None:
+    told = f"\n    -> it is a folder: name the files in it, as {tmp_path}/*"
+    assert message_of(str(tmp_path)).endswith(told)
+
+
 @pytest.mark.parametrize("name", ["one.tfrecord", "*"])
 def test_brackets_in_a_path_are_told_from_a_set_of_characters(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

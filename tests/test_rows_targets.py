@@ -88,6 +88,26 @@ def test_a_standardized_target_is_learned_in_deviations_and_predicted_in_its_uni
     assert found["r2"] == pytest.approx(0, abs=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("factor", "target", "is_noted"), [(1, "number", 1), (1e-3, "number", 0), (1, "{number: standardize}", 0)]
+)
+def test_a_plan_notes_a_target_of_large_numbers_that_is_not_standardized(
+    factor: float, target: str, is_noted: int, tmp_path: Path
+) -> None:
+    changed(tmp_path, price=pa.array(np.array(PRICES) * factor))
+    planned = plan_of(*words(tmp_path, "dataset.inputs=[area]", target=f"{{price: {target}}}"))
+    note = (
+        "price has a standard deviation of 166,124: with {price: {number: standardize}} in dataset.target it takes "
+        "fewer epochs to learn."
+    )
+    assert [of for of in planned.remarks if "deviation" in of] == [note] * is_noted
+
+
+def test_a_plan_notes_that_no_table_is_there(tmp_path: Path) -> None:
+    planned = plan_of(*words(tmp_path, target="{price: number}"))
+    assert planned.remarks[0] == "houses.parquet is not on this machine: its columns are neither checked nor fitted."
+
+
 def test_r2_is_exact_far_from_zero() -> None:
     values = np.array([2_000.0, 2_001, 2_003, 2_002], "float32")
     metric = R2(origin=2_001.5)
@@ -138,6 +158,11 @@ NOT_TO_LEARN = {
         {},
         "{cost: number}",
         "no column cost; expected one of area, rooms, kind, sold, garden, price, band\n    -> check its name",
+    ),
+    "a name that is near": (
+        {},
+        "{Price: number}",
+        "no column Price; expected one of area, rooms, kind, sold, garden, price, band\n    -> did you mean `price`?",
     ),
     "missing": (
         {"price": [*PRICES[:3], None, None, *PRICES[5:]]},

@@ -239,7 +239,10 @@ def test_values_that_are_missing_for_the_model_are_refused(rows: Path, capsys: p
     table = houses().select(["kind", "area", "garden"]).append_column("rooms", pyarrow.array(unknown))
     pyarrow.csv.write_csv(table, rows / "gaps.csv")
     assert refused(capsys, "predict", rows / "bands", (gaps := rows / "gaps.csv"), status=2) == [
-        f"  {gaps}: found rooms: float64 in [1, 5] of which some are missing; expected a value in each row",
+        (
+            f"  {gaps}: found rooms: float64 in [1, 5] of which some are missing, the first of which is row 0; "
+            "expected a value in each row"
+        ),
         "    -> write such values, or train with other steps on it",
     ]
 

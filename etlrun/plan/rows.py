@@ -100,7 +100,8 @@ def _unread(spec: RunSpec, dataset: Rows) -> RunSpec:
     inputs = {name: Feature(dtype="float32") for name in dataset.inputs or ()}
     known = {name: Column(feature=feature) for name, feature in {**inputs, **features}.items()}
     columns = dataclasses.replace(step, assumed=tuple(features.items()))
-    found = Known(columns=known, rows={}, identity="", held_bytes=0)
+    unread = f"{dataset.title} is not on this machine: its columns are neither checked nor fitted."
+    found = Known(columns=known, rows={}, identity="", held_bytes=0, notes=(unread,))
     return with_columns(spec, columns, dataclasses.replace(dataset, known=found))
 
 
@@ -126,7 +127,8 @@ def beside(spec: RunSpec) -> RunSpec:
         expected = "a dataset of rows"
         raise ConfigError([Fault(where=Columns.path, found="auto", expected=expected, remedy=remedy, is_rule=True)])
     flow = spec.dataset.examples
-    faults = list(misnamed(columns, flow.features, flow.targets, flow.weight))
+    wrong = misnamed(columns, flow.features, flow.targets, flow.weight)
+    faults = [dataclasses.replace(of, is_rule=True) for of in wrong]
     features, outputs = dict(flow.features), list[Output]()
     for output in () if faults else columns.outputs:
         try:

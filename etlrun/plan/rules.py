@@ -17,11 +17,14 @@ from etlrun.stages.load import Batch
 from etlrun.stages.metrics import is_of_kind
 from etlrun.stages.model import require_one_size
 from etlrun.stages.rows import Rows
+from etlrun.stages.target_steps import Number
 from etlrun.stages.targets import kind_of, loss_of
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault
 
 Stages = Sequence[PlannedStage]
+_LARGE = 10_000
+"""Standard deviation of a target above which a network needs many epochs to reach its values."""
 
 
 def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fault]) -> Iterator[Fault]:
@@ -219,11 +222,21 @@ def _of_targets(spec: RunSpec) -> Iterator[str]:
             metrics = [name for name in trainer.metrics if is_of_kind(name, "number")]
             measured = f"its metrics are {', '.join(metrics)}" if metrics else "there is no metric"
             yield f"{name} is not a class: its loss is {'the ' * ('error' in loss)}{loss}, and {measured}."
+            if (std := _deviation(spec, name)) > _LARGE:
+                scaled = f"{{{name}: {{number: standardize}}}} in {spec.dataset.key('target')}"
+                yield f"{name} has a standard deviation of {std:,.0f}: with {scaled} it takes fewer epochs to learn."
     if trainer is not None and spec.model.learns and len(flow.targets) > 1:
         terms = (name if of == 1 else f"{of:g} of {name}" for name, of in spec.dataset.loss_weights.items())
         yield f"The loss is the sum of those of {', '.join(terms)}."
     if flow.weight:
         yield f"Losses and metrics are weighted by {flow.weight}, also those of the validation."
+
+
+def _deviation(spec: RunSpec, name: str) -> float:
+    """Return the standard deviation of a target of rows that is trained in its own units; 0 of any other."""
+    outputs = [output for step in spec.transform.steps if isinstance(step, Columns) for output in step.outputs]
+    steps = [step for output in outputs if output.is_of_target and output.name == name for step in output.steps]
+    return next((of.std or 0 for of in steps if isinstance(of, Number) and not of.standardize), 0)
 
 
 def _given(spec: RunSpec) -> dict[str, tuple[str, ...]]:

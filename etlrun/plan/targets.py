@@ -18,7 +18,7 @@ from etlrun.stages.flow import Feature
 from etlrun.stages.rows import Rows
 from etlrun.stages.target_steps import Binary, Labels, Number, Weight, labels_in
 from etlrun.stages.targets import Target
-from etlrun.system.errors import ConfigError, Fault
+from etlrun.system.errors import ConfigError, Fault, did_you_mean
 
 _TWO = 2
 _MOST_VALUES = 5
@@ -50,7 +50,9 @@ def require_columns(dataset: Rows) -> None:
     missing = dict.fromkeys(name for name in dataset.inputs or () if name not in known)
     if missing:
         found, expected = f"no column {', '.join(missing)}", f"columns of the rows: {', '.join(known)}"
-        raise ConfigError([Fault(where="dataset.inputs", found=found, expected=expected, remedy="check the names")])
+        close = did_you_mean(next(iter(missing)), known, otherwise="check the names")
+        remedy = close if len(missing) == 1 else "check the names"
+        raise ConfigError([Fault(where="dataset.inputs", found=found, expected=expected, remedy=remedy)])
 
 
 def require_targets(source: RowsSource) -> None:
@@ -69,7 +71,8 @@ def _unfit(source: RowsSource, target: Target) -> Iterator[Fault]:
     name, kind, columns = target.name, target.kind, source.dataset.found.columns
     column = columns.get(name)
     if column is None:
-        yield _fault(f"no column {name}", f"one of {', '.join(columns)}", "check its name")
+        remedy = did_you_mean(name, columns, otherwise="check its name")
+        yield _fault(f"no column {name}", f"one of {', '.join(columns)}", remedy)
         return
     if column.missing and target.separator is None:
         yield _missing(source, name, "a value in each row to learn from")
@@ -118,7 +121,8 @@ def _unfit_weights(source: RowsSource) -> Iterator[Fault]:
     column = columns.get(name)
     if column is None:
         expected = f"one of {', '.join(columns)}"
-        yield Fault(where=where, found=f"no column {name}", expected=expected, remedy="check its name")
+        remedy = did_you_mean(name, columns, otherwise="check its name")
+        yield Fault(where=where, found=f"no column {name}", expected=expected, remedy=remedy)
     elif column.feature.dtype == "string" or column.feature.format == "timestamp" or column.feature.shape:
         found, expected = f"{name}, which is {column.feature}", "a column with a number in each row"
         yield Fault(where=where, found=found, expected=expected, remedy=remedy)

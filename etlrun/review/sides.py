@@ -203,7 +203,7 @@ def composed(words: list[str], files: Composer, folders: Folders, given: Mapping
     try:
         config = files.values(overrides)
         for key in files.missing(overrides) if given else ():
-            _fill(config, key.split("."), (given or {}).get(key))
+            _fill(config, key.split("."), (given or {}).get(key, "."))  # an own key is most often a path
         swept = files.block("sweep", overrides)
         if swept is not None:  # as in old revisions
             parse_command(swept, Sweep)

@@ -22,10 +22,12 @@ def matched(pattern: str) -> list[str]:
 
 
 def unmatched(pattern: str) -> str:
-    """Return what to do with a pattern that names no file; empty if it has no brackets that stand in names of files."""
+    """Return what to do with a pattern that names no file; empty if neither a folder nor brackets explain that."""
     escaped = re.sub(r"\[", "[[]", pattern)
     if "[" in pattern and matched(escaped):
         return f"brackets in a pattern are a set of characters: write [[] for a [, as in {escaped}"
+    if Path(pattern).expanduser().is_dir():
+        return f"it is a folder: name the files in it, as {Path(pattern) / '*'}"
     return ""
 
 

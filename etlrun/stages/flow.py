@@ -196,7 +196,12 @@ class Flow:
         """Return the feature of that name; if there is none, raise `UnfitError` with the known ones."""
         if name not in self.features:
             remedy = "leave the step out, or add the feature to dataset.features"
-            if [self.features[other].format for other in self.inputs] == ["image"]:
+            if name == "image" and all(
+                of.format in {None, "text", "timestamp"} and len(of.shape) < IMAGE_RANK - 1
+                for of in self.features.values()
+            ):
+                remedy = "set transform=columns model=tabular: this step is for images"
+            elif [self.features[other].format for other in self.inputs] == ["image"]:
                 remedy = f"leave dataset.features out, and set dataset.image_key={self.inputs[0]}"
             raise UnfitError(
                 expected=f"a feature {name!r}; known are {', '.join(sorted(self.features))}", remedy=remedy

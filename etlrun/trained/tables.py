@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from etlrun.plan.plan import given_to_model
 from etlrun.sources.rows.arrays import ArraysSource
@@ -157,6 +158,9 @@ def opened(run: Trained, given: Sequence[str]) -> Rows:
             features = {output.name: output.gives(features), **features}
         except UnfitColumnError as unfit:
             what, remedy = f"{output.name}: {unfit.found}", "write such values, or train with other steps on it"
+            values = [source.kept.arrow(name) for name in output.of if name in source.kept.known.columns]
+            rows = [pc.index(pc.is_null(of), value=True).as_py() for of in values if of.null_count]
+            what += f", the first of which is row {min(rows)}" if rows else ""
             faults.append(Fault(where=", ".join(paths), found=what, expected=unfit.expected, remedy=remedy))
     if faults:
         raise ConfigError(faults)
