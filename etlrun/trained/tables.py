@@ -158,13 +158,19 @@ def opened(run: Trained, given: Sequence[str]) -> Rows:
             features = {output.name: output.gives(features), **features}
         except UnfitColumnError as unfit:
             what, remedy = f"{output.name}: {unfit.found}", "write such values, or train with other steps on it"
-            values = [source.kept.arrow(name) for name in output.of if name in source.kept.known.columns]
-            rows = [pc.index(pc.is_null(of), value=True).as_py() for of in values if of.null_count]
-            what += f", the first of which is row {min(rows)}" if rows else ""
+            what += _first_missing(source, output.of)
             faults.append(Fault(where=", ".join(paths), found=what, expected=unfit.expected, remedy=remedy))
     if faults:
         raise ConfigError(faults)
     return Rows(source=source, split=source.split("train", "PATH"), columns=columns, flow=flow)
+
+
+def _first_missing(source: RowsSource, names: Sequence[str]) -> str:
+    """Return which row is the first without a value in one of the columns; empty if there is none, or of arrays."""
+    known = [(name, of) for name, of in source.kept.known.columns.items() if name in names]
+    missing = [pc.is_null(source.kept.arrow(name)) for name, of in known if of.missing and not of.feature.shape]
+    rows = [pc.index(of, value=True).as_py() for of in missing]
+    return f", the first of which is row {min(rows)}" if rows else ""
 
 
 def _are_arrays(given: Sequence[str]) -> bool:
