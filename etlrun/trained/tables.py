@@ -143,23 +143,21 @@ def opened(run: Trained, given: Sequence[str]) -> Rows:
         raise
     except EtlrunError as error:
         raise EtlrunError([_named(of) for of in error.faults]) from error
-    found = source.kept.known.columns
-    _require_columns(", ".join(paths), [*found], [*known], needed)
+    found, where = source.kept.known.columns, ", ".join(paths)
+    _require_columns(where, [*found], [*known], needed)
     features, faults = {name: of.feature for name, of in found.items()}, list[Fault]()
     for name in needed:
         if (shape := features[name].shape) != (expected := known[name].feature.shape):
             remedy = "save the column as an array of this shape, in an .npz or an .npy"
             what = f"{name} of shape {shape} in each row"
-            faults.append(
-                Fault(where=", ".join(paths), found=what, expected=f"{expected}, as in the training", remedy=remedy)
-            )
+            faults.append(Fault(where=where, found=what, expected=f"{expected}, as in the training", remedy=remedy))
     for output in () if faults else columns.outputs:
         try:
             features = {output.name: output.gives(features), **features}
         except UnfitColumnError as unfit:
-            what, remedy = f"{output.name}: {unfit.found}", "write such values, or train with other steps on it"
-            what += _first_missing(source, output.of)
-            faults.append(Fault(where=", ".join(paths), found=what, expected=unfit.expected, remedy=remedy))
+            what = f"{output.name}: {unfit.found}{_first_missing(source, output.of)}"
+            remedy = "write such values, or train with other steps on it"
+            faults.append(Fault(where=where, found=what, expected=unfit.expected, remedy=remedy))
     if faults:
         raise ConfigError(faults)
     return Rows(source=source, split=source.split("train", "PATH"), columns=columns, flow=flow)
