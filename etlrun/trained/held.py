@@ -14,8 +14,11 @@ from etlrun.stages.columns import Columns
 class _WithTable:
     """A lookup in a table."""
 
+    applied = ColumnStep.applied
+
     def __init__(self, step: Lookup, table: Any) -> None:
         self.op, self.arguments = partial(type(step).op, table=table), {**step.arguments, "values": []}
+        self.of_sequences = step.of_sequences
 
 
 def with_tables(columns: Columns) -> tuple[Columns, list[Any]]:
