@@ -21,6 +21,7 @@ from tests.pictures import jpeg
 from tests.repository import Repository
 from tests.runs import finish, start
 from tests.tables import write_houses
+from tests.texts import write_reviews
 from tests.test_installed import installed
 
 
@@ -52,6 +53,7 @@ def write_configs(folder: Path) -> None:
         (folder / name).write_text(text, encoding="utf-8")
     write_own_images(folder / "photos")
     write_houses(folder)
+    write_reviews(folder)
 
 
 def write_own_images(folder: Path) -> None:
