@@ -21,8 +21,8 @@ from tests.pictures import jpeg
 from tests.repository import Repository
 from tests.runs import finish, start
 from tests.tables import write_houses
-from tests.texts import write_reviews
 from tests.test_installed import installed
+from tests.texts import write_reviews
 
 
 def write_photos(data_dir: Path) -> None:
