@@ -151,6 +151,15 @@ REFUSED = {
         "load.shuffle: found buffer; expected full with load.boundaries\n"
         "    -> set load.shuffle=full or load.shuffle_buffer=0"
     ),
+    "extract=interleave load.shuffle=buffer load.shuffle_buffer=0 trainer.devices=2 load.drop_remainder=true": (
+        "extract.name: found interleave; expected sequential with load.boundaries, which reads rows by their numbers\n"
+        "    -> set extract=sequential\n"
+        "load.boundaries: found [4, 10, 40]; expected [] with trainer.devices=2, since the last batches of buckets have"
+        " no equal shares\n"
+        "    -> set load.boundaries=[], or trainer.devices=1\n"
+        "trainer.devices: found 2; expected 1 with model.emulated, which computes nothing\n"
+        "    -> set trainer.devices=1"
+    ),
     "load.boundaries=null": (
         "model.emulated: found 16 x sequence of one of 14 categories as vectors of 4, score before it;"
         " expected sequences of one length\n"

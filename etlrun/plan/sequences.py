@@ -14,6 +14,7 @@ from etlrun.plan.training import conflict
 from etlrun.sources.rows.lengths import lengths_of
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.columns import Columns
+from etlrun.stages.extract import Sequential
 from etlrun.stages.flow import Flow
 from etlrun.stages.load import FullShuffle, Load
 from etlrun.stages.rows import Rows
@@ -45,6 +46,14 @@ def _of_buckets(spec: RunSpec, load: Load, given: Flow) -> Iterator[Fault]:
         yield conflict(load, "boundaries", f"null, since there is no sequence in {given}", remedy)
     if load.shuffles and not load.is_by_number:
         yield conflict(load, "shuffle", "full with load.boundaries", "set load.shuffle=full or load.shuffle_buffer=0")
+    if not isinstance(spec.extract, Sequential):
+        found, remedy = spec.extract.path.removeprefix("extract."), "set extract=sequential"
+        expected = "sequential with load.boundaries, which reads rows by their numbers"
+        yield Fault(where="extract.name", found=found, expected=expected, remedy=remedy, is_rule=True)
+    if spec.fit is not None and spec.fit.devices != 1:
+        devices = spec.fit.key("devices")
+        expected = f"[] with {devices}={spec.fit.devices}, since the last batches of buckets have no equal shares"
+        yield conflict(load, "boundaries", expected, f"set {_WITHOUT}, or {devices}=1")
     if spec.fit is not None and spec.fit.hosts > 1:
         expected = f"[] with {spec.fit.key('hosts')}={spec.fit.hosts}, since hosts train on as many batches"
         yield conflict(load, "boundaries", expected, f"set {_WITHOUT}")
