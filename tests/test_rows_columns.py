@@ -287,7 +287,7 @@ def test_a_vocabulary_of_more_than_a_million_values_is_refused(table: Path, tmp_
         == f"""\
 transform.columns.kind.steps[0]: found 1,000,001 different values; expected at most 1,000,000 values of a vocabulary
     -> set `top` to fewer, or use {{hash: 100000}} in its place
-transform.columns.garden.steps[0]: found 'a' in two lines of {tmp_path}/twice.txt; expected each value in one line
+transform.columns.garden.steps[0]: found 'a' in lines 1 and 3 of {tmp_path}/twice.txt; expected each value in one line
     -> write it again
 transform.columns.area.steps[0]: found {tmp_path}/none.txt: No such file or directory; \
 expected a text file with a value in each line

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
@@ -17,6 +15,7 @@ from etlrun.stages.column_step import ColumnStep, UnfitColumnError, category, it
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.lazy import pa, pc, tf
 from etlrun.stages.paths import OptionalPath
+from etlrun.stages.vocabulary import vocabulary_of
 
 _Values = Annotated[tuple[str | int, ...], Field(min_length=1)]
 MOST_VALUES = 1_000_000
@@ -105,20 +104,7 @@ class Lookup(ColumnStep):
     def opened(self) -> Self:
         if self.file is None or self.values is not None:
             return self
-        try:
-            lines = Path(self.file).read_text(encoding="utf-8-sig").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
-            remedy = "correct the path; relative ones start in the folder of the command"
-            raise UnfitColumnError(
-                found=f"{self.file}: {reason}", expected="a text file with a value in each line", remedy=remedy
-            ) from error
-        if not lines or len(set(lines)) < len(lines):
-            again = next((line for line, count in Counter(lines).items() if count > 1), None)
-            found = "no line" if again is None else f"{again!r} in two lines"
-            remedy = "write it again"
-            raise UnfitColumnError(found=f"{found} of {self.file}", expected="each value in one line", remedy=remedy)
-        return self._limited(tuple(lines))
+        return self._limited(vocabulary_of(self.file))
 
     def _limited(self, values: tuple[Any, ...]) -> Self:
         if len(values) > MOST_VALUES:

@@ -42,6 +42,10 @@ class StandardizeText(ColumnStep):
             found = tf.strings.regex_replace(found, r"[!\"#$%&()\*\+,-\./:;<=>?@\[\\\]^_`{|}~\']", "")
         return found
 
+    @property
+    def text(self) -> str:
+        return super().text if self.to == "none" else f"{super().text} (of ASCII: other letters keep their case)"
+
     def gives(self, incoming: Feature) -> Feature:
         return _text(incoming)
 

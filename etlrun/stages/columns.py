@@ -8,6 +8,7 @@ from functools import partial
 from typing import Annotated, Any, ClassVar
 
 from etlrun.stages.base import DATA, Expected
+from etlrun.stages.column_categories import Embed, Lookup
 from etlrun.stages.column_numbers import Fill, Missing
 from etlrun.stages.column_step import LARGEST, ColumnStep, UnfitColumnError
 from etlrun.stages.column_steps import COLUMN_STEPS
@@ -101,7 +102,18 @@ class Output:
     def text(self) -> str:
         """What it is made of and its steps, in a line."""
         steps = ", ".join(step.text for step in self.steps)
+        reserved = ", ".join(self._reserved)
+        steps = f"{steps} ({reserved})" if reserved else steps
         return f"<- {', '.join(self.of)}{f': {steps}' if steps else ''}"
+
+    @property
+    def _reserved(self) -> Iterator[str]:
+        """Yield what the first indices stand for, where a sequence is embedded, for people."""
+        unknown = next((step.oov for step in reversed(self.steps) if isinstance(step, Lookup)), None)
+        if self.steps and isinstance(self.steps[-1], Embed) and self.steps[-1].padding:
+            yield "0 is padding"
+            if isinstance(unknown, int):
+                yield f"{'1 is' if unknown == 1 else f'1 to {unknown} are'} unknown"
 
     @property
     def is_of_target(self) -> bool:

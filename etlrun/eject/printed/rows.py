@@ -13,6 +13,7 @@ import pyarrow.json
 
 from etlrun.eject.printed.given import BLANK, CLASSES, FEATURES, FILES, ORDER, STRIP, TARGET, TYPES
 from etlrun.eject.printed.listed import by_number, num_examples, reader  # noqa: F401 - those of listed records
+from etlrun.sources.rows.kinds import composed
 from etlrun.sources.slices import slices
 from etlrun.stages.flow import MISSING, MISSING_TIME
 from etlrun.stages.lazy import np, pa, pc, tf
@@ -68,7 +69,7 @@ def values_of(column: pa.ChunkedArray, kind: str) -> np.ndarray:
         column = column.cast(column.type.value_type)
     if kind == "string":
         texts = column.cast(pa.large_string())
-        texts = pc.utf8_trim_whitespace(texts) if STRIP else texts
+        texts = composed(pc.utf8_trim_whitespace(texts) if STRIP else texts)
         return np.asarray(texts.cast(pa.large_binary()).fill_null(MISSING))
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         column = pc.utf8_trim_whitespace(column)

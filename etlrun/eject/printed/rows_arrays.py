@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 
 from etlrun.eject.printed.given import FILES, TARGET
-from etlrun.stages.lazy import np
+from etlrun.sources.rows.arrays import texts_of
+from etlrun.sources.rows.kinds import composed
+from etlrun.stages.lazy import np, pa
 
 
 def array_of(values: np.ndarray) -> np.ndarray:
     """Return an array whose texts are bytes, and whose numbers have the byte order of this machine."""
     if values.dtype.kind in "SU":
-        return (np.char.encode(values, "utf-8") if values.dtype.kind == "U" else values).astype(object)
+        return np.asarray(composed(texts_of(values)).cast(pa.large_binary()))
     return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 

@@ -19,13 +19,14 @@ from etlrun.sources.content import sha256_of_all
 from etlrun.sources.records import known
 from etlrun.sources.rows.keeping import kept_as, require_unchanged, stamps_of
 from etlrun.sources.rows.kept import Array, Kept, write_facts
+from etlrun.sources.rows.kinds import composed, composed_note
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.flow import ITEM_BYTES, Feature
 from etlrun.stages.known import MOST_COUNTED, Column
 from etlrun.stages.rows import Arrays, Rows
 from etlrun.system.errors import EtlrunError, Fault, unreadable_path
 
-_FORMAT = 1
+_FORMAT = 2
 """Version of what is known of arrays, and of the code that reads them."""
 _CHUNK_BYTES = 16_000_000
 _EXPECTED = "an array that NumPy has saved as .npy, of numbers, truth values or texts"
@@ -44,7 +45,8 @@ class KeptArrays(Kept):
     def take(self, name: str, numbers: Array) -> Array:
         values = np.asarray(self._arrays[name][numbers])
         if values.dtype.kind in "SU":
-            return (np.char.encode(values, "utf-8") if values.dtype.kind == "U" else values).astype(object)
+            found: Array = composed(texts_of(values)).cast(pa.large_binary()).to_numpy(zero_copy_only=False)
+            return found
         return values.astype(values.dtype.newbyteorder("="), copy=False)
 
     def arrow(self, name: str) -> pa.Array:
@@ -56,6 +58,13 @@ class KeptArrays(Kept):
         else:
             found = pa.array(flat, mask=np.isnan(flat) if flat.dtype.kind == "f" else None)
         return found if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(found, flat.size // len(values))
+
+
+def texts_of(values: np.ndarray) -> pa.Array:
+    """Return texts, of which bytes are in UTF-8."""
+    return pa.array(
+        (np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values).tolist(), pa.large_string()
+    )
 
 
 def _mapped(path: str) -> Array:
@@ -118,7 +127,15 @@ def write_arrays(folder: Path, arrays: Mapping[str, Array], *, where: str, ident
 def _finish(folder: Path, arrays: Mapping[str, Array], where: Mapping[str, str], *, identity: str, title: str) -> None:
     columns = {name: _column(values, where[name]) for name, values in arrays.items()}
     rows = {"train": len(next(iter(arrays.values())))}
-    write_facts(folder, columns, sorted(folder.glob("*.npy")), title=title, identity=identity, rows=rows, notes=[])
+    notes = [composed_note(name) for name, values in arrays.items() if values.dtype.kind in "SU" and _differ(values)]
+    write_facts(folder, columns, sorted(folder.glob("*.npy")), title=title, identity=identity, rows=rows, notes=notes)
+
+
+def _differ(texts: Array) -> bool:
+    """Return whether any texts are not in the form in which they are taken."""
+    step = max(1, _CHUNK_BYTES // max(texts.itemsize, 1))
+    parts = (texts_of(np.asarray(texts[first : first + step])) for first in range(0, len(texts), step))
+    return any(not composed(part).equals(part) for part in parts)
 
 
 def _unpacked(path: str, folder: Path) -> Iterator[tuple[str, str]]:

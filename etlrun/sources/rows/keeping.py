@@ -26,7 +26,7 @@ from etlrun.system.errors import EtlrunError, Fault, WorldError, unreadable_path
 from etlrun.system.locks import Lock
 from etlrun.system.progress import Begin, progress
 
-_FORMAT = 9
+_FORMAT = 10
 """Version of the format of kept columns, and of the code that reads files."""
 _LONGEST_S = 3600.0
 _MB = 1_000_000

@@ -55,6 +55,17 @@ def has_blanks(values: pa.Array) -> bool:
     return has_any(pc.not_equal(stripped(values), values))
 
 
+def composed(values: pa.Array) -> pa.Array:
+    """Return texts in Unicode's NFC, in which a letter with an accent is one character wherever it may be."""
+    is_plain = pc.all(pc.string_is_ascii(values), min_count=0).as_py()
+    return values if is_plain else pc.utf8_normalize(values, form="NFC")
+
+
+def composed_note(name: str) -> str:
+    """Return the note on a column that `composed` has changed."""
+    return f"{name} has texts that were not in Unicode's NFC: they are kept in it."
+
+
 def has_any(mask: pa.Array) -> bool:
     """Return whether any value of a mask is true."""
     return pc.any(mask).as_py() is True

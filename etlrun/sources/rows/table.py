@@ -14,7 +14,18 @@ import pyarrow.compute as pc
 from etlrun.sources.rows.columnar import ColumnarFile
 from etlrun.sources.rows.delimited import DelimitedFile
 from etlrun.sources.rows.json_lines import JsonLinesFile
-from etlrun.sources.rows.kinds import TYPES, Kind, converted, first_unfit, has_any, has_blanks, joined, stripped
+from etlrun.sources.rows.kinds import (
+    TYPES,
+    Kind,
+    composed,
+    composed_note,
+    converted,
+    first_unfit,
+    has_any,
+    has_blanks,
+    joined,
+    stripped,
+)
 from etlrun.sources.rows.lines import shown
 from etlrun.sources.rows.read import TableFile
 from etlrun.sources.shards import incomplete, matched, unmatched
@@ -113,12 +124,14 @@ class Tables:
     noted: tuple[str, ...]
     strip: bool
     _with_blanks: set[str] = field(default_factory=set)
+    _composed: set[str] = field(default_factory=set)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader may not expect of the rows that have been read, a sentence each."""
         stay = "has blanks around values, which stay: dataset.strip=true removes them."
-        return (*(f"{name} {stay}" for name in self.kinds if name in self._with_blanks), *self.noted)
+        blank = (f"{name} {stay}" for name in self.kinds if name in self._with_blanks)
+        return (*blank, *(composed_note(name) for name in self.kinds if name in self._composed), *self.noted)
 
     @property
     def schema(self) -> pa.Schema:
@@ -130,15 +143,18 @@ class Tables:
         first = 0
         for batch in _readable(file.path, file.batches(self.kinds)):
             columns = [
-                self._stripped(name, _checked(file, name, batch.column(file.names.index(name)), kind, first))
+                self._as_kept(name, _checked(file, name, batch.column(file.names.index(name)), kind, first))
                 for name, kind in self.kinds.items()
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
             first += batch.num_rows
 
-    def _stripped(self, name: str, values: pa.Array) -> pa.Array:
+    def _as_kept(self, name: str, values: pa.Array) -> pa.Array:
         if self.kinds[name] != "text":
             return values
+        before, values = values, composed(values)
+        if values is not before and has_any(pc.not_equal(values, before)):
+            self._composed.add(name)
         if self.strip:
             return stripped(values)
         if name not in self._with_blanks and has_blanks(values):
