@@ -30,7 +30,8 @@ from tests import steps
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 EXPERIMENTS = tuple(sorted(path.stem for path in (CONF / "experiment").glob("*.yaml")))
-MANDATORY = {"table": ("dataset.files={train: '*.tfrecord'}", "dataset.target={label: class}")}
+ROWS = ("dataset.files={train: '*.tfrecord'}", "dataset.target={label: class}")
+MANDATORY = {"table": ROWS, "text": ROWS}
 """Values that experiments leave to the user, by experiment, as `check` gives them."""
 TRAINER_KEYS = ", ".join(field.name for field in fields(Trainer))
 

@@ -144,7 +144,8 @@ def test_images_that_do_not_fit_are_refused(application: str, words: tuple[str, 
 @pytest.mark.parametrize(("name", "meant"), [("EficientNetV2B0", "EfficientNetV2B0"), ("resnet50v2", "ResNet50V2")])
 def test_an_unknown_application_is_refused(name: str, meant: str) -> None:
     assert refusal_of_spec(*of(name)) == (
-        f"model.name: found '{name}'; expected one of mobilenet_v2, {', '.join(APPLICATIONS)}, tabular, emulated\n"
+        f"model.name: found '{name}'; expected one of mobilenet_v2, {', '.join(APPLICATIONS)}, tabular, text, "
+        "emulated\n"
         f"    -> did you mean `{meant}`?"
     )
 

@@ -183,7 +183,8 @@ def test_the_schema_knows_columns(columns: Any, is_valid: bool) -> None:  # noqa
 
 FAULTS_OF_CONFIG = """\
 transform.columns.area.steps[0]: found standardise; expected one of fill, missing, part, clip, log1p, standardize, \
-minmax, robust, bucketize, quantiles, identity, lookup, hash, cross, one_hot, embed
+minmax, robust, bucketize, quantiles, identity, lookup, hash, cross, one_hot, embed, \
+standardize_text, tokenize, ngrams, truncate, multi_hot, tf_idf
     -> did you mean `standardize`?
 transform.columns.area.steps[1].range: found [2, 1]; expected [low, high], low below high
 transform.columns.rooms.steps[0].boundaries: found 2 behind 3; expected a list of numbers, each above the one before \

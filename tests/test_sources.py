@@ -240,7 +240,7 @@ def test_an_experiment_may_have_any_name_that_can_be_printed(
         (
             'experiment="öll"',
             ("experiment: found the unknown option 'öll'; expected one of a100_resnet50, cats_vs_dogs, cifar10, "
-            "h100_resnet50, naive, other, own, parallel, small, t4_mobilenet_v2, table, öl\n"
+            "h100_resnet50, naive, other, own, parallel, small, t4_mobilenet_v2, table, text, öl\n"
             "    -> did you mean 'experiment=\"öl\"'?"),
         ),
         ("transform=48", ("transform: found 48, which is not a string; expected one of 48, augmented_224, "
