@@ -28,8 +28,8 @@ _ERRORS = ("squared error", "value", "predicted", "probability", "place", "colum
 _OF_NUMBERS = (("MAE", "mae"), ("RMSE", "rmse"), ("R2", "r2"), ("median", "median_error"))
 Then = Mapping[str, float | None]
 _IMPORTANCE = ("column", "importance")
-_MOST_CLASSES, _MOST_MISTAKES, _MOST_COLUMNS, _LONGEST_COLUMNS = 20, 5, 20, 60
-"""Rows, and characters of the inputs of one, in the text; the page and the JSON have all."""
+_MOST_CLASSES, _MOST_MISTAKES, _MOST_COLUMNS, _LONGEST_COLUMNS, _LONGEST_PROSE = 20, 5, 20, 60, 160
+"""Rows, and characters of the inputs of one, or of its text of many words; the page and the JSON have more."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -167,6 +167,8 @@ def _print_details(of: Figures) -> None:
 
 
 def _print_mistakes(mistakes: Sequence[Mistake], *, is_class: bool) -> None:
+    from etlrun.trained.figures import prose_of  # starts TensorFlow
+
     rows = [
         (
             number(each.loss, 3) if is_class else significant(each.loss),
@@ -174,11 +176,14 @@ def _print_mistakes(mistakes: Sequence[Mistake], *, is_class: bool) -> None:
             each.predicted,
             "" if each.probability is None else number(each.probability, 3),
             each.place,
-            _columns(each),
+            "" if prose_of(each.columns) else _columns(each),
         )
         for each in mistakes[:_MOST_MISTAKES]
     ]
     print_table(_MISTAKES if is_class else _ERRORS, rows)
+    for row, each in zip(rows, mistakes, strict=False):
+        if text := prose_of(each.columns):
+            print(f"{'text':<9} {row[0]}  {_cut(text, _LONGEST_PROSE)}")
 
 
 def _print_of_two(of: Figures) -> None:
@@ -205,8 +210,12 @@ def _print_importance(of: Importance) -> None:
 
 def _columns(of: Mistake) -> str:
     """Return the inputs of a mistake in a line."""
-    text = " ".join(", ".join(f"{name}={_value(value)}" for name, value in of.columns.items()).split())
-    return text if len(text) <= _LONGEST_COLUMNS else f"{text[:_LONGEST_COLUMNS]}…"
+    return _cut(", ".join(f"{name}={_value(value)}" for name, value in of.columns.items()), _LONGEST_COLUMNS)
+
+
+def _cut(text: str, most: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def _value(value: object) -> str:

@@ -27,7 +27,7 @@ from etlrun.stages.lazy import tf, tfds
 from etlrun.stages.load import FullShuffle, SampleByClass
 from etlrun.stages.mix import Mix
 from etlrun.stages.rows import Rows
-from etlrun.stages.sequences import PadSequences
+from etlrun.stages.sequences import PadSequences, padded
 from etlrun.stages.service import Service
 from etlrun.stages.skip import SkipCorrupt, SkippedInBatches
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, RowsMap, Step
@@ -197,12 +197,7 @@ def mix(dataset: tf.data.Dataset, stage: Mix, context: Context) -> tf.data.Datas
 
 def pad(dataset: tf.data.Dataset, stage: PadSequences, _context: Context) -> tf.data.Dataset:
     """Return batches whose sequences have one length."""
-
-    def apply(batch: Example) -> Example:
-        sequences = {name: values for name, values in batch.items() if isinstance(values, tf.RaggedTensor)}
-        return {**batch, **stage.op(sequences, boundaries=[*stage.boundaries])}
-
-    return dataset.map(tf.autograph.experimental.do_not_convert(apply))
+    return dataset.map(tf.autograph.experimental.do_not_convert(partial(padded, boundaries=stage.boundaries)))
 
 
 def backbone(dataset: tf.data.Dataset, stage: Backbone, context: Context) -> tf.data.Dataset:

@@ -55,8 +55,9 @@ def resolved(spec: RunSpec) -> RunSpec:
     columns = columns_of(spec)
     if columns is None:
         return dataclasses.replace(spec, dataset=dataset)
+    is_trained = any(output.is_of_target for output in columns.outputs)  # as in commands on a run
     columns = of_resumed(spec, dataset.found) or _fitted(columns, source, splits, spec)
-    lengths = tuple(lengths_noted(spec, source, splits, columns))
+    lengths = () if is_trained else tuple(lengths_noted(spec, source, splits, columns))
     known = dataclasses.replace(dataset.found, classes=_classes(columns, dataset), splits=(*notes, *lengths))
     return with_columns(spec, columns, dataclasses.replace(dataset, known=known))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -105,3 +106,9 @@ class PadSequences(Stage):
 
     def flow(self, incoming: Flow) -> Flow:
         return incoming.replace(is_padded=True)
+
+
+def padded(batch: Mapping[str, Any], boundaries: Sequence[int] = ()) -> dict[str, Any]:
+    """Return a batch by name whose sequences, ragged tensors (batch, items), have one length; others as they are."""
+    sequences = {name: values for name, values in batch.items() if isinstance(values, tf.RaggedTensor)}
+    return {**batch, **PadSequences.op(sequences, boundaries=[*boundaries])}

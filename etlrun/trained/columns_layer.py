@@ -11,6 +11,7 @@ import tensorflow as tf
 from etlrun.plan.learned import outputs_of
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import MISSING
+from etlrun.stages.sequences import padded
 from etlrun.trained.held import with_tables
 
 
@@ -48,7 +49,8 @@ class ColumnsLayer(keras.layers.Layer):  # type: ignore[misc]
 
     def call(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the inputs of the model by name, (batch, ...)."""
-        return self._held.given({column: self._given(name, inputs[name]) for name, column in self.columns.items()})
+        given = {column: self._given(name, inputs[name]) for name, column in self.columns.items()}
+        return padded(self._held.given(given))
 
     def _given(self, name: str, values: Any) -> Any:
         if name in self.empty_is_missing:

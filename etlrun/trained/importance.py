@@ -16,6 +16,7 @@ from etlrun.plan.plan import Plan, given_to_model
 from etlrun.sources.base import Source, Split
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.columns import Columns
+from etlrun.stages.sequences import padded
 from etlrun.stages.targets import kind_of
 from etlrun.system.errors import WorldError, headline
 from etlrun.trained.model import tester
@@ -157,9 +158,7 @@ class _Reading:
             outputs = tuple(output for output in columns.outputs if made_of[output.name])
             self._made = tf.function(replace(columns, outputs=outputs).given, autograph=False)
         whole = self._made({name: tf.constant(values) for name, values in self._stored.items()})
-        self._alone = {
-            name: np.asarray(whole[name]) for name in self.flow.inputs if len(self._made_of.get(name, ())) == 1
-        }
+        self._alone = {name: whole[name] for name in self.flow.inputs if len(self._made_of.get(name, ())) == 1}
 
     def measures(self, model: Any, repeats: int) -> dict[str, Sums]:
         """Return the measure of each target: of the examples as they are, then of each repeat of each column."""
@@ -181,11 +180,12 @@ class _Reading:
     def _with(self, batch: Batch, column: str, numbers: npt.NDArray[np.int32]) -> Any:
         """Return the inputs of a batch with the values that the column has in the examples of these numbers."""
         changed = {name for name in self.flow.inputs if column in self._made_of.get(name, ())}
-        made = {name: self._alone[name][numbers] for name in changed if name in self._alone}
+        made = {name: tf.gather(self._alone[name], numbers) for name in changed if name in self._alone}
         if changed - made.keys():  # an output of several columns
             own = {name: tf.constant(values[batch.numbers]) for name, values in self._stored.items()}
             found = self._made({**own, column: tf.constant(self._stored[column][numbers])})
             made |= {name: found[name] for name in changed - made.keys()}
+        made = padded(made)
         if not isinstance(batch.inputs, Mapping):
             return made[self.flow.inputs[0]]
         return {name: made.get(name, of) for name, of in batch.inputs.items()}

@@ -13,12 +13,12 @@ from etlrun.system.terminal import significant
 from etlrun.system.thumbnails import tag, thumbnail
 from etlrun.trained.charts import charts
 from etlrun.trained.evaluate import Evaluation
-from etlrun.trained.figures import Figures, Mistake
+from etlrun.trained.figures import Figures, Mistake, is_prose
 
 _MOST_CLASSES, _MOST_PAIRS = 50, 100
 """Classes up to which the whole confusion matrix is shown, and the pairs that are shown of a larger one."""
-_MOST_COLUMNS, _LONGEST_CELL = 100, 80
-"""Inputs of an example in a table, and characters in a cell of it."""
+_MOST_COLUMNS, _LONGEST_CELL, _LONGEST_PROSE = 100, 80, 400
+"""Inputs of an example in a table, and characters in a cell of it, and of a text of many words."""
 
 
 def html(of: Evaluation, made_by: str) -> str:
@@ -33,6 +33,7 @@ def html(of: Evaluation, made_by: str) -> str:
         made_by=made_by,
         significant=significant,
         cell=_cell,
+        is_prose=is_prose,
         most_columns=_MOST_COLUMNS,
     )
 
@@ -40,7 +41,8 @@ def html(of: Evaluation, made_by: str) -> str:
 def _cell(value: Any) -> str:
     """Return a value of an input for a cell of a table; empty for one that is missing."""
     text = "" if value is None else significant(value) if isinstance(value, float) else str(value)
-    return text if len(text) <= _LONGEST_CELL else f"{text[:_LONGEST_CELL]}…"
+    longest = _LONGEST_PROSE if is_prose(value) else _LONGEST_CELL
+    return text if len(text) <= longest else f"{text[:longest]}…"
 
 
 def _pairs(of: Figures) -> list[tuple[str, str, int]]:

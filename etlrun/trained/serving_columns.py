@@ -17,6 +17,7 @@ from etlrun.plan.plan import given_to_model
 from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import IMAGE
 from etlrun.stages.rows import Rows
+from etlrun.stages.sequences import padded
 from etlrun.trained.columns_layer import ColumnsLayer
 from etlrun.trained.formats import in_one
 from etlrun.trained.load import Trained
@@ -26,6 +27,7 @@ from etlrun.trained.raw import LAYER, Raw, of_model, raws, valid_name
 from etlrun.trained.rows import Head
 from etlrun.trained.serving import as_layer, drawn_arrays, drawn_files, input_as_json, output_as_json, stepped, told
 from etlrun.trained.steps import Split
+from etlrun.trained.tables import specs_of
 
 CLASS, PROBABILITIES = "class", "probabilities"
 """Ends of the names of the outputs that have the name of the likeliest class, and what is predicted of each."""
@@ -117,13 +119,12 @@ class ColumnsServing:
         """
         arrays = {raw.name: _array(raw) for raw in self.raws}
         example = {raw.column: tf.constant(arrays[raw.name]) for raw in self.raws}
-        outputs = self._columns.given(example)
+        outputs = padded(self._columns.given(example))
         if self.image is not None:
             arrays[IMAGE] = drawn = _drawn_images(self.image, folder)
             outputs[IMAGE] = tf.stack([stepped(self.image.inside, of) for of in tf.constant(drawn)])
-        inputs = self._handed(outputs)
-        specs = tf.nest.map_structure(lambda of: tf.TensorSpec((None, *of.shape[1:]), of.dtype), inputs)
-        found = of_heads(self.run, predictor(self.model, specs)(inputs))
+        specs = self._handed(specs_of(given_to_model(self.run.then.train), outputs))
+        found = of_heads(self.run, predictor(self.model, specs)(self._handed(outputs)))
         for raw in self.raws:
             if raw.is_missing_when_empty:
                 arrays[raw.name] = np.array([of or "" for of in raw.some], object)

@@ -23,7 +23,10 @@ def of_validation(planned: Plan) -> list[PlannedStage]:
     What only the training does is left out, since it may not fit together with records that are skipped.
     """
     spec = planned.spec
-    changes: dict[str, Any] = {"load": dataclasses.replace(spec.load, shuffle="buffer", sample="all")}
+    load = dataclasses.replace(spec.load, shuffle="buffer", sample="all")
+    if load.boundaries:  # batches of sequences in their order, none of which is left out
+        load = dataclasses.replace(load, boundaries=(), batch_sizes=None, tokens_per_batch=None, drop_long=False)
+    changes: dict[str, Any] = {"load": load}
     if spec.cache.quality is None:  # a codec changes images, which are then in one with the steps
         changes["cache"] = NoCache(at="transformed", dtype="auto", dir=None, when_busy="uncached")
     if spec.fit is not None:

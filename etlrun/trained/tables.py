@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ from etlrun.stages.flow import Flow
 from etlrun.stages.lazy import tf
 from etlrun.stages.rows import Arrays, Table
 from etlrun.stages.rows import Rows as Dataset
+from etlrun.stages.sequences import padded
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError
 from etlrun.trained.held import with_tables
 from etlrun.trained.load import Trained
@@ -78,8 +79,7 @@ class Rows:
     @property
     def inputs_spec(self) -> Any:
         """Specs of the inputs of a batch."""
-        first = self._inputs(np.arange(1))
-        return tf.nest.map_structure(lambda of: tf.TensorSpec((None, *of.shape[1:]), of.dtype), first)
+        return self.flow.given(specs_of(self.flow, self._outputs(np.arange(1))))
 
     def batches(self, _skip_with: str) -> Iterator[Batch]:
         """Yield the inputs of the model for all rows, in order; raise `WorldError` for a value that a step refuses."""
@@ -92,14 +92,16 @@ class Rows:
         yield from ()
 
     def _inputs(self, numbers: Any) -> Any:
+        return self.flow.given(self._outputs(numbers))
+
+    def _outputs(self, numbers: Any) -> dict[str, Any]:
         kept = self.source.kept
         names = dict.fromkeys(of for output in self.columns.outputs for of in output.of if of in kept.known.columns)
         try:
-            given = self.held.given({name: tf.constant(kept.take(name, numbers)) for name in names})
+            return padded(self.held.given({name: tf.constant(kept.take(name, numbers)) for name in names}))
         except tf.errors.InvalidArgumentError:
             self._require_known(numbers)
             raise
-        return self.flow.given(given)
 
     def _require_known(self, numbers: Any) -> None:
         """Raise `WorldError` for the first of these rows with a value that a step of its columns refuses."""
@@ -121,6 +123,13 @@ class Rows:
                         expected=f"values that the steps of {output.name} accept, as in the training",
                         remedy="repair the value, or train with a `lookup` whose `oov` is 1",
                     ) from error
+
+
+def specs_of(flow: Flow, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the specs of batches of any size, and of sequences of any length, as those of columns by name."""
+    shapes = {name: (None, *values.shape[1:]) for name, values in outputs.items()}
+    shapes |= {name: (None, *flow.features[name].shape) for name in flow.sequences}
+    return {name: tf.TensorSpec(shapes[name], values.dtype) for name, values in outputs.items()}
 
 
 def opened(run: Trained, given: Sequence[str]) -> Rows:

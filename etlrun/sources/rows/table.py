@@ -28,6 +28,7 @@ from etlrun.sources.rows.kinds import (
 )
 from etlrun.sources.rows.lines import shown
 from etlrun.sources.rows.read import TableFile
+from etlrun.sources.rows.text_lines import TextLinesFile
 from etlrun.sources.shards import incomplete, matched, unmatched
 from etlrun.stages.rows import Table
 from etlrun.system.errors import EtlrunError, Fault, WorldError, did_you_mean
@@ -51,9 +52,10 @@ _FORMATS: dict[str, _Open] = {
     ".parquet": lambda path, _: ColumnarFile(path, is_parquet=True),
     ".feather": lambda path, _: ColumnarFile(path, is_parquet=False),
     ".arrow": lambda path, _: ColumnarFile(path, is_parquet=False),
+    ".txt": lambda path, of: TextLinesFile(path, next(iter(of.columns), "text")),
 }
 """Formats of tables by the ends of the names of their files."""
-_ENDS = ", ".join(end for end in _FORMATS if not end.endswith(".gz")) + ", or .gz behind one of text"
+_ENDS = ", ".join(end for end in _FORMATS if not end.endswith((".gz", ".txt"))) + ", or .gz behind one of text"
 
 
 def _format(path: str) -> _Open | None:

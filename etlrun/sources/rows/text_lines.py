@@ -1,0 +1,44 @@
+"""Files of plain text: a text in each line, in a single column."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Iterator, Mapping
+
+import pyarrow as pa
+
+from etlrun.sources.rows.kinds import Kind
+from etlrun.sources.rows.lines import at_line, broken, encoding_fault, format_fault, opened
+from etlrun.sources.rows.read import TableFile
+from etlrun.system.errors import WorldError
+
+_AT_ONCE = 4_000_000
+
+
+class TextLinesFile(TableFile):
+    """A file with a text in each line, also in one that is blank, as values of one column."""
+
+    def __init__(self, path: str, name: str) -> None:
+        """Read texts of the column `name`; raise `WorldError` if there is none, or if they are not UTF-8."""
+        super().__init__(path)
+        self.names = [name]
+        if (fault := format_fault(path) or encoding_fault(path)) is not None:
+            raise broken(path, fault, ValueError())
+        if not self.bytes:
+            raise WorldError(where=path, found="an empty file", expected="lines of text", remedy="write one")
+
+    def kinds(self, declared: Mapping[str, Kind], tell: Callable[[], None]) -> dict[str, Kind | None]:
+        self.position = self.bytes
+        tell()
+        return {self.names[0]: "text"}
+
+    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:
+        with opened(self.path) as file:
+            mark = codecs.BOM_UTF8  # which may stand before the first line
+            while lines := file.readlines(_AT_ONCE):
+                lines[0], mark = lines[0].removeprefix(mark), b""
+                texts = pa.array([line.rstrip(b"\r\n") for line in lines], pa.large_binary())
+                yield pa.RecordBatch.from_arrays([texts], names=[*self.names])
+
+    def where(self, row: int) -> str:
+        return at_line(self.path, row + 1)

@@ -1,0 +1,158 @@
+"""What models of texts have learned: evaluated, predicted from lines of text, and exported."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.conftest import Once
+from tests.runs import run_here
+from tests.texts import words_of, write_reviews
+from tests.trained import refused, said
+
+STARS = ", stars: {of: stars, steps: [standardize]}"
+
+
+def train(folder: Path) -> None:
+    """Train a model of the reviews alone, and one of their stars, too, which leaves out long reviews."""
+    write_reviews(folder)
+    for name, boundaries, more in (("texts", "[4,10,40]", ""), ("both", "[4,10]", STARS)):
+        words = words_of(folder, "model=text", "model.units=4", "trainer.epochs=1", more=more)
+        given = [word for word in words if "emulated" not in word and "step_ms" not in word]
+        (folder / name).mkdir()
+        status, _ = run_here(folder / name, [*given, f"load.boundaries={boundaries}", "load.drop_long=true"])
+        assert status == 0
+
+
+@pytest.fixture(scope="module")
+def runs(once: Once) -> Path:
+    """The folder of `reviews.jsonl`, and of two runs on it."""
+    return once("trained on texts", train)
+
+
+def reviews(runs: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (runs / "reviews.jsonl").read_text().splitlines()]
+
+
+def predictions(text: str) -> list[list[np.float32]]:
+    return [
+        [np.float32(row[name]) for name in ("probability_other", "probability_positive")]
+        for row in csv.DictReader(text.splitlines())
+    ]
+
+
+def evaluated(runs: Path, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    """The evaluation of a copy of a run, as JSON, and the folder of the copy."""
+
+    folder = shutil.copytree(runs / name, tmp_path / name)
+    return json.loads(said(capsys, "evaluate", folder, *words, "--format", "json")), folder
+
+
+def test_an_evaluation_is_that_of_the_last_epoch(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, folder = evaluated(runs, "texts", tmp_path, capsys)
+    assert found["loss"] == pytest.approx(found["then"]["loss"], rel=1e-5)
+    assert found["accuracy"]["value"] == pytest.approx(found["then"]["accuracy"])
+    worth = found["importance"]
+    assert (worth["value"], worth["examples"]) == (found["accuracy"]["value"], 40)
+    assert [of["name"] for of in worth["columns"]] == ["review"]
+    longest = max((of["columns"]["review"] for of in found["mistakes"]), key=len)
+    assert longest in {of["review"] for of in reviews(runs)}
+    page = (folder / "evaluations" / "train[80%:].html").read_text()
+    assert f'<td class="prose">{longest}</td>' in page
+    said_lines = said(capsys, "evaluate", folder, "--importance", "0").splitlines()
+    first = next(of["columns"]["review"] for of in found["mistakes"] if of["columns"]["review"].count(" ") > 4)
+    assert next(line.split("  ")[-1] for line in said_lines if line.startswith("text ")) == first[:160]
+
+
+def test_an_evaluation_leaves_out_no_sequence_and_permutes_each_column(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, _ = evaluated(runs, "both", tmp_path, capsys, "dataset.split=train")
+    assert found["examples"] == 200
+    assert {of["name"] for of in found["importance"]["columns"]} == {"review", "stars"}
+    assert found["importance"]["predictions"] == 200 * 11
+
+
+def test_lines_of_text_are_predicted_as_rows(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = [of["review"] for of in reviews(runs)]
+    (tmp_path / "texts.txt").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(texts).encode())
+    found = predictions(said(capsys, "predict", runs / "texts", tmp_path / "texts.txt"))
+    of_split = csv.DictReader(said(capsys, "predict", runs / "texts", "dataset.split=train").splitlines())
+    known = {int(of["path"].rpartition(" ")[2]): of["probability_positive"] for of in of_split}
+    assert len(texts) == len(found)
+    np.testing.assert_allclose([of[1] for of in found], [float(known[row]) for row in range(200)], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", ["  {path}: found an empty file; expected lines of text", "    -> write one"]),
+        (
+            b"tea\n\xff\n",
+            [
+                "  {path}, line 2: found the byte 0xff; expected text in UTF-8",
+                "    -> convert it, as by: iconv -f LATIN1 -t UTF-8 {path}",
+            ],
+        ),
+    ],
+    ids=["empty", "not UTF-8"],
+)
+def test_lines_that_are_no_text_are_refused(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, message: list[str]
+) -> None:
+    path = tmp_path / "texts.txt"
+    path.write_bytes(content)
+    assert refused(capsys, "predict", runs / "texts", path) == [line.format(path=path) for line in message]
+
+
+def test_lines_of_text_are_no_rows_of_several_columns(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "texts.txt").write_text("tea\n")
+    assert refused(capsys, "predict", runs / "both", tmp_path / "texts.txt", status=2)[0] == (
+        f"  {tmp_path}/texts.txt: found no column stars; expected the columns that the model takes, review, stars, and"
+        " none that its training did not have"
+    )
+
+
+def test_a_saved_model_takes_texts_in_a_process_without_etlrun(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, path = tmp_path / "saved", tmp_path / "texts.txt"
+    path.write_text("good good tea\n\nneu 日本 😀\nbad\n")
+    told = said(capsys, "export", runs / "texts", "--format", "saved_model", "--output", folder).splitlines()
+    assert told[1] == "check     4 rows, predictions differ from the model's by up to 0.0e+00, of 1e-06 allowed"
+    program = (
+        "import sys, numpy as np, tensorflow as tf\n"
+        "loaded = tf.saved_model.load(sys.argv[1])\n"
+        "texts = open(sys.argv[2], encoding='utf-8').read().splitlines()\n"
+        "found = loaded.signatures['serving_default'](review=tf.constant(texts))\n"
+        "assert 'etlrun' not in sys.modules\n"
+        "np.save(sys.argv[3], found['probabilities'])\n"
+    )
+    subprocess.run([sys.executable, "-c", program, folder, path, tmp_path / "found.npy"], check=True)
+    wanted = np.array(predictions(said(capsys, "predict", runs / "texts", path)))
+    assert np.load(tmp_path / "found.npy").tobytes() == wanted.tobytes()
+
+
+def test_a_keras_model_takes_texts_beside_numbers(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said(capsys, "export", runs / "both", "--format", "keras", "--output", tmp_path / "keras")
+    model = keras.saving.load_model(tmp_path / "keras" / "model.keras", compile=False)
+    rows = reviews(runs)
+    inputs = {name: tf.constant([of[name] for of in rows]) for name in ("review", "stars")}
+    wanted = predictions(said(capsys, "predict", runs / "both", runs / "reviews.jsonl"))
+    np.testing.assert_allclose(model(inputs), wanted, rtol=1e-5)
