@@ -33,21 +33,16 @@ import pyarrow.parquet
 import tensorflow as tf
 
 from benchmarks.decoding import Measured, in_turns, read
+from benchmarks.rows import TARGET, by_etlrun, plan_of
 from benchmarks.tables_large import large
 from benchmarks.tables_models import models
-from etlrun.config.grid import resolve
-from etlrun.config.request import Request
-from etlrun.graph.build import Pipeline
-from etlrun.plan.plan import Plan
-from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
 from etlrun.sources.rows.fitting import fitted
 from etlrun.sources.rows.source import RowsSource
-from etlrun.stages import STAGES
 from etlrun.stages.columns import Columns
 from etlrun.system.machine import cores
 
-BATCH_SIZE, TARGET = 256, "price"
+BATCH_SIZE = 256
 CUTS = ("Fair", "Good", "Ideal")
 COLUMNS = (
     "{carat: {of: carat, steps: [{fill: median}, log1p, standardize]}, depth: {of: depth, steps: [standardize]}, "
@@ -82,19 +77,6 @@ def to_fit(rows: int) -> pa.Table:
     words = np.array([f"word{number}" for number in range(200)])
     columns |= {f"t{number}": random.choice(words, rows) for number in range(FITTED_OF_EACH)}
     return pa.table({**columns, TARGET: random.normal(size=rows)})
-
-
-def plan_of(path: Path, *overrides: str) -> Plan:
-    """The plan of a run that reads all rows of a file and trains nothing."""
-    words = ["experiment=table", f"dataset.files={path}", f"dataset.target={{{TARGET}: number}}"]
-    words += ["dataset.split=train", "dataset.eval_split=null", f"dataset.dir={path.parent / 'kept'}"]
-    return resolve(Request(overrides=[*words, "trainer=drain", *overrides]), STAGES).plan
-
-
-def by_etlrun(plan: Plan) -> tf.data.Dataset:
-    """The batches of a plan."""
-    source = open_source(plan.spec.dataset)
-    return Pipeline(plan.train, contexts_of(plan, source, with_validation=False)["train"]).dataset
 
 
 def by_csv(path: Path, columns: Columns, rows: int) -> tf.data.Dataset:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from etlrun.datasets.examine.doctor_scan import Scan
+from typing import Any
 
 NAMED = 20
 """Places that a finding names."""
@@ -26,7 +23,7 @@ class Finding:
     text: str
     remedy: str
     places: tuple[str, ...] = ()
-    images: tuple[tuple[Scan, int], ...] = field(default=(), repr=False)
+    images: tuple[tuple[Any, int], ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
