@@ -25,22 +25,22 @@ from tests.runs import are_equal, run_here, small, variables_of
 
 @dataclass(frozen=True, kw_only=True)
 class Both(Network):
-    """Of an image and of two outputs of columns."""
+    """Of an image, which has two names, and of two outputs of columns."""
 
     path: ClassVar[str] = "model.both"
 
     @staticmethod
     def network(inputs: dict[str, keras.KerasTensor]) -> keras.KerasTensor:
-        """(batch, height, width, 3), (batch, 1) and (batch, 2) -> features (batch, 7)."""
+        """Twice (batch, height, width, 3), (batch, 1) and (batch, 2) -> features (batch, 10)."""
         image = keras.layers.Conv2D(4, 3, strides=4, activation="relu")(inputs["image"])
-        image = keras.layers.GlobalAveragePooling2D()(image)
-        return keras.layers.Concatenate()([image, inputs["place"], inputs["half"]])
+        image, whole = (keras.layers.GlobalAveragePooling2D()(of) for of in (image, inputs["whole"]))
+        return keras.layers.Concatenate()([image, whole, inputs["place"], inputs["half"]])
 
 
 MINE = {**STAGES, "model": {**STAGES["model"], "both": Both}}
 COLUMNS = (
     "+transform.columns={place: {of: number, steps: [{standardize: {mean: 24, std: 12}}]}, "
-    "half: {of: number, steps: [{bucketize: [24]}, one_hot]}, number: drop}"
+    "half: {of: number, steps: [{bucketize: [24]}, one_hot]}, number: drop, whole: {of: image}}"
 )
 
 
@@ -72,7 +72,8 @@ def examples(run: Trained) -> tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.
 
 
 def test_it_is_planned_resumed_to_the_bit_and_evaluated(run: Trained, tiny: Path, tmp_path: Path) -> None:
-    given = "{half: float32 [2] in [0, 1], image: float32 [32, 32, 3] in [-1, 1], place: float32}, label"
+    image = "float32 [32, 32, 3] in [-1, 1]"
+    given = f"{{half: float32 [2] in [0, 1], image: {image}, place: float32, whole: {image}}}, label"
     assert str(run.then.train[-1].gives) == f"8 x {given}"
     whole = learned(tmp_path / "whole", tiny, "trainer.epochs=2")
     again = learned(tmp_path / "again", tiny, "trainer.epochs=2", f"trainer.resume={run.folder}")

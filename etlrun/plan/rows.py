@@ -24,6 +24,7 @@ from etlrun.stages.columns import Columns, Output, UnfitStepError, nothing
 from etlrun.stages.flow import Feature
 from etlrun.stages.known import Column, Known
 from etlrun.stages.rows import Rows, Table
+from etlrun.stages.step import Map
 from etlrun.system.errors import ConfigError, Fault
 
 
@@ -143,7 +144,20 @@ def beside(spec: RunSpec) -> RunSpec:
         raise ConfigError(faults)
     _require_input(columns, features.keys() - {*columns.dropped, *flow.targets, flow.weight})
     columns = dataclasses.replace(columns, outputs=tuple(outputs), beside=True)
-    return with_columns(spec, columns, spec.dataset)
+    spec = with_columns(spec, columns, spec.dataset)
+    of_images = {name for output in outputs for name in output.of if features[name].format == "image"}
+    return _behind_steps(spec) if of_images else spec
+
+
+def _behind_steps(spec: RunSpec) -> RunSpec:
+    """Return a run whose columns come last, since one of them is an image, which the steps decode."""
+
+    def last(transform: Map) -> Map:
+        return dataclasses.replace(
+            transform, steps=tuple(sorted(transform.steps, key=lambda of: isinstance(of, Columns)))
+        )
+
+    return dataclasses.replace(spec, transform=last(spec.transform), eval_transform=last(spec.eval_transform))
 
 
 def _require_input(columns: Columns, inputs: Collection[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -140,7 +141,15 @@ class ColumnsServing:
 
     @cached_property
     def _columns(self) -> Columns:
-        return of_model(self.run.then)
+        whole = of_model(self.run.then)
+        outputs = tuple(output for output in whole.outputs if output.name not in self._names_of_image)
+        return dataclasses.replace(whole, outputs=outputs)
+
+    @cached_property
+    def _names_of_image(self) -> tuple[str, ...]:
+        """Names of the outputs that are the image again."""
+        outputs = () if self.image is None else of_model(self.run.then).outputs
+        return tuple(output.name for output in outputs if output.of == (IMAGE,))
 
     def _layer(self, given: dict[str, Any]) -> dict[str, Any]:
         """Return the outputs of the columns; none of an image alone."""
@@ -187,7 +196,8 @@ class ColumnsServing:
         return found
 
     def _handed(self, outputs: dict[str, Any]) -> Any:
-        return given_to_model(self.run.then.train).given(outputs)
+        again = dict.fromkeys(self._names_of_image, outputs[IMAGE])
+        return given_to_model(self.run.then.train).given({**outputs, **again})
 
 
 def _output_as_json(head: Head, name: str) -> dict[str, Any]:
