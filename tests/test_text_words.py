@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import unicodedata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from etlrun.eject.printed.rows_arrays import array_of
+from etlrun.plan.learned import columns_of
 from etlrun.sources.rows.arrays import ArraysSource
 from etlrun.stages.column_categories import Embed, Lookup
 from etlrun.stages.column_step import UnfitColumnError
 from etlrun.stages.column_text import StandardizeText, Tokenize
 from etlrun.stages.columns import Output
 from etlrun.stages.rows import Arrays
+from tests.configs import plan_of
 from tests.tables import kept_from, values
 
 COMPOSED = ["café crème", "plain", "각 Å"]
@@ -87,3 +91,88 @@ def test_files_of_vocabularies(tmp_path: Path, content: bytes, expected: str | t
     with pytest.raises(UnfitColumnError) as error:
         step.opened()
     assert f"{error.value.found}; expected {error.value.expected}\n    -> {error.value.remedy}" == expected.format(path)
+
+
+PIECES = (
+    "[UNK]",
+    *"abcdefghijklmnopqrstuvwxyz,!-",
+    *(f"##{of}" for of in "abcdefghijklmnopqrstuvwxyz"),
+    "un",
+    "##able",
+)
+SCRIPTS = [
+    "unable, unbearable!",
+    "naïve café",
+    "привет, мир",
+    "日本語 のテキスト",
+    "한국어 텍스트",
+    "नमस्ते दुनिया",
+    "สวัสดี ab",
+    "שלום עולם",
+    "مرحبا بالعالم",
+    "λέξη ψ",
+    "a😀b 😀 well-known",
+    "tab\tnew\nline \u3000 a\xa0b",
+    "",
+]
+
+
+@pytest.mark.needs("tensorflow-text", "tokenizers")
+def test_pieces_of_words_are_those_of_tokenizers(tmp_path: Path) -> None:
+    import tokenizers
+    from tokenizers.normalizers import BertNormalizer
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES))
+    step = Tokenize(by="wordpiece", file=str(tmp_path / "vocab.txt")).opened()
+    model = tokenizers.models.WordPiece(vocab={of: place for place, of in enumerate(PIECES)}, unk_token="[UNK]")  # noqa: S106
+    other = tokenizers.Tokenizer(model)
+    other.normalizer = BertNormalizer(lowercase=False, strip_accents=False, clean_text=False)
+    other.pre_tokenizer = BertPreTokenizer()
+    expected = [other.encode(text, add_special_tokens=False).tokens for text in SCRIPTS]
+    found = step.applied(tf.constant([*SCRIPTS, b"\xff"])).to_list()
+    assert [[of.decode() for of in tokens] for tokens in found] == [*expected, []]
+    assert found[0][:4] == [b"un", b"##able", b",", b"un"]
+    program = Tokenize.op(tf.constant(SCRIPTS), **step.arguments)  # as programs call it
+    assert program.to_list() == found[:-1]
+
+
+@pytest.mark.needs("tensorflow-text")
+def test_a_lookup_behind_pieces_has_their_vocabulary(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES))
+    rows = [f'{{"text": "{text}", "score": {place % 2}}}' for place, text in enumerate(["unable", "ab, ?"] * 20)]
+    (tmp_path / "a.jsonl").write_text("\n".join(rows))
+    words = ("experiment=text", f"dataset.files={tmp_path}/a.jsonl", f"dataset.dir={tmp_path}/kept")
+    tokens = f"{{tokenize: {{by: wordpiece, file: {tmp_path}/vocab.txt}}}}"
+    columns = f"transform.columns={{text: {{steps: [{tokens}, lookup, {{embed: 4}}]}}}}"
+    planned = columns_of(plan_of(*words, "dataset.target={score: class}", columns).spec)
+    assert planned is not None
+    found = planned.given({"text": tf.constant(["unable", "ab?"]), "score": tf.constant([0, 1])})["text"]
+    assert found.to_list() == [
+        [PIECES.index(of) + 2 for of in tokens] for tokens in (["un", "##able"], ["a", "##b", "[UNK]"])
+    ]
+
+
+@pytest.mark.parametrize(("content", "is_there"), [("a\nb\n", True), ("a\n[UNK]\n", False)])
+def test_pieces_that_can_not_be_used(tmp_path: Path, content: str, *, is_there: bool) -> None:
+    if (find_spec("tensorflow_text") is not None) is not is_there:
+        pytest.skip("one of the two is installed, or not")
+    (tmp_path / "vocab.txt").write_text(content)
+    with pytest.raises(UnfitColumnError) as error:
+        Tokenize(by="wordpiece", file=str(tmp_path / "vocab.txt")).opened()
+    expected = (
+        "no package tensorflow-text; expected the one that tokenizes by pieces\n    -> pip install 'etlrun[text]'"
+    )
+    if is_there:
+        expected = f"""\
+no line [UNK] of {tmp_path}/vocab.txt; expected the piece [UNK], which stands for words that it has no pieces of
+    -> add the line"""
+    assert f"{error.value.found}; expected {error.value.expected}\n    -> {error.value.remedy}" == expected
+
+
+def test_a_vocabulary_is_for_pieces_alone() -> None:
+    wordpiece, others = Tokenize(by="wordpiece"), Tokenize(by="whitespace", file="vocab.txt")
+    assert [*wordpiece.rules(), *others.rules()] == [
+        ("file", "null", "the path of a vocabulary with by: wordpiece", "add file: vocab.txt"),
+        ("file", "vocab.txt", "null with by: whitespace", "leave it out, or set by: wordpiece"),
+    ]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from etlrun.stages.column_categories import Lookup
 from etlrun.stages.column_step import ColumnStep
 from etlrun.stages.column_steps import COLUMN_STEPS
+from etlrun.stages.column_text import Ngrams, Tokenize
 from etlrun.stages.columns import Columns, Output, with_indicators
 from etlrun.stages.flow import Feature
 from etlrun.system.errors import Fault, did_you_mean
@@ -52,7 +54,17 @@ def _output(name: str, block: object, parser: Any) -> Output | None:
         _count(f"{where}.steps[{place}]", step, len(columns) if not place else 1, parser)
     if len(columns) > 1 and not found:
         parser.add(where, ", ".join(columns), "one column, or a first step that takes several", "add {cross: 1000}")
-    return None if None in found else Output(name=name, of=columns, steps=tuple(step for step in found if step))
+    return None if None in found else Output(name=name, of=columns, steps=with_pieces([step for step in found if step]))
+
+
+def with_pieces(steps: Sequence[ColumnStep]) -> tuple[ColumnStep, ...]:
+    """Return steps in which a lookup behind a tokenizer by pieces has its vocabulary, unless it says another one."""
+    found, file = list[ColumnStep](), None
+    for step in steps:
+        is_open = type(step) is Lookup and step == Lookup(oov=step.oov)
+        found.append(step.replace(file=file) if is_open and file else step)
+        file = step.file if isinstance(step, Tokenize) else None if isinstance(step, Ngrams) else file
+    return tuple(found)
 
 
 def _count(where: str, step: ColumnStep | None, count: int, parser: Any) -> None:

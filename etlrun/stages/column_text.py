@@ -13,6 +13,8 @@ from etlrun.stages.base import DATA, Expected, OptionalPositive, OptionalText, P
 from etlrun.stages.column_step import ColumnStep, category
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.lazy import np, pa, pc, tf
+from etlrun.stages.paths import OptionalPath
+from etlrun.stages.vocabulary import pieces_of, wordpieces
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,25 +57,56 @@ class Tokenize(ColumnStep):
     r"""The tokens of a text, in order; none of a missing one.
 
     Attributes:
-        by: `whitespace` separates tokens, `characters` are tokens each, and `regex` separates them by `pattern`.
+        by: `whitespace` separates tokens, `characters` are tokens each, `regex` separates them by `pattern`, and
+            `wordpiece` makes words of the pieces in a vocabulary, the longest first, as BERT does.
         pattern: Regular expression of what is between two tokens, in the syntax of RE2, such as `\W+`; null unless
             `by` is `regex`.
+        file: File of UTF-8 text with a piece in each line, `[UNK]` among them, and `##` before those that go on with a
+            word; null unless `by` is `wordpiece`.
+        vocabulary: The pieces, which its file has.
     """
 
     name: ClassVar[str] = "tokenize"
     main: ClassVar[str] = "by"
     of_sequences: ClassVar[bool] = True
 
-    by: Annotated[Literal["whitespace", "characters", "regex"], Expected("whitespace, characters or regex"), DATA]
+    not_of_op: ClassVar[tuple[str, ...]] = ("file",)
+
+    by: Annotated[
+        Literal["whitespace", "characters", "regex", "wordpiece"],
+        Expected("whitespace, characters, regex or wordpiece"),
+        DATA,
+    ]
     pattern: Annotated[OptionalText, DATA] = None
+    file: Annotated[OptionalPath, DATA] = None
+    vocabulary: Annotated[tuple[str, ...] | None, Expected("null, since its file has it"), DATA] = None
 
     @staticmethod
-    def op(found: tf.Tensor, *, by: str, pattern: str | None) -> Any:
-        """Return tokens: of a batch of texts a ragged tensor (batch, tokens), of one text a vector."""
+    def op(
+        found: tf.Tensor, *, by: str, pattern: str | None, vocabulary: list[str] | None, tokenizer: Any = None
+    ) -> Any:
+        """Return tokens: of a batch of texts a ragged tensor (batch, tokens), of one text a vector.
+
+        `tokenizer` is that of the vocabulary, for a caller who keeps it; without one it is made here.
+        """
         found = tf.where(found == b"\xff", "", found)  # which stands for a missing text
+        if by == "wordpiece":
+            if tokenizer is None:
+                import tensorflow_text
+
+                tokenizer = tensorflow_text.FastWordpieceTokenizer(vocabulary, token_out_type=tf.string)
+            return tokenizer.tokenize(found)
         if by == "characters":
             return tf.strings.unicode_split(found, "UTF-8")
         return tf.strings.split(found if pattern is None else tf.strings.regex_replace(found, pattern, " "))
+
+    def applied(self, value: Any) -> Any:
+        if self.vocabulary is None:
+            return super().applied(value)
+        return self.op(value, **self.arguments, tokenizer=wordpieces(self.vocabulary))
+
+    def opened(self) -> Self:
+        return self if self.file is None else self.replace(vocabulary=self.vocabulary or pieces_of(self.file))
 
     def faults(self) -> Iterator[tuple[str, str, str, str]]:
         if self.pattern is None:
@@ -90,6 +123,10 @@ class Tokenize(ColumnStep):
             expected = "a regular expression of what is between two tokens" if self.by == "regex" else "null"
             remedy = r"add pattern: '\W+'" if self.by == "regex" else "leave it out, or set by: regex"
             yield "pattern", found, f"{expected} with by: {self.by}", remedy
+        if (self.by == "wordpiece") is not (self.file is not None):
+            expected = "the path of a vocabulary" if self.by == "wordpiece" else "null"
+            remedy = "add file: vocab.txt" if self.by == "wordpiece" else "leave it out, or set by: wordpiece"
+            yield "file", self.file or "null", f"{expected} with by: {self.by}", remedy
 
     def gives(self, incoming: Feature) -> Feature:
         _text(incoming)

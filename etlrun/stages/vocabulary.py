@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from etlrun.stages.column_step import UnfitColumnError
+from etlrun.stages.lazy import tf
 
+UNKNOWN = "[UNK]"
+"""The piece that stands for an unknown word."""
 _WRITE = "write it again"
 _MARK = b"\xef\xbb\xbf"
 """UTF-8's byte order mark."""
@@ -35,6 +41,31 @@ def vocabulary_of(path: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def pieces_of(path: str) -> tuple[str, ...]:
+    """Return the pieces of words that a file has, in its order.
+
+    Raises:
+        UnfitColumnError: The file is no vocabulary, as above, or has no token for unknown words; or TensorFlow Text,
+            which takes it, is not installed.
+    """
+    if importlib.util.find_spec("tensorflow_text") is None:
+        raise _unfit("no package tensorflow-text", "the one that tokenizes by pieces", "pip install 'etlrun[text]'")
+    found = vocabulary_of(path)
+    if UNKNOWN not in found:
+        expected = f"the piece {UNKNOWN}, which stands for words that it has no pieces of"
+        raise _unfit(f"no line {UNKNOWN} of {path}", expected, "add the line")
+    return found
+
+
+@functools.lru_cache(maxsize=4)
+def wordpieces(vocabulary: tuple[str, ...]) -> Any:
+    """Return TensorFlow Text's tokenizer of a vocabulary, which takes a second to make."""
+    import tensorflow_text
+
+    with tf.init_scope():  # to be used in any graph
+        return tensorflow_text.FastWordpieceTokenizer([*vocabulary], token_out_type=tf.string)
+
+
 def _lines(path: str) -> Iterator[tuple[int, str]]:
     """Yield the number of each line, from 1, and its text."""
     try:
@@ -43,12 +74,17 @@ def _lines(path: str) -> Iterator[tuple[int, str]]:
         remedy = "correct the path; relative ones start in the folder of the command"
         expected = "a text file with a value in each line"
         raise _unfit(f"{path}: {error.strerror}", expected, remedy) from error
-    lines = data.split(b"\n")
+    lines = [line.removesuffix(b"\r") for line in data.split(b"\n")]
+    texts = list[str]()
     for number, line in enumerate(lines[:-1] if not lines[-1] else lines, 1):
         try:
-            yield number, unicodedata.normalize("NFC", line.removesuffix(b"\r").decode())
+            texts.append(line.decode())
         except UnicodeDecodeError as error:
             raise _unfit(f"{path}, line {number:,}: {line!r}", "text in UTF-8", "write it in UTF-8") from error
+    there = set(texts)
+    for number, text in enumerate(texts, 1):
+        composed = unicodedata.normalize("NFC", text)
+        yield number, text if composed in there else composed
 
 
 def _unfit(found: str, expected: str, remedy: str) -> UnfitColumnError:
