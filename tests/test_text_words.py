@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from etlrun.cli import main as cli
 from etlrun.eject.printed.rows_arrays import array_of
 from etlrun.plan.learned import columns_of
 from etlrun.sources.rows.arrays import ArraysSource
@@ -176,3 +177,48 @@ def test_a_vocabulary_is_for_pieces_alone() -> None:
         ("file", "null", "the path of a vocabulary with by: wordpiece", "add file: vocab.txt"),
         ("file", "vocab.txt", "null with by: whitespace", "leave it out, or set by: wordpiece"),
     ]
+
+
+def texts_in(folder: Path, *texts: str) -> tuple[str, ...]:
+    """Write a table of texts, and return the overrides of a run that tokenizes them by pieces."""
+    rows = [f'{{"text": "{text}", "score": {place % 2}}}' for place, text in enumerate(texts)]
+    (folder / "a.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    steps = (
+        f"[{{standardize_text: lower}}, {{tokenize: {{by: wordpiece, file: {folder}/v.txt}}}}, lookup, {{embed: 4}}]"
+    )
+    files = (f"dataset.files={folder}/a.jsonl", f"dataset.dir={folder}/kept", "dataset.target={score: class}")
+    return ("experiment=text", *files, f"transform.columns={{text: {{steps: {steps}}}}}")
+
+
+@pytest.mark.needs("tokenizers")
+def test_a_vocabulary_is_the_same_for_the_same_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = texts_in(tmp_path, *(f"The cat number {number} ate the rat's hat, und wohin?" for number in range(40)))
+    found = []
+    for out in ([], ["--out", str(tmp_path / "other.txt")]):
+        cli.main(["vocabulary", "--size", "60", *out, *words])
+        found.append(Path(out[-1] if out else tmp_path / "v.txt").read_text(encoding="utf-8").split("\n"))
+    assert capsys.readouterr().out.splitlines()[0] == f"60 pieces of 32 texts are in {tmp_path}/v.txt."
+    assert found[0] == found[1]
+    assert found[0][:6] == ["[UNK]", "'", ",", "0", "1", "2"]
+    assert {"the", "##at"} <= {*found[0]}
+
+
+@pytest.mark.needs("tokenizers")
+def test_what_has_no_vocabulary_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = texts_in(tmp_path, "abc", "bcd")
+    expected = {
+        ("--size", "6", *words): """\
+etlrun: 1 fault
+  --size: found 6 for 8 characters; expected a larger vocabulary
+    -> pass at least 8, or standardize the texts
+""",
+        ("--size", "9", *words[:-1]): """\
+etlrun: 1 fault
+  transform.columns: found none by pieces; expected one output of a dataset of rows that is tokenized by pieces of words
+    -> pass 'transform.columns={review: {steps: [{tokenize: {by: wordpiece, file: vocab.txt}}, lookup, embed]}}'
+""",
+    }
+    for given, message in expected.items():
+        with pytest.raises(SystemExit):
+            cli.main(["vocabulary", *given])
+        assert capsys.readouterr().err == message

@@ -63,6 +63,19 @@ def resolved(spec: RunSpec) -> RunSpec:
     return with_columns(spec, columns, dataclasses.replace(dataset, known=known))
 
 
+def training_of(spec: RunSpec) -> tuple[RowsSource, RowSplit]:
+    """Return the rows of a run, which nothing is fitted to, and those of its training split.
+
+    Raises:
+        EtlrunError: They can't be read.
+    """
+    dataset = cast("Rows", spec.dataset)
+    source = cast("type[RowsSource]", source_type(dataset))(dataset)
+    source.dataset = dataclasses.replace(dataset, known=source.kept.known)
+    require_columns(source.dataset)
+    return source, source.split(dataset.split, dataset.key("split"))
+
+
 def with_columns_of(spec: RunSpec, then: RunSpec, *, reads: bool) -> RunSpec:
     """Return a run of rows with the columns that another one has chosen and fitted, and its target; others as it is.
 

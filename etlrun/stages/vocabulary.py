@@ -19,16 +19,17 @@ _MARK = b"\xef\xbb\xbf"
 """UTF-8's byte order mark."""
 
 
-def vocabulary_of(path: str) -> tuple[str, ...]:
+def vocabulary_of(path: str, otherwise: str = "") -> tuple[str, ...]:
     """Return the values of a file of UTF-8, one in each line, in Unicode's NFC, as the texts of tables are.
 
-    A byte order mark before the first line is none of it, and lines may end as on Windows.
+    A byte order mark before the first line is none of it, and lines may end as on Windows. `otherwise` is what to do
+    if there is no such file.
 
     Raises:
         UnfitColumnError: It can't be read; a line is empty, is not UTF-8, has blanks around it, or is there twice.
     """
     lines = dict[str, int]()
-    for number, line in _lines(path):
+    for number, line in _lines(path, otherwise):
         if not line.strip():
             raise _unfit(f"{path}, line {number:,}: no value", "a value in each line", "remove the line")
         if line != line.strip():
@@ -50,7 +51,7 @@ def pieces_of(path: str) -> tuple[str, ...]:
     """
     if importlib.util.find_spec("tensorflow_text") is None:
         raise _unfit("no package tensorflow-text", "the one that tokenizes by pieces", "pip install 'etlrun[text]'")
-    found = vocabulary_of(path)
+    found = vocabulary_of(path, "; or pass the config to etlrun vocabulary --size 8000, which writes it")
     if UNKNOWN not in found:
         expected = f"the piece {UNKNOWN}, which stands for words that it has no pieces of"
         raise _unfit(f"no line {UNKNOWN} of {path}", expected, "add the line")
@@ -66,12 +67,12 @@ def wordpieces(vocabulary: tuple[str, ...]) -> Any:
         return tensorflow_text.FastWordpieceTokenizer([*vocabulary], token_out_type=tf.string)
 
 
-def _lines(path: str) -> Iterator[tuple[int, str]]:
+def _lines(path: str, otherwise: str) -> Iterator[tuple[int, str]]:
     """Yield the number of each line, from 1, and its text."""
     try:
         data = Path(path).expanduser().read_bytes().removeprefix(_MARK)
     except OSError as error:
-        remedy = "correct the path; relative ones start in the folder of the command"
+        remedy = f"correct the path; relative ones start in the folder of the command{otherwise}"
         expected = "a text file with a value in each line"
         raise _unfit(f"{path}: {error.strerror}", expected, remedy) from error
     lines = [line.removesuffix(b"\r") for line in data.split(b"\n")]
