@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from etlrun.eject.maps import map_steps, mix, parse_batch, turbo
+from etlrun.eject.maps import map_steps, mix, name_of_transform, pad, parse_batch, turbo
 from etlrun.eject.own import defines, of_data, sources
 from etlrun.eject.place import Place, calls_of
-from etlrun.eject.printed import loops, numbered, reading, skipping
+from etlrun.eject.printed import buckets, loops, numbered, reading, skipping
 from etlrun.eject.steps import source_of
 from etlrun.eject.text import call, function, literal, mapping, parallel
 from etlrun.plan.plan import keeps_file_order, reads_features
@@ -21,6 +21,7 @@ from etlrun.stages.image import Decode
 from etlrun.stages.load import FullShuffle, SampleByClass, drawn, drawn_with_index
 from etlrun.stages.made import quoted
 from etlrun.stages.mix import Mix
+from etlrun.stages.sequences import Bucket, PadSequences
 from etlrun.stages.skip import SkipCorrupt, SkippedInBatches
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, RowsMap
 from etlrun.stages.turbo import Turbo, TurboAfterCache
@@ -98,6 +99,14 @@ def full_shuffle(stage: FullShuffle, place: Place) -> str:
     return place.calls(of_data(place.data, "by_number"), numbers, place.split)
 
 
+def bucket(stage: Bucket, place: Place) -> str:
+    """Return the text of cutting the rows of a pass into batches of sequences of like lengths."""
+    drops = f"drop_remainder={stage.drop_remainder}"
+    return place.calls(
+        buckets.in_buckets, place.dataset, place.split, name_of_transform(place.plan, place.pipeline), drops
+    )
+
+
 def backbone(stage: Backbone, place: Place) -> str:
     """Return the text of computing features before the first epoch, which makes a cache unnecessary."""
     return place.calls(loops.features_of, "base", place.dataset, str(stage.pictures_at_once))
@@ -121,6 +130,8 @@ DATASET_TEXTS: dict[type, Callable[[Any, Place], str]] = {
     Turbo: turbo,
     TurboAfterCache: turbo,
     Mix: mix,
+    Bucket: bucket,
+    PadSequences: pad,
     SkipCorrupt: skip_corrupt,
     SkippedInBatches: skip_corrupt,
     Backbone: backbone,

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from etlrun.eject.maps import name_of_transform
 from etlrun.eject.own import of_data, sources, sources_of
 from etlrun.eject.place import differs_by_pass
 from etlrun.eject.printed import loops
+from etlrun.eject.printed.buckets import num_batches
 from etlrun.eject.printed.numbered import class_weights
 from etlrun.eject.text import call, function, listed, literal
-from etlrun.plan.plan import Plan, given_to_model, reads_features
+from etlrun.plan.plan import Plan, given_to_model, reads_features, stage_of
 from etlrun.stages.applications import unfreeze
 from etlrun.stages.keras_objects import callbacks as own_callbacks
 from etlrun.stages.keras_objects import objectives, optimizer
@@ -18,6 +20,7 @@ from etlrun.stages.logger import Logger
 from etlrun.stages.made import Made, Text
 from etlrun.stages.model import Emulated
 from etlrun.stages.phases import PlannedPhase
+from etlrun.stages.sequences import Bucket
 from etlrun.stages.trainer import Drain, Trainer
 
 Lines = Sequence[str]
@@ -142,14 +145,19 @@ def _steps(plan: Plan, suffix: str = "dataset") -> str:
         first = _first(fit.planned_phases[0]) if fit is not None and fit.phases else ()
         given = [*(["base"] if reads_features(plan) else []), *(first if differs_by_pass(plan.train) else ())]
         return f"sum(1 for _ in train_{suffix}({', '.join([*given, 'passes=1'])}))"
+    if stage_of(plan.train, Bucket) is not None:
+        drops = f"drop_remainder={plan.spec.load.drop_remainder}"
+        return f"num_batches(TRAIN_SPLIT, {name_of_transform(plan, 'train')}, {drops})"
     examples = "num_examples(TRAIN_SPLIT)"
     return f"{examples} // BATCH_SIZE" if plan.spec.load.drop_remainder else f"math.ceil({examples} / BATCH_SIZE)"
 
 
 def _count(plan: Plan) -> Lines:
     """Return the functions that count the steps of an epoch."""
-    is_given = plan.spec.trainer.steps_per_epoch is not None or plan.spec.dataset.on_corrupt == "skip"
-    return () if is_given else sources(plan.spec.dataset, of_data(plan.spec.dataset, "num_examples"))
+    if plan.spec.trainer.steps_per_epoch is not None or plan.spec.dataset.on_corrupt == "skip":
+        return ()
+    counts = num_batches if stage_of(plan.train, Bucket) is not None else of_data(plan.spec.dataset, "num_examples")
+    return sources(plan.spec.dataset, counts)
 
 
 def emulated(stage: Emulated, plan: Plan) -> tuple[str, ...]:

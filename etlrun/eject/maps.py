@@ -11,6 +11,7 @@ from etlrun.eject.place import Place, calls_of
 from etlrun.eject.printed import skipping
 from etlrun.eject.steps import Lines, given, handed, lines_of, source_of, sources_of, taken, unpacked, variables
 from etlrun.eject.text import call, function, literal, mapping
+from etlrun.plan.plan import Plan, PlannedStage
 from etlrun.stages.code import source
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import NUMBERS_APART, Flow
@@ -18,9 +19,12 @@ from etlrun.stages.image import Decode
 from etlrun.stages.made import quoted
 from etlrun.stages.mix import Mix
 from etlrun.stages.rows import Rows
+from etlrun.stages.sequences import PadSequences
 from etlrun.stages.step import Map, Parse, ParseBatch
 from etlrun.stages.target_steps import checked_weight
 from etlrun.stages.turbo import Turbo, usable
+
+_TRANSFORM = "transform"
 
 
 def _map(dataset: str, mapped: str, stage: Any) -> str:
@@ -30,7 +34,7 @@ def _map(dataset: str, mapped: str, stage: Any) -> str:
 
 def map_steps(stage: Map, place: Place) -> str:
     """Return the text of all steps in one function, which also raises on a target that is not a class."""
-    name = _name(place, "transform" if stage.is_first else stage.path.replace(".", "_"))
+    name = _name(place, _TRANSFORM if stage.is_first else stage.path.replace(".", "_"))
     flow, takes = place.planned.gives, _as_read(place.incoming) if stage.is_first else handed(place.incoming)
     lines = _lines(stage, place, takes)
     if stage.is_first:
@@ -112,15 +116,39 @@ def mix(stage: Mix, place: Place) -> str:
     return _map(place.dataset, f"lambda {', '.join(takes)}: mixed({', '.join(takes)}, seed)", stage)
 
 
+def pad(stage: PadSequences, place: Place) -> str:
+    """Return the text of putting zeros behind the sequences of each batch."""
+    flow, takes = place.incoming, handed(place.incoming)
+    names = {quoted(name): variables(flow)[name] for name in flow.sequences}
+    lines = [
+        *taken(flow),
+        call("sequences = pad", mapping("", names), f"boundaries={literal([*stage.boundaries])}"),
+        *(f"{variable} = sequences[{name}]" for name, variable in names.items()),
+    ]
+    says = "Put zeros behind the sequences of a batch."
+    place.functions.extend((source_of(stage), function(_signature("padded", takes, flow), says, *lines, *given(flow))))
+    return f"{place.dataset}.map(padded)"
+
+
 def _as_read(flow: Flow) -> dict[str, str]:
     """Return the argument of a function of examples as they are read, with its type."""
     return {"record": "tf.Tensor"} if flow.is_serialised else {"features": "dict[str, tf.Tensor]"}
 
 
 def _name(place: Place, name: str) -> str:
+    return _name_in(place.plan, place.planned, place.pipeline, name)
+
+
+def _name_in(plan: Plan, planned: PlannedStage, pipeline: str, name: str) -> str:
     """Return the name of a stage's function: the same for both pipelines if their stages are the same."""
-    same = not place.plan.evaluation or all(place.planned in stages for stages in place.plan.pipelines.values())
-    return name if same else f"{name}_for_{place.pipeline}"
+    same = not plan.evaluation or all(planned in stages for stages in plan.pipelines.values())
+    return name if same else f"{name}_for_{pipeline}"
+
+
+def name_of_transform(plan: Plan, pipeline: str) -> str:
+    """Return the name of the function of the first map of a pipeline."""
+    first = next(of for of in plan.pipelines[pipeline] if isinstance(of.stage, Map) and of.stage.is_first)
+    return _name_in(plan, first, pipeline, _TRANSFORM)
 
 
 def turbo(stage: Turbo, place: Place) -> str:

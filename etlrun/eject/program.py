@@ -18,6 +18,7 @@ from etlrun.plan.hosts import require_one_host
 from etlrun.plan.plan import Plan, reads_features
 from etlrun.plan.spec import RunSpec
 from etlrun.plan.training import conflict, fault
+from etlrun.stages.buckets import sizes_of
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.made import quoted, user_path
 from etlrun.stages.rows import Rows
@@ -32,7 +33,7 @@ _STANDARD = (
 )  # fmt: skip
 _IMPORTS = {
     **{name: f"import {name}" for name in _STANDARD},
-    "Callable Mapping": "from collections.abc import {}",
+    "Callable Mapping Sequence": "from collections.abc import {}",
     "Any": "from typing import Any",
     "": "",
     **{name: f"import {name}" for name in ("cv2", "google_crc32c", "keras")},
@@ -173,6 +174,8 @@ def _constants(plan: Plan) -> dict[str, str]:
         "TRAIN_SPLIT": quoted(spec.dataset.split),
         "VALIDATION_SPLIT": quoted(spec.dataset.eval_split or ""),
         **{name: literal(value) for name, value in constants(spec.dataset).items()},
+        "BOUNDARIES": literal([*(spec.load.boundaries or ())]),
+        "BATCH_SIZES": literal([*sizes_of(spec.load)]),
         "CACHE_DIR": literal(user_path(spec.cache.dir or "")),
     }
 

@@ -18,6 +18,7 @@ from etlrun.stages.flow import Flow
 from etlrun.stages.load import FullShuffle
 from etlrun.stages.made import quoted
 from etlrun.stages.mix import Mix
+from etlrun.stages.sequences import PadSequences
 from etlrun.stages.step import Step
 from etlrun.stages.turbo import Turbo
 
@@ -51,7 +52,7 @@ def lines_of(step: Step, dataset: Dataset, *, is_batched: bool) -> Lines:
     return (call(f"{feature} = {_name(step)}", feature, *arguments),)
 
 
-def source_of(step: Step | Mix | type[Turbo] | FullShuffle) -> str:
+def source_of(step: Step | Mix | type[Turbo] | FullShuffle | PadSequences) -> str:
     """Return the source of a step's function, named like the step."""
     text = source(step.op).replace("  # type: ignore[override]", "")
     return text.removeprefix("@staticmethod\n").replace("def op(", f"def {_name(step)}(", 1)
@@ -66,7 +67,7 @@ def sources_of(step: Step | Mix, dataset: Dataset) -> Lines:
     return (*(source(called) for called in step.calls), source_of(step))
 
 
-def _name(step: Step | Mix | type[Turbo] | FullShuffle) -> str:
+def _name(step: Step | Mix | type[Turbo] | FullShuffle | PadSequences) -> str:
     return step.path.rpartition(".")[2]
 
 

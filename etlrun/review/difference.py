@@ -168,7 +168,7 @@ def _difference(path: str, old: Any, new: Any, kind: Kind, *also: Kind) -> Diffe
         note = "if it holds the same files"
     elif kind == DATA:
         group = path.rpartition(".")[0]
-        since = _CACHE if group == "cache" else group
+        since = {"cache": _CACHE, "load": Batch.path}.get(group, group)
     texts = {"old": bare(old), "new": bare(new), "since": since, "note": note}
     return Difference(path=path, kind=kind, pipelines=pipelines, also=also, **texts)
 

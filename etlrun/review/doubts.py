@@ -30,6 +30,8 @@ def doubts_about(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> Iterator[str]:
         yield f"{cuts[0]}: with a different order or different batches, a pass drops different examples."
     elif _ends_elsewhere(old, new, kinds):
         yield f"{cuts[0]}: if training ends after a different step, it drops different examples."
+    if all(spec.load.drop_long for spec in (old, new)) and len({_last(spec) for spec in (old, new)}) > 1:
+        yield "load.drop_long=true: with another last boundary, a pass leaves out other sequences."
     if kinds & {DATA, ORDER} and any(spec.load.mixes and spec.fit is not None for spec in (old, new)):
         yield "With a different order or different batches, MixUp and CutMix mix other images."
     limits = [limit for spec in (old, new) if (limit := spec.trainer.seconds) is not None]
@@ -39,6 +41,11 @@ def doubts_about(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> Iterator[str]:
     if random and old.trainer.seed != new.trainer.seed:
         names = " and ".join(filter(None, [", ".join(random[:-1]), random[-1]]))
         yield f"With a different seed, {names} transform{'s' if len(random) == 1 else ''} each image differently."
+
+
+def _last(spec: RunSpec) -> int:
+    """Return the last boundary of the buckets."""
+    return max(spec.load.boundaries or (0,))
 
 
 def _ends_elsewhere(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> bool:

@@ -15,6 +15,26 @@ from etlrun.stages.load import Batch, Load
 from etlrun.stages.step import Map
 
 
+def cut_batches(
+    lengths: Any, boundaries: Sequence[int], batch_sizes: Sequence[int], *, drop_remainder: bool
+) -> tuple[Any, Any]:
+    """Return places in `lengths`, batch after batch, and where each batch ends, from 0; both int64 vectors.
+
+    `lengths` are those of all sequences in the order of a pass, int (examples,).
+    """
+    buckets = np.searchsorted(boundaries, lengths)
+    found: list[tuple[int, Any]] = []
+    for bucket, size in enumerate(batch_sizes):
+        members = np.flatnonzero(buckets == bucket)
+        whole = len(members) - len(members) % size
+        found += [(int(batch[-1]), batch) for batch in members[:whole].reshape(-1, size)]
+        if whole < len(members) and not drop_remainder:
+            found.append((len(lengths) + bucket, members[whole:]))
+    batches = [batch for _, batch in sorted(found, key=lambda each: each[0])]
+    ends = np.cumsum([0, *map(len, batches)], dtype=np.int64)
+    return np.concatenate([np.empty(0, np.int64), *batches]), ends
+
+
 @dataclass(frozen=True, kw_only=True)
 class Bucket(Batch):
     """Combines sequences of like lengths into batches, as tf.data's `bucket_by_sequence_length` does.
@@ -34,21 +54,8 @@ class Bucket(Batch):
     columns: Columns
 
     def cut(self, lengths: Any) -> tuple[Any, Any]:
-        """Return places in `lengths`, batch after batch, and where each batch ends, from 0; both int64 vectors.
-
-        `lengths` are those of all sequences in the order of a pass, int (examples,).
-        """
-        buckets = np.searchsorted(self.boundaries, lengths)
-        found: list[tuple[int, Any]] = []
-        for bucket, size in enumerate(self.batch_sizes):
-            members = np.flatnonzero(buckets == bucket)
-            whole = len(members) - len(members) % size
-            found += [(int(batch[-1]), batch) for batch in members[:whole].reshape(-1, size)]
-            if whole < len(members) and not self.drop_remainder:
-                found.append((len(lengths) + bucket, members[whole:]))
-        batches = [batch for _, batch in sorted(found, key=lambda each: each[0])]
-        ends = np.cumsum([0, *map(len, batches)], dtype=np.int64)
-        return np.concatenate([np.empty(0, np.int64), *batches]), ends
+        """Return what `cut_batches` does."""
+        return cut_batches(lengths, self.boundaries, self.batch_sizes, drop_remainder=self.drop_remainder)
 
     def batches_in(self, lengths: Any) -> int:
         """Return the number of batches in a pass over sequences of these lengths."""

@@ -68,6 +68,9 @@ class View:
             span = _span(*(as_text(np.int64(end), feature) for end in ends))
         elif ends is not None:
             span = _span(f"{ends[0]:.4g}", f"{ends[1]:.4g}")
+        elif feature.is_sequence:
+            counts = [len(cell[name]) for cell in self.cells]
+            return f"{_span(f'{min(counts):,}', f'{max(counts):,}')} tokens"
         else:
             sizes = [len(cell[name]) for cell in self.cells if not is_missing(cell[name])]
             span = _span(rounded(min(sizes)), rounded(max(sizes)))
@@ -143,6 +146,8 @@ def as_text(value: Any, feature: Feature | None = None) -> str:
         text = value.decode(errors="replace")
     elif feature is not None and feature.format == "timestamp":
         text = str(np.datetime64(int(value), "us")).removesuffix(".000000").removesuffix("T00:00:00")
+    elif np.asarray(value).dtype == object:
+        text = " | ".join(as_text(token) for token in value)
     else:
         text = np.array2string(np.asarray(value), precision=4, threshold=16, edgeitems=4, separator=", ")
     text = " ".join(text.split())

@@ -35,6 +35,9 @@ NUM_CLASSES = 0
 TARGET = ""
 """Key of the class in a serialised example."""
 TRAIN_SPLIT = ""
+BOUNDARIES: list[int] = []
+BATCH_SIZES: list[int] = []
+"""Longest sequence of each bucket, and its examples per batch."""
 
 
 def records_of(split: str) -> list[bytes]:

@@ -16,14 +16,14 @@ import pyarrow.compute as pc
 
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.column_categories import Lookup
-from etlrun.stages.column_step import ColumnStep, UnfitColumnError, shown
+from etlrun.stages.column_step import ColumnStep, UnfitColumnError, items, shown
 from etlrun.stages.columns import Columns, Output, UnfitStepError
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
 from etlrun.stages.lazy import tf
 from etlrun.system.errors import ConfigError, Fault
 from etlrun.system.files import write_atomically
 
-_FORMAT = 2
+_FORMAT = 3
 """Version of what is kept."""
 _LISTED = 3
 """Values outside of a vocabulary that a message lists."""
@@ -220,12 +220,15 @@ def _shares(output: Output, readers: Sequence[Reader]) -> str:
         rows = len(reader.split.rows)
         masks = [column.is_null() for column in reader.columns.values()]
         missing = pc.sum(reduce(pc.or_, masks)).as_py() if masks else 0
-        unknown = [
-            len(values)
+        found["missing"] += [f"{missing / rows:.1%} of {reader.split.name}"] if missing else []
+        values = [
+            (len(step.unknown(before)), before)
             for place, step in enumerate(output.steps)
             if isinstance(step, Lookup) and step.oov != "error"
-            if (values := step.unknown(reader.behind(output.steps[:place]))) is not None
+            for before in [reader.behind(output.steps[:place])]
         ]
-        for kind, count in (("missing", missing), ("unknown", sum(unknown))):
-            found[kind] += [f"{count / rows:.1%} of {reader.split.name}"] if count else []
+        if count := sum(unknown for unknown, _ in values):
+            tokens = sum(len(items(before)) for _, before in values if pa.types.is_large_list(before.type))
+            of_items = f" of the tokens of {reader.split.name}" if tokens else f" of {reader.split.name}"
+            found["unknown"].append(f"{count / (tokens or rows):.1%}{of_items}")
     return "; ".join(f"{kind} {' and '.join(texts)}" for kind, texts in found.items() if texts)

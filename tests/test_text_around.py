@@ -1,0 +1,96 @@
+"""Texts in the commands around a run: in a plan, in `show`, and in what `diff` says of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from etlrun.datasets.examine.sheet import as_text
+from etlrun.datasets.examine.show import Wanted, collect
+from etlrun.review.difference import compare
+from tests.configs import plan_of
+from tests.conftest import Once
+from tests.texts import TOKENS, words_of, write_reviews
+
+
+@pytest.fixture(scope="module")
+def reviews(once: Once) -> Path:
+    """The folder of `reviews.jsonl`."""
+    return once("reviews", write_reviews)
+
+
+def test_a_plan_has_the_share_of_tokens_that_are_unknown(reviews: Path) -> None:
+    steps = f"{TOKENS}, {{lookup: {{values: [good, bad]}}}}, embed"
+    plan = plan_of(*words_of(reviews, "dataset.order=file", steps=steps))
+    texts = [json.loads(line)["review"].split() for line in (reviews / "reviews.jsonl").read_text().splitlines()]
+    shares = []
+    for name, part in (("train[:80%]", texts[:160]), ("train[80%:]", texts[160:])):
+        tokens = [token for text in part for token in text]
+        shares.append(f"{np.mean([token not in ('good', 'bad') for token in tokens]):.1%} of the tokens of {name}")
+    columns = plan.spec.transform.steps[-1]
+    assert dict(columns.lines)["review"].partition("; ")[2] == f"unknown {' and '.join(shares)}"  # type: ignore[attr-defined]
+
+
+def test_texts_tokens_and_identifiers_are_shown(reviews: Path) -> None:
+    words = words_of(reviews, "dataset.order=file", steps=f"{TOKENS}, {{lookup: [good, bad]}}, embed")
+    sheet = collect(plan_of(*words), "train", Wanted(batches=1, examples=3))
+    texts = [json.loads(line)["review"] for line in (reviews / "reviews.jsonl").read_text().splitlines()[:3]]
+    shown = {
+        column.path: [as_text(cell["review"], view.features["review"]) for cell in view.cells]
+        for column, view in sheet.views
+    }
+    tokens = [text.lower().split() for text in texts]
+    assert [*shown][1:4] == [f"transform.columns after step {number}" for number in (1, 2, 3)]
+    assert shown["transform.columns after step 2"] == [" | ".join(of) for of in tokens]
+    index = {"good": 2, "bad": 3}
+    assert shown["transform.columns"] == [
+        np.array2string(np.array([index.get(token, 1) for token in of]), threshold=16, edgeitems=4, separator=", ")
+        for of in tokens
+    ]
+    view = next(view for column, view in sheet.views if column.path == "transform.columns after step 2")
+    assert view.shown("review") == f"{min(map(len, tokens))} to {max(map(len, tokens))} tokens"
+
+
+DIFFERENCES = {
+    "boundaries": (
+        ("load.boundaries=[4,40]",),
+        "changes the order",
+        [("load.boundaries", "[4, 10, 40]", "[4, 40]")],
+    ),
+    "sizes": (
+        ("load.batch_sizes=[16,8,4]",),
+        "changes the order",
+        [("load.batch_sizes", "null", "[16, 8, 4]")],
+    ),
+    "long ones": (
+        ("load.drop_long=true",),
+        "changes the data, from load.batch on",
+        [("load.drop_long", "false", "true")],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "headline", "differences"), DIFFERENCES.values(), ids=DIFFERENCES)
+def test_a_comparison_tells_other_batches(
+    reviews: Path, words: tuple[str, ...], headline: str, differences: list[tuple[str, str, str]]
+) -> None:
+    found = compare(plan_of(*words_of(reviews)), plan_of(*words_of(reviews, *words)))
+    assert found.headline == headline
+    assert [(of.path, of.old, of.new) for of in found.differences] == differences
+
+
+def test_a_comparison_tells_other_steps_on_texts_and_other_lengths(reviews: Path) -> None:
+    steps = "{standardize_text: none}, {tokenize: whitespace}, {truncate: 5}, {lookup: {min_count: 20}}, {embed: 4}"
+    found = compare(plan_of(*words_of(reviews)), plan_of(*words_of(reviews, steps=steps)))
+    assert found.headline == "changes the data, from transform.columns on"
+    (of,) = found.differences
+    assert of.path == "transform.columns.review"
+    assert str(of.old).startswith("review: standardize_text lower")
+    assert str(of.new).startswith("review: standardize_text none, tokenize whitespace, truncate 5, lookup ")
+    old, new = (plan_of(*words_of(reviews, f"load.boundaries=[4,{last}]", "load.drop_long=true")) for last in (10, 20))
+    assert compare(old, new).doubts == (
+        "load.drop_long=true: with another last boundary, a pass leaves out other sequences.",
+    )

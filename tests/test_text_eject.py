@@ -1,0 +1,61 @@
+"""Ejected programs of texts: the same batches of sequences and the same losses as the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.configs import plan_of
+from tests.conftest import Once
+from tests.programs import program_of
+from tests.runs import run_here
+from tests.test_rows_eject import require_same_batches
+from tests.texts import TOKENS, words_of, write_reviews
+
+BESIDE = ", end: {of: review, steps: [{tokenize: characters}, {truncate: {length: 3, keep: last}}, {hash: 9}, embed]}"
+STARS = ", stars: {of: stars, steps: [standardize]}"
+PAIRS = r"{tokenize: {by: regex, pattern: '\W+'}}, {ngrams: 2}, {truncate: 9}, {lookup: {top: 30}}, embed"
+CONFIGS = {
+    "bucketed": ("load.batch_sizes=[16,8,5]",),
+    "of several inputs": ("load.drop_remainder=true", "load.boundaries=[4,20]", "load.drop_long=true"),
+    "in order": ("load.shuffle=buffer", "load.shuffle_buffer=0", "dataset.order=file"),
+    "padded": ("load.boundaries=[]",),
+    "padded from a buffer": ("load.boundaries=[]", "load.shuffle=buffer", "load.shuffle_buffer=30"),
+    "as vectors": ("load=shuffled", "load.batch_size=16"),
+}
+STEPS = {
+    "of several inputs": {"more": BESIDE + STARS},
+    "padded": {"steps": PAIRS},
+    "as vectors": {
+        "steps": f"{TOKENS}, lookup, multi_hot",
+        "more": f", weights: {{of: review, steps: [{TOKENS}, lookup, tf_idf]}}",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def reviews(once: Once) -> Path:
+    """The folder of `reviews.jsonl`."""
+    return once("reviews", write_reviews)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_its_batches_are_those_of_the_run(reviews: Path, tmp_path: Path, name: str) -> None:
+    words = words_of(reviews, *CONFIGS[name], **STEPS.get(name, {}))
+    words = tuple(word for word in words if name != "as vectors" or "boundaries" not in word)
+    require_same_batches(plan_of(*words), tmp_path)
+
+
+@pytest.mark.parametrize("boundaries", ["[4,10,40]", "[]"])
+def test_its_losses_are_those_of_the_run(
+    reviews: Path, tmp_path: Path, boundaries: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = words_of(reviews, f"load.boundaries={boundaries}", "model=text", "model.units=4", more=STARS)
+    words = tuple(word for word in words if "emulated" not in word and "step_ms" not in word)
+    status, summary = run_here(tmp_path / "run", [*words])
+    history = program_of(plan_of(*words), tmp_path).train().history
+    assert status == 0
+    for name in ("loss", "val_loss"):
+        assert history[name] == [epoch[name] for epoch in summary["epochs"]]
