@@ -26,7 +26,7 @@ class Digest:
     """
 
     def __init__(self, sequences: Collection[str] = ()) -> None:
-        """Begin with no example; `sequences` are the names of inputs of which zeros at the end are padding."""
+        """Begin with no example; `sequences` are the names of inputs that have padding at their ends."""
         self._sequences = sequences
         self._count = self._sum = 0
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="etlrun-digest")
@@ -103,8 +103,9 @@ def _hashed(sequences: Collection[str], inputs: Any, targets: Any, *weights: Any
 
 
 def _without_padding(items: Any) -> Any:
-    """Return the items of a sequence up to the last one that is not zero."""
-    there = np.flatnonzero(items.reshape(len(items), -1).any(axis=1))
+    """Return the items of a sequence without the padding at its end: NaN behind numbers, zeros behind others."""
+    flat = items.reshape(len(items), -1)
+    there = np.flatnonzero((~np.isnan(flat) if flat.dtype.kind == "f" else flat).any(axis=1))
     return items[: there[-1] + 1] if len(there) else items[:0]
 
 

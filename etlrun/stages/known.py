@@ -8,7 +8,7 @@ from typing import Literal
 
 from etlrun.stages.flow import Feature
 
-Type = Literal["text", "integer", "number", "truth", "timestamp"]
+Type = Literal["text", "integer", "number", "truth", "timestamp", "integers", "numbers"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,8 @@ class Column:
     def type(self) -> Type:
         """Its type as `dataset.columns` names it; an integer that may be missing is a number."""
         feature = self.feature
+        if feature.is_sequence:
+            return "integers" if "int" in feature.dtype else "numbers"
         if feature.format == "timestamp":
             return "timestamp"
         if feature.has_missing and self.distinct and feature.low is None and feature.dtype == "float64":

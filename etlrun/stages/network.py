@@ -57,6 +57,11 @@ class Network(Model):
                     expected=f"vectors, not sequences as {name}",
                     remedy="set model=text, or end its steps with multi_hot or tf_idf",
                 )
+            if feature.is_sequence and feature.categories is None and feature.dtype.startswith("int"):
+                raise UnfitError(
+                    expected=f"numbers of {name} as floats, or as vectors",
+                    remedy="end its steps with standardize, or with lookup and embed",
+                )
             if feature.categories is not None and feature.embedding is None:
                 raise UnfitError(expected=f"{name} as vectors", remedy="end its steps with one_hot or embed")
         return incoming
@@ -69,12 +74,24 @@ def embedded(flow: Flow) -> dict[str, tuple[int, int]]:
 
 
 def masks(inputs: Mapping[str, Any], *, sequences: Sequence[str]) -> dict[str, Any]:
-    """Return where the inputs that are `sequences` have items, and no padding, by name."""
-    return {name: keras.ops.not_equal(inputs[name], 0) for name in sequences}
+    """Return where the inputs that are `sequences` have items, and no padding, by name: bool (batch, items).
+
+    The padding of categories is 0, that of numbers NaN.
+    """
+    found = {}
+    for name in sequences:
+        values = inputs[name]
+        is_number = "float" in keras.backend.standardize_dtype(values.dtype)
+        first = values if len(values.shape) == 2 else values[..., 0]  # noqa: PLR2004 - else an item has several numbers
+        found[name] = keras.ops.logical_not(keras.ops.isnan(first)) if is_number else keras.ops.not_equal(first, 0)
+    return found
 
 
 def vectors(inputs: Mapping[str, Any], *, embedded: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
-    """Return inputs by name, each of at least one number: categories, which are `embedded`, as vectors."""
+    """Return inputs by name, each of at least one number: categories, which are `embedded`, as vectors.
+
+    Sequences of numbers, of any length, are vectors (batch, items, numbers), with zeros for the padding.
+    """
     found = {}
     for name, values in inputs.items():
         if name in embedded:
@@ -82,6 +99,9 @@ def vectors(inputs: Mapping[str, Any], *, embedded: Mapping[str, tuple[int, int]
             is_plain = name.isascii() and name.isidentifier()  # TensorFlow takes no other names of layers
             label = f"{name}_embedding" if is_plain else None
             found[name] = keras.layers.Embedding(categories, dimension, name=label)(values)
+        elif len(values.shape) > 1 and values.shape[1] is None:
+            numbers = keras.ops.where(keras.ops.isnan(values), 0.0, values)
+            found[name] = keras.ops.expand_dims(numbers, -1) if len(values.shape) == 2 else numbers  # noqa: PLR2004
         else:
             found[name] = keras.layers.Reshape((1,))(values) if len(values.shape) == 1 else values
     return found

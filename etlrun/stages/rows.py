@@ -22,7 +22,7 @@ from etlrun.stages.plugins import ROWS
 from etlrun.stages.splitting import EXPECTED, SplitBy, Written, faults_of
 from etlrun.stages.targets import TARGETS, Described, Target, unfit_options
 
-TYPES = "text, integer, number, truth or timestamp"
+TYPES = "text, integer, number, truth, timestamp, integers or numbers"
 
 _Name = Annotated[str, Field(min_length=1)]
 _Target = Annotated[dict[_Name, Described], Field(min_length=1)]

@@ -83,7 +83,7 @@ def batch_of(load: Load, transform: Map, *, drops: bool) -> Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class PadSequences(Stage):
-    """Puts zeros behind sequences, so that those of a batch have one length.
+    """Puts padding behind sequences, so that those of a batch have one length: 0, which is no category, or NaN.
 
     Attributes:
         boundaries: Lengths in items, of which the first one that is enough is taken; empty for the longest sequence of
@@ -107,7 +107,8 @@ class PadSequences(Stage):
         found = {}
         for name, values in sequences.items():
             items = values.shape[2:]
-            padded = values.to_tensor(shape=tf.stack([-1, length, *items]))
+            padding = float("nan") if values.dtype.is_floating else None  # real numbers may be 0
+            padded = values.to_tensor(padding, shape=tf.stack([-1, length, *items]))
             found[name] = tf.ensure_shape(padded, (None, None, *items))
         return found
 

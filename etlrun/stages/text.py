@@ -45,7 +45,8 @@ class TextModel(Network):
                 columns.append(keras.layers.Flatten()(values))
                 continue
             there = keras.ops.cast(keras.ops.expand_dims(masks[name], -1), values.dtype)
-            items = keras.layers.Dropout(dropout)(values) * there
+            is_number = values.shape[-1] == 1  # of which nothing is left if it is dropped
+            items = (values if is_number else keras.layers.Dropout(dropout)(values)) * there
             if layer == "gru":
                 columns.append(keras.layers.GRU(units)(items, mask=masks[name]))
             elif layer == "conv":

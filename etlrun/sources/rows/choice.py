@@ -46,6 +46,12 @@ def chosen(source: RowsSource, split: RowSplit, longest: int | None = None) -> C
     notes: list[str] = []
     for name in source.dataset.examples.inputs:
         column = source.kept.known.columns[name]
+        if column.feature.is_sequence:
+            if longest is None:
+                notes.append(f"{name} is no input, since it has sequences: set load=bucketed and model=text to use it")
+            else:
+                outputs.append(Output(name=name, of=(name,), steps=tuple(_of_lists(column, longest))))
+            continue
         if column.feature.shape:
             filled = (Fill(value="median"),) if column.missing else ()
             outputs.append(Output(name=name, of=(name,), steps=(*filled, Standardize())))
@@ -109,6 +115,17 @@ def _is_prose(column: Column, values: pa.Array) -> bool:
 def _of_prose(longest: int) -> tuple[ColumnStep, ...]:
     words = (StandardizeText(to="lower_and_strip_punctuation"), Tokenize(by="whitespace"), Ngrams(size=2))
     return (*words, Truncate(length=longest), Lookup(top=_MOST_NGRAMS, min_count=2), Embed(dimension=_NGRAM_DIMENSION))
+
+
+def _of_lists(column: Column, longest: int) -> Iterator[ColumnStep]:
+    """Yield the steps of lists of numbers: few different integers are categories."""
+    yield Truncate(length=longest)
+    if column.feature.dtype == "int64" and column.distinct is not None and column.distinct <= FEW:
+        yield from (Lookup(), Embed())
+        return
+    if column.feature.has_missing:
+        yield Fill(value="median")
+    yield Standardize()
 
 
 def _outputs(name: str, column: Column, values: pa.Array) -> Iterator[Output]:

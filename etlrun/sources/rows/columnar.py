@@ -8,7 +8,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.parquet
 
-from etlrun.sources.rows.kinds import Kind
+from etlrun.sources.rows.kinds import Kind, is_list, list_kind
 from etlrun.sources.rows.read import TableFile
 from etlrun.system.errors import EtlrunError, Fault, WorldError
 
@@ -21,6 +21,11 @@ def _kind(values: pa.DataType) -> Kind | str | None:
         return _kind(values.value_type)
     if pa.types.is_null(values):
         return None
+    if is_list(values):
+        try:
+            return list_kind(values.value_type)
+        except pa.ArrowInvalid:
+            return ""
     if pa.types.is_timestamp(values) and values.tz is not None:
         return "zoned"
     checks: tuple[tuple[Kind, tuple[bool, ...]], ...] = (
@@ -45,7 +50,7 @@ class ColumnarFile(TableFile):
             Fault(
                 where=f"{path}, {field.name}",
                 found=f"values of type {field.type}",
-                expected="numbers, truth values, texts, dates or timestamps",
+                expected="numbers, truth values, texts, dates, timestamps, or lists of numbers",
                 remedy="write its parts as columns of their own, or leave it out of the files",
             )
             for field in self._schema

@@ -159,7 +159,7 @@ class Reader:
     @cached_property
     def _example(self) -> dict[str, Any]:
         features = self._source.dataset.examples.features
-        found = {name: tf.constant(_plain(values, features[name])) for name, values in self.columns.items()}
+        found = {name: _given(values, features[name]) for name, values in self.columns.items()}
         for name, output in self._above.items():
             if name in self._needed(self.output) and name not in found:
                 found[name] = output.given(found)
@@ -173,8 +173,15 @@ def _arrow(values: np.ndarray) -> pa.Array:
     return pa.array(values, mask=np.isnan(values) if values.dtype.kind == "f" else None)
 
 
+def _given(values: pa.Array, feature: Feature) -> Any:
+    """Return the values of a column as the rows of a pipeline have them: a tensor, or for lists a ragged one."""
+    if feature.is_sequence:
+        items = _plain(values.flatten(), feature.replace(shape=()))
+        return tf.RaggedTensor.from_row_splits(items, np.asarray(values.offsets))
+    return tf.constant(_plain(values, feature))
+
+
 def _plain(values: pa.Array, feature: Feature) -> Any:
-    """Return the values of a column as the rows of a pipeline have them."""
     if feature.dtype == "string":
         return values.fill_null(MISSING).to_numpy(zero_copy_only=False)
     if feature.format == "timestamp":
@@ -209,6 +216,14 @@ def _outside(output: Output, readers: Sequence[Reader]) -> Iterator[Fault]:
                 )
 
 
+def _is_missing(values: pa.Array) -> pa.Array:
+    """Return where a value is missing, or any item of a list."""
+    if not pa.types.is_large_list(values.type):
+        return values.is_null()
+    parents = pc.list_parent_indices(values).filter(values.flatten().is_null())
+    return pc.is_in(pa.array(np.arange(len(values))), value_set=parents)
+
+
 def _text(value: Any) -> Any:
     return repr(value.decode(errors="replace")) if isinstance(value, bytes) else value
 
@@ -218,7 +233,7 @@ def _shares(output: Output, readers: Sequence[Reader]) -> str:
     found: dict[str, list[str]] = {"missing": [], "unknown": []}
     for reader in readers:
         rows = len(reader.split.rows)
-        masks = [column.is_null() for column in reader.columns.values()]
+        masks = [_is_missing(column) for column in reader.columns.values()]
         missing = pc.sum(reduce(pc.or_, masks)).as_py() if masks else 0
         found["missing"] += [f"{missing / rows:.1%} of {reader.split.name}"] if missing else []
         values = [

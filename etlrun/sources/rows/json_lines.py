@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from etlrun.sources.rows.kinds import TIMES, Kind, Seen, joined
+from etlrun.sources.rows.kinds import LISTS, TIMES, Kind, Seen, is_list, joined, list_kind
 from etlrun.sources.rows.lines import at_line, broken, format_fault, json_fault, lines
 from etlrun.sources.rows.read import TableFile
 from etlrun.system.errors import WorldError
@@ -74,6 +74,11 @@ class JsonLinesFile(TableFile):
             return "truth"
         if pa.types.is_integer(kind):
             return "integer"
+        if is_list(kind):
+            try:
+                return list_kind(kind.value_type)
+            except pa.ArrowInvalid as error:
+                raise self._broken(error) from error
         if not pa.types.is_floating(kind):
             raise self._broken(ValueError(f"values of type {kind}"))
         return "number"
@@ -161,4 +166,6 @@ def _type(kind: Kind | None) -> str | None:
     """Return the type that JSON has for a kind."""
     if kind is None or kind == "truth":
         return kind
+    if kind in LISTS:
+        return "list"
     return "text" if kind in (*TIMES, "text") else "number"

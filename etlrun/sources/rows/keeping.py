@@ -200,7 +200,7 @@ def _require_exact(columns: Mapping[str, Column], tables: Tables) -> None:
             remedy=f"set 'dataset.columns={{{name}: text}}' for a code, or number for a rounded float",
         )
         for name, column in columns.items()
-        if tables.kinds[name] == "integer"
+        if tables.kinds[name] in ("integer", "integers")
         and column.missing
         and max(abs(column.feature.low or 0), abs(column.feature.high or 0)) >= _EXACT
     ]

@@ -60,8 +60,14 @@ class Kept:
         self._places = {name: place for place, name in enumerate(columns)}
 
     def take(self, name: str, numbers: Array) -> Array:
-        """Return the values of a column in the rows of these numbers; text as bytes, of dtype object."""
+        """Return the values of a column in the rows of these numbers; texts as bytes, lists as arrays, of dtype object."""
         place, feature = self._places[name], self.known.columns[name].feature
+        if self.has_lists(name):
+            lists = self.arrow(name).take(pa.array(numbers))
+            ends, values = np.asarray(lists.offsets), lists.flatten().to_numpy(zero_copy_only=False)
+            found = np.empty(len(lists), object)
+            found[:] = np.split(values, ends[1:-1]) if len(lists) != 1 else [values]
+            return found
         missing = self._mapped(place, "missing")[numbers] if self.known.columns[name].missing else None
         if feature.dtype == "string":
             return self._texts(place, numbers, missing)
@@ -78,10 +84,15 @@ class Kept:
             found[missing] = MISSING
         return found
 
+    def has_lists(self, name: str) -> bool:
+        """Return whether the values of a column are lists of different lengths."""
+        return self.known.columns[name].feature.is_sequence
+
     def file(self, name: str, kind: str) -> tuple[Path, str] | None:
         """Return the path and the dtype of a file with an item for each row: `values`, which are `missing`, or `codes`.
 
-        Codes are those of `words`. None if the column has no such file.
+        Codes are those of `words`. Values of lists are one after the other, and `ends` says where each list ends. None
+        if the column has no such file.
         """
         key = f"{self._places[name]}.{kind}"
         path = self.folder / f"{key}.bin"
@@ -94,11 +105,14 @@ class Kept:
         return np.concatenate([np.array([MISSING], object), found])
 
     def arrow(self, name: str) -> pa.Array:
-        """Return a whole column without a copy, text as `large_binary`; what is missing is null."""
+        """Return a whole column without a copy, text as `large_binary`, lists as `large_list`; null where it is missing."""
         place, column = self._places[name], self.known.columns[name]
         mask = self._mapped(place, "missing") if column.missing else None
         if column.feature.dtype != "string":
             values = pa.array(self._mapped(place, "values"), mask=mask, from_pandas=False)
+            if self.has_lists(name):
+                values = values if mask is None else values.cast(pa.float64())
+                return pa.LargeListArray.from_arrays(self._mapped(place, "ends"), values)
             return values.cast(pa.float64()) if mask is not None and pa.types.is_boolean(values.type) else values
         return self._arrow_texts(place, mask)
 

@@ -10,12 +10,16 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Kind = Literal["integer", "whole", "number", "truth", "timestamp", "zoned", "text"]
-"""Types of `dataset.columns`; `whole` are integers that int64 does not hold, `zoned` timestamps with a zone."""
+Kind = Literal["integer", "whole", "number", "truth", "timestamp", "zoned", "text", "integers", "numbers"]
+"""Types of `dataset.columns`; `whole` are integers that int64 does not hold, `zoned` timestamps with a zone.
+
+`integers` and `numbers` are lists of them, of different lengths.
+"""
 
 _NUMBERS: tuple[Kind, ...] = ("integer", "whole", "number")
 _ALL: tuple[Kind, ...] = (*_NUMBERS, "truth", "timestamp", "zoned")
 TIMES: tuple[Kind, ...] = ("timestamp", "zoned")
+LISTS: tuple[Kind, ...] = ("integers", "numbers")
 TYPES: dict[Kind, pa.DataType] = {
     "integer": pa.int64(),
     "whole": pa.float64(),
@@ -24,6 +28,8 @@ TYPES: dict[Kind, pa.DataType] = {
     "timestamp": pa.timestamp("us"),
     "zoned": pa.timestamp("us"),
     "text": pa.large_string(),
+    "integers": pa.large_list(pa.int64()),
+    "numbers": pa.large_list(pa.float64()),
 }
 """Types in which columns of each kind are kept."""
 
@@ -205,6 +211,8 @@ def joined(one: Kind | None, other: Kind | None) -> Kind | None:
         return one or other
     if one in _NUMBERS and other in _NUMBERS:
         return max(one, other, key=_NUMBERS.index)
+    if one in LISTS and other in LISTS:
+        return "numbers"
     return "text"
 
 
@@ -225,6 +233,23 @@ def converted(values: pa.Array, kind: Kind) -> pa.Array:
     except pa.ArrowInvalid:
         found = stripped(values).cast(through)
     return found.cast(TYPES[kind])
+
+
+def is_list(values: pa.DataType) -> bool:
+    """Return whether a type is that of lists."""
+    checks = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_list_view)
+    return any(check(values) for check in checks)
+
+
+def list_kind(values: pa.DataType) -> Kind | None:
+    """Return the kind of lists of values of a type; None for one without values, `ArrowInvalid` if it is not kept."""
+    if pa.types.is_null(values):
+        return None
+    if pa.types.is_integer(values):
+        return "integers"
+    if pa.types.is_floating(values) or pa.types.is_decimal(values):
+        return "numbers"
+    raise pa.ArrowInvalid(f"lists of {values}")
 
 
 def first_unfit(values: pa.Array, kind: Kind) -> tuple[int, Any]:

@@ -244,9 +244,10 @@ def _json_types_fault(where: str, row: dict[str, Any], number: int, types: dict[
         if (kind := _json_type(value)) is None:
             continue
         before, line = types.setdefault(name, (kind, number))
-        if kind in ("list", "mapping"):
+        if kind == "mapping" or (kind == "list" and {*map(_json_type, value)} - {"number", None}):
             remedy = "write its parts as columns of their own"
-            return Fault(where=f"{where}, {name}", found=f"a {kind}", expected="a single value", remedy=remedy)
+            expected = "a single value, or a list of numbers"
+            return Fault(where=f"{where}, {name}", found=f"a {kind}", expected=expected, remedy=remedy)
         if isinstance(value, float) and math.isinf(value):
             found, remedy = f"{value}, which is infinite as a number", "repair the value, or write null"
             return Fault(where=f"{where}, {name}", found=found, expected="finite numbers", remedy=remedy)

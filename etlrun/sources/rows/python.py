@@ -32,6 +32,7 @@ _FORMAT = 2
 """Version of how rows of functions are kept."""
 _AT_ONCE = 4_096
 _NOT_CONVERTED = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError)
+_LISTS = (list, tuple, np.ndarray)
 _NAMES = "names of columns, which are texts"
 _ROW = re.compile(r"\brow ([0-9,]*[0-9])")
 _WHAT = "arrays by name, a frame, or anything with __arrow_c_stream__, or dictionaries that are yielded"
@@ -247,9 +248,9 @@ def _checked(dataset: Python, rows: Iterator[Any], count: list[int]) -> Iterator
             found = f"{place} with the keys {', '.join(map(str, row))}"
             raise _fault(dataset, found, f"those of the first row: {', '.join(sorted(names))}")
         for name, value in row.items():
-            if np.ndim(value):
-                found, remedy = f"{place}, {name}: an array", "return arrays by name, with all rows in each"
-                raise _fault(dataset, found, "a single value in each column of a row", remedy)
+            if any(isinstance(of, _LISTS) for of in (value if isinstance(value, _LISTS) else ())):
+                found, remedy = f"{place}, {name}: lists in a list", "return arrays by name, with all rows in each"
+                raise _fault(dataset, found, "a single value, or a list of numbers, in each column of a row", remedy)
             if isinstance(value, datetime) and zones.setdefault(name, is_zoned := bool(value.tzinfo)) != is_zoned:
                 found, others = ("with", "without") if is_zoned else ("without", "with")
                 found = f"{place}, {name}: a time {found} a zone"

@@ -30,6 +30,7 @@ from etlrun.sources.rows.lines import shown
 from etlrun.sources.rows.read import TableFile
 from etlrun.sources.rows.text_lines import TextLinesFile
 from etlrun.sources.shards import incomplete, matched, unmatched
+from etlrun.stages.column_step import items
 from etlrun.stages.rows import Table
 from etlrun.system.errors import EtlrunError, Fault, WorldError, did_you_mean
 
@@ -195,8 +196,9 @@ def _checked(file: TableFile, name: str, values: pa.Array, kind: Kind, first: in
             remedy="repair the value"
             + f", or set another type by 'dataset.columns={{{name}: text}}'" * (kind != "text"),
         ) from error
-    if kind in ("number", "whole") and has_any(infinite := pc.is_inf(found)):
+    if kind in ("number", "whole", "numbers") and has_any(infinite := pc.is_inf(items(found))):
         place = pc.index(infinite, value=True).as_py()
+        place = pc.list_parent_indices(found)[place].as_py() if kind == "numbers" else place
         raise WorldError(
             where=f"{file.where(first + place)}, {name}",
             found=f"{shown(values[place].as_py())}, which is infinite as a number",

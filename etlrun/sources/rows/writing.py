@@ -22,7 +22,10 @@ class Writer:
     """Writes columns to a folder, which `finish` completes."""
 
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
-        """Begin the columns of a schema, whose types are int64, float64, bool, timestamp[us] and large_string."""
+        """Begin the columns of a schema.
+
+        Its types are int64, float64, bool, timestamp[us], large_string, and large_list of int64 or float64.
+        """
         self._folder, self._names = folder, schema.names
         self._columns = [_Written(folder, place, field.type) for place, field in enumerate(schema)]
 
@@ -61,18 +64,31 @@ def _write(file: BinaryIO, values: Array) -> None:
     file.write(np.ascontiguousarray(values).data)  # `tofile` would not say that a disk is full
 
 
+class _Ends:
+    """The places of the ends of texts or of lists that are being written, from 0."""
+
+    def __init__(self, folder: Path, place: int) -> None:
+        self._file, self._end = _opened(folder, place, "ends"), 0
+        _write(self._file, np.zeros(1, np.int64))
+
+    def add(self, lengths: pa.Array) -> None:
+        ends = np.cumsum(lengths.to_numpy(zero_copy_only=False).astype(np.int64)) + self._end
+        _write(self._file, ends)
+        self._end = int(ends[-1]) if len(ends) else self._end
+
+    def close(self) -> None:
+        self._file.close()
+
+
 class _Texts:
     """Texts that are being written, and the places of their ends."""
 
     def __init__(self, folder: Path, place: int) -> None:
-        self._ends, self._text, self._end = _opened(folder, place, "ends"), _opened(folder, place, "text"), 0
-        _write(self._ends, np.zeros(1, np.int64))
+        self._ends, self._text = _Ends(folder, place), _opened(folder, place, "text")
 
     def add(self, values: pa.Array) -> None:
         texts = values.fill_null("")
-        lengths = np.cumsum(pc.binary_length(texts).to_numpy(zero_copy_only=False).astype(np.int64))
-        _write(self._ends, lengths + self._end)
-        self._end += int(lengths[-1]) if len(lengths) else 0
+        self._ends.add(pc.binary_length(texts))
         start, offsets = texts.offset, np.frombuffer(texts.buffers()[1], np.int64)
         if texts.buffers()[2] is not None:
             begin, stop = int(offsets[start]), int(offsets[start + len(texts)])
@@ -116,6 +132,8 @@ class _Written:
     """A column that is being written, and what is known of it so far."""
 
     def __init__(self, folder: Path, place: int, kind: pa.DataType) -> None:
+        self._lists = _Ends(folder, place) if pa.types.is_large_list(kind) else None
+        kind = kind if self._lists is None else kind.value_type
         self._is_text, self._is_time = pa.types.is_large_string(kind), pa.types.is_timestamp(kind)
         self.dtype = "int64" if self._is_time else "uint8" if self._is_text else np.dtype(kind.to_pandas_dtype()).name
         self._mask = _opened(folder, place, "missing")
@@ -126,6 +144,9 @@ class _Written:
         self._ends: list[float] = []
 
     def add(self, values: pa.Array) -> None:
+        if self._lists is not None:
+            self._lists.add(pc.list_value_length(values).fill_null(0))
+            values = values.flatten()
         missing = pc.is_null(values, nan_is_null=True) if self.dtype == "float64" else values.is_null()
         self._missing += pc.sum(missing).as_py() or 0
         _write(self._mask, missing.to_numpy(zero_copy_only=False))
@@ -153,7 +174,7 @@ class _Written:
 
     def close(self) -> None:
         with contextlib.ExitStack() as stack:  # all of them, even if a disk is full
-            for file in (self._mask, self._values, *(self._texts or ())):
+            for file in (self._mask, self._values, self._lists, *(self._texts or ())):
                 if file is not None:
                     stack.callback(file.close)
 
@@ -168,7 +189,8 @@ class _Written:
             feature = Feature(dtype="int64", format="timestamp", has_missing=has_missing)
         else:
             dtype = "float64" if has_missing else self.dtype
-            feature = Feature(dtype=dtype, low=low, high=high, has_missing=has_missing)
+            shape = () if self._lists is None else (None,)
+            feature = Feature(dtype=dtype, shape=shape, low=low, high=high, has_missing=has_missing)
         return Column(feature=feature, missing=self._missing, distinct=self._different)
 
     @property
