@@ -138,7 +138,10 @@ VALUES = {
     ),
     "of the time of a day": (
         "    import datetime as of\n    yield {'price': of.time(1)}\n",
-        "price: found values of type time64[us]; expected numbers, truth values, texts, dates or timestamps",
+        (
+            "price: found values of type time64[us]; expected numbers, truth values, texts, dates, timestamps, or "
+            "lists of numbers"
+        ),
     ),
     "one for all rows": (
         "    return {'price': 1.0}\n",
@@ -160,9 +163,10 @@ def refusal(*words: str) -> str:
 
 
 def test_arrays_in_rows_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = refusal(*installed(tmp_path, monkeypatch, "    yield {'x': np.zeros(3), 'price': 1}\n"))
+    told = refusal(*installed(tmp_path, monkeypatch, "    yield {'x': np.zeros((3, 2)), 'price': 1}\n"))
     assert told == (
-        "dataset.of: houses: found row 0, x: an array; expected a single value in each column of a row\n"
+        "dataset.of: houses: found row 0, x: lists in a list; expected a single value, or a list of numbers, in each "
+        "column of a row\n"
         "    -> return arrays by name, with all rows in each"
     )
 

@@ -159,6 +159,8 @@ class Cross(ColumnStep):
     def gives(self, incoming: Any) -> Feature:
         """Return its output for several columns; raise `UnfitError` if it doesn't accept one of them."""
         for feature in incoming:
+            if feature.is_sequence:
+                raise UnfitError(expected="single values, no sequences", remedy="choose other columns")
             if feature.dtype.startswith("float") or feature.format not in (None, "text"):
                 remedy = "name an output above it that ends with `bucketize` or `quantiles`, and `embed`"
                 raise UnfitError(expected="text, integers or categories", remedy=remedy)

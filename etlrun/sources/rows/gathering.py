@@ -16,7 +16,8 @@ Gather = Callable[["tf.Tensor"], "tf.Tensor"]
 def gathered(kept: Kept, name: str) -> Gather | None:
     """Return a function from numbers of rows, a tensor of any shape, to the values of a column that `take` gives.
 
-    Lists of several rows are a ragged tensor. None for a column that only `take` reads: an array, or texts without codes.
+    Lists of several rows are a ragged tensor. None for a column that only `take` reads: an array, or texts without
+    codes.
     """
     feature, of = kept.known.columns[name].feature, partial(_mapped, kept, name)
     with tf.init_scope(), tf.device("CPU"):
@@ -48,6 +49,12 @@ def _in_lists(gather: Gather, ends: Any, numbers: tf.Tensor) -> Any:
     if not numbers.shape.rank:
         return gather(tf.range(starts, stops))
     return tf.ragged.map_flat_values(gather, tf.ragged.range(starts, stops))
+
+
+def taken(kept: Kept, name: str, numbers: Any) -> Any:
+    """Return the values of a column in the rows of these numbers as a tensor, which is ragged if they are lists."""
+    gather = gathered(kept, name) if kept.has_lists(name) else None
+    return tf.constant(kept.take(name, numbers)) if gather is None else gather(tf.constant(numbers))
 
 
 def _mapped(kept: Kept, name: str, kind: str) -> Any:

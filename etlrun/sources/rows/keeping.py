@@ -197,7 +197,9 @@ def _require_exact(columns: Mapping[str, Column], tables: Tables) -> None:
             where=f"dataset.columns.{name}",
             found=f"missing values, and integers from {column.feature.low:.0f} to {column.feature.high:.0f}",
             expected="integers below 2**53 where some are missing, since these are read as floats",
-            remedy=f"set 'dataset.columns={{{name}: text}}' for a code, or number for a rounded float",
+            remedy=f"set 'dataset.columns={{{name}: numbers}}' for rounded floats"
+            if column.feature.is_sequence
+            else f"set 'dataset.columns={{{name}: text}}' for a code, or number for a rounded float",
         )
         for name, column in columns.items()
         if tables.kinds[name] in ("integer", "integers")

@@ -60,7 +60,7 @@ class Kept:
         self._places = {name: place for place, name in enumerate(columns)}
 
     def take(self, name: str, numbers: Array) -> Array:
-        """Return the values of a column in the rows of these numbers; texts as bytes, lists as arrays, of dtype object."""
+        """Return the values of a column in rows by number; texts as bytes, and lists as arrays, of dtype object."""
         place, feature = self._places[name], self.known.columns[name].feature
         if self.has_lists(name):
             lists = self.arrow(name).take(pa.array(numbers))
@@ -105,7 +105,7 @@ class Kept:
         return np.concatenate([np.array([MISSING], object), found])
 
     def arrow(self, name: str) -> pa.Array:
-        """Return a whole column without a copy, text as `large_binary`, lists as `large_list`; null where it is missing."""
+        """Return a whole column without a copy, text as `large_binary`; null where a value is missing."""
         place, column = self._places[name], self.known.columns[name]
         mask = self._mapped(place, "missing") if column.missing else None
         if column.feature.dtype != "string":

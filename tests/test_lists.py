@@ -1,0 +1,281 @@
+"""Columns of lists of numbers: kept, made sequences with masks, beside texts and plain columns, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+
+from etlrun.measure.digest import Digest
+from etlrun.plan.plan import stage_of
+from etlrun.run.model import build
+from etlrun.sources.open import open_source
+from etlrun.sources.rows.keeping import kept_of
+from etlrun.sources.rows.kept import Kept
+from etlrun.stages.columns import Columns
+from etlrun.stages.network import masks, vectors
+from etlrun.stages.text import TextModel
+from etlrun.system.errors import EtlrunError
+from tests.configs import plan_of, refusal_of_plan
+from tests.conftest import Once
+from tests.lists import AGE, EVENTS, NOTE, NUM_ROWS, SIGNAL, signals, words_of, write_signals
+from tests.pipelines import training_pipeline
+from tests.tables import a_table, message
+from tests.test_rows_python import installed
+
+LAYERS = ("pool", "conv", "gru", "transformer")
+
+
+@pytest.fixture(scope="module")
+def table(once: Once) -> Path:
+    """The folder of `signals.parquet`."""
+    return once("signals", write_signals)
+
+
+FEW: dict[str, list[Any]] = {
+    "x": [[0.5, 0.0], [], None, [-1.5]],
+    "n": [[2**60], [7, 0], [], None],
+    "price": [1, 2, 3, 4],
+}
+FORMS: dict[str, Any] = {
+    "a.parquet": lambda path: pyarrow.parquet.write_table(pa.table(FEW), path),
+    "a.feather": lambda path: pyarrow.feather.write_feather(pa.table(FEW), path),
+    "a.jsonl": lambda path: path.write_text(
+        "".join(json.dumps({name: of[row] for name, of in FEW.items()}) + "\n" for row in range(4))
+    ),
+}
+
+
+def lists_in(kept: Kept, name: str) -> list[list[float]]:
+    whole: list[list[float]] = kept.arrow(name).to_pylist()
+    numbers = np.array([3, 0, 0, 1])
+    assert [of.tolist() for of in kept.take(name, numbers)] == [whole[number] for number in numbers]
+    return whole
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_lists_are_kept_as_they_are(tmp_path: Path, name: str) -> None:
+    FORMS[name](tmp_path / name)
+    kept = kept_of(a_table(str(tmp_path / name), tmp_path / "kept"))
+    assert lists_in(kept, "x") == [[0.5, 0.0], [], [], [-1.5]]
+    assert lists_in(kept, "n") == [[2**60], [7, 0], [], []]
+    assert {of: str(column.feature) for of, column in kept.known.columns.items()} == {
+        "x": "float64 [?] in [-1.5, 0.5]",
+        "n": "int64 [?] in [0, 1.15292e+18]",
+        "price": "int64 in [1, 4]",
+    }
+    assert [column.type for column in kept.known.columns.values()] == ["numbers", "integers", "integer"]
+
+
+def test_a_function_yields_arrays_of_different_lengths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = "    for n in range(5000):\n        yield {'x': np.arange(n % 3) / 2, 'n': [1] * (n % 2), 'price': n}\n"
+    source: Any = open_source(plan_of(*installed(tmp_path, monkeypatch, body), "load=padded").spec.dataset)
+    assert [of.tolist() for of in source.kept.take("x", np.array([4997, 4998]))] == [[0.0, 0.5], []]
+    assert [of.tolist() for of in source.kept.take("n", np.array([4997, 4998]))] == [[1], []]
+
+
+def test_fixed_lists_are_sequences_and_what_is_missing_in_them_is_filled(tmp_path: Path) -> None:
+    fixed = pa.array([[1, 2], [3, None], [5, 6]], pa.list_(pa.int32(), 2))
+    pyarrow.parquet.write_table(
+        pa.table({"x": fixed, "y": [[float("nan")], [], [2.0]], "kind": ["a", "b", "a"]}), tmp_path / "signals.parquet"
+    )
+    whole = "dataset.split=train", "dataset.eval_split=null"
+    words = words_of(tmp_path, *whole, "model=text", columns="x: {of: x}, y: {of: y}")
+    assert refusal_of_plan(*words) == (
+        "model.text: found 16 x {x: float32 [?] in [1, 6], y: float32 [?] in [2, 2]}, kind before it; expected a "
+        "value of x in each row\n    -> add {fill: median} to its steps"
+    )
+    filled = "x: {of: x, steps: [{fill: median}, {clip: [0, null]}]}, y: {of: y, steps: [{fill: -1}]}"
+    words = words_of(tmp_path, *whole, columns=filled)
+    with training_pipeline(plan_of(*words, "load.shuffle_buffer=0", "load.shuffle=buffer")) as pipeline:
+        ((inputs, _),) = list(pipeline.dataset.as_numpy_iterator())
+    nan = np.nan
+    np.testing.assert_array_equal(inputs["x"][:, :3], [[5, 6, nan], [1, 2, nan], [3, 3, nan]])
+    np.testing.assert_array_equal(inputs["y"][:, :2], [[2, nan], [-1, nan], [nan, nan]])
+    assert inputs["x"].shape == (3, 8)
+
+
+def batches_in(*words: str) -> tuple[list[tuple[Any, Any]], str]:
+    """All batches of a pass, and the digest of their examples."""
+    plan = plan_of(*words)
+    digest = Digest(plan.train[-1].gives.sequences)
+    with training_pipeline(plan) as pipeline:
+        found = list(pipeline.dataset.as_numpy_iterator())
+    for batch in found:
+        digest.add(*batch)
+    return found, digest.taken()
+
+
+def test_zeros_in_sequences_are_no_padding_and_digests_count_none(table: Path) -> None:
+    whole = words_of(table, "dataset.split=train", "dataset.eval_split=null")
+    bucketed, digest = batches_in(*whole)
+    step = stage_of(plan_of(*whole).train, Columns) or next(
+        each.stage for stage in plan_of(*whole).train for each in stage.steps if isinstance(each.stage, Columns)
+    )
+    standardize: Any = step.outputs[0].steps[0]
+    numbers = np.concatenate(signals()["signal"])
+    np.testing.assert_allclose([standardize.mean, standardize.std], [numbers.mean(), numbers.std()])
+    rows = sorted(row[~np.isnan(row)].tolist() for batch, _ in bucketed for row in batch)
+    expected: list[list[float]] = sorted(
+        np.float32((np.array(of) - standardize.mean) / standardize.std).tolist() for of in signals()["signal"]
+    )
+    assert len(rows) == NUM_ROWS
+    assert all(len(one) == len(other) for one, other in zip(rows, expected, strict=True))
+    np.testing.assert_allclose(np.concatenate(rows), np.concatenate(expected), rtol=1e-5, atol=1e-6)
+    assert all(batch.shape[1] in (8, 16, 32) for batch, _ in bucketed)
+    padded, digest_of_padded = batches_in(*whole, "load.boundaries=[]")
+    assert {batch.shape[1] for batch, _ in padded} != {batch.shape[1] for batch, _ in bucketed}
+    assert digest == digest_of_padded
+    assert (
+        digest
+        != batches_in(*whole, "transform.columns={signal: {of: signal, steps: [{truncate: 20}, standardize]}}")[1]
+    )
+
+
+def alone(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A sequence in a batch of its own, with one item of padding if it is empty."""
+    there = ~np.isnan(values) if values.dtype.kind == "f" else values > 0
+    return values[None, : max(int(there.sum()), 1)]
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_padding_changes_no_output(layer: str) -> None:
+    keras.utils.set_random_seed(0)
+    given = {
+        "ids": keras.Input((None,), dtype="int64", name="ids"),
+        "numbers": keras.Input((None,), name="numbers"),
+        "age": keras.Input((), name="age"),
+    }
+    network = TextModel.network(
+        vectors(given, embedded={"ids": (5, 3)}),
+        masks(given, sequences=["ids", "numbers"]),
+        layer=layer,
+        units=8,
+        dropout=0.5,
+    )
+    model = keras.Model(given, network)
+    rng, lengths = np.random.default_rng(0), [0, 1, 3, 9, 9]
+    ids, numbers = np.zeros((5, 12), np.int64), np.full((5, 12), np.nan, np.float32)
+    for row, length in enumerate(lengths):
+        ids[row, : 9 - length] = rng.integers(1, 5, 9 - length)
+        numbers[row, :length] = np.where(rng.random(length) < 0.5, 0, rng.normal(size=length))
+    numbers[4, 8] = 0  # a real one, at the end
+    age = np.arange(5, dtype=np.float32)
+    together = np.asarray(model({"ids": ids, "numbers": numbers, "age": age}))
+    each = [
+        np.asarray(model({"ids": alone(ids[row]), "numbers": alone(numbers[row]), "age": age[row : row + 1]}))[0]
+        for row in range(5)
+    ]
+    assert np.isfinite(together).all()
+    np.testing.assert_allclose(together, each, rtol=1e-5, atol=1e-6)
+    fewer = numbers.copy()
+    fewer[4, 8] = np.nan
+    assert not np.allclose(together[4], np.asarray(model({"ids": ids, "numbers": fewer, "age": age}))[4])
+
+
+def test_a_text_numbers_and_plain_columns_in_one_model(table: Path) -> None:
+    again = "again: {of: note, steps: [{tokenize: characters}, lookup, {embed: 2}]}"
+    columns = f"{SIGNAL}, {EVENTS}, {NOTE}, {AGE}, {again}"
+    plan = plan_of(*words_of(table, "model=text", "model.layer=gru", "model.units=4", columns=columns))
+    flow, stage = plan.train[-1].gives, plan.spec.model
+    assert isinstance(stage, TextModel)
+    assert flow.sequences == ("again", "events", "note", "signal")
+    with training_pipeline(plan) as pipeline:
+        (inputs, _) = next(iter(pipeline.dataset))
+    assert {name: of.shape[0] for name, of in inputs.items()} == dict.fromkeys(flow.inputs, len(inputs["age"]))
+    assert len({inputs[name].shape[1] for name in flow.sequences}) == 1
+    model = build(stage, flow, [], 2)
+    assert np.isfinite(np.asarray(model(inputs))).all()
+
+
+def test_auto_takes_lists_where_batches_take_sequences(table: Path) -> None:
+    words = words_of(table, "transform.columns=auto", "dataset.inputs=[signal,events]")
+    step = next(
+        each.stage for stage in plan_of(*words).train for each in stage.steps if isinstance(each.stage, Columns)
+    )
+    assert {of.name: [each.written for each in of.steps] for of in step.chosen} == {
+        "signal": [{"truncate": 32}, "standardize"],
+        "events": [{"truncate": 32}, "lookup", "embed"],
+    }
+    told = refusal_of_plan(*words, "load.boundaries=null")
+    note = "is no input, since it has sequences: set load=bucketed and model=text to use it"
+    assert told == (
+        f"transform.columns: found no input: events {note}; signal {note}; expected at least one\n"
+        "    -> name columns with their steps in transform.columns"
+    )
+
+
+UNFIT = {
+    "integers without vectors": (
+        "events: {of: events}",
+        (
+            "model.text: found 16 x int64 [?] in [0, 3], kind before it; expected numbers of events as floats, or "
+            "as vectors\n    -> end its steps with standardize, or with lookup and embed"
+        ),
+    ),
+    "a cross": (
+        "place: {of: [events, events], steps: [{cross: 10}, embed]}",
+        (
+            "transform.columns.place.steps[0]: found int64 [?] in [0, 3] and int64 [?] in [0, 3]; expected single "
+            "values, no sequences\n    -> choose other columns"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("columns", "told"), UNFIT.values(), ids=UNFIT)
+def test_steps_that_do_not_fit_lists(table: Path, columns: str, told: str) -> None:
+    assert refusal_of_plan(*words_of(table, "model=text", columns=columns)) == told
+
+
+FAULTS: dict[str, tuple[str, Any, str]] = {
+    "lists of text": (
+        "a.jsonl",
+        '{"x": ["a"], "price": 1}\n',
+        (
+            "a.jsonl, line 1, x: found a list; expected a single value, or a list of numbers\n"
+            "    -> write its parts as columns of their own"
+        ),
+    ),
+    "lists and numbers": (
+        "a.jsonl",
+        '{"x": [1], "price": 1}\n{"x": null, "price": 1}\n{"x": 3, "price": 2}\n',
+        "a.jsonl, line 3, x: found a number: 3; expected a list, as in line 1\n    -> repair the line",
+    ),
+    "an infinite number": (
+        "a.parquet",
+        pa.table({"x": [[1.0], [], [2.0, float("inf")]], "price": [1, 2, 3]}),
+        (
+            "a.parquet, row 3, x: found [2.0, inf], which is infinite as a number; expected finite numbers\n"
+            "    -> repair the value, or leave it empty, which is missing"
+        ),
+    ),
+    "a large integer beside a missing one": (
+        "a.parquet",
+        pa.table({"x": [[2**60], [None]], "price": [1, 2]}),
+        (
+            "dataset.columns.x: found missing values, and integers from 1152921504606846976 to 1152921504606846976; "
+            "expected integers below 2**53 where some are missing, since these are read as floats\n"
+            "    -> set 'dataset.columns={x: numbers}' for rounded floats"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "told"), FAULTS.values(), ids=FAULTS)
+def test_faults_of_lists(tmp_path: Path, name: str, content: Any, told: str) -> None:
+    if isinstance(content, str):
+        (tmp_path / name).write_text(content)
+    else:
+        pyarrow.parquet.write_table(content, tmp_path / name)
+    with pytest.raises(EtlrunError) as raised:
+        kept_of(a_table(str(tmp_path / name), tmp_path / "kept"))
+    assert message(tmp_path, raised.value) == told
