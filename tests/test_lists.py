@@ -125,7 +125,7 @@ def test_zeros_in_sequences_are_no_padding_and_digests_count_none(table: Path) -
     np.testing.assert_allclose([standardize.mean, standardize.std], [numbers.mean(), numbers.std()])
     rows = sorted(row[~np.isnan(row)].tolist() for batch, _ in bucketed for row in batch)
     expected: list[list[float]] = sorted(
-        np.float32((np.array(of) - standardize.mean) / standardize.std).tolist() for of in signals()["signal"]
+        ((np.array(of) - standardize.mean) / standardize.std).astype("float32").tolist() for of in signals()["signal"]
     )
     assert len(rows) == NUM_ROWS
     assert all(len(one) == len(other) for one, other in zip(rows, expected, strict=True))
