@@ -78,7 +78,12 @@ def test_a_measure_option_names_every_field(option: str) -> None:
 @pytest.mark.parametrize("option", options_of("dataset"))
 def test_a_dataset_option_names_every_field(option: str) -> None:
     missing = {"tfds": ["name"], "folder": ["dir"], "tfrecord": ["files", "num_classes"]}
-    missing |= {"table": ["files", "target"], "arrays": ["files", "target"], "python": ["of", "target"]}
+    missing |= {
+        "table": ["files", "target"],
+        "arrays": ["files", "target"],
+        "python": ["of", "target"],
+        "text_folder": ["folder"],
+    }
     block = composed(f"dataset={option}", *(f"dataset.{key}=1" for key in missing.get(option, [])))["dataset"]
     assert block.keys() == fields(dataset_type(block["name"])) - {"known"}  # which reading finds
 

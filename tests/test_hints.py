@@ -33,7 +33,7 @@ from tests.configs import refusal_of_plan, refusal_of_request, refusal_of_spec
         ("model.step_ms=5", "choose model=emulated, which has it"),
         (
             "dataset.dir=photos",
-            "choose dataset=folder or dataset=table or dataset=arrays or dataset=python, which has it",
+            "choose dataset=folder or dataset=table or dataset=arrays or dataset=python or dataset=text_folder, which has it",
         ),
         ("dataset.files=data/*.tfrecord", "choose dataset=tfrecord or dataset=table or dataset=arrays, which has it"),
         ("load.timeout_s=2", "did you mean `load.service.timeout_s`?"),

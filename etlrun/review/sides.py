@@ -169,6 +169,7 @@ def stand_ins(default: Variant) -> dict[str, object]:
         "dataset.dir": ".",
         "dataset.files": {"train": "*.tfrecord"},
         "dataset.of": "rows",
+        "dataset.folder": "no/folder",
         "dataset.num_classes": 2,
         "load.service.address": "localhost:5050",
         "load.service.trusted_network": True,

@@ -33,10 +33,14 @@ def class_faults(
     classes: Sequence[str],
     found: Mapping[str, Sequence[Labelled]],
     within: Mapping[str, set[str]] | None = None,
+    noun: str = "image",
 ) -> Iterator[Fault]:
-    """Yield the faults of the classes of a dataset as a whole; `within` names what is in each folder of a class."""
+    """Yield the faults of the classes of a dataset as a whole.
+
+    `within` names what is in each folder of a class; `noun` is what an example is in messages.
+    """
     if len(classes) < 2:  # noqa: PLR2004 - a class and another
-        yield _one_class(where, classes, within or {})
+        yield _one_class(where, classes, within or {}, noun)
     alike: dict[str, list[str]] = defaultdict(list)
     for name in classes:
         alike[" ".join(unicodedata.normalize("NFC", name).casefold().split())].append(name)
@@ -60,13 +64,13 @@ def class_faults(
                 where / name,
                 f"{listed_names(unknown)}, not in {training}",
                 "classes of the training split",
-                "rename them, or add training images",
+                f"rename them, or add training {noun}s",
             )
 
 
-def _one_class(where: Path, classes: Sequence[str], within: Mapping[str, set[str]]) -> Fault:
+def _one_class(where: Path, classes: Sequence[str], within: Mapping[str, set[str]], noun: str) -> Fault:
     """Return the fault of fewer than two classes; folders in that of the class may be those that are meant."""
-    found = f"images of one class, {printable(classes[0])}" if classes else "no images"
+    found = f"{noun}s of one class, {printable(classes[0])}" if classes else f"no {noun}s"
     inner = set.union(*within.values()) if within else set()
     if len(inner) < 2 or "" in inner:  # noqa: PLR2004 - a class and another
         return fault(where, found, TWO, "name the folder above those of the classes")

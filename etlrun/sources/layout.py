@@ -37,8 +37,29 @@ _LIST = "write a list with the columns path and label, and prepare it: python -m
 
 
 @dataclass(frozen=True, kw_only=True)
+class FileKind:
+    """A kind of files that are examples.
+
+    Attributes:
+        noun: What one of them is called.
+        suffixes: Suffixes of those that are read, in lower case.
+        others: Suffixes of those that have to be converted, in lower case.
+        otherwise: What else can be done about files in no folder of a class; empty for nothing.
+    """
+
+    noun: str
+    suffixes: tuple[str, ...]
+    others: tuple[str, ...] = ()
+    otherwise: str = ""
+
+
+IMAGES = FileKind(noun="image", suffixes=SUFFIXES, others=OTHER_IMAGES, otherwise=f"; or {_LIST}")
+TEXTS = FileKind(noun="text", suffixes=(".txt",))
+
+
+@dataclass(frozen=True, kw_only=True)
 class ImageFile:
-    """An image file.
+    """An image file, or another one of a class.
 
     Attributes:
         path: Path relative to the folder of the dataset, with slashes.
@@ -68,11 +89,13 @@ class Layout:
     faults: tuple[Fault, ...]
 
 
-def laid_out(where: Path, images: Sequence[str], folders: Iterable[str], others: Sequence[str]) -> Layout:
+def laid_out(
+    where: Path, images: Sequence[str], folders: Iterable[str], others: Sequence[str], kind: FileKind = IMAGES
+) -> Layout:
     """Return the splits and classes of images: a folder named like a split is one if it holds folders.
 
     All paths are relative, with slashes: those of `images`, of the `folders` around them, and of `others`, which are
-    files that are not read. `where` is the folder or the archive, for messages.
+    files that are not read. `where` is the folder or the archive, and `kind` what `images` are, for messages.
     """
     names = [*folders]
     tops = list(dict.fromkeys(name.partition("/")[0] for name in names))
@@ -96,14 +119,18 @@ def laid_out(where: Path, images: Sequence[str], folders: Iterable[str], others:
     faults = [
         *_beside(where, divided, beside),
         *_unprintable(where, within),
-        *(_empty(where, name, others) for name in sorted(empty) if not divided or name.partition("/")[0] in divided),
+        *(
+            _empty(where, name, others, kind)
+            for name in sorted(empty)
+            if not divided or name.partition("/")[0] in divided
+        ),
         *([] if divided else _splits_as_classes(where, within)),
     ]
     if not classes:
-        faults.append(_unlabelled(where, divided or named, outside, others))
+        faults.append(_unlabelled(where, divided or named, outside, others, kind))
     elif len(classes) > 1 or not faults:
-        faults += class_faults(where, classes, found, within)
-    notes = (*_nested(within), *_like_splits(named, divided), *note_of_numbers(classes))
+        faults += class_faults(where, classes, found, within, kind.noun)
+    notes = (*_nested(within, kind), *_like_splits(named, divided), *note_of_numbers(classes))
     return Layout(splits=found, classes=classes, outside=tuple(outside), notes=notes, faults=tuple(faults))
 
 
@@ -128,10 +155,10 @@ def _unprintable(where: Path, within: Iterable[str]) -> Iterator[Fault]:
             )
 
 
-def _empty(where: Path, name: str, others: Sequence[str]) -> Fault:
-    """Return the fault of a folder of a class without images that are read."""
-    kinds, has = ", ".join(SUFFIXES), _of_other_formats(path for path in others if path.startswith(f"{name}/"))
-    found = f"a class without images{has and f', but with {has}'}"
+def _empty(where: Path, name: str, others: Sequence[str], kind: FileKind) -> Fault:
+    """Return the fault of a folder of a class without files that are read."""
+    kinds, has = ", ".join(kind.suffixes), _of_other_formats((of for of in others if of.startswith(f"{name}/")), kind)
+    found = f"a class without {kind.noun}s{has and f', but with {has}'}"
     return fault(
         where / name,
         found,
@@ -145,28 +172,30 @@ def conversion_of(source: Path) -> str:
     return f"python -m etlrun prepare {shlex.quote(str(source))} --name NAME --convert"
 
 
-def _of_other_formats(paths: Iterable[str]) -> str:
-    """Return how many of these files are images of formats that are not read; empty if none is."""
-    counts = Counter(suffix for path in paths if (suffix := Path(path).suffix.lower()) in OTHER_IMAGES)
+def _of_other_formats(paths: Iterable[str], kind: FileKind) -> str:
+    """Return how many of these files have to be converted to be read; empty if none has."""
+    counts = Counter(suffix for path in paths if (suffix := Path(path).suffix.lower()) in kind.others)
     return " and ".join(f"{count:,} file{'s' * (count > 1)} of {suffix}" for suffix, count in sorted(counts.items()))
 
 
-def _unlabelled(where: Path, splits: Sequence[str], outside: Sequence[str], others: Sequence[str]) -> Fault:
-    """Return the fault of a folder without an image in the folder of a class."""
+def _unlabelled(
+    where: Path, splits: Sequence[str], outside: Sequence[str], others: Sequence[str], kind: FileKind
+) -> Fault:
+    """Return the fault of a folder without an example in the folder of a class."""
     expected = f"a folder for each class in {', '.join(splits)}" if splits else TWO
     if not outside:
-        has = _of_other_formats(others)
+        has = _of_other_formats(others, kind)
         remedy = f"convert them: {conversion_of(where)}" if has else "name the folder above those of the classes"
-        return fault(where, f"no images{has and f', but {has}'}", TWO, remedy)
-    count = f"{len(outside):,} image{'s' * (len(outside) > 1)}"
+        return fault(where, f"no {kind.noun}s{has and f', but {has}'}", TWO, remedy)
+    count = f"{len(outside):,} {kind.noun}{'s' * (len(outside) > 1)}"
     found = f"{count} in no folder of a class, such as {printable(outside[0])}"
     stems = {path: _LABELLED.fullmatch(Path(path).stem) for path in outside}
     begins = Counter(stem[1] for stem in stems.values() if stem)
-    remedy = f"put them into folders that are named by their classes; or {_LIST}"
+    remedy = f"put them into folders that are named by their classes{kind.otherwise}"
     if len(begins) > 1 and len(outside) == sum(begins.values()) and min(begins.values()) > 1:
         stem = stems[outside[0]]
         target = Path(outside[0]).with_name(stem[1] if stem else "")
-        remedy = f"if names begin with classes, move {outside[0]} into a folder {target}, and so on; or {_LIST}"
+        remedy = f"if names begin with classes, move {outside[0]} into a folder {target}, and so on{kind.otherwise}"
     return fault(where, found, expected, remedy)
 
 
@@ -196,15 +225,15 @@ def _sole(name: str, within: Mapping[str, set[str]]) -> str:
     return f"{name}/{next(iter(within[name]))}" if len(within[name]) == 1 else name
 
 
-def _nested(within: Mapping[str, set[str]]) -> Iterator[str]:
-    """Yield the note on classes all of whose images are in folders of the same names."""
+def _nested(within: Mapping[str, set[str]], kind: FileKind) -> Iterator[str]:
+    """Yield the note on classes all of whose examples are in folders of the same names."""
     classes = [name for name, inner in within.items() if "" not in inner]
     names = Counter(inner for name in classes for inner in within[name])
     shared = sorted(name for name, count in names.items() if count > 1)
     if len(shared) > 1:
         yield (
-            f"The classes {listed_names(classes)} hold folders of the same names, {listed_names(shared)}: images have "
-            "the class of the outer folder."
+            f"The classes {listed_names(classes)} hold folders of the same names, {listed_names(shared)}: "
+            f"{kind.noun}s have the class of the outer folder."
         )
 
 

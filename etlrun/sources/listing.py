@@ -1,4 +1,4 @@
-"""Listing of a folder of images: its splits, its classes, and the files of each, without reading them."""
+"""Listing of a folder of examples by class: its splits, its classes, and the files of each, without reading them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from etlrun.sources.classes import listed_names
-from etlrun.sources.layout import LEFT_BY_SYSTEMS, OTHER_IMAGES, SUFFIXES, ImageFile, conversion_of, laid_out
+from etlrun.sources.layout import IMAGES, LEFT_BY_SYSTEMS, SUFFIXES, FileKind, ImageFile, conversion_of, laid_out
 from etlrun.sources.records import SETTLED_NS, Stamp, stamp_of
 from etlrun.stages.dataset import Folder
 from etlrun.system.errors import EtlrunError, Fault, fault, printable, unreadable_path
@@ -65,19 +65,20 @@ class Listing:
             return False
 
 
-_in_process: dict[Path, Listing] = {}
+_in_process: dict[tuple[Path, str], Listing] = {}
 
 
 def listing_of(dataset: Folder) -> Listing:
-    """Return the images of a dataset; a folder is listed once in a process, and again if it has changed.
+    """Return the images of a dataset; raise `EtlrunError` with all faults of the folder, see `listed`."""
+    return once_listed(dataset.dir, dataset.key("dir"), IMAGES)
 
-    Raises:
-        EtlrunError: All faults of the folder; see `listed`.
-    """
-    folder = Path(dataset.dir).expanduser().absolute()
-    known = _in_process.get(folder)
+
+def once_listed(folder: str, where: str, kind: FileKind) -> Listing:
+    """Return what `listed` does; a folder is listed once in a process, and again if it has changed."""
+    path = Path(folder).expanduser().absolute()
+    known = _in_process.get((path, kind.noun))
     if known is None or not known.is_current:
-        known = _in_process[folder] = listed(folder, dataset.key("dir"))
+        known = _in_process[path, kind.noun] = listed(path, where, kind.suffixes, kind)
     return known
 
 
@@ -108,8 +109,8 @@ class _Walk:
         return path.relative_to(self.folder).as_posix()
 
 
-def listed(folder: Path, where: str, suffixes: tuple[str, ...] = SUFFIXES) -> Listing:
-    """Return the images in a folder of classes, which may stand in folders of splits such as `train`.
+def listed(folder: Path, where: str, suffixes: tuple[str, ...] = SUFFIXES, kind: FileKind = IMAGES) -> Listing:
+    """Return the files of a kind in a folder of classes, which may stand in folders of splits such as `train`.
 
     `where` is the config key or argument of the folder, for messages. Hidden files are skipped. Links are followed.
 
@@ -120,10 +121,12 @@ def listed(folder: Path, where: str, suffixes: tuple[str, ...] = SUFFIXES) -> Li
     """
     if not folder.is_dir():
         found = "a file" if folder.exists() else "no such folder"
-        raise EtlrunError([fault(where, f"{folder}: {found}", "a folder of classes with images", "check the path")])
+        raise EtlrunError(
+            [fault(where, f"{folder}: {found}", f"a folder of classes with {kind.noun}s", "check the path")]
+        )
     walk, began_ns = _Walk(folder=folder, suffixes=suffixes), time.time_ns()
     images = [*_images(folder, (), walk)]
-    layout = laid_out(folder, images, walk.folders, walk.ignored)
+    layout = laid_out(folder, images, walk.folders, walk.ignored, kind)
     faults = [*walk.faults, *(layout.faults if images or not walk.faults else ())]
     if faults:
         raise EtlrunError(faults)
@@ -158,10 +161,10 @@ def ordered(images: Iterable[ImageFile]) -> tuple[ImageFile, ...]:
     return tuple(sorted(images, key=lambda image: hashlib.sha256(os.fsencode(image.path)).digest()))
 
 
-def notes_on(listing: Listing) -> Iterator[str]:
-    """Yield what a run has to say of a listing, a sentence each."""
+def notes_on(listing: Listing, kind: FileKind = IMAGES) -> Iterator[str]:
+    """Yield what a run has to say of a listing of files of a kind, a sentence each."""
     yield from listing.notes
-    foreign = tuple(path for path in listing.ignored if path.lower().endswith(OTHER_IMAGES))
+    foreign = tuple(path for path in listing.ignored if path.lower().endswith(kind.others))
     if foreign:
         is_one = len(foreign) == 1
         yield (
@@ -171,10 +174,10 @@ def notes_on(listing: Listing) -> Iterator[str]:
         )
     if paths := tuple(path for path in listing.ignored if path not in foreign):
         has, are = ("file of the folder has", "is") if len(paths) == 1 else ("files of the folder have", "are")
-        kinds = ", ".join(SUFFIXES)
-        yield f"{len(paths):,} {has} no suffix of an image ({kinds}) and {are} left out: {listed_names(paths)}."
+        kinds, noun = ", ".join(kind.suffixes), "an image" if kind is IMAGES else f"a {kind.noun}"
+        yield f"{len(paths):,} {has} no suffix of {noun} ({kinds}) and {are} left out: {listed_names(paths)}."
     if paths := listing.outside:
-        are = "image is" if len(paths) == 1 else "images are"
+        are = f"{kind.noun} is" if len(paths) == 1 else f"{kind.noun}s are"
         yield f"{len(paths):,} {are} in no folder of a class, and left out: {listed_names(paths)}."
     images = (image.path for of in listing.splits.values() for image in of)
     if paths := tuple(path for path in images if path.lower().endswith(_GIF)):

@@ -32,7 +32,7 @@ from etlrun.stages.logger import LOGGERS
 from etlrun.stages.measure import NoProfile, Trace
 from etlrun.stages.model import Emulated, KerasApplication, MobileNetV2
 from etlrun.stages.rand_augment import RandAugment
-from etlrun.stages.rows import Arrays, Python, Table
+from etlrun.stages.rows import Arrays, Python, Table, TextFolder
 from etlrun.stages.tabular import Tabular
 from etlrun.stages.text import TextModel
 from etlrun.stages.tfrecords import TFRecords
@@ -80,6 +80,6 @@ _OWN: Stages = {
     "profile": {"none": NoProfile, "trace": Trace},
     "logger": LOGGERS,
 }
-SOURCES |= {"tfrecord": TFRecords, "table": Table, "arrays": Arrays, "python": Python}
+SOURCES |= {"tfrecord": TFRecords, "table": Table, "arrays": Arrays, "python": Python, "text_folder": TextFolder}
 STAGES, UNUSABLE = with_installed(_OWN)
 """The registry, and the faults of installed packages whose stages can't be used, which make every config invalid."""

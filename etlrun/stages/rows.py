@@ -249,6 +249,35 @@ class Python(Rows):
         return self.of
 
 
+@dataclass(frozen=True, kw_only=True)
+class TextFolder(Rows):
+    """Rows of text files in a folder for each class, with the columns `text` and `label`, the name of the class.
+
+    Attributes:
+        folder: The folder of the classes, which may stand in folders of splits such as `train`; without these, all
+            files are the split `train`. The order of the data is that of the SHA-256 of their paths in it.
+        errors: `strict` refuses a file that is not in UTF-8, `replace` takes U+FFFD for what can't be decoded.
+    """
+
+    source: ClassVar[str] = "etlrun.sources.rows.texts:TextFolderSource"
+    given_by: ClassVar[str] = "folder"
+
+    folder: Annotated[Pattern, Expected("the path of a folder on this machine"), DATA]
+    errors: Annotated[Literal["strict", "replace"], Expected("strict or replace"), DATA]
+
+    @property
+    def printed_before(self) -> tuple[str, ...]:
+        return "etlrun.eject.printed.rows_texts", *super().printed_before
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        return {**super().constants, "DIR": user_path(self.folder), "ERRORS": self.errors, "STRIP": False}
+
+    @property
+    def title(self) -> str:
+        return PurePath(self.folder).name or self.folder
+
+
 @cache
 def _installed(_paths: tuple[str, ...]) -> tuple[EntryPoint, ...]:
     """Return the functions of the packages in these paths, which are listed once for many plans."""

@@ -24,9 +24,8 @@ def folders_in(path: pathlib.Path) -> list[pathlib.Path]:
     return [of for of in shown if of.is_dir()]
 
 
-@functools.cache
-def images() -> dict[str, list[tuple[str, pathlib.Path]]]:
-    """Return the class and the path of each image, by split, in the order of the SHA-256 of the paths."""
+def labelled_files(suffixes: tuple[str, ...]) -> dict[str, list[tuple[str, pathlib.Path]]]:
+    """Return class and path of the files of these suffixes, by split, in the order of the SHA-256 of the paths."""
     folder = pathlib.Path(DIR).absolute()
     divided = [path for path in folders_in(folder) if path.name.lower() in SPLITS and folders_in(path)]
     roots = {path.name: path for path in divided} or {WHOLE: folder}
@@ -35,11 +34,17 @@ def images() -> dict[str, list[tuple[str, pathlib.Path]]]:
         for parent, folders, files in os.walk(root, followlinks=True):
             folders[:] = [of.name for of in folders_in(pathlib.Path(parent))]
             within = pathlib.Path(parent).relative_to(root).parts
-            shown = [file for file in files if file.lower().endswith(SUFFIXES) and not file.startswith(".")]
+            shown = [file for file in files if file.lower().endswith(suffixes) and not file.startswith(".")]
             found[name] += [(within[0], pathlib.Path(parent, file)) for file in shown if within]
         by_path = {os.fsencode(path.relative_to(folder).as_posix()): (label, path) for label, path in found[name]}
         found[name] = [by_path[path] for path in sorted(by_path, key=lambda path: hashlib.sha256(path).digest())]
     return found
+
+
+@functools.cache
+def images() -> dict[str, list[tuple[str, pathlib.Path]]]:
+    """Return the class and the path of each image, by split."""
+    return labelled_files(SUFFIXES)
 
 
 @functools.cache

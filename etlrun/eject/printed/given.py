@@ -9,7 +9,9 @@ from etlrun.stages.lazy import tf
 NAME, DATA_DIR, DOWNLOAD = "", "", False
 """Name and version of a dataset of TFDS, its data folder, and whether a missing dataset is downloaded and prepared."""
 DIR = ""
-"""Folder of the images."""
+"""Folder of the images, or of the texts."""
+ERRORS = ""
+"""`strict` or `replace`, for texts that are not in UTF-8."""
 FILES: Any = {}
 """Pattern of the files of each split, or several."""
 FUNCTION = ""

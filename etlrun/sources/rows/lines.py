@@ -66,12 +66,12 @@ def encoding_fault(path: str) -> Fault | None:
     remedy = f"convert it, as by: iconv -f LATIN1 -t UTF-8 {path}"
     with opened(path) as file:
         decoder, line = codecs.getincrementaldecoder("utf-8")(), 1
-        while chunk := file.read(_CHUNK):
+        while (chunk := file.read(_CHUNK)) or decoder.getstate()[0]:
             if line == 1 and chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
                 found, remedy = "text in UTF-16", f"convert it, as by: iconv -f UTF-16 -t UTF-8 {path}"
                 return Fault(where=path, found=found, expected="text in UTF-8", remedy=remedy)
             try:
-                decoder.decode(chunk)
+                decoder.decode(chunk, final=not chunk)
             except UnicodeDecodeError as error:
                 line += chunk[: max(error.start, 0)].count(b"\n")
                 found = f"the byte 0x{error.object[error.start]:02x}"

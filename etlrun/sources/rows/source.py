@@ -111,7 +111,8 @@ class RowSplit(Split):
 
     def where(self, shard: Shard, number: int) -> str:
         path, row = self.place(shard, number)
-        return f"{path}, row {row}"
+        is_file = len(self._ends) > 1 and self._ends[-1] == len(self._ends)  # each of them is one row
+        return path if is_file else f"{path}, row {row}"
 
     def place(self, shard: Shard, number: int) -> tuple[str, int | None]:
         row = int(self.rows[number])

@@ -1,0 +1,150 @@
+"""Folders of text files by class as rows: their texts are read once, and kept by the content of the files."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from etlrun.sources.content import sha256_of_all
+from etlrun.sources.layout import TEXTS, ImageFile
+from etlrun.sources.listing import Listing, notes_on, once_listed
+from etlrun.sources.records import known
+from etlrun.sources.rows.keeping import kept_as, stamps_of
+from etlrun.sources.rows.kept import Kept
+from etlrun.sources.rows.lines import encoding_fault
+from etlrun.sources.rows.source import RowsSource
+from etlrun.sources.rows.writing import Writer
+from etlrun.stages.rows import Rows, TextFolder
+from etlrun.system.errors import EtlrunError, Fault, printable, unreadable_path
+from etlrun.system.progress import progress
+
+_FORMAT = 1
+"""Version of how texts are read."""
+_AT_ONCE, _AT_ONCE_BYTES = 4_096, 32_000_000
+_NAMED = 5
+_SCHEMA = pa.schema([("text", pa.large_string()), ("label", pa.large_string())])
+
+
+class TextFolderSource(RowsSource):
+    """Rows of text files in a folder for each class."""
+
+    @classmethod
+    def files(cls, dataset: Rows) -> dict[str, list[str]]:
+        listing = _listing(_folder(dataset))
+        return {name: [str(listing.folder / of.path) for of in files] for name, files in listing.splits.items()}
+
+    @classmethod
+    def is_there(cls, dataset: Rows) -> bool:
+        return Path(_folder(dataset).folder).expanduser().exists()
+
+    @classmethod
+    def opened(cls, dataset: Rows) -> Kept:
+        of = _folder(dataset)
+        listing, stamps = _listing(of), stamps_of(cls.files(of), "a text")
+        try:
+            contents = known(stamps, sha256_of_all)
+        except OSError as error:
+            raise EtlrunError([unreadable_path(str(error.filename), error, "a text")]) from error
+        content = [(contents[str(listing.folder / of.path)] or b"").hex() for of in _all(listing)]
+        listed = {name: [[file.path, file.label] for file in files] for name, files in listing.splits.items()}
+        notes = [*notes_on(listing, TEXTS)]
+        described = json.dumps([_FORMAT, of.errors, listed, content, notes])
+        identity = hashlib.sha256(described.encode()).hexdigest()[:16]
+        return kept_as(of, identity, stamps, partial(_write, of, listing, identity, notes), Kept)
+
+
+def _folder(dataset: Rows) -> TextFolder:
+    assert isinstance(dataset, TextFolder)  # noqa: S101 - its `source` is the class above
+    return dataset
+
+
+def _all(listing: Listing) -> list[ImageFile]:
+    return [file for files in listing.splits.values() for file in files]
+
+
+def _listing(dataset: TextFolder) -> Listing:
+    """Return the texts of a dataset; raise `EtlrunError` for faults of the folder, and for what is no file."""
+    listing = once_listed(dataset.folder, dataset.key("folder"), TEXTS)
+    if listing.refused:
+        faults = [
+            Fault(where=printable(str(listing.folder / path)), found=why, expected="a text", remedy="remove it")
+            for path, why in listing.refused.items()
+        ]
+        raise EtlrunError(faults)
+    return listing
+
+
+def text_of(data: bytes, errors: str) -> str:
+    """Return the text of a file in UTF-8, without a byte order mark; `errors` are as in `bytes.decode`."""
+    return data.decode("utf-8-sig", errors)
+
+
+def _write(dataset: TextFolder, listing: Listing, identity: str, notes: list[str], folder: Path) -> None:
+    """Read all texts, and write them with the names of their classes."""
+    files, writer = _all(listing), Writer(folder, _SCHEMA)
+    try:
+        for batch in _batches(dataset, listing.folder, files, notes):
+            writer.add(batch)
+        rows = {name: len(of) for name, of in listing.splits.items()}
+        writer.finish(rows=rows, identity=identity, title=dataset.title, notes=notes, file_rows=[1] * len(files))
+    finally:
+        writer.close()
+
+
+def _batches(
+    dataset: TextFolder, folder: Path, files: Sequence[ImageFile], notes: list[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the texts and the names of the classes of files, some at once; add to `notes` how many are repaired.
+
+    Raises:
+        EtlrunError: A file can't be read, or is not in UTF-8.
+    """
+    texts, labels, held, broken = list[str](), list[str](), 0, list[str]()
+    with progress() as begin:
+        advance = begin("Reading texts", len(files))
+        for number, file in enumerate(files, 1):
+            path = str(folder / file.path)
+            data = _read(path)
+            try:
+                texts.append(text_of(data, "strict"))
+            except UnicodeDecodeError:
+                broken.append(path)
+                texts.append(text_of(data, "replace"))
+            labels.append(file.label)
+            held += len(data)
+            if number == len(files) or len(texts) == _AT_ONCE or held > _AT_ONCE_BYTES:
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array(of, pa.large_string()) for of in (texts, labels)], schema=_SCHEMA
+                )
+                advance(len(texts))
+                texts, labels, held = [], [], 0
+    if broken and dataset.errors == "strict":
+        raise EtlrunError([*_not_utf8(dataset, broken)])
+    if broken:
+        notes.append(f"{_count(broken)} not in UTF-8: U+FFFD is read for what can't be decoded.")
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise EtlrunError([unreadable_path(path, error, "a text")]) from error
+
+
+def _not_utf8(dataset: TextFolder, paths: Sequence[str]) -> Iterator[Fault]:
+    """Yield the faults of the first of these files that are not in UTF-8."""
+    more = f"; {_count(paths)} not in UTF-8" if paths[1:] else ""
+    for path in paths[:_NAMED]:
+        if (fault := encoding_fault(path)) is not None:
+            remedy = f"{fault.remedy}; or set {dataset.key('errors')}=replace"
+            yield dataclasses.replace(fault, found=f"{fault.found}{more}", remedy=remedy)
+
+
+def _count(paths: Sequence[str]) -> str:
+    return f"{len(paths):,} text{'s are' if paths[1:] else ' is'}"
