@@ -22,6 +22,7 @@ from tests.repository import Repository
 from tests.runs import finish, start
 from tests.tables import write_houses
 from tests.test_installed import installed
+from tests.test_rows_texts import write_texts
 from tests.texts import write_reviews
 
 
@@ -54,6 +55,7 @@ def write_configs(folder: Path) -> None:
     write_own_images(folder / "photos")
     write_houses(folder)
     write_reviews(folder)
+    write_texts(folder / "reviews", ("",))
 
 
 def write_own_images(folder: Path) -> None:

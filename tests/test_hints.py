@@ -2,6 +2,8 @@ import pytest
 
 from tests.configs import refusal_of_plan, refusal_of_request, refusal_of_spec
 
+OF_FOLDERS = ("folder", "table", "arrays", "python", "text_folder")
+
 
 @pytest.mark.parametrize(
     ("line", "remedy"),
@@ -33,7 +35,7 @@ from tests.configs import refusal_of_plan, refusal_of_request, refusal_of_spec
         ("model.step_ms=5", "choose model=emulated, which has it"),
         (
             "dataset.dir=photos",
-            "choose dataset=folder or dataset=table or dataset=arrays or dataset=python or dataset=text_folder, which has it",
+            f"choose {' or '.join(f'dataset={name}' for name in OF_FOLDERS)}, which has it",
         ),
         ("dataset.files=data/*.tfrecord", "choose dataset=tfrecord or dataset=table or dataset=arrays, which has it"),
         ("load.timeout_s=2", "did you mean `load.service.timeout_s`?"),
