@@ -214,7 +214,7 @@ class Docs:
         return self.folders[command]
 
     def _run(self, command: str, folder: Path, wanted: int, more: Sequence[str]) -> str:
-        is_of_tfds = not NO_OVERRIDES.match(command) and not re.search(r"dataset\.(dir|files)=", command)
+        is_of_tfds = not NO_OVERRIDES.match(command) and not re.search(r"dataset\.(dir|files|folder)=", command)
         added = [*more, self.data_dir] if is_of_tfds else [*more]
         words = [*shlex.split(_filled(command, folder).removeprefix(ETLRUN)), *added]
         if command in OUTSIDE:
