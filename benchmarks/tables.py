@@ -172,20 +172,20 @@ def fitting(folder: Path, rows: int, turns: int) -> str:
     return compared(found, rows, {"FeatureSpace.adapt": "at least 3.3"})
 
 
-def compared(found: Mapping[str, list[Measured]], rows: int, bars: Mapping[str, str]) -> str:
-    """Rates, CPU time a row, and ratios to etlrun's, as Markdown."""
+def compared(found: Mapping[str, list[Measured]], count: int, bars: Mapping[str, str], of_what: str = "row") -> str:
+    """Rates, CPU time of each of `count` rows or others, and ratios to etlrun's, as Markdown."""
     lines = [
-        "| | rows/s | etlrun's rate to it | bar | CPU us a row | its CPU time to etlrun's |",
+        f"| | {of_what}s/s | etlrun's rate to it | bar | CPU us a {of_what} | its CPU time to etlrun's |",
         "|---|---|---|---|---|---|",
     ]
     base = found["etlrun"]
     for name, of in found.items():
-        rate, cpu = (rows / statistics.median(one[0] for one in of)), statistics.median(one[1] for one in of)
+        rate, cpu = (count / statistics.median(one[0] for one in of)), statistics.median(one[1] for one in of)
         of_rates, of_cpu = (
             statistics.median(its[part] / ours[part] for its, ours in zip(of, base, strict=True)) for part in (0, 1)
         )
         bar = bars.get(name, "")
-        lines.append(f"| {name} | {rate:,.0f} | {of_rates:.1f} | {bar} | {cpu / rows * 1e6:.2f} | {of_cpu:.1f} |")
+        lines.append(f"| {name} | {rate:,.0f} | {of_rates:.1f} | {bar} | {cpu / count * 1e6:.2f} | {of_cpu:.1f} |")
     return "\n".join(lines) + "\n"
 
 

@@ -60,7 +60,7 @@ class Context(Reading):
         skipped: Number of examples that an earlier process has read of this pass; None for a whole pass.
         passes_begun: The same for functions that outlive a pass; before a cache always 1, since it keeps the first.
         held_bytes: Size of the cache in memory; int64 scalar.
-        traced: Functions of maps that have been traced, by stage.
+        traced: Functions of maps that have been traced, by stage; columns with their tables, by columns without.
         numbered_to: Last stage with random steps, up to which examples carry their numbers; None if they carry none.
         compare: Function that compares what is read at a place, both tensors, and returns it; None if nothing does.
         calls_python: Whether the graph may call functions of this process.

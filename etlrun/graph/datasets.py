@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, cast
 
 from etlrun.graph.context import Context
+from etlrun.graph.held import with_tables
 from etlrun.graph.numbered import batches_of_rows, count_of_batched, full_shuffle
 from etlrun.graph.parallel import autotuned, parallel_map
 from etlrun.graph.records import usable
@@ -131,16 +132,25 @@ def applied(step: Step, context: Context) -> Callable[[Any], Example]:
     """Return the function of `step` for an example: for a serialised one if it parses, else for one of its features."""
     if step.parses:
         return parser_of(context)
+    if isinstance(step, Columns):
+        return held_by(step, context)[0].given if context.calls_python else step.given
 
     def apply(example: Example) -> Example:
-        if isinstance(step, Columns):
-            return step.given(example)
         seed = {"seed": context.example_seed(example)} if step.random else {}
         value = example[step.feature]
         value = usable(value, context) if isinstance(step, Decode) else value
         return {**example, step.feature: step.op(value, **step.values, **seed)}
 
     return apply
+
+
+def held_by(columns: Columns, context: Context) -> tuple[Columns, Any]:
+    """Return columns whose tables are made once for all passes, and these."""
+    if columns not in context.traced:
+        with tf.init_scope():  # they outlive the graph of a pass
+            context.traced[columns] = with_tables(columns)
+    held: tuple[Columns, Any] = context.traced[columns]
+    return held
 
 
 def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data.Dataset:

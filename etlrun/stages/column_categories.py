@@ -53,12 +53,12 @@ class Lookup(ColumnStep):
         """
         is_text = found.dtype == tf.string
         looked_up = found if is_text else tf.cast(found, tf.int64)
-        is_one = table is None and oov == 1 and not found.dtype.is_floating  # all unknown values have one index
+        is_one = oov == 1 and not found.dtype.is_floating  # all unknown values have one index
         if table is None:
             first = 0 if oov == "error" else oov
             keys = tf.constant(values, tf.string if is_text else tf.int64)
             numbers = tf.range(first, first + len(values), dtype=tf.int64)
-            table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, numbers), 0 if is_one else -1)
+            table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, numbers), 0 if oov == 1 else -1)
         index = table.lookup(looked_up)
         if is_one:
             return index
@@ -76,7 +76,8 @@ class Lookup(ColumnStep):
         first, values = self.oov if isinstance(self.oov, int) else 0, self.values or ()
         keys = tf.constant(values, tf.string if isinstance(values[0], str) else tf.int64)
         numbers = tf.range(first, first + len(values), dtype=tf.int64)
-        return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, numbers), -1)
+        unknown = 0 if self.oov == 1 else -1
+        return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, numbers), unknown)
 
     def faults(self) -> Iterator[tuple[str, str, str, str]]:
         values = self.values or ()

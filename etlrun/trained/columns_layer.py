@@ -8,11 +8,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from etlrun.graph.held import with_tables
 from etlrun.plan.learned import outputs_of
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import MISSING
 from etlrun.stages.sequences import padded
-from etlrun.trained.held import with_tables
 
 
 class ColumnsLayer(keras.layers.Layer):  # type: ignore[misc]

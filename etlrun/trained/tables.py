@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
+from etlrun.graph.held import with_tables
 from etlrun.plan.plan import given_to_model
 from etlrun.sources.rows.arrays import ArraysSource
 from etlrun.sources.rows.gathering import taken
@@ -26,7 +27,6 @@ from etlrun.stages.rows import Arrays, Table
 from etlrun.stages.rows import Rows as Dataset
 from etlrun.stages.sequences import padded
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError
-from etlrun.trained.held import with_tables
 from etlrun.trained.load import Trained
 from etlrun.trained.numbered import Batch, Lost
 from etlrun.trained.raw import of_model
