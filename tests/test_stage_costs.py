@@ -10,8 +10,10 @@ from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.watched import Watch, Watched
 from etlrun.plan.plan import Plan
 from tests.configs import plan_of
+from tests.conftest import Once
 from tests.pipelines import training_pipeline
 from tests.runs import emulated, run_here, small
+from tests.texts import words_of, write_reviews
 
 BATCH = 2
 TFDS_DECODES = (
@@ -107,6 +109,12 @@ def test_a_pass_that_reads_the_cache_costs_nothing_before_it(
     paths = [planned.stage.path for planned in plan.train]
     assert [row.stage for row in costs.rows] == paths[paths.index(f"cache.{cache}") :]
     assert costs.reads_disk is (cache == "disk")
+
+
+@pytest.mark.parametrize("words", ["load.shuffle=full", "load.shuffle_buffer=0", "load.boundaries=[]"])
+def test_batches_of_sequences_cost_what_makes_them(words: str, once: Once) -> None:
+    plan = plan_of(*words_of(once("reviews", write_reviews), words))
+    assert [row.stage for row in seen(plan).rows] == [planned.stage.path for planned in plan.train]
 
 
 def test_what_autotune_settled_on_can_be_planned(tiny: Path) -> None:

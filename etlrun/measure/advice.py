@@ -81,6 +81,8 @@ def _cache(plan: Plan, conditions: Mapping[str, Any]) -> str | None:
     """Return advice to add a cache, if there is none and later epochs would read it."""
     if plan.spec.cache.keeps or conditions["epochs"] == 1 or isinstance(plan.spec.dataset, Rows):
         return None  # the columns of rows are kept already
+    if plan.train[-1].gives.sequences:  # which no cache holds
+        return None
     steps = plan.spec.transform.steps
     first = next((place for place, step in enumerate(steps) if step.random), None)
     if first is not None:

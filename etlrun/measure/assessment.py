@@ -20,9 +20,11 @@ from etlrun.measure.watched import Watch
 from etlrun.plan.plan import Plan, PlannedStage, stage_of
 from etlrun.record.findings import StageCost, StageRow
 from etlrun.record.record import Record
+from etlrun.sources.rows.lengths import lengths_of
 from etlrun.stages.cache import cache_bytes
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.load import Batch
+from etlrun.stages.sequences import Bucket
 from etlrun.stages.step import Map
 from etlrun.system.machine import cores
 
@@ -130,7 +132,7 @@ class Assessment:
         reads_disk = keeper is not None and keeper.passes[-1:] == ["read"]
         seen = [
             StageCosts(
-                model, stages, self._batch_size, cores(), reads_disk=reads_disk, pass_examples=self._batched(name)
+                model, stages, self._batch_size(name), cores(), reads_disk=reads_disk, pass_examples=self._batched(name)
             )
             for model in self.work.watches[name].taken_models()
         ]
@@ -143,9 +145,18 @@ class Assessment:
     def _batched(self, name: str) -> int:
         """Return the number of examples in the batches of a pass, if no record is skipped."""
         batch, num_examples = stage_of(self._stages(name), Batch), int(self.work.pipelines[name].split.num_examples)
+        if isinstance(batch, Bucket):
+            return self._in_buckets(name, batch)[0]
         if batch is None or not batch.drop_remainder:
             return num_examples
         return num_examples // batch.batch_size * batch.batch_size
+
+    def _in_buckets(self, name: str, batch: Bucket) -> tuple[int, int]:
+        """Return the number of examples in the batches of a pass, and the number of these."""
+        pipeline = self.work.pipelines[name]
+        lengths = lengths_of(pipeline.context.source, pipeline.split, batch.columns)  # type: ignore[arg-type] # of rows
+        ends = batch.cut(lengths)[1]
+        return int(ends[-1]), len(ends) - 1
 
     def _first_ms(self, name: str, costs: StageCosts) -> float:
         """Return the time that the first batch takes, with the examples that go through the stages of the buffer."""
@@ -153,12 +164,12 @@ class Assessment:
         count = int(self.work.pipelines[name].split.num_examples)
         place = next((place for place, stage in enumerate(stages) if stage.holds), None)
         if place is None or costs.reads_disk:  # a disk cache is shuffled by number
-            return min(self._batch_size, count) * costs_ms
+            return min(self._batch_size(name), count) * costs_ms
         before = {stage.path for stage in stages[: place + 1]}
         if Map.path in before:
-            return min(self._batch_size + stages[place].holds, count) * costs_ms
+            return min(self._batch_size(name) + stages[place].holds, count) * costs_ms
         read_ms = sum(row.cost_ms for row in costs.rows if row.stage in before)
-        return min(stages[place].holds, count) * read_ms + min(self._batch_size, count) * costs_ms
+        return min(stages[place].holds, count) * read_ms + min(self._batch_size(name), count) * costs_ms
 
     def probe_s(self) -> float:
         """Return the duration of a probe in seconds."""
@@ -206,8 +217,12 @@ class Assessment:
     def _stages(self, name: str) -> tuple[PlannedStage, ...]:
         return self.work.pipelines[name].stages
 
-    @property
-    def _batch_size(self) -> int:
+    def _batch_size(self, name: str) -> int:
+        """Return the number of examples in a batch; in the mean, where buckets have batches of several sizes."""
+        batch = stage_of(self._stages(name), Batch)
+        if isinstance(batch, Bucket):
+            examples, batches = self._in_buckets(name, batch)
+            return max(round(examples / max(batches, 1)), 1)
         return self.work.plan.spec.load.batch_size
 
     def _side(self, name: str, floor: Loop | None) -> Side:
@@ -221,7 +236,7 @@ class Assessment:
         return Side(
             name=name,
             paths=tuple(planned.stage.path for planned in self._stages(name)),
-            batch_size=self._batch_size,
+            batch_size=self._batch_size(name),
             loops=tuple(self.loops[name]),
             floor_s=min(floors, default=None),
             handover_s=self._handover_s,
@@ -244,7 +259,7 @@ class Assessment:
             return examples / measured_s if measured_s > 0 else None
         costs = loops[-1].costs
         period_ms = costs.periods.slowest.period_ms if costs is not None else 0.0
-        if self._batch_size * period_ms / 1000 > self.probe_s():
+        if self._batch_size("train") * period_ms / 1000 > self.probe_s():
             return 1000 / period_ms
         has_cache = self.work.plan.spec.cache.keeps
         keeper = self.work.train.keeper

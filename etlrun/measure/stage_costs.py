@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from etlrun.record.findings import StageCost
-from etlrun.stages.base import BATCHES, Nodes, Stage
+from etlrun.stages.base import BATCHES, CUT, Nodes, Stage
 from etlrun.stages.cache import outlives_run
 from etlrun.stages.load import Batch, Shuffle
 from etlrun.stages.service import Service
@@ -170,7 +170,7 @@ class StageCosts:
         for place in range(start, len(self._places) - 1):
             if name.startswith(self._places[place].nodes.names):
                 return place
-            if self._places[place].nodes.names == BATCHES and place > position:
+            if self._places[place].nodes.names in (BATCHES, CUT) and place > position:
                 break
         is_within = start > position and self._places[start].stage == self._places[position].stage
         return start if is_within else position
@@ -184,7 +184,8 @@ class StageCosts:
         begins_pass = node.name in _WRAPPERS and self._places[position].per_element > 1
         own_ms = float(node.processing_time) / 1e6 / examples if examples and not begins_pass else 0.0
         is_first = stage == Map.path if self.reads_disk else position == last - 1  # all nodes before it read
-        if node.name.startswith("Rebatch"):  # of the whole order of a pass, which is drawn as the pass begins
+        is_cut = self._places[position].nodes.names == CUT and node.name.startswith(CUT)
+        if node.name.startswith("Rebatch") or is_cut:  # of the whole order of a pass, which is drawn as the pass begins
             for place in self._places[position + 1 :]:
                 self._note(node, position, place.stage)
             return Periods(Thread({stage: own_ms}), work=Thread({stage: own_ms}))

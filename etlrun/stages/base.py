@@ -78,6 +78,8 @@ Size = Annotated[tuple[_Side, _Side], Expected("[height, width], two integers fr
 
 BATCHES = ("Batch", "ParallelBatch", "Rebatch")
 """Name prefixes of nodes that make batches."""
+CUT = ("TensorSlice",)
+"""Name prefixes of nodes that cut batches out of the whole order of a pass."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from etlrun.stages.base import ORDER, Expected, Flag, Nodes, Positive, Stage
+from etlrun.stages.base import CUT, ORDER, Expected, Flag, Nodes, Positive, Stage
 from etlrun.stages.buckets import sizes_of
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Flow
@@ -47,6 +47,8 @@ class Bucket(Batch):
         drop_long: Whether sequences that are longer than the last boundary are left out.
         columns: What makes the sequences, of which the longest one of an example counts.
     """
+
+    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(CUT),)
 
     boundaries: Annotated[tuple[Positive, ...], Expected("a list of positive integers"), ORDER]
     batch_sizes: Annotated[tuple[Positive, ...], Expected("a list of positive integers"), ORDER]
