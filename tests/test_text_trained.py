@@ -16,7 +16,8 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import Once
-from tests.runs import run_here
+from tests.forked import forked
+from tests.runs import are_equal, finish, kill_after_state, run_here, summary_of, variables_of
 from tests.texts import words_of, write_reviews
 from tests.trained import refused, said
 
@@ -156,3 +157,23 @@ def test_a_keras_model_takes_texts_beside_numbers(
     inputs = {name: tf.constant([of[name] for of in rows]) for name in ("review", "stars")}
     wanted = predictions(said(capsys, "predict", runs / "both", runs / "reviews.jsonl"))
     np.testing.assert_allclose(model(inputs), wanted, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_run_killed_inside_an_epoch_of_buckets_ends_as_if_undisturbed(runs: Path, tmp_path: Path) -> None:
+    words = words_of(
+        runs, "model=text", "model.units=4", "load.batch_sizes=[16,8,5]", "measure.digest=true", more=STARS
+    )
+    words = tuple(word for word in words if "emulated" not in word and "step_ms" not in word)
+    words = (*words, "trainer.checkpoint_every_steps=3", "load.drop_long=true")
+    undisturbed, killed, resumed = (tmp_path / name for name in ("undisturbed", "killed", "resumed"))
+    assert run_here(undisturbed, [*words])[0] == 0
+    kill_after_state(forked([*words, f"hydra.run.dir={killed}"], tmp_path), killed, 1)
+    status, _, err = finish(forked([f"trainer.resume={killed}", f"hydra.run.dir={resumed}"], tmp_path))
+    assert status == 0, err
+    epochs, whole = (summary_of(folder)["epochs"] for folder in (resumed, undisturbed))
+    assert epochs[1]["resumed_steps"] > 0
+    assert epochs[1]["resumed_steps"] + epochs[1]["steps"] == whole[1]["steps"]
+    for name in ("loss", "val_loss", "digest", "validation_digest"):
+        assert [epoch[name] for epoch in epochs] == [epoch[name] for epoch in whole]
+    assert are_equal(variables_of(resumed), variables_of(undisturbed))
