@@ -14,6 +14,7 @@ from etlrun.review.difference import compare
 from tests.configs import plan_of
 from tests.conftest import Once
 from tests.texts import TOKENS, words_of, write_reviews
+from tests.trained import said
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +95,34 @@ def test_a_comparison_tells_other_steps_on_texts_and_other_lengths(reviews: Path
     assert compare(old, new).doubts == (
         "load.drop_long=true: with another last boundary, a pass leaves out other sequences.",
     )
+
+
+def test_the_doctor_examines_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"review": f"tea number {number} is not bad", "shop": f"s{number}"} for number in range(20)]
+    texts = ("", "  ", "\u0447\u0430\u0439 \u0438 \u043a\u043e\u0444\u0435", *[rows[19]["review"], rows[3]["review"]])
+    rows += [{"review": text, "shop": f"t{number}"} for number, text in enumerate(texts)]
+    lines = [json.dumps({**row, "score": "good" if place % 2 else "bad"}) for place, row in enumerate(rows)]
+    for name, part in (("train", lines[:23]), ("validation", lines[23:])):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(part) + "\n")
+    (tmp_path / "train.jsonl").write_text("\n".join([*lines[:23], lines[3].replace("s3", "u")]) + "\n")
+    files = f"dataset.files={{train: {tmp_path}/train.jsonl, validation: {tmp_path}/validation.jsonl}}"
+    words = (*words_of(tmp_path, more=", shop: {of: shop, steps: [{hash: 9}, one_hot]}"), files)
+    splits = ("dataset.split=train", "dataset.eval_split=validation")
+    given = [word for word in words if not word.startswith("dataset.files=/")]
+    found = json.loads(said(capsys, "doctor", *given, *splits, "--format", "json", "--html", tmp_path / "page.html"))
+    assert [of["text"] for of in found["findings"]][:3] == [
+        "1 text of review is in several splits",
+        "1 text of review is under several targets",
+        "review has no word in 2 of 24 rows of train (8.3%) and in 0 of 2 rows of validation (0.0%)",
+    ]
+    (texts_of_train,) = found["splits"][0]["texts"]
+    letters = {"Latin": (20 + 1) * len("teanumberisnotbad"), "Cyrillic": 8}
+    assert texts_of_train == {
+        "name": "review",
+        "rows": 24,
+        "empty": 2,
+        "words": [6, 6],
+        "characters": [23, 24],
+        "scripts": {name: count / sum(letters.values()) for name, count in letters.items()},
+    }
+    assert "Latin 97.8%, Cyrillic 2.2%" in (tmp_path / "page.html").read_text()

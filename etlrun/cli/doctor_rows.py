@@ -41,7 +41,9 @@ def of_rows(plan: Plan, known: argparse.Namespace, made_by: str) -> None:
         _write(known.html, found, made_by)
     if known.format == "json":
         splits = [
-            {"name": of.name, "examples": of.examples, "columns": [*map(_as_dict, of.figures)]} for of in found.splits
+            {"name": of.name, "examples": of.examples, "columns": [*map(_as_dict, of.figures)]}
+            | ({"texts": [*map(dataclasses.asdict, of.texts)]} if of.texts else {})
+            for of in found.splits
         ]
         print(json.dumps({**plain(found), "splits": splits}, indent=2))
         return
@@ -52,6 +54,12 @@ def of_rows(plan: Plan, known: argparse.Namespace, made_by: str) -> None:
         for of in split.figures
     ]
     print_table(("dataset", "column", "type", "missing", "share", "different", "least", "median", "largest"), rows)
+    texts = [
+        (split.name, of.name, *(f"{count:,}" for count in (*of.words, *of.characters, of.empty)), of.listed)
+        for split in found.splits
+        for of in split.texts
+    ]
+    print_table(("dataset", "text", "words", "most", "characters", "most", "empty", "scripts"), texts)
     classes = [
         (split.name, *row)
         for split in found.splits

@@ -7,10 +7,12 @@ from typing import cast
 
 from etlrun.datasets.examine.finding import Diagnosis, Finding
 from etlrun.datasets.examine.row_drift import of_drift
-from etlrun.datasets.examine.row_equal import of_equal
+from etlrun.datasets.examine.row_equal import of_equal, of_equal_texts
 from etlrun.datasets.examine.row_figures import Reader, figures_of
 from etlrun.datasets.examine.row_leaks import of_leaks
+from etlrun.datasets.examine.row_texts import of_empty, texts_of
 from etlrun.datasets.examine.row_values import Examined, of_targets, of_values
+from etlrun.plan.learned import columns_of
 from etlrun.plan.plan import Plan
 from etlrun.sources.open import open_source
 from etlrun.sources.rows.leaks import names_examined
@@ -30,7 +32,12 @@ def examined(plan: Plan, begin: Begin, *, is_whole: bool = False) -> list[Examin
     names = [*source.counts] if is_whole else [dataset.split, *([dataset.eval_split] if dataset.eval_split else [])]
     readers = [Reader(source, source.split(name, dataset.key("split"))) for name in names]
     columns = len(names_examined(source))
-    return [Examined(reader=of, figures=figures_of(of, begin(of.split.name, columns))) for of in readers]
+    made = columns_of(plan.spec)
+    tokenized = [name for output in (made.outputs if made else ()) if output.has_sequences for name in output.of]
+    return [
+        Examined(reader=of, figures=figures_of(of, begin(of.split.name, columns)), texts=texts_of(of, tokenized))
+        for of in readers
+    ]
 
 
 def diagnosed(plan: Plan, begin: Begin, *, is_whole: bool) -> Diagnosis:
@@ -53,6 +60,8 @@ def diagnosed(plan: Plan, begin: Begin, *, is_whole: bool) -> Diagnosis:
 def _findings(splits: Sequence[Examined], begin: Begin) -> Iterator[Finding]:
     yield from of_leaks(splits[0])
     yield from of_equal(splits, begin("equal rows", sum(len(split.reader.rows) for split in splits)))
+    yield from of_equal_texts(splits)
+    yield from of_empty([(of.name, of.texts) for of in splits])
     yield from of_drift(splits)
     yield from of_targets(splits)
     yield from of_values(splits)

@@ -24,8 +24,29 @@ def of_equal(splits: Sequence[Examined], begin: Callable[[int], None]) -> Iterat
     names = columns_compared(source)
     targets = [name for name in names if name in source.dataset.target]
     inputs = [name for name in names if name not in targets]
-    if not inputs:
-        return
+    if inputs:
+        yield from _equal(splits, inputs, targets, "row", _left_out(source, names), begin)
+
+
+def of_equal_texts(splits: Sequence[Examined]) -> Iterator[Finding]:
+    """Yield the findings of equal texts of many words, whose rows may differ in other columns."""
+    source = splits[0].source
+    compared = [name for name in columns_compared(source) if name not in source.dataset.target]
+    for of in splits[0].texts:
+        if compared != [of.name]:  # else equal rows have it
+            yield from _equal(splits, [of.name], [*source.dataset.target], f"text of {of.name}", "", lambda _: None)
+
+
+def _equal(
+    splits: Sequence[Examined],
+    inputs: Sequence[str],
+    targets: Sequence[str],
+    noun: str,
+    but: str,
+    begin: Callable[[int], None],
+) -> Iterator[Finding]:
+    """Yield the findings of what is equal in the columns `inputs`."""
+    source = splits[0].source
     rows = np.concatenate([split.reader.rows for split in splits])
     hashes = hashes_of(source.kept, inputs, rows, begin)
     outcomes = hashes_of(source.kept, targets, rows) if targets else np.zeros(len(rows), np.uint64)
@@ -43,8 +64,9 @@ def of_equal(splits: Sequence[Examined], begin: Callable[[int], None]) -> Iterat
         chosen = np.flatnonzero(is_chosen)
         if len(chosen):
             named = (_places(splits, starts, groups.members(group)) for group in chosen[:NAMED].tolist())
-            what = "1 row is" if len(chosen) == 1 else f"{len(chosen):,} rows are"
-            yield Finding(text=f"{what} {text}{_left_out(source, names)}", remedy=remedy, places=tuple(named))
+            several = f"{len(chosen):,} {noun.replace(' ', 's ', 1) if ' ' in noun else f'{noun}s'} are"
+            what = f"1 {noun} is" if len(chosen) == 1 else several
+            yield Finding(text=f"{what} {text}{but}", remedy=remedy, places=tuple(named))
 
 
 def _left_out(source: RowsSource, names: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from etlrun.datasets.examine.finding import NAMED, Finding
 from etlrun.datasets.examine.row_figures import ColumnFigures, Reader, numbers_of, plain
+from etlrun.datasets.examine.row_texts import TextFigures
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.rows import Rows, Table
 
@@ -40,10 +41,12 @@ class Examined:
     Attributes:
         reader: Reader of its columns.
         figures: Figures of its columns, in order.
+        texts: Those of its texts of many words.
     """
 
     reader: Reader
     figures: tuple[ColumnFigures, ...]
+    texts: tuple[TextFigures, ...] = ()
 
     @property
     def name(self) -> str:

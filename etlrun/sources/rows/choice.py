@@ -58,7 +58,7 @@ def chosen(source: RowsSource, split: RowSplit, longest: int | None = None) -> C
             continue
         values = source.kept.arrow(name).take(rows)
         reason = "rows are split by it" if name in left_out else _useless(column, values)
-        if name not in left_out and _is_prose(column, values):
+        if name not in left_out and is_prose(column, values):
             if longest is not None:
                 outputs.append(Output(name=name, of=(name,), steps=_of_prose(longest)))
             else:
@@ -104,7 +104,7 @@ def _useless(column: Column, values: pa.Array) -> str:
     return ""
 
 
-def _is_prose(column: Column, values: pa.Array) -> bool:
+def is_prose(column: Column, values: pa.Array) -> bool:
     """Return whether a column has texts of many words, of which nearly each is another one."""
     there = values.drop_null()
     if column.feature.dtype != "string" or not len(there) or len(there.unique()) <= len(there) / 2:
