@@ -1,6 +1,6 @@
 import pytest
 
-from tests.configs import refusal_of_plan, refusal_of_request, refusal_of_spec
+from tests.configs import composed, refusal_of_config, refusal_of_plan, refusal_of_request, refusal_of_spec
 
 OF_FOLDERS = ("folder", "table", "arrays", "python", "text_folder")
 
@@ -132,3 +132,19 @@ def test_an_image_of_another_name_is_told_its_key() -> None:
         "transform.decode: found encoded image, label before it; expected a feature 'image'; known are label, photo"
     )
     assert remedy == "    -> leave dataset.features out, and set dataset.image_key=photo"
+
+
+def test_the_name_of_a_column_is_told_its_form() -> None:
+    words = "experiment=table", "dataset.files=houses.csv", "dataset.target=price", "dataset.inputs=area"
+    assert refusal_of_spec(*words).splitlines()[1::2] == [
+        "    -> write dataset.target='{price: number}' or another kind",
+        "    -> write dataset.inputs=[area]",
+    ]
+
+
+def test_a_dataset_of_a_package_that_is_not_installed_is_one_fault() -> None:
+    config = {**composed(), "dataset": {"name": "lined", "file": "points.csv", "num_classes": 2}}
+    fault, remedy = refusal_of_config(config).splitlines()
+    expected = "one of folder, tfrecord, table, arrays, python, or a dataset of TFDS with the keys of dataset=tfds"
+    assert fault == f"dataset.name: found 'lined'; expected {expected}"
+    assert remedy == "    -> a dataset of your own is a class in a package of yours: docs/extending.md"

@@ -98,6 +98,41 @@ def test_a_terminal_of_ascii_shows_escaped_names(tmp_path: Path) -> None:
     assert "\\xe9 2" in out
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_command_whose_reader_has_left_ends_quietly(unbuffered: str, tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    found = subprocess.run(
+        [sys.executable, "-m", "etlrun", "plugins"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writer)
+    assert (found.returncode, found.stderr) == (1, b"")
+
+
+def test_output_on_a_full_disk_is_reported(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        found = subprocess.run(
+            [sys.executable, "-m", "etlrun", "plugins"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONUNBUFFERED": ""},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert found.returncode == 1
+    assert found.stderr == (
+        "etlrun: 1 fault\n"
+        "  standard output: found No space left on device; expected a file that this user can access\n"
+        "    -> check the permissions of the file and of its parent folders, and the free space on the disk\n"
+    )
+
+
 def test_a_folder_that_is_gone_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

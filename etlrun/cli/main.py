@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -18,21 +19,35 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run `etlrun` or `python -m etlrun`; exit with status 0, 1 (failed), 2 (refused), 3 (slow) or 130."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        _require_surroundings()
-        _answer(arguments)
+        try:
+            _require_surroundings()
+            _answer(arguments)
+        finally:
+            _flush()
     except EtlrunError as error:
         print(describe(error), file=sys.stderr)
         raise SystemExit(error.status) from None
     except KeyboardInterrupt:
         print("etlrun: interrupted", file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None
-    except BrokenPipeError:
+    except BrokenPipeError:  # as of `| head`
         raise SystemExit(1) from None
     except OSError as error:
         if error.filename is None:
             raise
         print(describe(of_system(error)), file=sys.stderr)
         raise SystemExit(EtlrunError.status) from None
+
+
+def _flush() -> None:
+    """Write what has been printed, so that a command notices a full disk, and a pipe whose reader has left."""
+    try:
+        if sys.stdout is not None:  # a shell may close it
+            sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # where Python flushes the rest at its end
+        error.filename = "standard output"
+        raise
 
 
 def _require_surroundings() -> None:

@@ -14,6 +14,7 @@ from etlrun.stages.dataset import Dataset
 from etlrun.stages.rows import Rows
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, printable
 from etlrun.system.files import refuse_unwritable, replacing
+from etlrun.system.loading import load_tensorflow
 from etlrun.system.terminal import say_note
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def main(arguments: Sequence[str]) -> None:
         say_note(text)
     rows = None
     if tables:
+        load_tensorflow()
         from etlrun.trained.tables import opened
 
         rows = opened(run, tables)

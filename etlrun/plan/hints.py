@@ -29,9 +29,12 @@ OF_EXPERIMENT = "begin the file of the experiment with the line `# @package _glo
 """The remedy for keys of an experiment, whose file sets the keys of other groups."""
 _PROGRAM = "for an optimizer of your own, print the program of a run, and change it there: etlrun eject > program.py"
 _PACKAGE = "{} of your own is a {} in a package of yours: docs/extending.md"
+_FORMS = {"dataset.target": "'{{{}: number}}' or another kind", "dataset.inputs": "[{}]"}
+"""How the names of columns are written, by the key that takes them."""
 _OTHERWISE = {
     "dataset": "own images are read by dataset=folder dataset.dir=FOLDER, datasets of TFDS by dataset=tfds "
     "dataset.name=NAME, and TFRecord files by dataset=tfrecord",
+    "dataset.name": _PACKAGE.format("a dataset", "class"),
     "model": _PACKAGE.format("a model", "class"),
     "model.name": _PACKAGE.format("a model", "class"),
     "trainer.loss": _PACKAGE.format("a loss", "function"),
@@ -117,8 +120,10 @@ def of_name(key: str, name: object, known: Iterable[str]) -> str:
 
 
 def of_value(key: str, value: object, expected: str) -> str:
-    """Return the same for a value, or the first of a list, that is not among those that a text names; "" for others."""
+    """Return the same for a value, or the first of a list, of another form, or not among those that a text names."""
     name = value[0] if isinstance(value, list) and value else value
+    if key in _FORMS and isinstance(name, str):
+        return f"write {key}={_FORMS[key].format(name)}"
     names = [word for word in re.findall(r"\w{3,}", expected) if word.islower()]
     if key not in _OTHERWISE or not isinstance(name, str) or any(other in name for other in names):
         return ""

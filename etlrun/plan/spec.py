@@ -22,7 +22,7 @@ from etlrun.plan.unused import Unused, unused, without
 from etlrun.stages import UNUSABLE, Stages
 from etlrun.stages.base import Stage, expectation, field_metadata, names_of, selected
 from etlrun.stages.cache import Cache
-from etlrun.stages.dataset import Dataset, dataset_type
+from etlrun.stages.dataset import SOURCES, Dataset, dataset_type
 from etlrun.stages.extract import Extract
 from etlrun.stages.load import Load
 from etlrun.stages.logger import Logger
@@ -112,7 +112,7 @@ class _Parser:
     def run(self) -> RunSpec | None:
         self.unknown_keys("", self.config, GROUPS)
         groups = {name: self.group(name) for name in GROUPS}
-        dataset = self.stage("dataset", groups["dataset"], dataset_type((groups["dataset"] or {}).get("name")))
+        dataset = self.dataset(groups["dataset"])
         extract = self.named("extract", groups["extract"])
         train, evaluation = self.transform(groups["transform"])
         cache = self.named("cache", groups["cache"])
@@ -147,6 +147,15 @@ class _Parser:
         options = f"one of {', '.join(self.stages[name])}" if name in self.stages else "a mapping"
         self.add(name, "nothing" if block is None else show(block), options, f"choose {name}=…")
         return None
+
+    def dataset(self, block: dict[str, Any] | None) -> Any:
+        """Return the dataset; None if there is a fault, such as an unknown name without the keys of TFDS."""
+        name = (block or {}).get("name")
+        found = dataset_type(name)
+        if block and isinstance(name, str) and found.is_of_tfds and not {"data_dir", "download"} & block.keys():
+            expected = f"one of {', '.join(SOURCES)}, or a dataset of TFDS with the keys of dataset=tfds"
+            return self.add("dataset.name", show(name), expected, of_name("dataset.name", name, SOURCES))
+        return self.stage("dataset", block, found)
 
     def named(self, group: str, block: dict[str, Any] | None) -> Any:
         """Return the stage that the `name` of a group selects; None if there is a fault."""

@@ -53,8 +53,6 @@ def prepare(fit: Trainer | None, *, joins: bool = False) -> Iterator[Backend]:
     Raises:
         WorldError: A GPU is requested, and there is none; or the backend doesn't train on several hosts.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # otherwise TensorFlow allocates all memory of a GPU
     device = fit.device if fit else "cpu"
     if device == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"

@@ -53,7 +53,6 @@ def work(dispatcher: str, host: str, port: int, say: Callable[[str], None]) -> N
 
 def _imported(port: int) -> Any:
     """Return tf.data's service, for a server at a `port` that is free."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the GPUs are for models
     with loading():
         import tensorflow as tf

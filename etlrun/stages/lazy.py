@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+_FRAMEWORKS = ("tensorflow", "keras")
 
 
 class _Lazy(ModuleType):
     """Placeholder of a module, which imports it on first use, and keeps what it has been asked for."""
 
     def __getattr__(self, name: str) -> Any:
+        if self.__name__ in _FRAMEWORKS and "tensorflow" not in sys.modules:
+            from etlrun.system.loading import load_tensorflow
+
+            load_tensorflow()
         value = getattr(importlib.import_module(self.__name__), name)
         setattr(self, name, value)
         return value

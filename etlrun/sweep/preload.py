@@ -23,7 +23,6 @@ def _keras_backend() -> str:
 
 
 if _keras_backend() == "tensorflow":
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     with loading():
         import tensorflow_datasets
 

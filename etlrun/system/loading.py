@@ -10,9 +10,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
+def load_tensorflow() -> None:
+    """Import TensorFlow, without what it prints about the instructions of the CPU and the drivers of GPUs."""
+    with loading():
+        import tensorflow as tf
+
+        tf.config.list_physical_devices()  # which looks for the driver, and takes no memory of a GPU
+
+
 @contextmanager
 def loading() -> Iterator[None]:
     """Import frameworks inside, without garbage collections and native messages."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # otherwise TensorFlow allocates all memory of a GPU
     with _uncollected(), native_messages_kept():
         yield
 

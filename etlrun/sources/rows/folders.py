@@ -70,7 +70,7 @@ def _kept_folder(folder: Path) -> KeptFolder:
     is_complete = facts and all(sizes.get(name) == size for name, size in facts["files"].items())
     return KeptFolder(
         key=folder.name,
-        title=facts["title"] if is_complete else None,
+        title=facts.get("title") if is_complete else None,
         num_columns=len(facts.get("columns", ())),
         num_rows=sum(facts.get("rows", {}).values()),
         bytes=sum(sizes.values()),
