@@ -17,7 +17,7 @@ import tensorflow_datasets as tfds
 from etlrun.plan.plan import given_to_model
 from etlrun.record.summary import read_summary
 from etlrun.run.model import build
-from tests.blocks import OF_NUMBERS, of_files, words_of, write_blocks
+from tests.blocks import KINDS, OF_NUMBERS, of_files, words_of, write_blocks
 from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
 from tests.conftest import Once
 from tests.pictures import with_feature
@@ -83,9 +83,10 @@ def test_a_run_is_resumed_evaluated_and_predicts(
     found = json.loads((run / "evaluations" / "train[80%:].json").read_text())
     assert found["loss"] == pytest.approx(losses_of(run)[-1][1], rel=1e-5)
     assert [*found["targets"]] == ["price", "kind", "tags", "is_old"]
+    assert {of["name"] for of in found["targets"]["kind"]["classes"]} == {*KINDS}
     rows = [*csv.DictReader(io.StringIO(said(capsys, "predict", run, 'dataset.split="train[80%:]"')))]
     assert [*rows[0]] == [
-        *("path", "price_value", "kind_class", *(f"kind_probability_{place}" for place in range(3))),
+        *("path", "price_value", "kind_class", *(f"kind_probability_{name}" for name in KINDS)),
         *("tags_labels", *(f"tags_probability_{place}" for place in range(4))),
         *("is_old_class", "is_old_probability_0", "is_old_probability_1"),
     ]

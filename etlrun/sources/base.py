@@ -195,6 +195,10 @@ class Source:
         """Names of the classes, their numbers if they are unknown; None if the target is no class."""
         return self.class_names or (None if self.num_classes is None else tuple(map(str, range(self.num_classes))))
 
+    def names_of(self, target: str) -> tuple[str, ...]:
+        """Return the names of the classes or labels of one of several targets; their numbers where no more is known."""
+        return self.dataset.examples.features[target].classes
+
     @property
     def limits(self) -> dict[str, int]:
         """Number of values of each target whose values are integers from 0 on, by name."""

@@ -48,6 +48,10 @@ class TfdsSource(Source):
         names = getattr(target, "names", dataset.examples.features[dataset.examples.target].classes)
         self.class_names = tuple(names) if self.num_classes is not None else None
 
+    def names_of(self, target: str) -> tuple[str, ...]:
+        feature = self.builder.info.features[self.dataset.keys[target]]
+        return tuple(getattr(feature, "names", None) or super().names_of(target))
+
     @classmethod
     def on_disk(cls, dataset: TfdsDataset) -> OnDisk:
         home = home_of(dataset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import sys
 import tempfile
@@ -12,10 +13,8 @@ from contextlib import contextmanager
 
 def load_tensorflow() -> None:
     """Import TensorFlow, without what it prints about the instructions of the CPU and the drivers of GPUs."""
-    with loading():
-        import tensorflow as tf
-
-        tf.config.list_physical_devices()  # which looks for the driver, and takes no memory of a GPU
+    with loading():  # which also looks for the driver, and takes no memory of a GPU
+        importlib.import_module("tensorflow").config.list_physical_devices()
 
 
 @contextmanager

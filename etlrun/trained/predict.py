@@ -112,13 +112,29 @@ def targets_of(run: Trained) -> dict[str, Feature]:
     return {name: flow.features[name] for name in flow.targets if is_other}
 
 
+def _names_of(run: Trained, targets: Mapping[str, Feature]) -> dict[str, tuple[str, ...]]:
+    """Return the names of the classes or labels of targets: those of the config, and of data of TFDS its own."""
+    dataset, found = run.then.spec.dataset, {name: of.classes for name, of in targets.items()}
+    if not dataset.is_of_tfds or not any(found.values()):
+        return found
+    try:
+        source = open_source(dataset.as_it_is())
+    except EtlrunError:
+        say_note("The dataset of the run is not there: classes are named by their numbers.")
+        return found
+    return {name: source.names_of(name) for name in targets}
+
+
 def heads(run: Trained, model: Any, top: int | None) -> list[Head]:
     """Return what a model predicts of each target; of classes the `top` likeliest ones, or all."""
     found = []
-    for name, of in targets_of(run).items():
+    targets = targets_of(run)
+    names_of = _names_of(run, targets)
+    for name, of in targets.items():
         outputs = 2 if of.is_binary else len(of.classes) or math.prod(side or 1 for side in of.shape)
         target, most = name if len(run.then.spec.dataset.examples.targets) > 1 else "", top and min(top, outputs)
-        found.append(Head(target=target, names=of.classes or None, outputs=outputs, is_labels=of.is_labels, top=most))
+        own = names_of[name] or None
+        found.append(Head(target=target, names=own, outputs=outputs, is_labels=of.is_labels, top=most))
     if found:
         return found
     outputs = outputs_of(model)
