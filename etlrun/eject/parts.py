@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from etlrun.eject.loops import drain, emulated, fit
 from etlrun.eject.own import sources
 from etlrun.eject.text import function, literal, mapping
+from etlrun.plan.learned import columns_of
 from etlrun.plan.plan import Plan, given_to_model
 from etlrun.stages.applications import scaled_for_imagenet, set_momentum, without_dropout
 from etlrun.stages.code import source
+from etlrun.stages.columns import Output
 from etlrun.stages.flow import Flow
 from etlrun.stages.keras_objects import base, head, rescaling, unstandardized
 from etlrun.stages.made import Made, Text, quoted, user_path
 from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.network import Network, embedded, masks, vectors
+from etlrun.stages.pretrained import set_vectors, vectors_in
 from etlrun.stages.reach import with_called
 from etlrun.stages.targets import loss_of
 from etlrun.stages.trainer import Drain
@@ -89,11 +92,36 @@ def _network(stage: Network, plan: Plan) -> Functions:
         literal(Made(f"features = {stage.network.__name__}", (made, *of_items), stage.arguments)),
         *heads,
         *([mapping("outputs = ", outputs)] if len(outputs) > 1 else []),
-        f"return keras.Model({given}, {last})",
+        *_ended(plan, f"keras.Model({given}, {last})"),
     )
     functions = (vectors, *((masks,) if of_items else ()), *with_called(stage.network))
     texts = [source(of).removeprefix("@staticmethod\n") for of in functions]
-    return *texts, function("model() -> keras.Model", f"Return a model of {' and '.join(flow.targets)}.", *body)
+    loaded = sources(plan.spec.dataset, vectors_in, set_vectors) if _weighted(plan) else ()
+    return (
+        *loaded,
+        *texts,
+        function("model() -> keras.Model", f"Return a model of {' and '.join(flow.targets)}.", *body),
+    )
+
+
+def _weighted(plan: Plan) -> list[Output]:
+    """Return the outputs whose embeddings begin with vectors of a file."""
+    columns = columns_of(plan.spec)
+    return [] if columns is None else [output for output in columns.outputs if output.weights is not None]
+
+
+def _ended(plan: Plan, made: str) -> Iterator[str]:
+    """Yield the lines that return the model that an expression makes, with the vectors of files."""
+    from etlrun.sources.rows.weights import arguments_of_vectors  # which imports Arrow
+
+    outputs = _weighted(plan)
+    yield f"made = {made}" if outputs else f"return {made}"
+    for output in outputs:
+        words, given = arguments_of_vectors(output)
+        yield literal(Made("loaded = vectors_in", (user_path(str(output.weights)),), words))
+        yield literal(Made("set_vectors", (Text("made"),), {"vectors": Text("loaded"), **given}))
+    if outputs:
+        yield "return made"
 
 
 def _head(plan: Plan, flow: Flow, place: int) -> tuple[list[str], str]:

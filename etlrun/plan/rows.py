@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import cast
 
 from etlrun.plan.columns import misnamed
@@ -19,6 +19,7 @@ from etlrun.sources.rows.fitting import fault_of, fitted
 from etlrun.sources.rows.keeping import identity_of
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.sources.rows.table import names_of
+from etlrun.sources.rows.weights import with_weights
 from etlrun.stages.column_categories import Classes
 from etlrun.stages.columns import Columns, Output, UnfitStepError, nothing
 from etlrun.stages.flow import Feature
@@ -189,6 +190,14 @@ def _splits(source: RowsSource) -> list[RowSplit]:
     return [source.split(name, dataset.key(key)) for key, name in names.items()]
 
 
+def _joined(*several: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Return what is said of each output, in one text."""
+    found: dict[str, str] = {}
+    for name, text in (each for some in several for each in some):
+        found[name] = f"{found[name]}; {text}" if name in found else text
+    return tuple(found.items())
+
+
 def _fitted(columns: Columns, source: RowsSource, splits: list[RowSplit], spec: RunSpec) -> Columns:
     """Return the columns of rows that have been read: chosen, if they are to be, and fitted."""
     dataset = source.dataset
@@ -203,6 +212,7 @@ def _fitted(columns: Columns, source: RowsSource, splits: list[RowSplit], spec: 
         _require_input(columns, columns.output_names)
         outputs = (*outputs, *outputs_of(dataset))
     made, shares = fitted(outputs, source, splits)
-    columns = dataclasses.replace(columns, outputs=made, dropped=(), shares=shares, is_auto=False)
+    made, told = with_weights(made)
+    columns = dataclasses.replace(columns, outputs=made, dropped=(), shares=_joined(shares, told), is_auto=False)
     require_values(source, columns, splits, "" if spec.fit is None else spec.fit.loss)
     return columns

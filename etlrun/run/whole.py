@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keras
 
+from etlrun.plan.learned import columns_of
 from etlrun.plan.plan import Plan, given_to_model, reads_features
 from etlrun.plan.training import past_classes, warmup_past
 from etlrun.run import devices
@@ -15,6 +16,7 @@ from etlrun.sources.base import Source
 from etlrun.sources.labels import counts_of
 from etlrun.stages.balance import balanced
 from etlrun.stages.keras_objects import objectives
+from etlrun.stages.pretrained import set_vectors
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError
 
@@ -37,8 +39,21 @@ def _whole_model(plan: Plan, source: Source, previous: PreviousRun | None, train
     _fits(plan, source, trainer)
     scaling = [planned.stage.factors for planned in plan.by_model if planned.stage.factors is not None]
     model = models.build(stage, given_to_model(plan.train), scaling, source.num_classes, trainer.loss)
+    _set_vectors(model, plan)
     compile_phase(model, plan, source, trainer.in_phase(trainer.planned_phases[0]))
     return model
+
+
+def _set_vectors(model: keras.Model, plan: Plan) -> None:
+    """Give the embeddings of a new model the vectors of files; raise `ConfigError` if a file can't be read any more."""
+    columns = columns_of(plan.spec)
+    outputs = () if columns is None else [of for of in columns.outputs if of.weights is not None]
+    if outputs:
+        from etlrun.sources.rows.weights import require_unchanged, vectors_of  # which import Arrow
+
+        require_unchanged(outputs)
+        for output in outputs:
+            set_vectors(model, **vectors_of(output))
 
 
 def compile_phase(model: keras.Model, plan: Plan, source: Source, trainer: Trainer) -> None:

@@ -15,6 +15,7 @@ from etlrun.stages.column_step import ColumnStep, UnfitColumnError, category, it
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.lazy import pa, pc, tf
 from etlrun.stages.paths import OptionalPath
+from etlrun.stages.pretrained import dimension_in
 from etlrun.stages.vocabulary import vocabulary_of
 
 _Values = Annotated[tuple[str | int, ...], Field(min_length=1)]
@@ -213,16 +214,25 @@ class Embed(ColumnStep):
     """Lets the model represent each category by a vector that it learns.
 
     Attributes:
-        dimension: Dimension of the vector; null for the fourth root of the number of categories, rounded up.
+        dimension: Dimension of the vector; null for that of the `weights`, or else the fourth root of the number of
+            categories, rounded up.
+        weights: File of vectors that words of the vocabulary begin with, as text of GloVe or word2vec, or as an `.npy`.
+        words: File of the words of an `.npy`, one in each line; null for text.
+        trainable: Whether the vectors are learned, too.
         padding: Whether index 0 is kept for the padding of sequences, which the step before it knows.
+        content: Digest of the files, which planning finds.
     """
 
     name: ClassVar[str] = "embed"
     main: ClassVar[str] = "dimension"
     learned: ClassVar[tuple[str, ...]] = ("padding",)
-    not_of_op: ClassVar[tuple[str, ...]] = ("dimension",)
+    not_of_op: ClassVar[tuple[str, ...]] = ("dimension", "weights", "words", "trainable", "content")
 
     dimension: Annotated[OptionalPositive, DATA] = None
+    weights: Annotated[OptionalPath, DATA] = None
+    words: Annotated[OptionalPath, DATA] = None
+    trainable: Annotated[Flag, DATA] = True
+    content: Annotated[str | None, Expected("null, since planning finds it"), DATA] = None
     padding: Annotated[Flag | None, Expected("null"), DATA] = None
 
     @staticmethod
@@ -232,7 +242,30 @@ class Embed(ColumnStep):
 
     @property
     def text(self) -> str:
-        return self.name if self.dimension is None else f"{self.name} {self.dimension}"
+        kept = "" if self.weights is None else f" from {self.weights}{'' if self.trainable else ', which stay'}"
+        return f"{self.name}{'' if self.dimension is None else f' {self.dimension}'}{kept}"
+
+    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+        if (self.words is not None) is not str(self.weights).endswith(".npy"):
+            found, remedy = self.words or "null", "add words: words.txt" if self.words is None else "leave it out"
+            yield "words", found, "the words of an .npy, and null of text", remedy
+        if self.weights is None and not self.trainable:
+            yield "trainable", "false", "true where no file has vectors", "add weights: vectors.txt"
+
+    def opened(self) -> Self:
+        if self.weights is None or self.dimension is not None:
+            return self
+        try:
+            return self.replace(dimension=dimension_in(self.weights))
+        except (OSError, ValueError) as error:
+            raise self.unfit(error) from error
+
+    def unfit(self, error: OSError | ValueError) -> UnfitColumnError:
+        """Return the error for a file of vectors that can't be read."""
+        reason = error.strerror if isinstance(error, OSError) else error
+        expected = f"vectors{f' of {self.dimension} numbers' if self.dimension else ''} with their words"
+        remedy = "correct the path, or the file, or `dimension`"
+        return UnfitColumnError(found=f"{self.weights}, {reason}", expected=expected, remedy=remedy)
 
     def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
         return self.replace(padding=incoming.is_sequence)

@@ -107,6 +107,12 @@ class Output:
         return f"<- {', '.join(self.of)}{f': {steps}' if steps else ''}"
 
     @property
+    def weights(self) -> str | None:
+        """File of the vectors that its embedding begins with; None if it has none."""
+        last = self.steps[-1] if self.steps else None
+        return last.weights if isinstance(last, Embed) else None
+
+    @property
     def _reserved(self) -> Iterator[str]:
         """Yield what the first indices stand for, where a sequence is embedded, for people."""
         unknown = next((step.oov for step in reversed(self.steps) if isinstance(step, Lookup)), None)
