@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 
 from etlrun.stages.column_categories import Embed, Lookup
-from etlrun.stages.column_step import ColumnStep
+from etlrun.stages.column_numbers import counts_in, listed, most_frequent
+from etlrun.stages.column_step import ColumnStep, items
 from etlrun.stages.column_text import MultiHot, Ngrams, StandardizeText, TfIdf, Tokenize, Truncate
 from etlrun.stages.columns import Output, UnfitStepError
 from etlrun.stages.flow import MISSING, Feature
@@ -41,12 +42,15 @@ def fitted(*steps: ColumnStep, texts: Any = None) -> tuple[Output, Feature]:
     """An output of texts whose steps have learned from them."""
     given = tf.constant(TEXTS if texts is None else texts)
 
-    def values(done: Any) -> pa.Array:
+    def values(done: Any, *, parts: bool = False, counts: bool = False) -> Any:
         found = Output(name="text", of=("text",), steps=tuple(done)).behind(done, {"text": given})
-        return pa.LargeListArray.from_arrays(
+        lists = pa.LargeListArray.from_arrays(
             found.row_splits.numpy(),
             pa.array(found.flat_values.numpy(), None if found.dtype != tf.string else pa.large_binary()),
         )
+        if counts:
+            return counts_in([items(lists)])
+        return [lists[:3], lists[3:]] if parts else lists
 
     return Output(name="text", of=("text",), steps=steps).fitted({"text": TEXT}, values)
 
@@ -160,3 +164,11 @@ def test_what_does_not_fit_is_refused(step: ColumnStep, given: Feature, expected
     with pytest.raises(UnfitStepError) as caught:
         output.gives({"x": given})
     assert (caught.value.expected, caught.value.remedy) == (expected, remedy)
+
+
+def test_items_are_counted_part_by_part() -> None:
+    drawn = np.random.default_rng(0).choice([*"abcdefghij", ""], 500, p=[*np.full(5, 0.14), *np.full(5, 0.04), 0.1])
+    values = pa.array([value.encode() or None for value in drawn], pa.large_binary())
+    parts = [values[start : start + 7] for start in range(0, len(values), 7)]
+    assert listed(counts_in(parts)) == most_frequent(values)
+    assert listed(counts_in([])) == ([], [])

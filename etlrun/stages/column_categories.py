@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from etlrun.stages.base import DATA, Expected, Flag, OptionalPositive, Positive
-from etlrun.stages.column_numbers import most_frequent
+from etlrun.stages.column_numbers import listed, most_frequent
 from etlrun.stages.column_step import ColumnStep, UnfitColumnError, category, items, known, shown, without_missing
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.lazy import pa, pc, tf
@@ -118,7 +118,10 @@ class Lookup(ColumnStep):
         return self.replace(values=values)
 
     def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
-        found, counts = most_frequent(known(values()))
+        if incoming.is_sequence and incoming.dtype == "string":
+            found, counts = self._in_parts(values)
+        else:
+            found, counts = most_frequent(known(values()))
         kept = [value for value, count in zip(found, counts, strict=True) if count >= self.min_count][: self.top]
         if any(isinstance(value, float) for value in kept):
             raise UnfitError(expected="text or integers", remedy="put `bucketize` or `quantiles` in its place")
@@ -129,6 +132,14 @@ class Lookup(ColumnStep):
                 remedy=f"lower `min_count`; the most frequent value is in {counts[0]}",
             )
         return self._limited(tuple(kept))
+
+    def _in_parts(self, values: Callable[..., Any]) -> tuple[list[Any], list[int]]:
+        """Return tokens and their counts as `most_frequent` does, without those that it does not keep."""
+        counted = values(counts=True)
+        if not len(counted):
+            known(values())
+        least = min(self.min_count, pc.max(counted["count"]).as_py())
+        return listed(counted.filter(pc.greater_equal(counted["count"], least)))
 
     def gives(self, incoming: Feature) -> Feature:
         if incoming.format not in (None, "text") or incoming.categories is not None:

@@ -106,8 +106,9 @@ class ColumnStep(Stage):
     def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
         """Return the step with what it learns: from the values before it in the training split, where null is missing.
 
-        `values` returns them, which takes as long as reading the column; `incoming` is their feature. Raises
-        `UnfitColumnError` if nothing can be learned from them.
+        `values` returns them, which takes as long as reading the column; of sequences, which may not fit in memory,
+        `values(parts=True)` yields those of some rows after the other, and `values(counts=True)` returns a table of the
+        items, `value` and `count`. `incoming` is their feature. Raises `UnfitColumnError` if nothing can be learned.
         """
         return self
 

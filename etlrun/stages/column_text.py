@@ -239,11 +239,13 @@ class TfIdf(ColumnStep):
         counts = tf.math.bincount(index, minlength=len(weights), maxlength=len(weights), axis=-1)
         return tf.ensure_shape(tf.cast(counts, tf.float32), (*index.shape[:-1], len(weights))) * weights
 
-    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
-        lists, count = values(), category(incoming)
-        rows = np.repeat(np.arange(len(lists)), np.diff(np.asarray(lists.offsets)))
-        there = np.unique(rows * count + np.asarray(lists.flatten())) % count
-        weights = np.log(1 + len(lists) / (1 + np.bincount(there, minlength=count)))
+    def fitted(self, values: Callable[..., Any], incoming: Feature) -> Self:
+        count, examples, found = category(incoming), 0, np.zeros(category(incoming), np.int64)
+        for lists in values(parts=True):
+            rows = np.repeat(np.arange(len(lists)), np.diff(np.asarray(lists.offsets)))
+            there = np.unique(rows * count + np.asarray(lists.flatten())) % count
+            found, examples = found + np.bincount(there, minlength=count), examples + len(lists)
+        weights = np.log(1 + examples / (1 + found))
         weights[: incoming.unknown] = weights[incoming.unknown :].mean()
         return self.replace(weights=tuple(weights.astype("float32").tolist()))
 

@@ -56,13 +56,11 @@ class Output:
             value = step.applied(value)
         return value
 
-    def fitted(
-        self, features: Mapping[str, Feature], values: Callable[[Sequence[ColumnStep]], pa.Array]
-    ) -> tuple[Output, Feature]:
+    def fitted(self, features: Mapping[str, Feature], values: Callable[..., Any]) -> tuple[Output, Feature]:
         """Return the output whose steps have learned what they do from a split, and its feature.
 
-        `values` returns the values of its columns after some of its steps. Raises `UnfitStepError` for the first step
-        that doesn't accept what is before it.
+        `values` returns the values of its columns after some of its steps, as `ColumnStep.fitted` takes them. Raises
+        `UnfitStepError` for the first step that doesn't accept what is before it.
         """
         given: Any = tuple(features[name] for name in self.of)
         given = given[0] if len(given) == 1 else given
@@ -147,7 +145,7 @@ class Output:
         return self.name.removesuffix("_missing") if is_one else None
 
 
-def nothing(_steps: Sequence[ColumnStep]) -> pa.Array:
+def nothing(_steps: Sequence[ColumnStep], **_how: bool) -> pa.Array:
     """Refuse to return values of a dataset that is not read by columns; raise `UnfitColumnError`."""
     raise UnfitColumnError(
         found="a step that learns from the training split",

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.column_categories import Lookup
+from etlrun.stages.column_numbers import counts_in
 from etlrun.stages.column_step import ColumnStep, UnfitColumnError, items, shown
 from etlrun.stages.columns import Columns, Output, UnfitStepError
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
@@ -25,6 +26,8 @@ from etlrun.system.files import write_atomically
 
 _FORMAT = 3
 """Version of what is kept."""
+_AT_ONCE = 2_048
+"""Rows whose sequences are in memory at once."""
 _LISTED = 3
 """Values outside of a vocabulary that a message lists."""
 
@@ -104,7 +107,7 @@ def _fit(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSpli
     for output in outputs:
         readers = [Reader(output, done, source, split) for split in splits]
         try:
-            made, feature = output.fitted(features, readers[0].behind)
+            made, feature = output.fitted(features, readers[0].read)
         except UnfitStepError as unfit:
             if output.indicator_of not in names:  # whose steps it repeats
                 faults.append(fault_of(output, unfit))
@@ -127,6 +130,25 @@ class Reader:
         self.output, self.split, self._above, self._source = output, split, above, source
         self._done: list[ColumnStep] = []
         self._value: Any = None
+        self._counted: tuple[list[ColumnStep], Any] = [], None
+
+    def read(self, steps: Sequence[ColumnStep], *, parts: bool = False, counts: bool = False) -> Any:
+        """Return the values after some of the steps, their `parts`, or the `counts` of their items."""
+        if counts:
+            return self.counts(steps)
+        return self.parts(steps) if parts else self.behind(steps)
+
+    def parts(self, steps: Sequence[ColumnStep]) -> Iterator[pa.Array]:
+        """Yield the values after some of the steps, those of some rows after the other."""
+        for start in range(0, self.split.num_examples, _AT_ONCE):
+            part = self.split.part(start, min(start + _AT_ONCE, self.split.num_examples))
+            yield Reader(self.output, self._above, self._source, part).behind(steps)
+
+    def counts(self, steps: Sequence[ColumnStep]) -> pa.Table:
+        """Return the items of sequences after some of the steps, and how often each is there."""
+        if self._counted[0] != [*steps] or self._counted[1] is None:
+            self._counted = [*steps], counts_in(items(part) for part in self.parts(steps))
+        return self._counted[1]
 
     def behind(self, steps: Sequence[ColumnStep]) -> pa.Array:
         """Return the values after some of the steps; null where they are missing."""
@@ -228,6 +250,17 @@ def _text(value: Any) -> Any:
     return repr(value.decode(errors="replace")) if isinstance(value, bytes) else value
 
 
+def _unknown(step: Lookup, reader: Reader, before: Sequence[ColumnStep]) -> tuple[int, int]:
+    """Return the number of values that are not in a vocabulary; and of all items, if they are those of sequences."""
+    if not any(of.of_sequences for of in before):
+        values = reader.behind(before)
+        return len(step.unknown(values)), len(items(values)) if pa.types.is_large_list(values.type) else 0
+    counted = reader.counts(before)
+    unknown = step.unknown(counted["value"].combine_chunks())
+    of_unknown = counted.filter(pc.is_in(counted["value"], unknown))
+    return pc.sum(of_unknown["count"]).as_py() or 0, pc.sum(counted["count"]).as_py() or 0
+
+
 def _shares(output: Output, readers: Sequence[Reader]) -> str:
     """Return the shares of missing and of unknown values in each split, for people; an empty string for none."""
     found: dict[str, list[str]] = {"missing": [], "unknown": []}
@@ -236,14 +269,10 @@ def _shares(output: Output, readers: Sequence[Reader]) -> str:
         masks = [_is_missing(column) for column in reader.columns.values()]
         missing = pc.sum(reduce(pc.or_, masks)).as_py() if masks else 0
         found["missing"] += [f"{missing / rows:.1%} of {reader.split.name}"] if missing else []
-        values = [
-            (len(step.unknown(before)), before)
-            for place, step in enumerate(output.steps)
-            if isinstance(step, Lookup) and step.oov != "error"
-            for before in [reader.behind(output.steps[:place])]
-        ]
+        lookups = [(place, step) for place, step in enumerate(output.steps) if isinstance(step, Lookup)]
+        values = [_unknown(step, reader, output.steps[:place]) for place, step in lookups if step.oov != "error"]
         if count := sum(unknown for unknown, _ in values):
-            tokens = sum(len(items(before)) for _, before in values if pa.types.is_large_list(before.type))
+            tokens = sum(of for _, of in values)
             of_items = f" of the tokens of {reader.split.name}" if tokens else f" of {reader.split.name}"
             found["unknown"].append(f"{count / (tokens or rows):.1%}{of_items}")
     return "; ".join(f"{kind} {' and '.join(texts)}" for kind, texts in found.items() if texts)
