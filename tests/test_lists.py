@@ -13,17 +13,22 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
+import tensorflow as tf
 
+from etlrun.eject.program import ejected
 from etlrun.measure.digest import Digest
 from etlrun.plan.plan import stage_of
 from etlrun.run.model import build
 from etlrun.sources.open import open_source
 from etlrun.sources.rows.keeping import kept_of
 from etlrun.sources.rows.kept import Kept
-from etlrun.stages.columns import Columns
+from etlrun.stages.column_categories import Embed, Lookup
+from etlrun.stages.column_numbers import Fill, Standardize
+from etlrun.stages.columns import Columns, Output
 from etlrun.stages.network import masks, vectors
 from etlrun.stages.text import TextModel
-from etlrun.system.errors import EtlrunError
+from etlrun.system.errors import ConfigError, EtlrunError
+from etlrun.trained.columns_layer import ColumnsLayer
 from tests.configs import plan_of, refusal_of_plan
 from tests.conftest import Once
 from tests.lists import AGE, EVENTS, NOTE, NUM_ROWS, SIGNAL, signals, words_of, write_signals
@@ -279,3 +284,24 @@ def test_faults_of_lists(tmp_path: Path, name: str, content: Any, told: str) -> 
     with pytest.raises(EtlrunError) as raised:
         kept_of(a_table(str(tmp_path / name), tmp_path / "kept"))
     assert message(tmp_path, raised.value) == told
+
+
+def test_programs_are_refused(table: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        ejected(plan_of(*words_of(table)), [], {})
+    assert str(refused.value) == (
+        "dataset.inputs: found lists of numbers in signal, events; expected single values or arrays of one shape\n"
+        "    -> leave the columns out of dataset.inputs, or run the config itself"
+    )
+
+
+def test_an_export_takes_lists_with_nan_behind_their_items() -> None:
+    signal = Output(name="x", of=("x",), steps=(Fill(value=0, filled=0), Standardize(mean=1, std=2)))
+    ids = Output(name="n", of=("n",), steps=(Lookup(values=(7, 8)), Embed(dimension=2, padding=True)))
+    layer = ColumnsLayer(Columns(outputs=(signal, ids)).described(), {"x": "x", "n": "n"}, lists=["x", "n"])
+    again = ColumnsLayer.from_config(layer.get_config())
+    nan = np.nan
+    given = {"x": np.array([[3.0, nan, 0.0], [1, nan, nan], [nan] * 3]), "n": np.array([[8.0, nan], [nan] * 2, [6, 7]])}
+    found = again({name: tf.constant(values) for name, values in given.items()})
+    np.testing.assert_array_equal(found["x"], [[1, -0.5, -0.5], [0, nan, nan], [nan] * 3])
+    np.testing.assert_array_equal(found["n"], [[3, 0, 0], [0, 0, 0], [1, 2, 0]])

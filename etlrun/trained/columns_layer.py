@@ -22,7 +22,7 @@ class ColumnsLayer(keras.layers.Layer):  # type: ignore[misc]
     `tensorflow` alone, since others have no texts.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a field of its config
         self,
         outputs: Mapping[str, Any],
         columns: Mapping[str, str],
@@ -31,19 +31,22 @@ class ColumnsLayer(keras.layers.Layer):  # type: ignore[misc]
         dropped: Sequence[str] = (),
         empty_is_missing: Sequence[str] = (),
         required: Sequence[str] = (),
+        lists: Sequence[str] = (),
         **others: Any,
     ) -> None:
         """Make the layer of `outputs` as `Columns.described` describes them.
 
         `columns` are the names of the columns by those of the inputs. If the outputs stand `beside` them, all columns
         but those `dropped` are outputs, too. Of the inputs `empty_is_missing` an empty text is
-        a missing value, and those `required` must have no missing one.
+        a missing value, and those `required` must have no missing one. Those of
+        `lists` have NaN behind their items.
         """
         super().__init__(**{**others, "autocast": False, "trainable": False})
         self._convert_input_args = False  # to the dtype of the layer
         self.supports_jit = False  # texts and tables are not compiled
         self.outputs, self.columns, self.beside, self.dropped = dict(outputs), dict(columns), beside, list(dropped)
         self.empty_is_missing, self.required = list(empty_is_missing), list(required)
+        self.lists = list(lists)
         whole = Columns(outputs=outputs_of(outputs), dropped=tuple(dropped), beside=beside)
         self._held, self.tables = with_tables(whole)  # tables are tracked, so that exports have them
 
@@ -55,6 +58,8 @@ class ColumnsLayer(keras.layers.Layer):  # type: ignore[misc]
     def _given(self, name: str, values: Any) -> Any:
         if name in self.empty_is_missing:
             values = tf.where(values == "", tf.constant(MISSING), values)
+        if name in self.lists:
+            return in_lists(values)
         if name not in self.required:
             return values
         is_missing = values == MISSING if values.dtype == tf.string else tf.math.is_nan(values)
@@ -64,8 +69,15 @@ class ColumnsLayer(keras.layers.Layer):  # type: ignore[misc]
 
     def get_config(self) -> dict[str, Any]:
         """Return what makes this layer again."""
-        names = ("outputs", "columns", "beside", "dropped", "empty_is_missing", "required")
+        names = ("outputs", "columns", "beside", "dropped", "empty_is_missing", "required", "lists")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+
+def in_lists(values: Any) -> tf.RaggedTensor:
+    """Return lists of different lengths, of numbers (batch, items) with NaN behind the last one of each."""
+    places = tf.range(1, tf.shape(values)[1] + 1)
+    lengths = tf.reduce_max(tf.where(tf.math.is_nan(values), 0, places), axis=1)
+    return tf.RaggedTensor.from_tensor(values, lengths=tf.maximum(lengths, 0))
 
 
 keras.saving.register_keras_serializable("etlrun")(ColumnsLayer)

@@ -14,6 +14,7 @@ from etlrun.measure.gains import interval_of_mean
 from etlrun.plan import learned
 from etlrun.plan.plan import Plan, given_to_model
 from etlrun.sources.base import Source, Split
+from etlrun.sources.rows.gathering import as_tensor
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.columns import Columns
 from etlrun.stages.sequences import padded
@@ -157,7 +158,7 @@ class _Reading:
             self._made_of |= made_of
             outputs = tuple(output for output in columns.outputs if made_of[output.name])
             self._made = tf.function(replace(columns, outputs=outputs).given, autograph=False)
-        whole = self._made({name: tf.constant(values) for name, values in self._stored.items()})
+        whole = self._made({name: as_tensor(values) for name, values in self._stored.items()})
         self._alone = {name: whole[name] for name in self.flow.inputs if len(self._made_of.get(name, ())) == 1}
 
     def measures(self, model: Any, repeats: int) -> dict[str, Sums]:
@@ -182,8 +183,8 @@ class _Reading:
         changed = {name for name in self.flow.inputs if column in self._made_of.get(name, ())}
         made = {name: tf.gather(self._alone[name], numbers) for name in changed if name in self._alone}
         if changed - made.keys():  # an output of several columns
-            own = {name: tf.constant(values[batch.numbers]) for name, values in self._stored.items()}
-            found = self._made({**own, column: tf.constant(self._stored[column][numbers])})
+            own = {name: as_tensor(values[batch.numbers]) for name, values in self._stored.items()}
+            found = self._made({**own, column: as_tensor(self._stored[column][numbers])})
             made |= {name: found[name] for name in changed - made.keys()}
         made = padded(made)
         if not isinstance(batch.inputs, Mapping):

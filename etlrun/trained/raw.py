@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -49,6 +50,8 @@ class Raw:
         """What it holds, for people."""
         if self.feature.format == "timestamp":
             return "times, in microseconds since 1970 in UTC"
+        if self.feature.is_sequence:
+            return "lists of numbers, with NaN behind their items"
         return {"string": "texts", "bool": "truth values"}.get(self.feature.dtype, "numbers")
 
     def described(self) -> dict[str, Any]:
@@ -70,7 +73,8 @@ class Raw:
     @property
     def is_required(self) -> bool:
         """Whether a missing value, which its type has, is an error."""
-        return self.missing is None and self.feature.dtype in ("string", "float32", "float64")
+        is_list = self.feature.is_sequence  # behind whose items NaN stands
+        return self.missing is None and self.feature.dtype in ("string", "float32", "float64") and not is_list
 
     @property
     def is_missing_when_empty(self) -> bool:
@@ -121,7 +125,9 @@ def raws(planned: Plan, taken: Sequence[str]) -> tuple[Raw, ...]:
         name = valid_name(column, {*taken, LAYER, *(raw.name for raw in found)})
         missing = _missing(columns, features, column, planned.spec)
         some = tuple(_some(columns, column, features[column], can_miss=missing is not None))
-        found.append(Raw(name=name, column=column, feature=features[column], missing=missing, some=some))
+        given = features[column]
+        given = given.replace(dtype="float64") if given.is_sequence else given
+        found.append(Raw(name=name, column=column, feature=given, missing=missing, some=some))
     return tuple(found)
 
 
@@ -177,5 +183,9 @@ def _some(columns: Columns, column: str, feature: Feature, *, can_miss: bool) ->
         low, high = (0.0, 1.0) if feature.low is None or feature.high is None else (feature.low, feature.high)
         found = [low, high, (low + high) / 2]
         found = [round(value) for value in found] if feature.dtype.startswith(("int", "uint")) else found
+    if feature.is_sequence:
+        nan = math.nan
+        yield from ([*found], [*found[1:], nan], [found[0], nan, nan], [nan, nan, nan])
+        return
     yield from found
     yield None if can_miss else found[0]

@@ -19,7 +19,7 @@ from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import IMAGE
 from etlrun.stages.rows import Rows
 from etlrun.stages.sequences import padded
-from etlrun.trained.columns_layer import ColumnsLayer
+from etlrun.trained.columns_layer import ColumnsLayer, in_lists
 from etlrun.trained.formats import in_one
 from etlrun.trained.load import Trained
 from etlrun.trained.model import of_each_class, predictor
@@ -119,7 +119,10 @@ class ColumnsServing:
         The steps are those of the pipeline, which take what stands for missing values there.
         """
         arrays = {raw.name: _array(raw) for raw in self.raws}
-        example = {raw.column: tf.constant(arrays[raw.name]) for raw in self.raws}
+        example = {
+            raw.column: in_lists(arrays[raw.name]) if raw.feature.is_sequence else tf.constant(arrays[raw.name])
+            for raw in self.raws
+        }
         outputs = padded(self._columns.given(example))
         if self.image is not None:
             arrays[IMAGE] = drawn = _drawn_images(self.image, folder)
@@ -162,6 +165,7 @@ class ColumnsServing:
             dropped=self._columns.dropped,
             empty_is_missing=[raw.name for raw in self.raws if raw.is_missing_when_empty],
             required=[raw.name for raw in self.raws if raw.is_required],
+            lists=[raw.name for raw in self.raws if raw.feature.is_sequence],
             name=LAYER,
         )
         found: dict[str, Any] = layer(given)
@@ -226,5 +230,7 @@ def _drawn_images(image: Split, folder: Path) -> npt.NDArray[Any]:
 def _array(raw: Raw) -> npt.NDArray[Any]:
     """Return the four values of an input, (4, ...)."""
     values = np.array(raw.values, object if raw.feature.dtype == "string" else raw.feature.dtype)
+    if raw.feature.is_sequence:
+        return values
     wide = values.reshape(-1, *[1] * len(raw.feature.shape))
     return np.array(np.broadcast_to(wide, (len(values), *(side or 1 for side in raw.feature.shape))))

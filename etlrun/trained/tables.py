@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from etlrun.graph.held import with_tables
 from etlrun.plan.plan import given_to_model
 from etlrun.sources.rows.arrays import ArraysSource
-from etlrun.sources.rows.gathering import taken
+from etlrun.sources.rows.gathering import as_tensor
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.sources.rows.table import files_of, names_of
 from etlrun.sources.rows.tables import TableSource
@@ -99,7 +99,7 @@ class Rows:
         kept = self.source.kept
         names = dict.fromkeys(of for output in self.columns.outputs for of in output.of if of in kept.known.columns)
         try:
-            return padded(self.held.given({name: taken(kept, name, numbers) for name in names}))
+            return padded(self.held.given({name: as_tensor(kept.take(name, numbers)) for name in names}))
         except tf.errors.InvalidArgumentError:
             self._require_known(numbers)
             raise
@@ -111,7 +111,7 @@ class Rows:
             example: dict[str, Any] = {}
             for output in self.held.outputs:
                 names = [name for name in output.of if name in kept.known.columns]
-                given = {name: taken(kept, name, np.array([number])) for name in names}
+                given = {name: as_tensor(kept.take(name, np.array([number]))) for name in names}
                 try:
                     example[output.name] = output.given({**example, **given})
                 except tf.errors.InvalidArgumentError as error:

@@ -51,10 +51,11 @@ def _in_lists(gather: Gather, ends: Any, numbers: tf.Tensor) -> Any:
     return tf.ragged.map_flat_values(gather, tf.ragged.range(starts, stops))
 
 
-def taken(kept: Kept, name: str, numbers: Any) -> Any:
-    """Return the values of a column in the rows of these numbers as a tensor, which is ragged if they are lists."""
-    gather = gathered(kept, name) if kept.has_lists(name) else None
-    return tf.constant(kept.take(name, numbers)) if gather is None else gather(tf.constant(numbers))
+def as_tensor(values: Any) -> Any:
+    """Return values of a column, as `take` gives those of at least one row, as a tensor: lists as a ragged one."""
+    if values.dtype == object and isinstance(values[0], np.ndarray):
+        return tf.RaggedTensor.from_row_lengths(np.concatenate(values), [*map(len, values)])
+    return tf.constant(values)
 
 
 def _mapped(kept: Kept, name: str, kind: str) -> Any:
