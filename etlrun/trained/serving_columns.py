@@ -200,7 +200,7 @@ class ColumnsServing:
         return found
 
     def _handed(self, outputs: dict[str, Any]) -> Any:
-        again = dict.fromkeys(self._names_of_image, outputs[IMAGE])
+        again = dict.fromkeys(self._names_of_image, outputs.get(IMAGE))
         return given_to_model(self.run.then.train).given({**outputs, **again})
 
 
