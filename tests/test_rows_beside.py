@@ -69,7 +69,8 @@ def test_columns_beside_other_features_learn_nothing(boxes: Path) -> None:
     assert refusal_of(boxes, "{width: {steps: [log1p, standardize]}, height: {steps: [one_hot]}}") == (
         "transform.columns.width.steps[1]: found a step that learns from the training split; "
         "expected its values, since this dataset is not read by columns\n"
-        "    -> give all values of the step, such as {standardize: {mean: 0, std: 1}}\n"
+        "    -> give all values of the step, such as {standardize: {mean: 0, std: 1}}, or read its TFRecord files as "
+        "rows: dataset=table\n"
         "transform.columns.height.steps[0]: found float32; expected the index of a category\n"
         "    -> put `lookup`, `bucketize` or `hash` before it"
     )

@@ -147,7 +147,7 @@ FAULTS: dict[str, tuple[str, str | bytes, str]] = {
     "no table": (
         "a.xlsx", "",
         ("a.xlsx: found a file of another name; expected one that ends in .csv, .tsv, .jsonl, .ndjson, .parquet, "
-        ".feather, .arrow, or .gz behind one of text\n    -> rename it"),
+        ".feather, .arrow, .tfrecord, or .gz behind one of text\n    -> rename it"),
     ),
     "an empty Parquet file": (
         "a.parquet", "", "a.parquet: found an empty file; expected a complete one\n    -> write or copy it again",

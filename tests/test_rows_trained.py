@@ -122,7 +122,7 @@ def test_other_rows_have_the_columns_that_the_training_has_fitted(
     ]
 
 
-ENDS = ".csv, .tsv, .jsonl, .ndjson, .parquet, .feather, .arrow, or .gz behind one of text"
+ENDS = ".csv, .tsv, .jsonl, .ndjson, .parquet, .feather, .arrow, .tfrecord, or .gz behind one of text"
 INPUTS = ["kind", "garden", "rooms", "area"]
 
 

@@ -40,7 +40,9 @@ def sequence_rules(spec: RunSpec, given: Flow) -> Iterator[Fault]:
 def _of_buckets(spec: RunSpec, load: Load, given: Flow) -> Iterator[Fault]:
     if not isinstance(spec.dataset, Rows):
         expected = "[] with a dataset that is not of rows, of which no length is known before it is read"
-        yield conflict(load, "boundaries", expected, f"set {_WITHOUT}, or dataset=table")
+        yield conflict(
+            load, "boundaries", expected, f"set {_WITHOUT}, or read its TFRecord files as rows: dataset=table"
+        )
     elif not given.sequences:
         remedy = "set load=shuffled, or end the steps of a text with `embed`"
         yield conflict(load, "boundaries", f"null, since there is no sequence in {given}", remedy)

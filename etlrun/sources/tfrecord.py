@@ -55,13 +55,13 @@ def files_of(dataset: TFRecords) -> dict[str, dict[str, int]]:
                 )
             )
             continue
-        found[split] = _counts(paths, faults)
+        found[split] = counts_of(paths, faults)
     if faults:
         raise EtlrunError(faults)
     return found
 
 
-def _counts(paths: Sequence[str], faults: list[Fault]) -> dict[str, int]:
+def counts_of(paths: Sequence[str], faults: list[Fault]) -> dict[str, int]:
     """Return the number of records of each file; those of files that were read before are looked up at once."""
     with contextlib.suppress(OSError):  # of which file, `_count` finds out
         known({path: stamp_of(path) for path in paths}, framing)

@@ -150,7 +150,8 @@ def nothing(_steps: Sequence[ColumnStep], **_how: bool) -> pa.Array:
     raise UnfitColumnError(
         found="a step that learns from the training split",
         expected="its values, since this dataset is not read by columns",
-        remedy="give all values of the step, such as {standardize: {mean: 0, std: 1}}",
+        remedy="give all values of the step, such as {standardize: {mean: 0, std: 1}}, or read its TFRecord files "
+        "as rows: dataset=table",
     )
 
 

@@ -136,7 +136,7 @@ class Rows(Dataset):
 
 @dataclass(frozen=True, kw_only=True)
 class Table(Rows):
-    """Rows of tables: csv, tsv, JSON lines, Parquet or Feather.
+    """Rows of tables: csv, tsv, JSON lines, Parquet, Feather or TFRecord files.
 
     Attributes:
         files: Pattern of the files, such as `part-*.parquet`, or a list of patterns; or these for each split, such as

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import glob
 import math
+import re
 import types
 
 import pyarrow.csv
@@ -13,6 +14,7 @@ import pyarrow.json
 
 from etlrun.eject.printed.given import BLANK, CLASSES, FEATURES, FILES, ORDER, STRIP, TARGET, TYPES
 from etlrun.eject.printed.listed import by_number, num_examples, reader  # noqa: F401 - those of listed records
+from etlrun.sources.rows.examples import array_of
 from etlrun.sources.rows.kinds import composed
 from etlrun.sources.slices import slices
 from etlrun.stages.flow import MISSING, MISSING_TIME
@@ -24,7 +26,11 @@ OF_TEXTS = ("string", "timestamp")
 
 def table_of(path: str) -> pa.Table:
     """Read a file of rows; the values of a csv or tsv are texts."""
-    end = path.lower().removesuffix(".gz")
+    end = re.sub(r"-\d+-of-\d+$", "", path.lower().removesuffix(".gz"))
+    if end.endswith(".tfrecord"):
+        records = tf.data.TFRecordDataset(path).as_numpy_iterator()
+        examples = [tf.train.Example.FromString(record).features.feature for record in records]
+        return pa.table({name: array_of([example[name] for example in examples]) for name in TYPES})
     if end.endswith((".jsonl", ".ndjson")):
         numbers = [
             field.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 
 from etlrun.sources.rows.columnar import ColumnarFile
 from etlrun.sources.rows.delimited import DelimitedFile
+from etlrun.sources.rows.examples import ExamplesFile
 from etlrun.sources.rows.json_lines import JsonLinesFile
 from etlrun.sources.rows.kinds import (
     TYPES,
@@ -53,14 +55,16 @@ _FORMATS: dict[str, _Open] = {
     ".parquet": lambda path, _: ColumnarFile(path, is_parquet=True),
     ".feather": lambda path, _: ColumnarFile(path, is_parquet=False),
     ".arrow": lambda path, _: ColumnarFile(path, is_parquet=False),
+    ".tfrecord": lambda path, _: ExamplesFile(path),
     ".txt": lambda path, of: TextLinesFile(path, next(iter(of.columns), "text")),
 }
 """Formats of tables by the ends of the names of their files."""
+_SHARD = re.compile(r"-\d+-of-\d+$")
 _ENDS = ", ".join(end for end in _FORMATS if not end.endswith((".gz", ".txt"))) + ", or .gz behind one of text"
 
 
 def _format(path: str) -> _Open | None:
-    return next((opened for end, opened in _FORMATS.items() if path.lower().endswith(end)), None)
+    return next((opened for end, opened in _FORMATS.items() if _SHARD.sub("", path.lower()).endswith(end)), None)
 
 
 def files_of(dataset: Table) -> dict[str, list[str]]:

@@ -1,0 +1,97 @@
+"""Files of TFRecords as tables: each serialised example is a row, whose features have one value or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+
+from etlrun.sources.content import Shard
+from etlrun.sources.keys import count_of, kind_of
+from etlrun.sources.numbered import Numbered
+from etlrun.sources.rows.kinds import Kind
+from etlrun.sources.rows.read import TableFile
+from etlrun.sources.tfrecord import counts_of
+from etlrun.system.errors import EtlrunError, Fault, WorldError
+
+_AT_ONCE = 1_024
+_KINDS: Mapping[str, Kind] = {"a string": "text", "int64": "integer", "float32": "number"}
+
+
+class ExamplesFile(TableFile):
+    """A file of serialised examples; a feature that one lacks is a missing value."""
+
+    def __init__(self, path: str) -> None:
+        """Read the features of the first example; raise `EtlrunError` if there is none, or the file is damaged."""
+        super().__init__(path)
+        faults: list[Fault] = []
+        self._count = counts_of([path], faults)[path]
+        if faults:
+            raise EtlrunError(faults)
+        if not self._count:
+            raise self._fault(path, "no records", "at least one example", "write the file again")
+        self._records = Numbered([Shard(path=path, skip=0, take=self._count)])
+        self.names = sorted(self._examples(0, 1)[0])
+        if not self.names:
+            raise self._fault(self.where(0), "an example without features", "features", "write the file again")
+
+    def kinds(self, declared: Mapping[str, Kind], tell: Callable[[], None]) -> dict[str, Kind | None]:
+        found: dict[str, Kind | None] = dict.fromkeys(self.names)
+        for start in range(0, self._count, _AT_ONCE):
+            for row, example in enumerate(self._examples(start, start + _AT_ONCE), start):
+                for name, feature in example.items():
+                    self._checked(row, name, feature, found)
+                    if count_of(feature):
+                        found[name] = _KINDS[kind_of(feature)]
+            self.position = self.bytes * min(start + _AT_ONCE, self._count) // self._count
+            tell()
+        return found
+
+    def _checked(self, row: int, name: str, feature: Any, found: Mapping[str, Kind | None]) -> None:
+        """Raise `WorldError` for a feature that the first example lacks, has otherwise, or that has several values."""
+        where, remedy = f"{self.where(row)}, {name}", "write the files again, or read others"
+        if name not in found:
+            raise self._fault(where, "a feature that the first example lacks", f"{', '.join(found)}", remedy)
+        if (count := count_of(feature)) > 1:
+            raise self._fault(where, f"{count:,} values", "one value, or none where it is missing", remedy)
+        before = found[name]
+        if count and before not in (None, kind := _KINDS[kind_of(feature)]):
+            raise self._fault(where, f"a value of type {kind}", f"values of type {before}, as before", remedy)
+
+    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:
+        for start in range(0, self._count, _AT_ONCE):
+            examples = self._examples(start, start + _AT_ONCE)
+            columns = [array_of([example[name] for example in examples]) for name in self.names]
+            self.position = self.bytes * min(start + _AT_ONCE, self._count) // self._count
+            yield pa.RecordBatch.from_arrays(columns, names=list(self.names))
+
+    def where(self, row: int) -> str:
+        return f"{self.path}, record {row}"
+
+    def _examples(self, start: int, stop: int) -> list[Any]:
+        """Return the features of some examples, by name."""
+        from tensorflow_datasets.proto import tf_example_pb2  # that of TensorFlow, which is not imported for it
+
+        found: list[Any] = []
+        try:
+            for number in range(start, min(stop, self._count)):
+                (record,) = self._records.read(np.array([number]))
+                found.append(tf_example_pb2.Example.FromString(record).features.feature)
+        except (DecodeError, ValueError) as error:
+            what, remedy = "a damaged record, or none of tf.train.Example", "write the file again"
+            raise self._fault(self.where(start + len(found)), what, "a serialised example", remedy) from error
+        return found
+
+    def _fault(self, where: str, found: str, expected: str, remedy: str) -> WorldError:
+        return WorldError(where=where, found=found, expected=expected, remedy=remedy)
+
+
+def array_of(features: Sequence[Any]) -> pa.Array:
+    """Return the only value of each feature, a text as it is stored; null for a feature without a value."""
+    kinds = [of.WhichOneof("kind") for of in features]
+    lists = [getattr(of, kind).value if kind else () for of, kind in zip(features, kinds, strict=True)]
+    found = pa.array([values[0] if values else None for values in lists])
+    return found.cast(pa.large_binary()).view(pa.large_string()) if pa.types.is_binary(found.type) else found
