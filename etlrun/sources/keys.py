@@ -1,10 +1,11 @@
-"""Keys of the image and the label in serialised examples of other programs: which feature may be meant."""
+"""Features of serialised examples of other programs: their values, and which of them may be meant by a key."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from etlrun.stages.lazy import pa
 from etlrun.system.errors import did_you_mean, likeliest
 
 _IMAGES = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"RIFF")
@@ -21,6 +22,14 @@ def count_of(feature: Any) -> int:
     """Return the number of values of a feature."""
     kind = feature.WhichOneof("kind")
     return len(getattr(feature, kind).value) if kind else 0
+
+
+def array_of(features: Sequence[Any]) -> pa.Array:
+    """Return the only value of each feature, a text as it is stored; null for a feature without a value."""
+    kinds = [of.WhichOneof("kind") for of in features]
+    lists = [getattr(of, kind).value if kind else () for of, kind in zip(features, kinds, strict=True)]
+    found = pa.array([values[0] if values else None for values in lists])
+    return found.cast(pa.large_binary()).view(pa.large_string()) if pa.types.is_binary(found.type) else found
 
 
 def meant(key: str, held: Mapping[str, Any], *, is_image: bool, shown: str, otherwise: str = "") -> str:

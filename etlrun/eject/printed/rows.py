@@ -14,7 +14,7 @@ import pyarrow.json
 
 from etlrun.eject.printed.given import BLANK, CLASSES, FEATURES, FILES, ORDER, STRIP, TARGET, TYPES
 from etlrun.eject.printed.listed import by_number, num_examples, reader  # noqa: F401 - those of listed records
-from etlrun.sources.rows.examples import array_of
+from etlrun.sources.keys import array_of
 from etlrun.sources.rows.kinds import composed
 from etlrun.sources.slices import slices
 from etlrun.stages.flow import MISSING, MISSING_TIME

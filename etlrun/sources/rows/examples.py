@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from etlrun.sources.content import Shard
-from etlrun.sources.keys import count_of, kind_of
+from etlrun.sources.keys import array_of, count_of, kind_of
 from etlrun.sources.numbered import Numbered
 from etlrun.sources.rows.kinds import Kind
 from etlrun.sources.rows.read import TableFile
@@ -87,11 +87,3 @@ class ExamplesFile(TableFile):
 
     def _fault(self, where: str, found: str, expected: str, remedy: str) -> WorldError:
         return WorldError(where=where, found=found, expected=expected, remedy=remedy)
-
-
-def array_of(features: Sequence[Any]) -> pa.Array:
-    """Return the only value of each feature, a text as it is stored; null for a feature without a value."""
-    kinds = [of.WhichOneof("kind") for of in features]
-    lists = [getattr(of, kind).value if kind else () for of, kind in zip(features, kinds, strict=True)]
-    found = pa.array([values[0] if values else None for values in lists])
-    return found.cast(pa.large_binary()).view(pa.large_string()) if pa.types.is_binary(found.type) else found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,6 @@ import pyarrow.compute as pc
 
 from etlrun.sources.rows.columnar import ColumnarFile
 from etlrun.sources.rows.delimited import DelimitedFile
-from etlrun.sources.rows.examples import ExamplesFile
 from etlrun.sources.rows.json_lines import JsonLinesFile
 from etlrun.sources.rows.kinds import (
     TYPES,
@@ -43,6 +43,8 @@ def _delimited(delimiter: str) -> _Open:
     return lambda path, of: DelimitedFile(path, delimiter, missing=of.missing, strip=of.strip)
 
 
+_EXAMPLES = "etlrun.sources.rows.examples"
+"""Module that imports what plans do without."""
 _FORMATS: dict[str, _Open] = {
     ".csv": _delimited(","),
     ".csv.gz": _delimited(","),
@@ -55,7 +57,7 @@ _FORMATS: dict[str, _Open] = {
     ".parquet": lambda path, _: ColumnarFile(path, is_parquet=True),
     ".feather": lambda path, _: ColumnarFile(path, is_parquet=False),
     ".arrow": lambda path, _: ColumnarFile(path, is_parquet=False),
-    ".tfrecord": lambda path, _: ExamplesFile(path),
+    ".tfrecord": lambda path, _: importlib.import_module(_EXAMPLES).ExamplesFile(path),
     ".txt": lambda path, of: TextLinesFile(path, next(iter(of.columns), "text")),
 }
 """Formats of tables by the ends of the names of their files."""
