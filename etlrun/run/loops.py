@@ -78,8 +78,12 @@ def build_loops(model: keras.Model, stage: ImageModel | Emulated, batch_size: in
     if not stage.learns:
         return
     if keras.backend.backend() == "jax":
-        inputs = keras.tree.map_structure(lambda of: np.zeros((batch_size, *of.shape[1:]), of.dtype), model.input)
-        model.test_on_batch(inputs, _blank(targets, batch_size))
+
+        def blank(of: Any) -> Any:
+            """Return zeros for an input; of sequences one item."""
+            return np.zeros((batch_size, *(side or 1 for side in of.shape[1:])), of.dtype)
+
+        model.test_on_batch(keras.tree.map_structure(blank, model.input), _blank(targets, batch_size))
     else:
         label = _blank(targets, 1)
         if isinstance(targets, dict):
