@@ -9,8 +9,8 @@ in a parallel map of its layer behind `from_tensor_slices` and `shuffle` of all 
 and above 1 where etlrun is faster. CPU time is that of all threads.
 
 Padding: the share of zeros in the batches of a pass of `experiment=text`, in buckets and without. Accuracy: that of the
-reviews for tests after the last epoch, of five seeds; its interval is Student's. Epochs, dropout and learning rate were
-chosen on parts of the reviews for training alone.
+reviews for tests after the last epoch, of five seeds; its interval is Student's. Epochs, dropout, learning rate
+and the average of weights were chosen on parts of the reviews for training alone.
 """
 
 from __future__ import annotations
