@@ -305,3 +305,11 @@ def test_an_export_takes_lists_with_nan_behind_their_items() -> None:
     found = again({name: tf.constant(values) for name, values in given.items()})
     np.testing.assert_array_equal(found["x"], [[1, -0.5, -0.5], [0, nan, nan], [nan] * 3])
     np.testing.assert_array_equal(found["n"], [[3, 0, 0], [0, 0, 0], [1, 2, 0]])
+
+
+def test_lists_are_no_number_to_predict(table: Path) -> None:
+    words = [word for word in words_of(table, columns="age: {of: age}") if not word.startswith("dataset.target=")]
+    assert refusal_of_plan(*words, "dataset.target={signal: number}", "load.boundaries=null") == (
+        "dataset.target: found signal, which is lists of different lengths; expected a number in each row\n"
+        "    -> name another column"
+    )

@@ -84,6 +84,8 @@ def _unfit(source: RowsSource, target: Target) -> Iterator[Fault]:
         found = f"{name} of shape {list(column.feature.shape)} in each row"
         remedy = "save the array as y.reshape(-1), or its argmax of axis 1"
         yield _fault(found, "one value in each row as a class", remedy)
+    elif column.feature.is_sequence:
+        yield _fault(f"{name}, which is lists of different lengths", "a number in each row", "name another column")
     elif kind == "number" and (is_text or is_time):
         value = source.kept.arrow(name)[0].as_py()
         shown = f", such as {value.decode(errors='replace')!r} in row 0" if is_text else ""

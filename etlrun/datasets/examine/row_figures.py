@@ -90,7 +90,8 @@ class Reader:
 
 
 def _flat(values: pa.Array) -> pa.Array:
-    return values.flatten() if pa.types.is_fixed_size_list(values.type) else values
+    is_list = pa.types.is_fixed_size_list(values.type) or pa.types.is_large_list(values.type)
+    return values.flatten() if is_list else values
 
 
 def figures_of(reader: Reader, done: Callable[[int], None]) -> tuple[ColumnFigures, ...]:
