@@ -25,7 +25,7 @@ from etlrun.sources.rows.lines import (
 from etlrun.sources.rows.read import TableFile
 from etlrun.system.errors import WorldError
 
-_BLOCK = 4_000_000
+_BLOCK = 16_000_000
 """Bytes that are parsed at once, and more than a row has."""
 
 
