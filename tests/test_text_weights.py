@@ -70,7 +70,7 @@ def test_words_of_the_vocabulary_begin_with_their_vectors(tmp_path: Path, name: 
     texts = parts(made)
     program = "\n\n\n".join(texts[: 1 + [of.startswith("def model") for of in texts].index(True)])
     names: dict[str, Any] = {"keras": keras, "np": np, "num_classes": lambda: 2}
-    exec(f"from __future__ import annotations\n{program}", names)  # noqa: S102 - ours
+    exec(f"from typing import Any\nfrom collections.abc import Mapping\n{program}", names)  # noqa: S102 - ours
     (again,) = embedding(names["model"]()).get_weights()
     assert again[2:4].tolist() == ROWS[[0, 2]].tolist()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 from etlrun.stages.lazy import keras, np
@@ -23,7 +22,7 @@ def dimension_in(path: str) -> int:
     return len(first) - 1
 
 
-def vectors_in(path: str, *, listed: Sequence[str] | None, words: Sequence[str], dimension: int) -> dict[int, Any]:
+def vectors_in(path: str, *, listed: list[str] | None, words: list[str], dimension: int) -> dict[int, Any]:
     """Return the vectors, float32 (dimension,), of those of some words that a file has, by the places of the words.
 
     It is an `.npy` with a row for each word that is `listed`; or text with a word and its numbers in each line, as
@@ -33,16 +32,16 @@ def vectors_in(path: str, *, listed: Sequence[str] | None, words: Sequence[str],
     if (found := dimension_in(path)) != dimension:
         raise ValueError(f"line 1: {found} numbers" if listed is None else f"an array of {found} numbers in each row")
     if listed is None:
-        return dict(lines_of_vectors(path, places, dimension))
+        return lines_of_vectors(path, places, dimension)
     rows = np.load(path, mmap_mode="r", allow_pickle=False)
     if len(rows) != len(listed):
         raise ValueError(f"an array of {len(rows)} rows for {len(listed)} words")
     return {places[word]: np.asarray(rows[row], "float32") for row, word in enumerate(listed) if word in places}
 
 
-def lines_of_vectors(path: str, places: dict[str, int], dimension: int) -> Iterator[tuple[int, Any]]:
-    """Yield the place of each of some words that a file of text has, in the first line of it, and its vector."""
-    seen = set()
+def lines_of_vectors(path: str, places: dict[str, int], dimension: int) -> dict[int, Any]:
+    """Return the vector of each of some words that a file of text has, in the first line of it, by its place."""
+    found: dict[int, Any] = {}
     with open(path, "rb") as file:  # noqa: PTH123 - which programs contain
         for number, line in enumerate(file, 1):
             word, *values = line.rstrip().rsplit(b" ", dimension)
@@ -52,12 +51,12 @@ def lines_of_vectors(path: str, places: dict[str, int], dimension: int) -> Itera
                 values = [word.rpartition(b" ")[2], *values] if is_number(word.rpartition(b" ")[2]) else values
             numbers = np.array([float(value) for value in values if is_number(value)], "float32")
             if len(numbers) != dimension or len(values) != dimension or not np.isfinite(numbers).all():
-                found = line.rstrip()[:40].decode(errors="replace")
-                raise ValueError(f"line {number}: {found!r} is no word with {dimension} numbers behind it")
+                shown = line.rstrip()[:40].decode(errors="replace")
+                raise ValueError(f"line {number}: {shown!r} is no word with {dimension} numbers behind it")
             place = places.get(word.decode(errors="replace"))
-            if place is not None and place not in seen:
-                seen.add(place)
-                yield place, numbers
+            if place is not None:
+                found.setdefault(place, numbers)
+    return found
 
 
 def is_number(text: bytes) -> bool:
