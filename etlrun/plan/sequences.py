@@ -33,6 +33,9 @@ def sequence_rules(spec: RunSpec, given: Flow) -> Iterator[Fault]:
         yield Fault(where="cache.name", found=found, expected=expected, remedy=remedy, is_rule=True)
     if load.service is not None and given.sequences:
         yield conflict(load, "service", "null with sequences", "set load.service=null")
+    if load.boundaries == () and given.sequences and not isinstance(spec.dataset, Rows):
+        expected = "null with a dataset that is not of rows, whose examples are batched one by one"
+        yield conflict(load, "boundaries", expected, "end their steps with multi_hot or tf_idf, or set dataset=table")
     if load.boundaries:
         yield from _of_buckets(spec, load, given)
 
