@@ -145,6 +145,7 @@ def test_the_name_of_a_column_is_told_its_form() -> None:
 def test_a_dataset_of_a_package_that_is_not_installed_is_one_fault() -> None:
     config = {**composed(), "dataset": {"name": "lined", "file": "points.csv", "num_classes": 2}}
     fault, remedy = refusal_of_config(config).splitlines()
-    expected = "one of folder, tfrecord, table, arrays, python, or a dataset of TFDS with the keys of dataset=tfds"
+    known = "folder, tfrecord, table, arrays, python, text_folder"
+    expected = f"one of {known}, or a dataset of TFDS with the keys of dataset=tfds"
     assert fault == f"dataset.name: found 'lined'; expected {expected}"
     assert remedy == "    -> a dataset of your own is a class in a package of yours: docs/extending.md"
