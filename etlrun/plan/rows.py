@@ -27,6 +27,7 @@ from etlrun.stages.known import Column, Known
 from etlrun.stages.rows import Rows, Table
 from etlrun.stages.step import Map
 from etlrun.system.errors import ConfigError, Fault
+from etlrun.system.loading import keras_backend, leave_gpus
 
 
 def resolved(spec: RunSpec) -> RunSpec:
@@ -57,6 +58,8 @@ def resolved(spec: RunSpec) -> RunSpec:
     columns = columns_of(spec)
     if columns is None:
         return dataclasses.replace(spec, dataset=dataset)
+    if spec.fit is None or spec.fit.device == "cpu" or keras_backend() != "tensorflow":
+        leave_gpus()  # which a run can't do after this
     is_trained = any(output.is_of_target for output in columns.outputs)  # as in commands on a run
     columns = of_resumed(spec, dataset.found) or _fitted(columns, source, splits, spec)
     lengths = () if is_trained else tuple(lengths_noted(spec, source, splits, columns))

@@ -15,7 +15,7 @@ from etlrun.record.summary import Host
 from etlrun.run.hosts.here import here, join, leave
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError
-from etlrun.system.loading import loading, native_messages_kept
+from etlrun.system.loading import leave_gpus, loading, native_messages_kept
 from etlrun.system.machine import VISIBLE, Gpu, cores, driver_gpus, listed_ids, processor
 
 _VERSIONED = (
@@ -58,12 +58,11 @@ def prepare(fit: Trainer | None, *, joins: bool = False) -> Iterator[Backend]:
         os.environ["JAX_PLATFORMS"] = "cpu"
     with loading():
         import keras
-        import tensorflow as tf
         import tensorflow_datasets  # noqa: F401 - imported here, since the run needs it next
 
         name = keras.backend.backend()
         if name != "tensorflow" or device == "cpu":
-            tf.config.set_visible_devices([], "GPU")
+            leave_gpus()
     if joins and fit is not None:
         join(name, fit)
     with native_messages_kept():

@@ -4,17 +4,48 @@ from __future__ import annotations
 
 import gc
 import importlib
+import json
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+
+class _State:
+    """What has been asked for before TensorFlow is imported."""
+
+    leaves_gpus = False
+
+
+_state = _State()
 
 
 def load_tensorflow() -> None:
     """Import TensorFlow, without what it prints about the instructions of the CPU and the drivers of GPUs."""
     with loading():  # which also looks for the driver, and takes no memory of a GPU
         importlib.import_module("tensorflow").config.list_physical_devices()
+    if _state.leaves_gpus:
+        leave_gpus()
+
+
+def leave_gpus() -> None:
+    """Have TensorFlow use no GPU, now or as soon as it is imported; it can't change that once it has computed."""
+    _state.leaves_gpus = True
+    if "tensorflow" in sys.modules:
+        sys.modules["tensorflow"].config.set_visible_devices([], "GPU")
+
+
+def keras_backend() -> str:
+    """Return the name of Keras's backend, chosen as Keras does, without importing it."""
+    if os.environ.get("KERAS_BACKEND"):
+        return os.environ["KERAS_BACKEND"]
+    folder = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")
+    try:
+        return str(json.loads((folder / "keras.json").read_text(encoding="utf-8"))["backend"])
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError):
+        return "tensorflow"
 
 
 @contextmanager
