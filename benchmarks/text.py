@@ -31,7 +31,8 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.decoding import in_turns, read
-from benchmarks.tables import by_etlrun, compared
+from benchmarks.rows import by_etlrun
+from benchmarks.tables import compared
 from benchmarks.tables_models import SEEDS, of_seeds
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
@@ -72,7 +73,7 @@ def by_keras(texts: list[str], targets: list[int], vocabulary: list[str], size: 
 def tokens_in(dataset: tf.data.Dataset) -> tuple[int, int]:
     """The number of tokens in a pass, and the sum of their identifiers."""
     batches = [np.asarray(tokens) for tokens, _ in dataset]
-    return sum(np.count_nonzero(batch) for batch in batches), sum(int(batch.sum()) for batch in batches)
+    return sum(int(np.count_nonzero(batch)) for batch in batches), sum(int(batch.sum()) for batch in batches)
 
 
 def tokens(folder: Path, tables: Path, copies: int, turns: int) -> str:

@@ -318,8 +318,10 @@ def test_lists_are_no_number_to_predict(table: Path) -> None:
 def test_sequences_of_other_examples_than_rows_are_refused(tmp_path: Path) -> None:
     words = ("dataset=tfrecord", f"dataset.files={tmp_path}/*.tfrecord", "dataset.features={note: text}")
     steps = "[{tokenize: whitespace}, {lookup: {values: [a, b]}}, {embed: 2}]"
-    words += ("dataset.num_classes=2", "extract=sequential", "transform=columns", "load=padded", "model=emulated")
-    told = refusal_of_plan(*words, "cache=none", f"transform.columns={{ids: {{of: note, steps: {steps}}}, note: drop}}")
+    others = ("dataset.num_classes=2", "extract=sequential", "transform=columns", "load=padded", "model=emulated")
+    told = refusal_of_plan(
+        *words, *others, "cache=none", f"transform.columns={{ids: {{of: note, steps: {steps}}}, note: drop}}"
+    )
     assert told == (
         "load.boundaries: found []; expected null with a dataset that is not of rows, whose examples are batched one "
         "by one\n    -> end their steps with multi_hot or tf_idf, or set dataset=table"

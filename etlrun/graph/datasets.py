@@ -9,7 +9,7 @@ from typing import Any, cast
 from etlrun.graph.context import Context
 from etlrun.graph.held import with_tables
 from etlrun.graph.numbered import batches_of_rows, count_of_batched, full_shuffle
-from etlrun.graph.parallel import autotuned, parallel_map
+from etlrun.graph.parallel import autotuned, pad, parallel_map
 from etlrun.graph.records import usable
 from etlrun.graph.skip import skip_corrupt
 from etlrun.graph.turbo import turbo
@@ -28,7 +28,7 @@ from etlrun.stages.lazy import tf, tfds
 from etlrun.stages.load import FullShuffle, SampleByClass
 from etlrun.stages.mix import Mix
 from etlrun.stages.rows import Rows
-from etlrun.stages.sequences import PadSequences, padded
+from etlrun.stages.sequences import PadSequences
 from etlrun.stages.service import Service
 from etlrun.stages.skip import SkipCorrupt, SkippedInBatches
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, RowsMap, Step
@@ -203,11 +203,6 @@ def mix(dataset: tf.data.Dataset, stage: Mix, context: Context) -> tf.data.Datas
         return {**batch, stage.feature: image, target: targets}
 
     return parallel_map(dataset, apply, stage, context)
-
-
-def pad(dataset: tf.data.Dataset, stage: PadSequences, _context: Context) -> tf.data.Dataset:
-    """Return batches whose sequences have one length."""
-    return dataset.map(tf.autograph.experimental.do_not_convert(partial(padded, boundaries=stage.boundaries)))
 
 
 def backbone(dataset: tf.data.Dataset, stage: Backbone, context: Context) -> tf.data.Dataset:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from etlrun.graph.context import Context
 from etlrun.stages.lazy import tf
+from etlrun.stages.sequences import PadSequences, padded
 from etlrun.system.machine import CORES, calls_here, cores
 
 
@@ -33,3 +35,8 @@ def parallel_map(
         num_parallel_calls=autotuned(stage.num_parallel_calls),
         deterministic=stage.deterministic if stage.num_parallel_calls else None,
     )
+
+
+def pad(dataset: tf.data.Dataset, stage: PadSequences, _context: Context) -> tf.data.Dataset:
+    """Return batches whose sequences have one length."""
+    return dataset.map(tf.autograph.experimental.do_not_convert(partial(padded, boundaries=stage.boundaries)))

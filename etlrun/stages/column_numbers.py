@@ -296,6 +296,5 @@ class Clip(ColumnStep):
             yield "range", f"[{ends}]", "[low, high], low below high", ""
 
     def gives(self, incoming: Feature) -> Feature:
-        low, high = self.range
-        is_closed = low is not None and high is not None
-        return number(incoming).replace(low=low if is_closed else None, high=high if is_closed else None)
+        low, high = self.range if None not in self.range else (None, None)
+        return number(incoming).replace(low=low, high=high)
