@@ -168,7 +168,7 @@ class Batch(Stage):
     def flow(self, incoming: Flow) -> Flow:
         return incoming.replace(batch_size=self.batch_size)
 
-    def call(self) -> Call:
+    def call(self) -> Call | None:
         keywords: dict[str, Any] = {"drop_remainder": True} if self.drop_remainder else {}
         if self.num_parallel_calls is not None:
             keywords["num_parallel_calls"] = Parallel(self.num_parallel_calls)

@@ -63,8 +63,7 @@ class Bucket(Batch):
         """Return the number of batches in a pass over sequences of these lengths."""
         return len(self.cut(lengths)[1]) - 1
 
-    def call(self) -> Any:
-        return None
+    call = Stage.call
 
 
 def batch_of(load: Load, transform: Map, *, drops: bool) -> Batch:

@@ -135,7 +135,7 @@ def _names(run: Trained, source: Source, flow: Flow, name: str, found: Outputs) 
     """Return the names of the classes or the labels of a target; None if it has none."""
     feature = flow.features[name]
     if feature.is_labels or len(flow.targets) > 1:
-        return source.names_of(name) or None
+        return source.names_of(name) or feature.classes or None
     return source.class_names or class_names(run, found.predictions.shape[-1])
 
 
