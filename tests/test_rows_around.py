@@ -15,8 +15,8 @@ from tests.trained import said
 @pytest.mark.parametrize("name", ["fit", "drain"])
 def test_runs_of_rows_speak_of_no_images(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_houses(tmp_path)
-    others = ("trainer=drain", "trainer.epochs=20") if name == "drain" else ("trainer.epochs=3", "cache.codec=jpeg90")
-    given = [word for word in words_of(tmp_path, *others) if word != "trainer.epochs=2"]
+    others = ("trainer=drain", "trainer.step_ms=10") if name == "drain" else ("model.step_ms=10", "cache.codec=jpeg90")
+    given = [word for word in words_of(tmp_path, *others) if word != "model.step_ms=0"]  # too short to be measured
     assert run_here(tmp_path / "run", given)[0] == 0
     printed = "".join(capsys.readouterr())
     size = said(capsys, "size", tmp_path / "run", "--step-ms", "2")
