@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import tensorflow as tf
@@ -28,3 +30,13 @@ def by_etlrun(plan: Plan) -> tf.data.Dataset:
     """The batches of a plan."""
     source = open_source(plan.spec.dataset)
     return Pipeline(plan.train, contexts_of(plan, source, with_validation=False)["train"]).dataset
+
+
+def sections(made: Mapping[str, Callable[[Path], str]]) -> str:
+    """What each of these makes in a folder of its own, under its title; each is printed as soon as it is there."""
+    found = []
+    for title, work in made.items():
+        with tempfile.TemporaryDirectory() as folder:
+            found.append(f"{title}:\n\n{work(Path(folder))}\n")
+        print(found[-1].removeprefix(f"{title}:"), flush=True)
+    return "".join(found)

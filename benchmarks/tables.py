@@ -19,7 +19,6 @@ import argparse
 import dataclasses
 import os
 import statistics
-import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -33,7 +32,7 @@ import pyarrow.parquet
 import tensorflow as tf
 
 from benchmarks.decoding import Measured, in_turns, read
-from benchmarks.rows import TARGET, by_etlrun, plan_of
+from benchmarks.rows import TARGET, by_etlrun, plan_of, sections
 from benchmarks.tables_large import large
 from benchmarks.tables_models import models
 from etlrun.sources.open import open_source
@@ -210,11 +209,7 @@ def main() -> None:
     }
     if known.tables is not None:
         made["Models of `experiment=table`"] = partial(models, known.tables)
-    text = ""
-    for title, work in made.items():
-        with tempfile.TemporaryDirectory() as folder:
-            text += f"{title}:\n\n{work(Path(folder))}\n"
-        print(text.rpartition(f"{title}:")[2], flush=True)
+    text = sections(made)
     if known.output:
         load = os.getloadavg()[2]
         head = (

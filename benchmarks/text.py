@@ -20,7 +20,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -31,7 +30,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.decoding import in_turns, read
-from benchmarks.rows import by_etlrun
+from benchmarks.rows import by_etlrun, sections
 from benchmarks.tables import compared
 from benchmarks.tables_models import SEEDS, of_seeds
 from etlrun.config.grid import resolve
@@ -147,11 +146,7 @@ def main() -> None:
         "Padding in batches of 64": partial(padding, tables=known.tables),
         "Accuracy of `experiment=text`": partial(accuracy, tables=known.tables),
     }
-    text = ""
-    for title, work in made.items():
-        with tempfile.TemporaryDirectory() as folder:
-            text += f"{title}:\n\n{work(Path(folder))}\n"
-        print(text.rpartition(f"{title}:")[2], flush=True)
+    text = sections(made)
     if known.output:
         command = f"python -m benchmarks.text --tables DIR --copies {known.copies} --turns {known.turns}"
         head = f"`{command}` on {cores()} cores, whose load was {os.getloadavg()[2]:.1f} in the mean of 15 minutes"

@@ -154,6 +154,12 @@ UNFIT: dict[str, tuple[ColumnStep, Feature, str, str]] = {
         "the index of a category",
         "put `lookup`, `bucketize` or `hash` before it",
     ),
+    "fewer categories": (
+        MultiHot(categories=3),
+        IDS,
+        "at most 3 categories",
+        "leave `categories` out, since the step before it knows them",
+    ),
     "weights of others": (TfIdf(weights=(1.0, 2.0)), IDS, "2 categories, as it has weights", "leave `weights` out"),
 }
 

@@ -9,7 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from etlrun.stages.base import DATA, Expected, OptionalPositive, OptionalText, Positive
+from etlrun.stages.base import DATA, Expected, OptionalText, Positive
+from etlrun.stages.column_categories import OneHot
 from etlrun.stages.column_step import ColumnStep, category
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.lazy import np, pa, pc, tf
@@ -185,19 +186,12 @@ class Truncate(ColumnStep):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiHot(ColumnStep):
-    """A vector with a 1 at the index of each category in a sequence, as Keras's `multi_hot`.
-
-    Attributes:
-        categories: Number of categories, which the step before it knows.
-    """
+class MultiHot(OneHot):
+    """A vector with a 1 at the index of each category in a sequence, as Keras's `multi_hot`."""
 
     name: ClassVar[str] = "multi_hot"
-    learned: ClassVar[tuple[str, ...]] = ("categories",)
     of_sequences: ClassVar[bool] = True
     gives_sequences: ClassVar[bool] = False
-
-    categories: Annotated[OptionalPositive, DATA] = None
 
     @staticmethod
     def op(index: Any, *, categories: int) -> tf.Tensor:
@@ -209,12 +203,8 @@ class MultiHot(ColumnStep):
     def text(self) -> str:
         return self.name if self.categories is None else f"{self.name} ({self.categories:,})"
 
-    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
-        return self.replace(categories=incoming.categories)
-
     def gives(self, incoming: Feature) -> Feature:
-        depth = category(sequence(incoming))
-        return Feature(dtype="float32", shape=(self.categories or depth,), low=0.0, high=1.0)
+        return super().gives(sequence(incoming).replace(shape=()))
 
 
 @dataclass(frozen=True, kw_only=True)
