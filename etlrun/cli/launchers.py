@@ -26,6 +26,7 @@ from etlrun.system.errors import Fault, WorldError
 
 _LOST = re.compile(r".*?\(state: ([A-Z_]+).*?\)", re.DOTALL)
 """What submitit says of a job without a result, before the end of its log: its files, and how it ended."""
+_POLL_S = 0.5
 _REMEDIES = {"TIMEOUT": LONGER, "OUT_OF_MEMORY": "raise hydra.launcher.mem_gb, and resume the sweep"}
 
 
@@ -77,7 +78,10 @@ def _launch_all(launcher: Launcher, runs: Runs, batch: Sequence[RunKey], multiru
         _launch(launcher, runs, batch)
         return
     with ThreadPool(multirun.at_a_time(runs.ledger.sweep)) as pool:
-        pool.map(partial(_launch, launcher, runs), [[run] for run in batch], chunksize=1)
+        launched = pool.map_async(partial(_launch, launcher, runs), [[run] for run in batch], chunksize=1)
+        while not launched.ready():  # a wait without an end sleeps through a Ctrl-C that another thread receives
+            launched.wait(_POLL_S)
+        launched.get()
 
 
 def _launch(launcher: Launcher, runs: Runs, batch: Sequence[RunKey]) -> None:

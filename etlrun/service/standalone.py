@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 from etlrun.system.errors import WorldError
 from etlrun.system.loading import loading
 
+_POLL_S = 1.0
 _ITERATION_UNUSED_MS, _CHECKED_EACH_MS, _JOINED_MS = 5_000, 1_000, 20_000
 """Time after which a dispatcher forgets a pass that nobody reads, the interval of such checks, and the longest time in
 which a worker reaches its dispatcher."""
@@ -72,7 +73,8 @@ def _serve(
         raise failure(error.message) from error
     try:
         say(f"{what}, on all interfaces, without encryption or authentication: let a firewall limit it")
-        threading.Event().wait()
+        while True:  # a wait without an end sleeps through a Ctrl-C that another thread receives
+            time.sleep(_POLL_S)
     except KeyboardInterrupt:
         del server
 
