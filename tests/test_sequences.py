@@ -178,7 +178,7 @@ def test_all_faults_of_boundaries_are_told_at_once(reviews: Path) -> None:
     assert refusal_of_spec(*words_of(reviews, *sizes)).splitlines() == [
         "load.boundaries: found 4 behind 4; expected integers, each above the one before it",
         "    -> sort them",
-        "load.batch_sizes: found 1 sizes; expected 2 of them, one for each boundary",
+        "load.batch_sizes: found 1 size; expected 2 of them, one for each boundary",
         "    -> name as many, or leave it out",
         "load.tokens_per_batch: found 8; expected null, since load.batch_sizes is set",
         "    -> leave out one of the two",
@@ -192,6 +192,32 @@ def test_all_faults_of_boundaries_are_told_at_once(reviews: Path) -> None:
         "load.drop_long: found true; expected false, since there are no load.boundaries",
         "    -> set load=bucketed, or leave it out",
     ]
+
+
+def test_items_may_be_vectors_each(reviews: Path) -> None:
+    with training_pipeline(plan_of(*words_of(reviews, steps=f"{TOKENS}, lookup, one_hot"))) as pipeline:
+        for review, _ in pipeline.dataset:
+            there = ~np.isnan(review)
+            assert review.shape[1] in BOUNDARIES
+            assert review.shape[2] == 13
+            assert (there == there[..., :1]).all()
+            assert (np.where(there, review, 0).sum(axis=2) == there[..., 0]).all()
+
+
+def test_faults_of_steps_say_how_they_are_written(reviews: Path) -> None:
+    steps = "{tokenize: null, by: regex}, {truncate: 5, keep: last}, {embed: {dimension: 4}, trainable: false}"
+    assert refusal_of_spec(*words_of(reviews, steps=steps)).splitlines() == [
+        "transform.columns.review.steps[0]: found tokenize, by beside each other; expected one step",
+        "    -> write {tokenize: {by: regex}}",
+        "transform.columns.review.steps[1]: found truncate, keep beside each other; expected one step",
+        "    -> write {truncate: {length: 5, keep: last}}",
+        "transform.columns.review.steps[2]: found embed, trainable beside each other; expected one step",
+        "    -> write {embed: {dimension: 4, trainable: False}}",
+    ]
+    assert refusal_of_plan(*words_of(reviews, steps=f"{TOKENS}, {{lookup: {{min_count: 1000000}}}}, embed")) == (
+        "transform.columns.review.steps[2]: found no value 1,000,000 times in the training split; expected at least one"
+        " value of the vocabulary\n    -> lower `min_count`; the most frequent value is there 125 times"
+    )
 
 
 def test_vectors_need_no_boundaries(reviews: Path) -> None:

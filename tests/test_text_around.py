@@ -106,7 +106,8 @@ def test_the_doctor_examines_texts(tmp_path: Path, capsys: pytest.CaptureFixture
         (tmp_path / f"{name}.jsonl").write_text("\n".join(part) + "\n")
     (tmp_path / "train.jsonl").write_text("\n".join([*lines[:23], lines[3].replace("s3", "u")]) + "\n")
     files = f"dataset.files={{train: {tmp_path}/train.jsonl, validation: {tmp_path}/validation.jsonl}}"
-    words = (*words_of(tmp_path, more=", shop: {of: shop, steps: [{hash: 9}, one_hot]}"), files)
+    steps, more = f"{TOKENS}, {{lookup: {{top: 5}}}}, {{embed: 4}}", ", shop: {of: shop, steps: [{hash: 9}, one_hot]}"
+    words = (*words_of(tmp_path, steps=steps, more=more), files)
     splits = ("dataset.split=train", "dataset.eval_split=validation")
     given = [word for word in words if not word.startswith("dataset.files=/")]
     found = json.loads(said(capsys, "doctor", *given, *splits, "--format", "json", "--html", tmp_path / "page.html"))
@@ -115,6 +116,8 @@ def test_the_doctor_examines_texts(tmp_path: Path, capsys: pytest.CaptureFixture
         "1 text of review is under several targets",
         "review has no word in 2 of 24 rows of train (8.3%) and in 0 of 2 rows of validation (0.0%)",
     ]
+    assert not any("blanks" in of["text"] for of in found["findings"])  # which part tokens
+    assert found["notes"][-1] == "review: unknown 18.6% of the tokens of train and 16.7% of the tokens of validation."
     (texts_of_train,) = found["splits"][0]["texts"]
     letters = {"Latin": (20 + 1) * len("teanumberisnotbad"), "Cyrillic": 8}
     assert texts_of_train == {

@@ -82,6 +82,9 @@ def _step(where: str, block: object, parser: Any) -> ColumnStep | None:
     """Return a step: its name alone, `{name: value}`, or `{name: {parameter: value}}`."""
     name, given = (block, {}) if isinstance(block, str) else _only(block)
     kind = COLUMN_STEPS.get(str(name))
+    if isinstance(block, Mapping) and len(block) > 1 and (nested := _nested(block)):
+        parser.add(where, f"{', '.join(map(str, block))} beside each other", "one step", f"write {nested}")
+        return None
     if kind is None:
         known = tuple(COLUMN_STEPS)
         parser.add(where, str(name or block), f"one of {', '.join(known)}", did_you_mean(str(name), known))
@@ -94,6 +97,16 @@ def _step(where: str, block: object, parser: Any) -> ColumnStep | None:
     count = len(parser.faults)
     step: ColumnStep | None = parser.stage(where, given, kind)
     return step if len(parser.faults) == count else None
+
+
+def _nested(block: Mapping[Any, Any]) -> str:
+    """Return a step whose parameters stand beside its name, with them in it; an empty string for anything else."""
+    (name, value), *beside = block.items()
+    kind = COLUMN_STEPS.get(str(name))
+    if kind is None or any(str(key) in COLUMN_STEPS for key, _ in beside):
+        return ""
+    given = value.items() if isinstance(value, Mapping) else [(kind.main, value)] if value is not None else []
+    return f"{{{name}: {{{', '.join(f'{key}: {of}' for key, of in [*given, *beside])}}}}}"
 
 
 def _only(block: object) -> tuple[str, Any]:

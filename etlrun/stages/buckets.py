@@ -51,7 +51,12 @@ def unfit_buckets(buckets: Buckets) -> Iterator[tuple[str, str, str, str]]:
         yield "boundaries", f"{falling[1]} behind {falling[0]}", "integers, each above the one before it", "sort them"
     if boundaries and buckets.batch_sizes is not None and len(buckets.batch_sizes) != len(boundaries):
         expected = f"{len(boundaries)} of them, one for each boundary"
-        yield "batch_sizes", f"{len(buckets.batch_sizes)} sizes", expected, "name as many, or leave it out"
+        yield (
+            "batch_sizes",
+            f"{len(buckets.batch_sizes)} size{'s' * (len(buckets.batch_sizes) != 1)}",
+            expected,
+            "name as many, or leave it out",
+        )
     if boundaries and buckets.batch_sizes is not None and buckets.tokens_per_batch is not None:
         expected = "null, since load.batch_sizes is set"
         yield "tokens_per_batch", str(buckets.tokens_per_batch), expected, "leave out one of the two"

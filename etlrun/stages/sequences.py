@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from etlrun.stages.base import CUT, ORDER, Expected, Flag, Nodes, Positive, Stage
+from etlrun.stages.base import CUT, DATA, ORDER, Expected, Flag, Nodes, Positive, Stage
 from etlrun.stages.buckets import sizes_of
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Flow
@@ -52,7 +52,7 @@ class Bucket(Batch):
 
     boundaries: Annotated[tuple[Positive, ...], Expected("a list of positive integers"), ORDER]
     batch_sizes: Annotated[tuple[Positive, ...], Expected("a list of positive integers"), ORDER]
-    drop_long: Annotated[Flag, ORDER]
+    drop_long: Annotated[Flag, DATA]
     columns: Columns
 
     def cut(self, lengths: Any) -> tuple[Any, Any]:

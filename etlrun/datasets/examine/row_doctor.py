@@ -53,8 +53,16 @@ def diagnosed(plan: Plan, begin: Begin, *, is_whole: bool) -> Diagnosis:
         dataset=source.full_name,
         findings=tuple(_findings(splits, begin)),
         splits=tuple(splits),
-        notes=(*source.notes, *filter(None, [unused])),
+        notes=(*source.notes, *filter(None, [unused]), *(() if is_whole else _unknown(plan))),
     )
+
+
+def _unknown(plan: Plan) -> Iterator[str]:
+    """Yield the shares of the tokens of each split that the vocabulary lacks, a sentence for each sequence."""
+    columns = columns_of(plan.spec)
+    for output in columns.outputs if columns else ():
+        if output.has_sequences and (share := dict(columns.shares).get(output.name)):
+            yield f"{output.name}: {share}."
 
 
 def _findings(splits: Sequence[Examined], begin: Begin) -> Iterator[Finding]:

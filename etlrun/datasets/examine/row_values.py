@@ -119,9 +119,10 @@ def _missing(splits: Sequence[Examined]) -> Iterator[Finding]:
 def _blanks(splits: Sequence[Examined]) -> Iterator[Finding]:
     source = splits[0].source
     remedy = "set dataset.strip=true" if isinstance(source.dataset, Table) else "remove them where the rows come from"
+    tokenized = {of.name for of in splits[0].texts}
     for place, of in enumerate(splits[0].figures):
         found = [(split, split.figures[place].blanks) for split in splits]
-        if any(blanks for _, blanks in found):
+        if of.name not in tokenized and any(blanks for _, blanks in found):
             shares = [share_of(blanks, split.figures[place].rows, f"rows of {split.name}") for split, blanks in found]
             text = (
                 f"{of.name} has blanks around texts in {' and in '.join(shares)}: no vocabulary without them has these"

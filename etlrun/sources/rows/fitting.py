@@ -154,16 +154,22 @@ class Reader:
         """Return the values after some of the steps; null where they are missing."""
         if not steps and (column := self.columns.get(self.output.of[0])) is not None:
             return column.flatten() if pa.types.is_fixed_size_list(column.type) else column
+        value = self._applied(steps)
+        if isinstance(value, tf.RaggedTensor):
+            return pa.LargeListArray.from_arrays(value.row_splits.numpy(), _arrow(value.flat_values.numpy()))
+        return _arrow(value.numpy().ravel())
+
+    def lengths(self, steps: Sequence[ColumnStep]) -> np.ndarray:
+        """Return the number of items of each sequence after some of the steps."""
+        return np.asarray(self._applied(steps).row_lengths())
+
+    def _applied(self, steps: Sequence[ColumnStep]) -> Any:
         if self._value is None or [*steps[: len(self._done)]] != self._done:
             self._value, self._done = self.output.behind((), self._example), []
         for step in steps[len(self._done) :]:
             self._value = step.applied(self._value)
             self._done.append(step)
-        if isinstance(self._value, tf.RaggedTensor):
-            return pa.LargeListArray.from_arrays(
-                self._value.row_splits.numpy(), _arrow(self._value.flat_values.numpy())
-            )
-        return _arrow(self._value.numpy().ravel())
+        return self._value
 
     @cached_property
     def columns(self) -> dict[str, pa.Array]:

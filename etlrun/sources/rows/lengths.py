@@ -39,7 +39,6 @@ def _counted(source: RowsSource, split: RowSplit, columns: Columns) -> npt.NDArr
     for start in range(0, split.num_examples, ROWS_AT_ONCE):
         part = split.part(start, min(start + ROWS_AT_ONCE, split.num_examples))
         for output in sequences:
-            values = Reader(output, done, source, part).behind(output.steps)
-            counts = np.diff(np.asarray(values.offsets))
+            counts = Reader(output, done, source, part).lengths(output.steps)
             found[start : start + len(counts)] = np.maximum(found[start : start + len(counts)], counts)
     return found
