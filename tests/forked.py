@@ -10,24 +10,40 @@ import resource
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
-from multiprocessing import util
+from functools import cache, partial
+from multiprocessing import forkserver, get_context, util
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn
 
+import pytest
+
 from etlrun.sweep.process import _context
+from tests.quick import quick_jax
 
 
 class Forked:
     """A process that does `work` in `cwd`, with what tests use of `subprocess.Popen`."""
 
-    def __init__(self, work: Callable[[], object], cwd: Path, largest_file_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        work: Callable[[], object],
+        cwd: Path,
+        largest_file_bytes: int | None = None,
+        *,
+        on_jax: bool = False,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._output = Path(tempfile.mkdtemp(dir=cwd.parent))  # `cwd` stays as it is
-        arguments = (work, cwd, dict(os.environ), self._output, largest_file_bytes)
-        self._process = _context().Process(target=_do, args=arguments)
-        self._process.start()
+        variables = {**os.environ, **({"KERAS_BACKEND": "jax"} if on_jax else {}), **environment}
+        context = get_context("forkserver") if on_jax else _context()
+        self._process = context.Process(target=_do, args=(work, cwd, variables, self._output, largest_file_bytes))
+        with pytest.MonkeyPatch.context() as patch:
+            if on_jax:
+                patch.setattr(forkserver, "connect_to_new_process", _server_of_jax().connect_to_new_process)
+            self._process.start()
         self.pid = self._process.pid or 0
 
     def poll(self) -> int | None:
@@ -58,6 +74,32 @@ def forked(words: list[str], cwd: Path, largest_file_bytes: int | None = None) -
     return Forked(partial(_etlrun, words), cwd, largest_file_bytes)
 
 
+def forked_on_jax(words: list[str], cwd: Path, **environment: str) -> Forked:
+    """`etlrun` with `words` on JAX, in a process group of its own."""
+    return Forked(partial(_etlrun, words), cwd, on_jax=True, environment=environment)
+
+
+def in_turn(runs: Sequence[Sequence[str]]) -> None:
+    """`etlrun` with the words of one run after the other, in this process, which prints the exit status of each."""
+    for words in runs:
+        try:
+            _etlrun([*words])
+        except SystemExit as end:
+            print("ended:", end.code)
+
+
+@cache
+def _server_of_jax() -> forkserver.ForkServer:
+    """A server that has imported Keras on JAX, which compiles once for all of its processes and optimizes little."""
+    server = forkserver.ForkServer()
+    server.set_forkserver_preload(["tests.quick_jobs", "etlrun.run.fit"])
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in quick_jax(Path(os.environ["XDG_CACHE_HOME"]) / "jax").items():
+            patch.setenv(name, value)
+        server.ensure_running()
+    return server
+
+
 def _etlrun(words: list[str]) -> None:
     from etlrun.cli import main as cli
 
@@ -79,6 +121,7 @@ def _do(
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None  # which the server may have found in its own environment
     for stream in (1, 2):
         os.dup2(os.open(output / str(stream), os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):

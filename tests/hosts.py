@@ -1,33 +1,26 @@
 """Hosts of a run: processes on loopback, each with the environment that a launcher gives it."""
 
-import os
-import subprocess
 from pathlib import Path
 
-from tests.quick import quick_jax
-from tests.runs import start
+from tests.forked import Forked, forked_on_jax
 from tests.service import free_port
 
 SHARED = ("trainer.hosts=2", "load.drop_remainder=true", "trainer.jit_compile=auto")
 
 
-def on_two_hosts(words: list[str], cwd: Path, *, other: list[str] | None = None) -> list[subprocess.Popen[str]]:
+def on_two_hosts(words: list[str], cwd: Path, *, other: list[str] | None = None) -> list[Forked]:
     """`etlrun` with `words` on host 0, and the same, or `other` words, on host 1."""
     address = f"127.0.0.1:{free_port()}"
     return [on_host(number, of_host, cwd, address) for number, of_host in enumerate((words, other or words))]
 
 
-def on_host(number: int, words: list[str], cwd: Path, address: str) -> subprocess.Popen[str]:
+def on_host(number: int, words: list[str], cwd: Path, address: str) -> Forked:
     """`etlrun` with `words`, quick and on JAX, on the host of that number of two."""
-    paths = [str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
-    return start(
+    return forked_on_jax(
         words,
         cwd,
-        "tests.quick_jobs",
-        **quick_jax(cwd / "jax"),
         JAX_COORDINATOR_ADDRESS=address,
         JAX_NUM_PROCESSES="2",
         JAX_PROCESS_ID=str(number),
-        PYTHONPATH=os.pathsep.join(paths),
         TMPDIR=str(cwd),
     )

@@ -1,9 +1,9 @@
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.forked import forked_on_jax
 from tests.pastes import ROOT
 from tests.quick import quick_jax
 from tests.runs import events_of, finish, kill_after_state, losses_of, small, start, summary_of
@@ -13,13 +13,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.needs("jax")]
 
 def test_the_same_config_trains_on_jax(tiny: Path, tmp_path: Path) -> None:
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-
-    def begin(words: list[str]) -> subprocess.Popen[str]:
-        return start(words, tmp_path, "tests.quick_jobs", PYTHONPATH=path, **quick_jax(tmp_path / "jax"))
-
     folder = tmp_path / "run"
     words = [*small(tiny, "trainer.epochs=2", "measure.digest=true"), f"hydra.run.dir={folder}"]
-    status, _, err = finish(begin(words))
+    as_a_shell = start(words, tmp_path, "tests.quick_jobs", PYTHONPATH=path, **quick_jax(tmp_path / "jax"))
+    status, _, err = finish(as_a_shell)
     assert status == 0, err
     summary = summary_of(folder)
     assert [epoch["examples"] for epoch in summary["epochs"]] == [38, 38]
@@ -37,9 +34,9 @@ def test_the_same_config_trains_on_jax(tiny: Path, tmp_path: Path) -> None:
 
     killed, resumed = tmp_path / "killed", tmp_path / "resumed"
     inside = [*words[:-1], "trainer.checkpoint_every_steps=2", f"hydra.run.dir={killed}"]
-    kill_after_state(begin(inside), killed, 1)
+    kill_after_state(forked_on_jax(inside, tmp_path), killed, 1)
     more = [f"trainer.resume={killed}", "trainer.epochs=3", f"hydra.run.dir={resumed}"]
-    status, _, err = finish(begin(more))
+    status, _, err = finish(forked_on_jax(more, tmp_path))
     assert status == 0, err
     assert [epoch["resumed_steps"] > 0 for epoch in summary_of(resumed)["epochs"]] == [False, True, False]
     assert losses_of(summary_of(resumed))[:2] == losses_of(summary)

@@ -1,10 +1,7 @@
 """Trainings whose batches are shared among the devices of one machine, which the tests force a CPU to have."""
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,45 +13,28 @@ from etlrun.eject.program import ejected, versions
 from etlrun.system.errors import ConfigError
 from tests.configs import plan_of
 from tests.conftest import Once
-from tests.quick import quick_jax
-from tests.runs import losses_of, small, summary_of
+from tests.forked import Forked, in_turn
+from tests.runs import finish, losses_of, small, summary_of
 
 pytestmark = pytest.mark.slow
 
 SHARED = ("load.drop_remainder=true", "trainer.jit_compile=auto")
-FOUR = """
-import json, os, sys
-if os.environ["KERAS_BACKEND"] == "tensorflow":
-    import tensorflow as tf
 
+
+def on_four_devices(backend: str, runs: Sequence[Sequence[str]], cwd: Path) -> tuple[list[int], str]:
+    """The exit status of each run, one after the other in a process, and what was printed on standard error."""
+    forced = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    work = partial(in_turn if backend == "jax" else _on_four_of_tensorflow, runs)
+    _, out, err = finish(Forked(work, cwd, on_jax=backend == "jax", environment=forced))
+    lines = [line for line in out.splitlines() if line.startswith("ended: ")]
+    assert len(lines) == len(runs), err
+    return [int(line.split()[1]) for line in lines], err
+
+
+def _on_four_of_tensorflow(runs: Sequence[Sequence[str]]) -> None:
     cpu, four = tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
     tf.config.set_logical_device_configuration(cpu, four)
-import tests.quick_jobs
-from etlrun.cli.main import main
-for words in json.loads(sys.argv[1]):
-    try:
-        main(words)
-    except SystemExit as end:
-        print("ended:", end.code)
-"""
-"""A process on a machine of four devices, which does one run after the other."""
-
-
-def on_four_devices(backend: str, runs: Sequence[Sequence[str]], cache: Path) -> tuple[list[int], str]:
-    """The exit status of each run, and what was printed on standard error; what XLA compiles is in `cache`."""
-    forced = {
-        **quick_jax(cache),
-        "KERAS_BACKEND": backend,
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-    }
-    command = [sys.executable, "-c", FOUR, json.dumps(runs)]
-    ran = subprocess.run(
-        command, env={**os.environ, **forced}, capture_output=True, text=True, check=False, timeout=600
-    )
-    lines = [line for line in ran.stdout.splitlines() if line.startswith("ended: ")]
-    assert len(lines) == len(runs), ran.stderr
-    return [int(line.split()[1]) for line in lines], ran.stderr
+    in_turn(runs)
 
 
 @pytest.fixture(scope="module", params=["tensorflow", pytest.param("jax", marks=pytest.mark.needs("jax"))])
@@ -78,7 +58,7 @@ def train(backend: str, folder: Path, tiny: Path) -> None:
         run("then_on_one", "trainer.epochs=2", "trainer.devices=1", f"trainer.resume={folder / 'four'}"),
         run("then_on_four", "trainer.epochs=3", "trainer.devices=all", f"trainer.resume={folder / 'then_on_one'}"),
     ]
-    status, err = on_four_devices(backend, runs, folder / "compiled")
+    status, err = on_four_devices(backend, runs, folder)
     assert status == [0] * len(runs), err
 
 
@@ -114,7 +94,7 @@ def test_what_the_backend_can_not_share_is_refused(tiny: Path, tmp_path: Path) -
         tiny, SHARED[0], "trainer.jit_compile=true", "trainer.devices=2", f"hydra.run.dir={tmp_path / 'c'}"
     )
     clipped = small(tiny, *SHARED, "trainer.clipnorm=1.0", "trainer.devices=2", f"hydra.run.dir={tmp_path / 'd'}")
-    status, err = on_four_devices("tensorflow", [words, whole, compiled, clipped], tmp_path / "compiled")
+    status, err = on_four_devices("tensorflow", [words, whole, compiled, clipped], tmp_path)
     assert status == [1, 2, 1, 1]
     named = "cpu:0, cpu:1, cpu:2, cpu:3"
     assert (

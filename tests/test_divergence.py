@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from etlrun.cli import main as cli
+from tests.forked import forked_on_jax
 from tests.networks import trained_here
-from tests.quick import quick_jax, shallow
-from tests.runs import finish, run_here, small, start, summary_of
+from tests.quick import shallow
+from tests.runs import finish, run_here, small, summary_of
 from tests.trained import refused
 
 DIVERGES = ("trainer.optimizer=sgd", "trainer.learning_rate=1.0e+38")
@@ -129,8 +130,7 @@ def test_a_run_that_failed_is_resumed_with_the_same_end_or_with_a_warning(tiny: 
 @pytest.mark.needs("jax")
 def test_jax_ends_a_run_in_the_same_step(tiny: Path, tmp_path: Path) -> None:
     words = [*small(tiny), *AT_ONCE, "cache=none", f"hydra.run.dir={tmp_path / 'run'}"]
-    process = start(words, tmp_path, "tests.quick_jobs", **quick_jax(tmp_path / "jax"))
-    status, _, err = finish(process)
+    status, _, err = finish(forked_on_jax(words, tmp_path))
     assert (status, "Traceback" in err) == (1, False)
     error = error_of(summary_of(tmp_path / "run"))
     assert error.startswith("epoch 1, training step 2: found a loss of nan, after a mean of ")

@@ -6,14 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import Once
+from tests.forked import Forked, in_turn
 from tests.hosts import SHARED, on_two_hosts
-from tests.quick import quick_jax
 from tests.runs import finish, losses_of, small, summary_of
 from tests.service import free_port
 
@@ -21,17 +22,6 @@ EPOCHS = 3
 SPLITS = ("dataset.split='train[:24]'", "dataset.eval_split='train[24:38]'")
 ORDER = ("extract.cycle_length=2", "extract.block_length=4", "load.shuffle_buffer=0")
 MODEL = ("model.trainable=true", "model.weights=null")
-ON_ONE = """
-import json, sys
-import tests.quick_jobs
-from etlrun.cli.main import main
-for words in json.loads(sys.argv[1]):
-    try:
-        main(words)
-    except SystemExit as end:
-        assert end.code == 0, words
-"""
-"""A process that does one run after the other on one host."""
 TOO_FEW = """
 from etlrun.run.hosts import here
 from etlrun.system.errors import WorldError
@@ -49,7 +39,7 @@ except WorldError as error:
 pytestmark = [pytest.mark.slow, pytest.mark.needs("jax")]
 
 
-def in_training(words: list[str], run: Path) -> list[subprocess.Popen[str]]:
+def in_training(words: list[str], run: Path) -> list[Forked]:
     """Two hosts that have trained for an epoch."""
     hosts, deadline = on_two_hosts(words, run.parent), time.monotonic() + 240
     while not (run / "checkpoints" / "epoch_0001.keras").exists():
@@ -79,14 +69,13 @@ def train(folder: Path, tiny: Path) -> None:
     began_s = time.monotonic()
     ended, _ = (finish(host) for host in hosts)
     took_s = time.monotonic() - began_s
-    runs = [
+    on_one = [
         words("one"),
         words("begun_on_one", "trainer.epochs=1"),
         words("then_on_one", f"trainer.resume={folder / 'killed'}", "trainer.hosts=1"),
     ]
-    command = [sys.executable, "-c", ON_ONE, json.dumps(runs)]
-    environment = {**os.environ, **quick_jax(folder / "jax")}
-    subprocess.run(command, check=True, capture_output=True, timeout=300, env=environment)
+    status, out, err = finish(Forked(partial(in_turn, on_one), folder, on_jax=True))
+    assert (status, out.count("ended: 0")) == (0, 3), err
     resumed = words("then_on_two", SHARED[0], f"trainer.resume={folder / 'begun_on_one'}")
     both = [finish(host)[0] for host in on_two_hosts(resumed, folder)]
     left = [path.name for path in folder.iterdir() if path.name.startswith("etlrun_host_1")]
