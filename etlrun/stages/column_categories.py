@@ -126,12 +126,14 @@ class Lookup(ColumnStep):
         if any(isinstance(value, float) for value in kept):
             raise UnfitError(expected="text or integers", remedy="put `bucketize` or `quantiles` in its place")
         if not kept:
-            found, most = f"no value in {self.min_count} rows of the training split", f"is in {counts[0]}"
+            little, most = f"in {self.min_count} rows of the training split", f"in {counts[0]}"
             if incoming.is_sequence:
-                found = f"no value {self.min_count:,} times in the training split"
-                most = f"is there {counts[0]:,} times"
-            remedy = f"lower `min_count`; the most frequent value {most}"
-            raise UnfitColumnError(found=found, expected="at least one value of the vocabulary", remedy=remedy)
+                little, most = f"{self.min_count:,} times in the training split", f"there {counts[0]:,} times"
+            raise UnfitColumnError(
+                found=f"no value {little}",
+                expected="at least one value of the vocabulary",
+                remedy=f"lower `min_count`; the most frequent value is {most}",
+            )
         return self._limited(tuple(kept))
 
     def _in_parts(self, values: Callable[..., Any]) -> tuple[list[Any], list[int]]:

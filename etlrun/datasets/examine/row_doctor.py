@@ -60,8 +60,9 @@ def diagnosed(plan: Plan, begin: Begin, *, is_whole: bool) -> Diagnosis:
 def _unknown(plan: Plan) -> Iterator[str]:
     """Yield the shares of the tokens of each split that the vocabulary lacks, a sentence for each sequence."""
     columns = columns_of(plan.spec)
+    shares = dict(columns.shares) if columns else {}
     for output in columns.outputs if columns else ():
-        if output.has_sequences and (share := dict(columns.shares).get(output.name)):
+        if output.has_sequences and (share := shares.get(output.name)):
             yield f"{output.name}: {share}."
 
 
