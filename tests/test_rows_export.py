@@ -161,9 +161,53 @@ def test_an_export_describes_its_columns(runs: Path, tmp_path: Path, capsys: pyt
     assert "| `rooms` | rooms | int64 (batch) | numbers in [1, 5] | no | `1` |" in card
 
 
-@pytest.mark.parametrize("name", ["onnx", "litert", "torch"])
+@pytest.mark.needs("onnx", "onnxruntime", "tf2onnx")
+def test_onnx_takes_what_the_steps_on_columns_give(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import onnxruntime
+
+    folder, run = tmp_path / "onnx", runs / "prices"
+    told = said(capsys, "export", run, "--format", "onnx", "--output", folder).splitlines()
+    assert told[0] == "format    onnx: what transform.columns gives to predictions"
+    planned = trained(run).then
+    context = contexts_of(planned, open_source(planned.spec.dataset))["validation"]
+    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+    batches = Pipeline(planned.evaluation, context).dataset.as_numpy_iterator()
+    plain = [{of.replace(" ", "_"): values for of, values in inputs.items()} for inputs, _ in batches]
+    found = np.concatenate([session.run(None, inputs)[0] for inputs in plain])
+    rows = context.split.rows  # type: ignore[attr-defined] # it is one of rows
+    np.testing.assert_allclose(found, predicted(run, capsys, "value")[rows], rtol=1e-5)
+    of = described(folder)
+    inputs = {each["name"]: each for each in of["inputs"]}
+    assert [inputs["the_garden"][key] for key in ("column", "dtype", "content")] == ["a garden", "float32", "numbers"]
+    assert [inputs["kind"][key] for key in ("column", "content", "range", "vocabulary")] == [
+        "kind",
+        "indices of categories",
+        [0, 4],
+        {"file": "kind.vocabulary.jsonl", "padding": None, "unknown": [0, 1]},
+    ]
+    assert inputs["place"]["column"] == "kind, rooms"
+    assert [[step["step"], step["parameters"]] for step in of["before"] if step["input"] == "known"] == [
+        ["NFC", {}],
+        ["fill", {"filled": "flat"}],
+        ["lookup", {"values": "known.vocabulary.jsonl", "oov": "error"}],
+        ["one_hot", {"categories": 3}],
+    ]
+    lines = (folder / "kind.vocabulary.jsonl").read_text().splitlines()
+    assert (lines[:2], sorted(lines[2:])) == (["null", "null"], ['"flat"', '"house"', '"loft"'])
+    card = (folder / "model_card.md").read_text().splitlines()
+    assert "- `kind.vocabulary.jsonl`: 0, 1 for unknown values" in card
+    assert "- `known.vocabulary.jsonl`: no value may be unknown" in card
+    one_hot = "A vector with a 1 at the index of the category, as Keras's `CategoryEncoding`. (categories=4)"
+    assert card[card.index("`number` is made by these steps, in this order:") + 3] == f"2. `one_hot`: {one_hot}"
+
+
+@pytest.mark.parametrize("name", ["litert", "torch"])
 def test_a_format_without_columns_is_refused(name: str, runs: Path) -> None:
-    expected = "expected a model of one image or array\n    -> choose a format that holds them: saved_model, keras"
+    expected = (
+        "expected a model of one image or array\n    -> choose a format that holds them: saved_model, onnx, keras"
+    )
     assert [str(of) for of in unfit(trained(runs / "bands", reads_split=False), name)] == [
         f"{runs / 'bands'}: found a model of columns, or of several inputs, which {name} can't hold; {expected}"
     ]

@@ -159,6 +159,48 @@ def test_a_keras_model_takes_texts_beside_numbers(
     np.testing.assert_allclose(model(inputs), wanted, rtol=1e-5)
 
 
+@pytest.mark.needs("onnx", "onnxruntime", "tf2onnx")
+def test_onnx_takes_the_indices_of_a_vocabulary_that_is_beside_it(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import onnxruntime
+
+    folder = tmp_path / "onnx"
+    said(capsys, "export", runs / "texts", "--format", "onnx", "--output", folder)
+    texts = [*(of["review"] for of in reviews(runs)), "", "neu 日本 😀 good"]
+    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    wanted = predictions(said(capsys, "predict", runs / "texts", tmp_path / "texts.txt"))
+    lines = (folder / "review.vocabulary.jsonl").read_text(encoding="utf-8").splitlines()
+    vocabulary = {json.loads(line): index for index, line in enumerate(lines)}
+    indices = [[vocabulary.get(token, 1) for token in text.lower().split()] for text in texts]
+    padded = np.array([of + [0] * (60 - len(of)) for of in indices])
+    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(["probabilities"], {"review": padded})[0], wanted, rtol=1e-5, atol=1e-6)
+    of = json.loads((folder / "export.json").read_text())
+    assert of["inputs"] == [
+        {
+            "name": "review",
+            "column": "review",
+            "dtype": "int64",
+            "shape": [None, None],
+            "content": "indices of categories, with 0 behind those of each list",
+            "range": [0, len(lines) - 1],
+            "missing": None,
+            "example": [2],
+            "vocabulary": {"file": "review.vocabulary.jsonl", "padding": 0, "unknown": [1]},
+        }
+    ]
+    assert [(step["step"], step["parameters"]) for step in of["before"]] == [
+        ("NFC", {}),
+        ("standardize_text", {"to": "lower"}),
+        ("tokenize", {"by": "whitespace"}),
+        ("lookup", {"values": "review.vocabulary.jsonl", "oov": 1}),
+    ]
+    card = (folder / "model_card.md").read_text().splitlines()
+    assert "- `review.vocabulary.jsonl`: 0 for padding, 1 for unknown values" in card
+    assert "Lists may have any length from 1: padding behind the shorter ones of a batch changes nothing." in card
+
+
 @pytest.mark.slow
 def test_a_run_killed_inside_an_epoch_of_buckets_ends_as_if_undisturbed(runs: Path, tmp_path: Path) -> None:
     words = words_of(

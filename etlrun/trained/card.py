@@ -7,6 +7,7 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import groupby
 from typing import Any
 
 from etlrun.config import grid
@@ -74,11 +75,17 @@ def _use(described: Mapping[str, Any]) -> Iterator[str]:
         ]
     )
     yield from _inputs(described)
-    if described["before"]:
-        yield from ("", "The input is made by these steps, in this order:", "")
-        for number, step in enumerate(described["before"], 1):
-            values = ", ".join(f"{name}={json.dumps(value)}" for name, value in step["parameters"].items())
+    for name, steps in groupby(described["before"], lambda step: step.get("input")):
+        what = "The input" if name is None else f"`{name}`"
+        yield from ("", f"{what} is made by these steps, in this order:", "")
+        for number, step in enumerate(steps, 1):
+            values = ", ".join(f"{name}={_parameter(value)}" for name, value in step["parameters"].items())
             yield f"{number}. `{step['step']}`: {step['does']}{f' ({values})' if values else ''}"
+
+
+def _parameter(value: Any) -> str:
+    is_long = isinstance(value, list) and len(value) > _MOST_CLASSES
+    return f"{len(value):,} values, which `export.json` has" if is_long else json.dumps(value)
 
 
 def _input(given: Mapping[str, Any]) -> str:
@@ -107,10 +114,28 @@ def _inputs(described: Mapping[str, Any]) -> Iterator[str]:
     if rows:
         header = ("input", "column", "dtype", "content in the training", "may be missing, as", "example")
         yield from ("", *as_markdown(header, rows).splitlines())
+    if any(None in of["shape"][1:] for of in described.get("inputs", ())):
+        yield from ("", "Lists may have any length from 1: padding behind the shorter ones of a batch changes nothing.")
+    yield from _vocabularies(described)
+
+
+def _vocabularies(described: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the files of vocabularies have, each of which belongs to an input."""
+    found = [of["vocabulary"] for of in described.get("inputs", ()) if of.get("vocabulary")]
+    if found:
+        yield from ("", "The line of an index in its vocabulary, counted from 0, is the value in JSON, or `null`:", "")
+    for of in found:
+        unknown = (
+            f"{listed([*map(str, of['unknown'])], 3)} for unknown values"
+            if of["unknown"]
+            else "no value may be unknown"
+        )
+        yield f"- `{of['file']}`: {'0 for padding, ' if of['padding'] == 0 else ''}{unknown}"
 
 
 def _shape(given: Mapping[str, Any]) -> str:
-    return ", ".join("batch" if side is None else str(side) for side in given["shape"])
+    first, *others = given["shape"]
+    return ", ".join(["batch" if first is None else str(first), *("items" if of is None else str(of) for of in others)])
 
 
 def _ends(given: Mapping[str, Any]) -> str:

@@ -20,7 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from etlrun.plan.learned import columns_of
 from etlrun.record import record as records
+from etlrun.stages.columns import Columns
 from etlrun.stages.rows import Rows
 from etlrun.system.errors import Fault, WorldError, headline
 from etlrun.system.files import refuse_unwritable, sync
@@ -66,6 +68,8 @@ def taken(output: Path) -> Iterator[Fault]:
 
 def taken_by(run: Trained, name: str) -> str:
     """Return what an export of a run in the format of that name takes."""
+    if is_named(run.plan) and columns_of(run.plan.spec) is not None and not FORMATS[name].takes_columns:
+        return f"what {Columns.path} gives"
     if is_named(run.plan):
         return "columns" if isinstance(run.plan.spec.dataset, Rows) else "inputs by name"
     return "image files" if FORMATS[name].takes_files else "arrays"
@@ -208,11 +212,13 @@ def _serving(run: Trained, model: Any, name: str) -> tuple[Any, Sequence[str] | 
     from etlrun.trained.predict import heads  # imports TensorFlow
     from etlrun.trained.serving import Serving
     from etlrun.trained.serving_columns import ColumnsServing
+    from etlrun.trained.serving_outputs import OutputsServing
 
     targets = heads(run, model, None)
     classes = targets[0].names if len(targets) == 1 else None
     steps = partial(split, run.plan, takes_files=FORMATS[name].takes_files)
     if is_named(run.plan):
         image = steps() if has_image(run.plan) else None
-        return ColumnsServing(run=run, model=model, image=image, heads=targets), classes
+        kind = ColumnsServing if FORMATS[name].takes_columns else OutputsServing
+        return kind(run=run, model=model, image=image, heads=targets), classes
     return Serving(run=run, model=model, steps=steps(), output="value" if classes is None else "probabilities"), classes

@@ -50,9 +50,10 @@ class Format:
         backend: Keras backend that writes it.
         takes_files: Whether it decodes and resizes images; others take arrays.
         takes_mixed: Whether it holds layers of mixed precision.
-        takes_named: Whether it takes columns, or several inputs, by name.
+        takes_named: Whether it takes several inputs by name.
+        takes_columns: Whether it takes columns, of which texts are strings; others take what the steps on them give.
         tolerance: Largest difference of a prediction from the model's, of values above 1 in relation to them.
-        write: Writes it, of a `Serving` or a `ColumnsServing`, to a path.
+        write: Writes it, of a `Serving`, a `ColumnsServing` or an `OutputsServing`, to a path.
         load: Loads it with its runtime.
     """
 
@@ -63,6 +64,7 @@ class Format:
     takes_files: bool = False
     takes_mixed: bool = False
     takes_named: bool = False
+    takes_columns: bool = False
     tolerance: float = 1e-5
     write: Callable[[Any, Path], None]
     load: Callable[[Path], Exported]
@@ -110,8 +112,13 @@ def _load_onnx(path: Path) -> Exported:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    name, output = session.get_inputs()[0].name, session.get_outputs()[0].name
-    return Exported(inputs=name, output=output, compute=lambda arrays: session.run([output], {name: arrays})[0])
+    inputs, outputs = ([of.name for of in each] for each in (session.get_inputs(), session.get_outputs()))
+
+    def compute(given: Any) -> npt.NDArray[np.float32]:
+        several = given if isinstance(given, Mapping) else {inputs[0]: given}
+        return in_one(dict(zip(outputs, session.run(outputs, several), strict=True)))
+
+    return Exported(inputs=inputs[0] if len(inputs) == 1 else "", output=", ".join(sorted(outputs)), compute=compute)
 
 
 def _write_litert(of: Serving, path: Path) -> None:
@@ -162,6 +169,7 @@ FORMATS: Mapping[str, Format] = {
         takes_files=True,
         takes_mixed=True,
         takes_named=True,
+        takes_columns=True,
         tolerance=1e-6,
         write=lambda of, path: of.write_saved_model(path),
         load=_load_saved_model,
@@ -170,6 +178,7 @@ FORMATS: Mapping[str, Format] = {
         file="model.onnx",
         runtime=("onnx", "onnxruntime"),
         modules=("tf2onnx", "onnx", "onnxruntime"),
+        takes_named=True,
         write=lambda of, path: of.written(path, "onnx"),
         load=_load_onnx,
     ),
@@ -185,6 +194,7 @@ FORMATS: Mapping[str, Format] = {
         runtime=("keras", "tensorflow"),
         takes_mixed=True,
         takes_named=True,
+        takes_columns=True,
         write=lambda of, path: of.of_arrays.save(path),
         load=_load_keras,
     ),

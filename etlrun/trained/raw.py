@@ -13,6 +13,7 @@ from etlrun.plan.learned import columns_of
 from etlrun.plan.plan import Plan, given_to_model
 from etlrun.plan.spec import RunSpec
 from etlrun.stages.column_categories import Lookup
+from etlrun.stages.column_text import Tokenize
 from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import IMAGE
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature, UnfitError
@@ -50,6 +51,8 @@ class Raw:
         """What it holds, for people."""
         if self.feature.format == "timestamp":
             return "times, in microseconds since 1970 in UTC"
+        if self.feature.categories is not None:
+            return f"indices of categories{', with 0 behind those of each list' * self.feature.is_sequence}"
         if self.feature.is_sequence:
             return "lists of numbers, with NaN behind their items"
         return {"string": "texts", "bool": "truth values"}.get(self.feature.dtype, "numbers")
@@ -183,6 +186,9 @@ def _some(columns: Columns, column: str, feature: Feature, *, can_miss: bool) ->
         low, high = (0.0, 1.0) if feature.low is None or feature.high is None else (feature.low, feature.high)
         found = [low, high, (low + high) / 2]
         found = [round(value) for value in found] if feature.dtype.startswith(("int", "uint")) else found
+    tokens = next((step for step in steps if isinstance(step, Tokenize)), None)
+    if tokens is not None and not any(step.oov == "error" for step in lookups):
+        found[1] = ("" if tokens.by == "characters" else " ").join(map(str, found))
     if feature.is_sequence:
         nan = math.nan
         yield from ([*found], [*found[1:], nan], [found[0], nan, nan], [nan, nan, nan])

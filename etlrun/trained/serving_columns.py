@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -49,6 +49,7 @@ class ColumnsServing:
     model: Any
     image: Split | None
     heads: Sequence[Head]
+    does_columns: ClassVar[bool] = True
 
     @property
     def noun(self) -> str:
@@ -64,7 +65,7 @@ class ColumnsServing:
         ]
         images = [] if self.image is None else [_image_as_json(self.image)]
         steps = () if self.image is None else self.image.inside
-        has_steps = bool(self._columns.outputs or self._columns.dropped)
+        has_steps = self.does_columns and bool(self._columns.outputs or self._columns.dropped)
         return {
             "inputs": [*images, *(raw.described() for raw in self.raws)],
             "before": [] if self.image is None else [told(step) for step in self.image.caller],
@@ -118,21 +119,17 @@ class ColumnsServing:
 
         The steps are those of the pipeline, which take what stands for missing values there.
         """
-        arrays = {raw.name: _array(raw) for raw in self.raws}
-        example = {
-            raw.column: in_lists(arrays[raw.name]) if raw.feature.is_sequence else tf.constant(arrays[raw.name])
-            for raw in self.raws
-        }
-        outputs = padded(self._columns.given(example))
+        arrays, outputs = self._given()
         if self.image is not None:
             arrays[IMAGE] = drawn = _drawn_images(self.image, folder)
             outputs[IMAGE] = tf.stack([stepped(self.image.inside, of) for of in tf.constant(drawn)])
         specs = self._handed(specs_of(given_to_model(self.run.then.train), outputs))
         found = of_heads(self.run, predictor(self.model, specs)(self._handed(outputs)))
-        for raw in self.raws:
-            if raw.is_missing_when_empty:
-                arrays[raw.name] = np.array([of or "" for of in raw.some], object)
         return arrays, in_one(dict(zip(self.mains, found, strict=True)))
+
+    def _given(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return a few inputs but images, by name, and what the columns give for them, by name."""
+        return drawn_columns(self.raws, self._columns)
 
     def _of_each_target(self, found: Any) -> list[Any]:
         """Return the outputs of each target, with a probability of each class, of what the model gives."""
@@ -202,6 +199,17 @@ class ColumnsServing:
     def _handed(self, outputs: dict[str, Any]) -> Any:
         again = dict.fromkeys(self._names_of_image, outputs.get(IMAGE))
         return given_to_model(self.run.then.train).given({**outputs, **again})
+
+
+def drawn_columns(given: Sequence[Raw], columns: Columns) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return four values of each input by name, and what columns give for them, tensors by name."""
+    arrays = {raw.name: _array(raw) for raw in given}
+    example = {
+        raw.column: in_lists(arrays[raw.name]) if raw.feature.is_sequence else tf.constant(arrays[raw.name])
+        for raw in given
+    }
+    empty = {raw.name: np.array([of or "" for of in raw.some], object) for raw in given if raw.is_missing_when_empty}
+    return {**arrays, **empty}, padded(columns.given(example))
 
 
 def _output_as_json(head: Head, name: str) -> dict[str, Any]:
