@@ -90,7 +90,10 @@ ROW: dict[str, list[Any]] = {"price": [1], "text": ["a"]}
 FAULTS: dict[str, tuple[tuple[dict[str, list[Any]] | bytes, ...], str]] = {
     "bytes": (
         (ROW, {"price": [1], "text": [b"\xff"]}),
-        "a.tfrecord, record 1, text: found b'\\xff'; expected text in UTF-8\n    -> repair the value",
+        (
+            "a.tfrecord, record 1, text: found b'\\xff'; expected text in UTF-8\n    -> repair the value"
+            "; or set dataset.errors=replace"
+        ),
     ),
     "another feature": (
         (ROW, {**ROW, "other": [1]}),

@@ -22,6 +22,7 @@ NO_ROWS = "no rows for train; expected at least one row\n    -> write the files 
 ONE_EACH = "one for each column of the header"
 QUOTES = f"expected values in quotes that end with a quote, and quotes in them written twice{REPAIR}"
 BYTE = "the byte 0xe4; expected text in UTF-8\n    -> convert it, as by: iconv -f LATIN1 -t UTF-8"
+REPLACE = "; or set dataset.errors=replace"
 BEYOND = "an integer beyond 64 bits; expected integers from -2**63 to 2**63 - 1\n    ->"
 INFINITE = "which is infinite as a number; expected finite numbers\n    -> repair the value, or"
 FAULTS: dict[str, tuple[str, str | bytes, str]] = {
@@ -50,7 +51,9 @@ FAULTS: dict[str, tuple[str, str | bytes, str]] = {
     ),
     "empty": ("a.csv", "", f"a.csv, line 1: found an empty file; {NAMES}"),
     "no rows": ("a.csv", "a,price\n", f"a.csv: found {NO_ROWS}"),
-    "another encoding": ("a.csv", "a,price\nx,1\nä,2\n".encode("latin-1"), f"a.csv, line 3: found {BYTE} a.csv"),
+    "another encoding": (
+        "a.csv", "a,price\nx,1\nä,2\n".encode("latin-1"), f"a.csv, line 3: found {BYTE} a.csv{REPLACE}",
+    ),
     "another encoding in the header": ("a.csv", "ä,price\n".encode("latin-1"), f"a.csv, line 1: found {BYTE} a.csv"),
     "UTF-16": (
         "a.csv", CSV.encode("utf-16"),
@@ -99,7 +102,7 @@ FAULTS: dict[str, tuple[str, str | bytes, str]] = {
         "\n    -> write its parts as columns of their own"),
     ),
     "JSON of another encoding": (
-        "a.jsonl", '{"a": "x"}\n{"a": "ä"}\n'.encode("latin-1"), f"a.jsonl, line 2: found {BYTE} a.jsonl",
+        "a.jsonl", '{"a": "x"}\n{"a": "ä"}\n'.encode("latin-1"), f"a.jsonl, line 2: found {BYTE} a.jsonl{REPLACE}",
     ),
     "a large integer in JSON": (
         "a.jsonl", '{"a": 1}\n{"a": 99999999999999999999}\n',
@@ -217,7 +220,7 @@ def test_tables_of_columns_that_can_not_be_kept(tmp_path: Path) -> None:
     )
     texts = [None, pa.py_buffer(np.array([0, 1, 3], np.int32)), pa.py_buffer(b"x\xff\xfe")]
     assert fault(pa.table({"a": pa.StringArray.from_buffers(2, texts[1], texts[2])})) == (
-        "a.parquet, row 2, a: found b'\\xff\\xfe'; expected text in UTF-8\n    -> repair the value"
+        "a.parquet, row 2, a: found b'\\xff\\xfe'; expected text in UTF-8\n    -> repair the value" + REPLACE
     )
     assert fault(pa.table({"a": pa.array([0, 2**50], pa.timestamp("s"))})) == (
         "a.parquet, row 2, a: found 1125899906842624000; expected a value of type timestamp"

@@ -22,6 +22,9 @@ from etlrun.stages.plugins import ROWS
 from etlrun.stages.splitting import EXPECTED, SplitBy, Written, faults_of
 from etlrun.stages.targets import TARGETS, Described, Target, unfit_options
 
+Errors = Literal["strict", "replace"]
+"""What becomes of texts that are not UTF-8."""
+
 TYPES = "text, integer, number, truth, timestamp, integers or numbers"
 
 _Name = Annotated[str, Field(min_length=1)]
@@ -144,6 +147,7 @@ class Table(Rows):
         missing: Texts of a csv or tsv that stand for no value.
         strip: Whether blanks around texts are removed.
         columns: Types of columns that are not to be inferred, such as `{zip: text, day: timestamp}`.
+        errors: `strict` refuses texts that are not in UTF-8, `replace` takes U+FFFD for what can't be decoded.
     """
 
     source: ClassVar[str] = "etlrun.sources.rows.tables:TableSource"
@@ -152,6 +156,7 @@ class Table(Rows):
     missing: Annotated[tuple[str, ...], Expected("a list of texts"), DATA]
     strip: Annotated[bool, Expected("true or false"), DATA]
     columns: Annotated[_Types, Expected(f"a mapping from columns to {TYPES}"), DATA]
+    errors: Annotated[Errors, Expected("strict or replace"), DATA] = "strict"
 
     @property
     def types(self) -> _Types:
@@ -167,7 +172,13 @@ class Table(Rows):
     @property
     def constants(self) -> dict[str, Any]:
         files = {name: [user_path(pattern) for pattern in of] for name, of in self.patterns.items()}
-        return {**super().constants, "FILES": files, "BLANK": list(self.missing), "STRIP": self.strip}
+        return {
+            **super().constants,
+            "FILES": files,
+            "BLANK": list(self.missing),
+            "STRIP": self.strip,
+            "ERRORS": self.errors,
+        }
 
     @property
     def title(self) -> str:
@@ -256,14 +267,14 @@ class TextFolder(Rows):
     Attributes:
         folder: The folder of the classes, which may stand in folders of splits such as `train`; without these, all
             files are the split `train`. The order of the data is that of the SHA-256 of their paths in it.
-        errors: `strict` refuses a file that is not in UTF-8, `replace` takes U+FFFD for what can't be decoded.
+        errors: As of tables.
     """
 
     source: ClassVar[str] = "etlrun.sources.rows.texts:TextFolderSource"
     given_by: ClassVar[str] = "folder"
 
     folder: Annotated[Pattern, Expected("the path of a folder on this machine"), DATA]
-    errors: Annotated[Literal["strict", "replace"], Expected("strict or replace"), DATA]
+    errors: Annotated[Errors, Expected("strict or replace"), DATA]
 
     @property
     def printed_before(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from etlrun.graph.held import with_tables
 from etlrun.plan.plan import given_to_model
 from etlrun.sources.rows.arrays import ArraysSource
 from etlrun.sources.rows.gathering import as_tensor
+from etlrun.sources.rows.lines import OR_REPLACE
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.sources.rows.table import files_of, names_of
 from etlrun.sources.rows.tables import TableSource
@@ -23,7 +24,7 @@ from etlrun.stages.column_step import UnfitColumnError
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Flow
 from etlrun.stages.lazy import tf
-from etlrun.stages.rows import Arrays, Table
+from etlrun.stages.rows import Arrays, Errors, Table, TextFolder
 from etlrun.stages.rows import Rows as Dataset
 from etlrun.stages.sequences import padded
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError
@@ -196,8 +197,9 @@ def _tables(dataset: Dataset, given: Sequence[str], needed: Sequence[str]) -> tu
     known = dataset.found.columns
     types = dataset.types if isinstance(dataset, Table) else {name: known[name].type for name in needed}
     blank, strip = (dataset.missing, dataset.strip) if isinstance(dataset, Table) else (_BLANK, False)
+    errors: Errors = dataset.errors if isinstance(dataset, Table | TextFolder) else "strict"
     of_needed = {name: of for name, of in types.items() if name in needed}
-    table = Table(**_like(dataset), files=tuple(given), columns=of_needed, missing=blank, strip=strip)
+    table = Table(**_like(dataset), files=tuple(given), columns=of_needed, missing=blank, strip=strip, errors=errors)
     paths = [path for of in files_of(table).values() for path in of]
     _require_columns(paths[0], names_of(table), [*known], needed)
     return TableSource(table), paths
@@ -213,7 +215,11 @@ def _named(fault: Fault) -> Fault:
     """Return the fault of rows as one of the command line, which has neither splits nor types of its own."""
     where = "PATH" if fault.where == Table.key("files") else fault.where
     declares = Table.key("columns") in fault.remedy
-    remedy = "repair the value: the column has the type of the training" if declares else fault.remedy
+    remedy = (
+        "repair the value: the column has the type of the training"
+        if declares
+        else fault.remedy.removesuffix(OR_REPLACE)
+    )
     return dataclasses.replace(fault, where=where, found=fault.found.removesuffix(" for train"), remedy=remedy)
 
 

@@ -7,21 +7,30 @@ import glob
 import math
 import re
 import types
+from typing import Any
 
 import pyarrow.csv
 import pyarrow.dataset
 import pyarrow.json
 
-from etlrun.eject.printed.given import BLANK, CLASSES, FEATURES, FILES, ORDER, STRIP, TARGET, TYPES
+from etlrun.eject.printed.given import BLANK, CLASSES, ERRORS, FEATURES, FILES, ORDER, STRIP, TARGET, TYPES
 from etlrun.eject.printed.listed import by_number, num_examples, reader  # noqa: F401 - those of listed records
 from etlrun.sources.keys import array_of
 from etlrun.sources.rows.kinds import composed
+from etlrun.sources.rows.read import repaired
 from etlrun.sources.slices import slices
 from etlrun.stages.flow import MISSING, MISSING_TIME
 from etlrun.stages.lazy import np, pa, pc, tf
 
 OF_TEXTS = ("string", "timestamp")
 """Types that JSON has as texts."""
+
+
+def decoded(path: str) -> Any:
+    """Return a file of text, or its content if what is not UTF-8 is replaced."""
+    if ERRORS == "strict":
+        return path
+    return pa.BufferReader(pa.input_stream(path).read().decode(errors=ERRORS).encode())
 
 
 def table_of(path: str) -> pa.Table:
@@ -34,12 +43,12 @@ def table_of(path: str) -> pa.Table:
     if end.endswith((".jsonl", ".ndjson")):
         numbers = [
             field.name
-            for field in pyarrow.json.open_json(path).schema
+            for field in pyarrow.json.open_json(decoded(path)).schema
             if pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_boolean(field.type)
         ]
         texts = [name for name, kind in TYPES.items() if kind in OF_TEXTS and name not in numbers]
         schema = pa.schema([(name, pa.string()) for name in texts])
-        return pyarrow.json.read_json(path, parse_options=pyarrow.json.ParseOptions(explicit_schema=schema))
+        return pyarrow.json.read_json(decoded(path), parse_options=pyarrow.json.ParseOptions(explicit_schema=schema))
     if not end.endswith((".csv", ".tsv")):
         kind = "parquet" if end.endswith(".parquet") else "feather"
         try:
@@ -49,7 +58,7 @@ def table_of(path: str) -> pa.Table:
                 raise
             return pa.ipc.open_stream(path).read_all()
     table = pyarrow.csv.read_csv(
-        path,
+        decoded(path),
         parse_options=pyarrow.csv.ParseOptions(
             delimiter="\t" if end.endswith(".tsv") else ",", newlines_in_values=True
         ),
@@ -61,6 +70,11 @@ def table_of(path: str) -> pa.Table:
         ),
     )
     return table if not STRIP else pa.table({name: stripped(table[name]) for name in TYPES})
+
+
+def in_utf8(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return texts with U+FFFD for what is not UTF-8, unless that is refused."""
+    return column if ERRORS == "strict" else pa.chunked_array([repaired(column.combine_chunks())[0]])
 
 
 def stripped(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -106,7 +120,8 @@ def columns() -> dict[str, dict[str, np.ndarray]]:
     for split, of in paths().items():
         tables = [table_of(path) for path in of]
         found[split] = {
-            name: np.concatenate([values_of(table[name], kind) for table in tables]) for name, kind in TYPES.items()
+            name: np.concatenate([values_of(in_utf8(table[name]), kind) for table in tables])
+            for name, kind in TYPES.items()
         }
     return found
 

@@ -10,6 +10,7 @@ import pyarrow.parquet
 
 from etlrun.sources.rows.kinds import Kind, is_list, list_kind
 from etlrun.sources.rows.read import TableFile
+from etlrun.stages.rows import Errors
 from etlrun.system.errors import EtlrunError, Fault, WorldError
 
 _ROWS = 65_536
@@ -41,9 +42,9 @@ def _kind(values: pa.DataType) -> Kind | str | None:
 class ColumnarFile(TableFile):
     """A file whose columns have types."""
 
-    def __init__(self, path: str, *, is_parquet: bool) -> None:
+    def __init__(self, path: str, errors: Errors, *, is_parquet: bool) -> None:
         """Read the schema; raise `EtlrunError` if the file is cut off, or has columns that can't be kept."""
-        super().__init__(path)
+        super().__init__(path, errors)
         self._is_parquet = is_parquet
         self.names = self._schema.names
         faults = [
@@ -87,7 +88,7 @@ class ColumnarFile(TableFile):
             for batch, count in self._parquet() if self._is_parquet else self._arrow():
                 done += batch.num_rows
                 self.position = self.bytes * done // max(count, 1)
-                yield batch
+                yield self.in_utf8(batch)
         except (pa.ArrowInvalid, OSError) as error:
             raise self._broken(error) from error
         self.position = self.bytes

@@ -21,9 +21,11 @@ from etlrun.sources.rows.lines import (
     header,
     line_of_row,
     shown,
+    utf16_fault,
 )
 from etlrun.sources.rows.read import TableFile
-from etlrun.system.errors import WorldError
+from etlrun.stages.rows import Errors
+from etlrun.system.errors import Fault, WorldError
 
 _BLOCK = 16_000_000
 """Bytes that are parsed at once, and more than a row has."""
@@ -32,16 +34,15 @@ _BLOCK = 16_000_000
 class DelimitedFile(TableFile):
     """A file of values between commas (csv) or tabs (tsv), of which the first row names the columns."""
 
-    def __init__(self, path: str, delimiter: str, *, missing: tuple[str, ...], strip: bool) -> None:
+    def __init__(self, path: str, delimiter: str, *, missing: tuple[str, ...], strip: bool, errors: Errors) -> None:
         """Read the names of the columns; raise `WorldError` if there are none, or one is empty or there twice."""
-        super().__init__(path)
+        super().__init__(path, errors)
         self._delimiter, self._missing, self._strip = delimiter, missing, strip
-        if (fault := format_fault(path)) is not None:
+        if (fault := format_fault(path) or utf16_fault(path)) is not None:
             raise broken(path, fault, ValueError())
-        try:
-            self.names = header(path, delimiter)
-        except UnicodeDecodeError as error:
-            raise broken(path, encoding_fault(path), error) from error
+        self.names = header(path, delimiter)
+        if any("\udc80" <= mark <= "\udcff" for mark in "".join(self.names)):
+            raise broken(path, encoding_fault(path, otherwise=""), ValueError())
         self._require_names()
         self._seen: dict[str, Seen] = {}
 
@@ -63,7 +64,7 @@ class DelimitedFile(TableFile):
             raise WorldError(where=at_line(self.path, 1), found=found, expected="names of columns", remedy=remedy)
 
     def kinds(self, declared: Mapping[str, Kind], tell: Callable[[], None]) -> dict[str, Kind | None]:
-        if has_odd_quotes(self.path) and (fault := delimited_fault(self.path, self._delimiter, len(self.names))):
+        if has_odd_quotes(self.path) and (fault := self._fault()):
             raise broken(self.path, fault, ValueError())
         self._seen = {name: Seen() for name in self.names}
         first = 0
@@ -123,11 +124,13 @@ class DelimitedFile(TableFile):
                     column_types=dict.fromkeys(self.names, pa.string()),
                     strings_can_be_null=True,
                     null_values=list(self._missing),
+                    check_utf8=self.errors == "strict",
                 ),
             )
             for batch in reader:
                 self.position = raw.tell()
-                yield self._without_blanks(batch) if self._strip else batch
+                texts = self.in_utf8(batch)
+                yield self._without_blanks(texts) if self._strip else texts
             self.position = self.bytes
 
     @contextmanager
@@ -137,8 +140,10 @@ class DelimitedFile(TableFile):
         except pa.ArrowInvalid as error:
             if "Empty CSV file" in str(error):
                 return  # of a header alone
-            fault = delimited_fault(self.path, self._delimiter, len(self.names))
-            raise broken(self.path, fault, error) from error
+            raise broken(self.path, self._fault(), error) from error
+
+    def _fault(self) -> Fault | None:
+        return delimited_fault(self.path, self._delimiter, len(self.names), self.errors)
 
     def _without_blanks(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         missing = pa.array(self._missing, pa.string())

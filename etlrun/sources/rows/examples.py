@@ -15,6 +15,7 @@ from etlrun.sources.numbered import Numbered
 from etlrun.sources.rows.kinds import Kind
 from etlrun.sources.rows.read import TableFile
 from etlrun.sources.tfrecord import counts_of
+from etlrun.stages.rows import Errors
 from etlrun.system.errors import EtlrunError, Fault, WorldError
 
 _AT_ONCE = 1_024
@@ -24,9 +25,9 @@ _KINDS: Mapping[str, Kind] = {"a string": "text", "int64": "integer", "float32":
 class ExamplesFile(TableFile):
     """A file of serialised examples; a feature that one lacks is a missing value."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, errors: Errors) -> None:
         """Read the features of the first example; raise `EtlrunError` if there is none, or the file is damaged."""
-        super().__init__(path)
+        super().__init__(path, errors)
         faults: list[Fault] = []
         self._count = counts_of([path], faults)[path]
         if faults:
@@ -66,7 +67,7 @@ class ExamplesFile(TableFile):
             examples = self._examples(start, start + _AT_ONCE)
             columns = [array_of([example[name] for example in examples]) for name in self.names]
             self.position = self.bytes * min(start + _AT_ONCE, self._count) // self._count
-            yield pa.RecordBatch.from_arrays(columns, names=list(self.names))
+            yield self.in_utf8(pa.RecordBatch.from_arrays(columns, names=list(self.names)))
 
     def where(self, row: int) -> str:
         return f"{self.path}, record {row}"

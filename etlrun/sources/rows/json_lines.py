@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -11,8 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from etlrun.sources.rows.kinds import LISTS, TIMES, Kind, Seen, is_list, joined, list_kind
-from etlrun.sources.rows.lines import at_line, broken, format_fault, json_fault, lines
+from etlrun.sources.rows.lines import at_line, broken, format_fault, json_fault, lines, utf16_fault
 from etlrun.sources.rows.read import TableFile
+from etlrun.stages.rows import Errors
 from etlrun.system.errors import WorldError
 
 _BLOCK = 4_000_000
@@ -22,10 +24,10 @@ _EXACT = 2.0**53
 class JsonLinesFile(TableFile):
     """A file of JSON lines; a key that an object lacks is a missing value, another one a fault."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, errors: Errors) -> None:
         """Read the keys of the first object; raise `WorldError` if there is none."""
-        super().__init__(path)
-        if (fault := format_fault(path)) is not None:
+        super().__init__(path, errors)
+        if (fault := format_fault(path) or utf16_fault(path)) is not None:
             raise broken(path, fault, ValueError())
         self._texts: set[str] = set()
         first = next((line for _, line in lines(path)), b"")
@@ -33,12 +35,12 @@ class JsonLinesFile(TableFile):
             remedy = "write an object of JSON on each line"
             raise WorldError(where=path, found="an empty file", expected="lines of JSON", remedy=remedy)
         try:
-            found = json.loads(first)
+            found = json.loads(first.decode(errors="replace"))
             self.names = list(found) if isinstance(found, dict) else []
         except (ValueError, RecursionError):
             self.names = []
         if not self.names:
-            raise broken(path, json_fault(path, []), ValueError("no keys in the first line"))
+            raise broken(path, json_fault(path, [], errors), ValueError("no keys in the first line"))
 
     def kinds(self, declared: Mapping[str, Kind], tell: Callable[[], None]) -> dict[str, Kind | None]:
         found: dict[str, Kind | None] = dict.fromkeys(self.names)
@@ -94,7 +96,7 @@ class JsonLinesFile(TableFile):
                 if max(abs(ends["min"].as_py() or 0), abs(ends["max"].as_py() or 0)) > _EXACT:
                     large.add(name)
         for number, line in lines(self.path) if large else ():
-            row = json.loads(line)
+            row = json.loads(line.decode(errors="replace"))
             for name in large & {*row}:
                 if isinstance(row[name], int) and not -(2**63) <= row[name] < 2**63:
                     raise WorldError(
@@ -122,9 +124,9 @@ class JsonLinesFile(TableFile):
         Times stay texts, since those of Arrow lose their zones.
         """
         known = known or pa.schema([])
-        for block in self._blocks():
+        for data in self._blocks():
             try:
-                block.decode()  # which Arrow does not
+                block = self._in_utf8(data)  # which Arrow does not see to
                 table = _read(block, known)
                 times = [(field.name, pa.string()) for field in table.schema if pa.types.is_timestamp(field.type)]
                 if times:
@@ -138,7 +140,18 @@ class JsonLinesFile(TableFile):
             yield table
 
     def _broken(self, error: Exception) -> WorldError:
-        return broken(self.path, json_fault(self.path, self.names), error)
+        return broken(self.path, json_fault(self.path, self.names, self.errors), error)
+
+    def _in_utf8(self, block: bytes) -> bytes:
+        """Return lines with U+FFFD for what is not UTF-8, and count those; raise `UnicodeDecodeError` with `strict`."""
+        try:
+            block.decode()
+        except UnicodeDecodeError:
+            if self.errors == "strict":
+                raise
+            before, block = block, block.decode(errors="replace").encode()
+            self.num_repaired += sum(map(operator.ne, before.split(b"\n"), block.split(b"\n")))
+        return block
 
     def _blocks(self) -> Iterator[bytes]:
         """Yield whole lines, in blocks."""

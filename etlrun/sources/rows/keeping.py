@@ -28,6 +28,8 @@ from etlrun.system.progress import Begin, progress
 
 _FORMAT = 10
 """Version of the format of kept columns, and of the code that reads files."""
+_READ = ("columns", "missing", "strip", "errors")
+"""Parameters of how files are read."""
 _LONGEST_S = 3600.0
 _MB = 1_000_000
 _EXACT = 2.0**53
@@ -97,7 +99,7 @@ def _identity(dataset: Table, files: dict[str, list[str]], stamps: dict[str, Sta
     except OSError as error:
         raise EtlrunError([unreadable_path(str(error.filename), error, "a table")]) from error
     read = {name: [[Path(path).name, (contents[path] or b"").hex()] for path in paths] for name, paths in files.items()}
-    how = {of.name: of.value for of in parameters(dataset) if of.name in ("columns", "missing", "strip")}
+    how = {of.name: of.value for of in parameters(dataset) if of.name in _READ and not of.is_default}
     text = json.dumps([_FORMAT, pa.__version__.split(".")[0], read, how], default=str, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from etlrun.stages.rows import Errors
 from etlrun.system.errors import Fault, WorldError, printable
 
 _CHUNK = 8_000_000
@@ -28,6 +29,8 @@ _OTHERS = (
 """What begins files of other formats, and what to do."""
 _LONGEST_VALUE = 2**31 - 1
 _SHOWN = 40
+OR_REPLACE = "; or set dataset.errors=replace"
+"""End of the remedy of what is not UTF-8."""
 
 
 def opened(path: str) -> IO[bytes]:
@@ -61,15 +64,23 @@ def format_fault(path: str) -> Fault | None:
     return None
 
 
-def encoding_fault(path: str) -> Fault | None:
-    """Return the fault of the first line that is not UTF-8; None if all are."""
-    remedy = f"convert it, as by: iconv -f LATIN1 -t UTF-8 {path}"
+def utf16_fault(path: str) -> Fault | None:
+    """Return the fault of a file whose first bytes say that it is in UTF-16; None if they don't."""
+    with opened(path) as file:
+        if not file.read(2).startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            return None
+    remedy = f"convert it, as by: iconv -f UTF-16 -t UTF-8 {path}"
+    return Fault(where=path, found="text in UTF-16", expected="text in UTF-8", remedy=remedy)
+
+
+def encoding_fault(path: str, otherwise: str = OR_REPLACE) -> Fault | None:
+    """Return the fault of the first line that is not UTF-8; None if all are. Its remedy ends with `otherwise`."""
+    if (fault := utf16_fault(path)) is not None:
+        return fault
+    remedy = f"convert it, as by: iconv -f LATIN1 -t UTF-8 {path}{otherwise}"
     with opened(path) as file:
         decoder, line = codecs.getincrementaldecoder("utf-8")(), 1
         while (chunk := file.read(_CHUNK)) or decoder.getstate()[0]:
-            if line == 1 and chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                found, remedy = "text in UTF-16", f"convert it, as by: iconv -f UTF-16 -t UTF-8 {path}"
-                return Fault(where=path, found=found, expected="text in UTF-8", remedy=remedy)
             try:
                 decoder.decode(chunk, final=not chunk)
             except UnicodeDecodeError as error:
@@ -101,10 +112,10 @@ def _long_values() -> Iterator[None]:
         csv.field_size_limit(before)
 
 
-def _rows(path: str, delimiter: str, *, strict: bool) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line at which each row begins, and its values; blank lines are none."""
+def _rows(path: str, delimiter: str, *, strict: bool, errors: str = "replace") -> Iterator[tuple[int, list[str]]]:
+    """Yield the line at which each row begins, and its values; blank lines are none. `errors` are of `bytes.decode`."""
     with opened(path) as file, _long_values():
-        text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors=errors, newline="")
         reader = csv.reader(text, delimiter=delimiter, strict=strict)
         line = 1
         while True:
@@ -126,8 +137,8 @@ class _BrokenError(Exception):
 
 
 def header(path: str, delimiter: str) -> list[str]:
-    """Return the first row of a delimited file; empty if it has none. Raises `UnicodeDecodeError`."""
-    return next((row for _, row in _rows(path, delimiter, strict=False)), [])
+    """Return the first row of a delimited file, what is not UTF-8 as `surrogateescape`; empty if it has none."""
+    return next((row for _, row in _rows(path, delimiter, strict=False, errors="surrogateescape")), [])
 
 
 def line_of_row(path: str, delimiter: str, number: int) -> int:
@@ -136,12 +147,12 @@ def line_of_row(path: str, delimiter: str, number: int) -> int:
     return next(found, number + 2)
 
 
-def delimited_fault(path: str, delimiter: str, width: int) -> Fault | None:
+def delimited_fault(path: str, delimiter: str, width: int, errors: Errors) -> Fault | None:
     """Return the fault of the first row of a delimited file that is ragged or has broken quotes; None if there is none.
 
-    `width` is the number of columns.
+    `width` is the number of columns. Of `strict` errors, it is that of the first line which is not UTF-8.
     """
-    if (fault := encoding_fault(path)) is not None:
+    if errors == "strict" and (fault := encoding_fault(path)) is not None:
         return fault
     try:
         for line, row in _rows(path, delimiter, strict=True):
@@ -197,9 +208,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def json_fault(path: str, names: Sequence[str]) -> Fault | None:
-    """Return the fault of the first line of JSON lines that is no object with these keys and single values."""
-    if (fault := encoding_fault(path)) is not None:
+def json_fault(path: str, names: Sequence[str], errors: Errors) -> Fault | None:
+    """Return the fault of the first line of JSON lines that is no object with these keys and single values.
+
+    Of `strict` errors, it is that of the first line which is not UTF-8.
+    """
+    if errors == "strict" and (fault := encoding_fault(path)) is not None:
         return fault
     types: dict[str, tuple[str, int]] = {}
     faults = (_json_line_fault(path, number, line, names, types) for number, line in lines(path))
@@ -210,7 +224,7 @@ def _parsed(line: bytes) -> tuple[dict[str, Any] | str, str, str]:
     """Return the object of a line; or what is there instead, what is expected, and what to do."""
     expected, remedy = "an object of JSON", "repair the line"
     try:
-        row = json.loads(line, object_pairs_hook=_unique)
+        row = json.loads(line.decode(errors="replace"), object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
         return f"no JSON: {error.msg}", expected, remedy
     except ValueError as error:

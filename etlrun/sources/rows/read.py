@@ -9,6 +9,21 @@ from pathlib import Path
 import pyarrow as pa
 
 from etlrun.sources.rows.kinds import Kind
+from etlrun.stages.rows import Errors
+
+
+def repaired(values: pa.Array) -> tuple[pa.Array, Sequence[int]]:
+    """Return texts with U+FFFD for what is not UTF-8, and the places of those; other values as they are."""
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        plain = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+        data = plain.cast(pa.large_binary()).to_pylist()
+        texts = [None if of is None else of.decode(errors="replace") for of in data]
+        return pa.array(texts, pa.large_string()), [
+            row for row, of in enumerate(texts) if of and of.encode() != data[row]
+        ]
+    return values, ()
 
 
 class TableFile(ABC):
@@ -19,12 +34,15 @@ class TableFile(ABC):
         names: Names of its columns, in order.
         bytes: Its size.
         position: How many of its bytes have been read by the last pass.
+        errors: Whether texts that are not UTF-8 are refused, or have U+FFFD for what can't be decoded.
+        num_repaired: Number of rows of which a text was not UTF-8.
     """
 
     names: Sequence[str]
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, errors: Errors) -> None:
         self.path, self.bytes, self.position = path, Path(path).stat().st_size, 0
+        self.errors, self.num_repaired = errors, 0
 
     @property
     def name(self) -> str:
@@ -45,6 +63,20 @@ class TableFile(ABC):
     @abstractmethod
     def where(self, row: int) -> str:
         """Return where a row is, counted from 0, as in `houses.csv, line 3`."""
+
+    def in_utf8(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows whose texts have U+FFFD for what is not UTF-8, and count those; as they are with `strict`."""
+        if self.errors == "strict":
+            return batch
+        found = [repaired(values) for values in batch.columns]
+        self.num_repaired += len({row for _, rows in found for row in rows})
+        return pa.RecordBatch.from_arrays([values for values, _ in found], names=batch.schema.names)
+
+    def notes_on_repairs(self) -> Iterator[str]:
+        """Yield in how many rows U+FFFD stands for what is not UTF-8, if there are any."""
+        if count := self.num_repaired:
+            rows = f"{count:,} rows of {self.name} are" if count > 1 else f"1 row of {self.name} is"
+            yield f"{rows} not in UTF-8: U+FFFD is read for what can't be decoded."
 
     def notes(self, declared: Mapping[str, Kind]) -> Iterator[str]:
         """Yield what `kinds` has seen that a reader may not expect of columns that are not declared."""

@@ -28,7 +28,7 @@ from etlrun.sources.rows.kinds import (
     joined,
     stripped,
 )
-from etlrun.sources.rows.lines import shown
+from etlrun.sources.rows.lines import OR_REPLACE, shown
 from etlrun.sources.rows.read import TableFile
 from etlrun.sources.rows.text_lines import TextLinesFile
 from etlrun.sources.shards import incomplete, matched, unmatched
@@ -40,7 +40,7 @@ _Open = Callable[[str, Table], TableFile]
 
 
 def _delimited(delimiter: str) -> _Open:
-    return lambda path, of: DelimitedFile(path, delimiter, missing=of.missing, strip=of.strip)
+    return lambda path, of: DelimitedFile(path, delimiter, missing=of.missing, strip=of.strip, errors=of.errors)
 
 
 _EXAMPLES = "etlrun.sources.rows.examples"
@@ -50,15 +50,11 @@ _FORMATS: dict[str, _Open] = {
     ".csv.gz": _delimited(","),
     ".tsv": _delimited("\t"),
     ".tsv.gz": _delimited("\t"),
-    ".jsonl": lambda path, _: JsonLinesFile(path),
-    ".jsonl.gz": lambda path, _: JsonLinesFile(path),
-    ".ndjson": lambda path, _: JsonLinesFile(path),
-    ".ndjson.gz": lambda path, _: JsonLinesFile(path),
-    ".parquet": lambda path, _: ColumnarFile(path, is_parquet=True),
-    ".feather": lambda path, _: ColumnarFile(path, is_parquet=False),
-    ".arrow": lambda path, _: ColumnarFile(path, is_parquet=False),
-    ".tfrecord": lambda path, _: importlib.import_module(_EXAMPLES).ExamplesFile(path),
-    ".txt": lambda path, of: TextLinesFile(path, next(iter(of.columns), "text")),
+    **dict.fromkeys((".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz"), lambda path, of: JsonLinesFile(path, of.errors)),
+    ".parquet": lambda path, of: ColumnarFile(path, of.errors, is_parquet=True),
+    **dict.fromkeys((".feather", ".arrow"), lambda path, of: ColumnarFile(path, of.errors, is_parquet=False)),
+    ".tfrecord": lambda path, of: importlib.import_module(_EXAMPLES).ExamplesFile(path, of.errors),
+    ".txt": lambda path, of: TextLinesFile(path, next(iter(of.columns), "text"), of.errors),
 }
 """Formats of tables by the ends of the names of their files."""
 _SHARD = re.compile(r"-\d+-of-\d+$")
@@ -140,7 +136,9 @@ class Tables:
         """What a reader may not expect of the rows that have been read, a sentence each."""
         stay = "has blanks around values, which stay: dataset.strip=true removes them."
         blank = (f"{name} {stay}" for name in self.kinds if name in self._with_blanks)
-        return (*blank, *(composed_note(name) for name in self.kinds if name in self._composed), *self.noted)
+        in_nfc = (composed_note(name) for name in self.kinds if name in self._composed)
+        repaired = (note for files in self.files.values() for file in files for note in file.notes_on_repairs())
+        return (*blank, *in_nfc, *repaired, *self.noted)
 
     @property
     def schema(self) -> pa.Schema:
@@ -149,7 +147,7 @@ class Tables:
 
     def batches(self, file: TableFile) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file, in order, in the types of the schema."""
-        first = 0
+        first = file.num_repaired = 0  # rows have been counted with their types
         for batch in _readable(file.path, file.batches(self.kinds)):
             columns = [
                 self._as_kept(name, _checked(file, name, batch.column(file.names.index(name)), kind, first))
@@ -199,8 +197,9 @@ def _checked(file: TableFile, name: str, values: pa.Array, kind: Kind, first: in
             where=f"{file.where(first + place)}, {name}",
             found=shown(value),
             expected="text in UTF-8" if kind == "text" else f"a value of type {kind}",
-            remedy="repair the value"
-            + f", or set another type by 'dataset.columns={{{name}: text}}'" * (kind != "text"),
+            remedy=f"repair the value{OR_REPLACE}"
+            if kind == "text"
+            else f"repair the value, or set another type by 'dataset.columns={{{name}: text}}'",
         ) from error
     if kind in ("number", "whole", "numbers") and has_any(infinite := pc.is_inf(items(found))):
         place = pc.index(infinite, value=True).as_py()

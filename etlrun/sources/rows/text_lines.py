@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 import pyarrow as pa
 
 from etlrun.sources.rows.kinds import Kind
-from etlrun.sources.rows.lines import at_line, broken, encoding_fault, format_fault, opened
+from etlrun.sources.rows.lines import at_line, broken, encoding_fault, format_fault, opened, utf16_fault
 from etlrun.sources.rows.read import TableFile
+from etlrun.stages.rows import Errors
 from etlrun.system.errors import WorldError
 
 _AT_ONCE = 4_000_000
@@ -18,11 +19,12 @@ _AT_ONCE = 4_000_000
 class TextLinesFile(TableFile):
     """A file with a text in each line, also in one that is blank, as values of one column."""
 
-    def __init__(self, path: str, name: str) -> None:
-        """Read texts of the column `name`; raise `WorldError` if there is none, or if they are not UTF-8."""
-        super().__init__(path)
+    def __init__(self, path: str, name: str, errors: Errors) -> None:
+        """Read texts of the column `name`; raise `WorldError` if there is none, or if `strict` ones are not UTF-8."""
+        super().__init__(path, errors)
         self.names = [name]
-        if (fault := format_fault(path) or encoding_fault(path)) is not None:
+        fault = format_fault(path) or (encoding_fault(path) if errors == "strict" else utf16_fault(path))
+        if fault is not None:
             raise broken(path, fault, ValueError())
         if not self.bytes:
             raise WorldError(where=path, found="an empty file", expected="lines of text", remedy="write one")
@@ -37,8 +39,8 @@ class TextLinesFile(TableFile):
             mark = codecs.BOM_UTF8  # which may stand before the first line
             while lines := file.readlines(_AT_ONCE):
                 lines[0], mark = lines[0].removeprefix(mark), b""
-                texts = pa.array([line.rstrip(b"\r\n") for line in lines], pa.large_binary())
-                yield pa.RecordBatch.from_arrays([texts], names=[*self.names])
+                texts = pa.array([line.rstrip(b"\r\n") for line in lines], pa.large_binary()).view(pa.large_string())
+                yield self.in_utf8(pa.RecordBatch.from_arrays([texts], names=[*self.names]))
 
     def where(self, row: int) -> str:
         return at_line(self.path, row + 1)

@@ -125,7 +125,7 @@ def _batches(
                 advance(len(texts))
                 texts, labels, held = [], [], 0
     if broken and dataset.errors == "strict":
-        raise EtlrunError([*_not_utf8(dataset, broken)])
+        raise EtlrunError([*_not_utf8(broken)])
     if broken:
         notes.append(f"{_count(broken)} not in UTF-8: U+FFFD is read for what can't be decoded.")
 
@@ -137,13 +137,12 @@ def _read(path: str) -> bytes:
         raise EtlrunError([unreadable_path(path, error, "a text")]) from error
 
 
-def _not_utf8(dataset: TextFolder, paths: Sequence[str]) -> Iterator[Fault]:
+def _not_utf8(paths: Sequence[str]) -> Iterator[Fault]:
     """Yield the faults of the first of these files that are not in UTF-8."""
     more = f"; {_count(paths)} not in UTF-8" if paths[1:] else ""
     for path in paths[:_NAMED]:
         if (fault := encoding_fault(path)) is not None:
-            remedy = f"{fault.remedy}; or set {dataset.key('errors')}=replace"
-            yield dataclasses.replace(fault, found=f"{fault.found}{more}", remedy=remedy)
+            yield dataclasses.replace(fault, found=f"{fault.found}{more}")
 
 
 def _count(paths: Sequence[str]) -> str:
