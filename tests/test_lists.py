@@ -242,6 +242,32 @@ def test_steps_that_do_not_fit_lists(table: Path, columns: str, told: str) -> No
     assert refusal_of_plan(*words_of(table, "model=text", columns=columns)) == told
 
 
+BEYOND = {
+    "{identity: 4}": (
+        "found int64 [?] in [-1, 9], such as 4 of ids in {}/signals.parquet, row 3; expected integers from 0 to 3\n"
+        "    -> use lookup, or bucketize"
+    ),
+    "{clip: [0, null]}, {identity: 9}": (
+        "found 9.0 of ids in {}/signals.parquet, row 4; expected integers from 0 to 8\n"
+        "    -> name more categories, or put {{clip: [0, 8]}} before it"
+    ),
+    "{lookup: {values: [0, 1, 4], oov: error}}": (
+        "found 9, -1 in 2 of 6 items of train, of ids; expected a value of the vocabulary: [0, 1, 4]\n"
+        "    -> add the value to `values`, or set `oov` to 1"
+    ),
+}
+
+
+@pytest.mark.parametrize("steps", BEYOND)
+def test_items_beyond_the_categories_are_refused_with_their_rows(steps: str, tmp_path: Path) -> None:
+    rows = {"ids": [[0, 1], [], None, [0, 4], [9, -1]], "kind": ["a", "b", "a", "b", "a"]}
+    pyarrow.parquet.write_table(pa.table(rows), tmp_path / "signals.parquet")
+    whole = ("dataset.split=train", "dataset.eval_split=null", "dataset.order=file")
+    words = words_of(tmp_path, *whole, columns=f"ids: {{of: ids, steps: [{steps}, {{embed: 2}}]}}")
+    place = steps.count("},")
+    assert refusal_of_plan(*words) == f"transform.columns.ids.steps[{place}]: {BEYOND[steps].format(tmp_path)}"
+
+
 FAULTS: dict[str, tuple[str, Any, str]] = {
     "lists of text": (
         "a.jsonl",

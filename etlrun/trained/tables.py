@@ -15,13 +15,14 @@ import pyarrow.compute as pc
 from etlrun.graph.held import with_tables
 from etlrun.plan.plan import given_to_model
 from etlrun.sources.rows.arrays import ArraysSource
+from etlrun.sources.rows.beyond import beyond
+from etlrun.sources.rows.fitting import Reader
 from etlrun.sources.rows.gathering import as_tensor
 from etlrun.sources.rows.lines import OR_REPLACE
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.sources.rows.table import files_of, names_of
 from etlrun.sources.rows.tables import TableSource
-from etlrun.stages.column_step import UnfitColumnError
-from etlrun.stages.columns import Columns
+from etlrun.stages.columns import Columns, UnfitStepError
 from etlrun.stages.flow import Flow
 from etlrun.stages.lazy import tf
 from etlrun.stages.rows import Arrays, Errors, Table, TextFolder
@@ -157,6 +158,7 @@ def opened(run: Trained, given: Sequence[str]) -> Rows:
     found, where = source.kept.known.columns, ", ".join(paths)
     _require_columns(where, [*found], [*known], needed)
     features, faults = {name: of.feature for name, of in found.items()}, list[Fault]()
+    split = source.split("train", "PATH")
     for name in needed:
         if (shape := features[name].shape) != (expected := known[name].feature.shape):
             remedy = "save the column as an array of this shape, in an .npz or an .npy"
@@ -165,13 +167,15 @@ def opened(run: Trained, given: Sequence[str]) -> Rows:
     for output in () if faults else columns.outputs:
         try:
             features = {output.name: output.gives(features), **features}
-        except UnfitColumnError as unfit:
-            what = f"{output.name}: {unfit.found}{_first_missing(source, output.of)}"
+        except UnfitStepError as unfit:
+            first = beyond(output, unfit.place, [Reader(output, {}, source, split)])
+            value = f", such as {first}" if first else ""
+            what = f"{output.name}: {unfit.found}{value}{_first_missing(source, output.of)}"
             remedy = "write such values, or train with other steps on it"
             faults.append(Fault(where=where, found=what, expected=unfit.expected, remedy=remedy))
     if faults:
         raise ConfigError(faults)
-    return Rows(source=source, split=source.split("train", "PATH"), columns=columns, flow=flow)
+    return Rows(source=source, split=split, columns=columns, flow=flow)
 
 
 def _first_missing(source: RowsSource, names: Sequence[str]) -> str:

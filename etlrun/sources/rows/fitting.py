@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from etlrun.sources.rows.beyond import beyond
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.column_categories import Lookup
 from etlrun.stages.column_numbers import counts_in
@@ -110,6 +111,7 @@ def _fit(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSpli
             made, feature = output.fitted(features, readers[0].read)
         except UnfitStepError as unfit:
             if output.indicator_of not in names:  # whose steps it repeats
+                unfit.found += f", such as {first}" if (first := beyond(output, unfit.place, readers)) else ""
                 faults.append(fault_of(output, unfit))
             feature = Feature(dtype="int64", categories=1)
         else:
@@ -222,14 +224,24 @@ def _plain(values: pa.Array, feature: Feature) -> Any:
 def _outside(output: Output, readers: Sequence[Reader]) -> Iterator[Fault]:
     """Yield a fault for each split that has values which a vocabulary with `oov: error` lacks."""
     for place, step in enumerate(output.steps):
+        if place and (found := beyond(output, place, readers)):
+            last = step.arguments["categories"] - 1
+            expected, remedy = (
+                f"integers from 0 to {last}",
+                f"name more categories, or put {{clip: [0, {last}]}} before it",
+            )
+            unfit = UnfitColumnError(found=found, expected=expected, remedy=remedy)
+            yield fault_of(output, UnfitStepError(place, unfit, ""))
         if type(step) is not Lookup or step.oov != "error":
             continue
         for reader in readers:
-            unknown = step.unknown(reader.behind(output.steps[:place]))
+            values = reader.behind(output.steps[:place])
+            unknown, count = step.unknown(values), f"{len(reader.split.rows):,} rows"
+            count = f"{len(items(values)):,} items" if pa.types.is_large_list(values.type) else count
             if len(unknown):
                 different = [shown(_text(value)) for value in unknown.unique()[:_LISTED].to_pylist()]
                 more = ", …" if len(unknown.unique()) > _LISTED else ""
-                rows = f"{len(unknown):,} of {len(reader.split.rows):,} rows of {reader.split.name}"
+                rows = f"{len(unknown):,} of {count} of {reader.split.name}"
                 yield fault_of(
                     output,
                     UnfitStepError(
