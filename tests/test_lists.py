@@ -15,7 +15,6 @@ import pyarrow.parquet
 import pytest
 import tensorflow as tf
 
-from etlrun.eject.program import ejected
 from etlrun.measure.digest import Digest
 from etlrun.plan.plan import stage_of
 from etlrun.run.backend import seed_all
@@ -28,7 +27,7 @@ from etlrun.stages.column_numbers import Fill, Standardize
 from etlrun.stages.columns import Columns, Output
 from etlrun.stages.network import masks, vectors
 from etlrun.stages.text import TextModel
-from etlrun.system.errors import ConfigError, EtlrunError
+from etlrun.system.errors import EtlrunError
 from etlrun.trained.columns_layer import ColumnsLayer
 from tests.configs import plan_of, refusal_of_plan
 from tests.conftest import Once
@@ -311,15 +310,6 @@ def test_faults_of_lists(tmp_path: Path, name: str, content: Any, told: str) -> 
     with pytest.raises(EtlrunError) as raised:
         kept_of(a_table(str(tmp_path / name), tmp_path / "kept"))
     assert message(tmp_path, raised.value) == told
-
-
-def test_programs_are_refused(table: Path) -> None:
-    with pytest.raises(ConfigError) as refused:
-        ejected(plan_of(*words_of(table)), [], {})
-    assert str(refused.value) == (
-        "dataset.inputs: found lists of numbers in signal, events; expected single values or arrays of one shape\n"
-        "    -> leave the columns out of dataset.inputs, or run the config itself"
-    )
 
 
 def test_an_export_takes_lists_with_nan_behind_their_items() -> None:

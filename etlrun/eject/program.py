@@ -75,11 +75,6 @@ def ejected(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -
 
 def _refused(spec: RunSpec) -> Iterator[Fault]:
     """Yield why a run has no program."""
-    lists = [name for name, of in spec.dataset.examples.features.items() if of.is_sequence]
-    if isinstance(spec.dataset, Rows) and lists:
-        found, expected = f"lists of numbers in {', '.join(lists)}", "single values or arrays of one shape"
-        remedy = "leave the columns out of dataset.inputs, or run the config itself"
-        yield Fault(where=spec.dataset.key("inputs"), found=found, expected=expected, remedy=remedy)
     if not spec.dataset.printed:
         found, expected = f"{spec.dataset.name}, whose class has no `printed`", "a dataset that programs can read"
         remedy = "write its program by hand, from that of another dataset"

@@ -77,13 +77,16 @@ class Rows(Dataset):
 
     @property
     def printed_before(self) -> tuple[str, ...]:
-        return () if self.splits_by is None else (self.splits_by.printed,)
+        lists = any(of.is_sequence for of in self.examples.features.values())
+        by = () if self.splits_by is None else (self.splits_by.printed,)
+        return (*by, *["etlrun.eject.printed.rows_lists"] * lists)
 
     @property
     def constants(self) -> dict[str, Any]:
         features, by = self.examples.features, self.splits_by
         read = features if by is None else {**features, by.column: self.found.columns[by.column].feature}
         types = {name: "timestamp" if of.format == "timestamp" else of.dtype for name, of in read.items()}
+        types |= {name: f"{of.dtype} list" for name, of in read.items() if of.is_sequence}
         found = {"TYPES": types, "FEATURES": [*features], "ORDER": self.order, "CLASSES": list(self.found.classes)}
         return found if by is None else {**found, **by.constants}
 

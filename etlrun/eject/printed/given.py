@@ -17,7 +17,7 @@ FILES: Any = {}
 FUNCTION = ""
 """`MODULE:NAME` of the function that returns or yields rows."""
 TYPES: dict[str, str] = {}
-"""Types of the columns of rows: dtypes, or `timestamp`."""
+"""Types of the columns of rows: dtypes, as `int64 list` of lists, or `timestamp`."""
 FEATURES: list[str] = []
 """Names of the columns of rows that are the inputs of a pipeline, and of its target."""
 SPLIT_BY, SPLIT_COLUMN = "", ""

@@ -47,7 +47,8 @@ def table_of(path: str) -> pa.Table:
             if pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_boolean(field.type)
         ]
         texts = [name for name, kind in TYPES.items() if kind in OF_TEXTS and name not in numbers]
-        schema = pa.schema([(name, pa.string()) for name in texts])
+        lists = {name: pa.list_(pa.type_for_alias(of[:-5])) for name, of in TYPES.items() if of.endswith(" list")}
+        schema = pa.schema([*((name, pa.string()) for name in texts), *lists.items()])
         return pyarrow.json.read_json(decoded(path), parse_options=pyarrow.json.ParseOptions(explicit_schema=schema))
     if not end.endswith((".csv", ".tsv")):
         kind = "parquet" if end.endswith(".parquet") else "feather"
@@ -84,9 +85,15 @@ def stripped(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def values_of(column: pa.ChunkedArray, kind: str) -> np.ndarray:
-    """Return the values of a column; one that is missing is NaN, MISSING in texts, and MISSING_TIME in times."""
+    """Return the values of a column; one that is missing is NaN, MISSING in texts, and MISSING_TIME in times.
+
+    Lists are arrays, empty if they are missing.
+    """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if kind.endswith(" list"):
+        lists = (np.array([] if of is None else of, kind.removesuffix(" list")) for of in column.to_pylist())
+        return np.fromiter(lists, object, len(column))
     if kind == "string":
         texts = column.cast(pa.large_string())
         texts = composed(pc.utf8_trim_whitespace(texts) if STRIP else texts)
