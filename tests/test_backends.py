@@ -1,12 +1,18 @@
+import json
 import os
 from pathlib import Path
 
+import keras
+import numpy as np
 import pytest
 
-from tests.forked import forked_on_jax
+from etlrun.stages.network import masks, vectors
+from etlrun.stages.text import TextModel
+from tests.forked import Forked, forked_on_jax
 from tests.pastes import ROOT
 from tests.quick import quick_jax
 from tests.runs import events_of, finish, kill_after_state, losses_of, small, start, summary_of
+from tests.texts import words_of, write_reviews
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("jax")]
 
@@ -53,3 +59,48 @@ def test_a_gpu_that_jax_does_not_see(tiny: Path, tmp_path: Path) -> None:
         "expected a GPU, since trainer.device=gpu\n"
         "    -> check the driver and the backend's GPU packages, or set trainer.device=auto\n"
     )
+
+
+def losses_of_layers() -> dict[str, list[float]]:
+    """Losses of four steps of each layer over indices and numbers, from weights that no backend has drawn."""
+    rng, found = np.random.default_rng(0), {}
+    ids, lengths = rng.integers(1, 20, (8, 6)), np.arange(8)[:, None] % 7
+    there = np.arange(6) < lengths
+    batch = {"ids": ids * there, "numbers": np.where(there, rng.normal(size=(8, 6)), np.nan).astype(np.float32)}
+    for layer in ("pool", "conv", "gru", "transformer"):
+        given = {
+            "ids": keras.Input((None,), dtype="int32", name="ids"),
+            "numbers": keras.Input((None,), name="numbers"),
+        }
+        columns, where = vectors(given, embedded={"ids": (20, 4)}), masks(given, sequences=[*given])
+        network = TextModel.network(columns, where, layer=layer, units=8, dropout=0.0)
+        model = keras.Model(given, keras.layers.Dense(1)(network))
+        model.set_weights([rng.normal(0, 0.3, weights.shape) for weights in model.get_weights()])
+        model.compile(keras.optimizers.SGD(0.05), "mse")
+        found[layer] = [float(model.train_on_batch(batch, lengths / 7)) for _ in range(4)]
+    return found
+
+
+def print_losses() -> None:
+    print(json.dumps({"backend": keras.backend.backend(), "losses": losses_of_layers()}))
+
+
+def test_layers_over_sequences_learn_the_same_on_jax(tmp_path: Path) -> None:
+    status, out, err = finish(Forked(print_losses, tmp_path, on_jax=True))
+    assert status == 0, err
+    found, here = json.loads(out), losses_of_layers()
+    assert (found["backend"], found["losses"].keys()) == ("jax", here.keys())
+    for layer, losses in here.items():
+        assert losses[-1] < losses[0]
+        np.testing.assert_allclose(found["losses"][layer], losses, rtol=1e-4)
+
+
+def test_texts_train_on_jax_with_averaged_weights(tmp_path: Path) -> None:
+    write_reviews(tmp_path)
+    words = words_of(tmp_path, "model=text", "trainer.epochs=1", "trainer.jit_compile=auto", "load.boundaries=[40]")
+    given = [word for word in words if "emulated" not in word and "step_ms" not in word]
+    folder = tmp_path / "run"
+    status, _, err = finish(forked_on_jax([*given, f"hydra.run.dir={folder}"], tmp_path))
+    assert status == 0, err
+    assert "int64" not in err
+    assert summary_of(folder)["epochs"][0]["examples"] == 160

@@ -53,6 +53,11 @@ def floor(model: keras.Model, work: Work, assessment: Assessment) -> Loop | None
     ready = tf.data.Dataset.from_tensors(batch).repeat()
     watch = Watch(with_digest=False)
     watch.meter.begin()
+    if keras.backend.backend() == "jax":
+        for (
+            variable
+        ) in model.optimizer.variables:  # averages, which share the memory of weights, that a step overwrites
+            variable.assign(keras.ops.copy(variable))
     began_s = time.process_time()
     with without_end_warnings():
         model.fit(

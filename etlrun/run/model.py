@@ -55,9 +55,8 @@ def build(
     if num_classes == 1:
         found, expected = "a dataset of one class", "at least two classes, or a number as the target"
         raise WorldError(where="dataset", found=found, expected=expected, remedy="add examples of another class")
-    given = {
-        name: keras.Input(flow.features[name].shape, dtype=flow.features[name].dtype, name=name) for name in flow.inputs
-    }
+    features = {name: flow.features[name] for name in flow.inputs}
+    given = {name: keras.Input(of.shape, dtype=_held(of.dtype), name=name) for name, of in features.items()}
     inputs = flow.given(given)
     name = stage.path.rpartition(".")[2]
     if isinstance(stage, Network):
@@ -82,6 +81,11 @@ def build(
     if stage.batch_norm_momentum is not None:
         set_momentum(base, stage.batch_norm_momentum)
     return keras.Model(inputs, _heads(base(pixels), flow, num_classes, loss), name=f"{name}_classifier")
+
+
+def _held(dtype: str) -> str:
+    """Return the type that inputs of `dtype` have on Keras's backend: JAX has no integers of 64 bits."""
+    return dtype.removesuffix("64") + "32" if dtype.endswith("int64") and keras.backend.backend() == "jax" else dtype
 
 
 def _heads(features: Any, flow: Flow, num_classes: int | None, loss: str) -> Any:
