@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from etlrun.graph.keeping import keep_sequences
 from etlrun.measure.digest import Digest
 from etlrun.plan.plan import Plan, stage_of
+from etlrun.run.session import contexts_of
+from etlrun.sources.open import open_source
+from etlrun.sources.rows.items import items_of
 from etlrun.sources.rows.lengths import lengths_of
 from etlrun.stages.sequences import Bucket
 from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
@@ -124,6 +129,62 @@ def test_a_plan_tells_lengths_padding_and_shapes(reviews: Path) -> None:
     assert noted("load.boundaries=[4,20]", "load.drop_long=true")[0].startswith("train[:80%]: ")
 
 
+def kept(plan: Plan) -> Callable[..., Any]:
+    """Keep the items of a plan; return what takes them."""
+    source, columns = open_source(plan.spec.dataset), plan.spec.transform.steps[-1]
+    contexts = contexts_of(plan, source)
+    keep_sequences(plan, contexts)
+    return items_of(source, contexts["train"].split, columns)["review"]  # type: ignore[arg-type] # those of rows
+
+
+@pytest.mark.parametrize("words", [("load.batch_sizes=[16,8,5]",), ("load.boundaries=[]", "load.shuffle=buffer")])
+def test_batches_of_kept_items_are_those_of_texts(reviews: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+    plan = plan_of(*words_of(reviews, f"dataset.dir={tmp_path}", *words, more=", stars: {of: stars}"))
+    found, digests = [], set()
+    for keeps in (False, True):
+        if keeps:
+            kept(plan)
+            for path in (*tmp_path.glob("rows-*/0.text.bin"), *tmp_path.glob("rows-*/3.text.bin")):  # the reviews
+                path.write_bytes(bytes(path.stat().st_size))
+        digest = Digest(("review",))
+        with training_pipeline(plan) as pipeline:
+            for batch in pipeline.dataset:
+                digest.add(*batch)
+            found.append(batches_of(pipeline.dataset))
+        digests.add(digest.taken())
+        digest.close()
+    assert found[0] == found[1]
+    assert len(digests) == 1
+    with training_pipeline(plan) as pipeline:
+        pipeline.skip_passes(1)
+        pipeline.skip_batches(3)
+        assert batches_of(pipeline.dataset) == found[0][3:]
+
+
+def test_items_are_kept_of_the_same_rows_and_steps_alone(reviews: Path, tmp_path: Path) -> None:
+    (tmp_path / "reviews.jsonl").write_text((reviews / "reviews.jsonl").read_text())
+    kept(plan_of(*words_of(tmp_path)))
+
+    def is_there(*words: str, **others: str) -> bool:
+        plan = plan_of(*words_of(tmp_path, *words, **others))
+        source, columns = open_source(plan.spec.dataset), plan.spec.transform.steps[-1]
+        split = source.split(plan.spec.dataset.split, "dataset.split")
+        return bool(items_of(source, split, columns))  # type: ignore[arg-type] # those of rows
+
+    assert is_there("load.boundaries=[]", "load.batch_size=7")
+    assert not is_there(steps=f"{TOKENS}, {{lookup: [good]}}, embed")
+    assert not is_there(steps=f"{TOKENS}, {{truncate: 30}}, lookup, {{embed: 4}}")
+    assert not is_there('dataset.split="train[:50%]"')
+    (values,) = (path for path in tmp_path.glob("kept/rows-*/0.values.bin") if path.stat().st_size > 4000)
+    values.write_bytes(values.read_bytes()[:-4])
+    assert not is_there()
+    values.write_bytes(values.read_bytes() + bytes(4))
+    assert is_there()
+    with (tmp_path / "reviews.jsonl").open("a") as file:
+        file.write('{"review": "tea", "score": "other", "stars": 1}\n')
+    assert not is_there()
+
+
 LONG = (
     "load.boundaries: found {items} items in {file}, row {row}; {count} of 160 sequences of train[:80%] are longer than"
     " 20; expected at most 20 items, the last boundary\n"
@@ -145,7 +206,8 @@ def test_a_sequence_that_is_longer_than_the_last_boundary_is_refused(reviews: Pa
 
 REFUSED = {
     "cache=disk": (
-        "cache.name: found disk; expected none with sequences, whose rows are kept already\n    -> set cache=none"
+        "cache.name: found disk; expected none with sequences, of which a run of several epochs keeps the items\n"
+        "    -> set cache=none"
     ),
     "load.shuffle=buffer": (
         "load.shuffle: found buffer; expected full with load.boundaries\n"

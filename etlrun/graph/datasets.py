@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any, cast
 
 from etlrun.graph.context import Context
-from etlrun.graph.held import with_tables
+from etlrun.graph.held import held_by
+from etlrun.graph.items import with_items
 from etlrun.graph.numbered import batches_of_rows, count_of_batched, full_shuffle
 from etlrun.graph.parallel import autotuned, pad, parallel_map
 from etlrun.graph.records import usable
@@ -144,22 +145,14 @@ def applied(step: Step, context: Context) -> Callable[[Any], Example]:
     return apply
 
 
-def held_by(columns: Columns, context: Context) -> tuple[Columns, Any]:
-    """Return columns whose tables are made once for all passes, and these."""
-    if columns not in context.traced:
-        with tf.init_scope():  # they outlive the graph of a pass
-            context.traced[columns] = with_tables(columns)
-    held: tuple[Columns, Any] = context.traced[columns]
-    return held
-
-
 def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data.Dataset:
     """Return the features by name after all steps in one map.
 
     A target that is a class is checked against the classes where it is read, so that a corrupt one can be skipped; and
     so is a weight.
     """
-    functions, dataset_of = [applied(step, context) for step in stage.steps], context.source.dataset
+    functions, steps = with_items(stage, context)
+    functions, dataset_of = [*functions, *(applied(step, context) for step in steps)], context.source.dataset
     is_checked = stage.is_first and not isinstance(dataset_of, Rows)  # whose lookup checks them
     counts = context.source.limits if is_checked else {}
     known = {name: tf.range(count, dtype=tf.int64) for name, count in counts.items()}

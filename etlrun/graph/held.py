@@ -6,9 +6,11 @@ import dataclasses
 from functools import partial
 from typing import Any, cast
 
+from etlrun.graph.context import Context
 from etlrun.stages.column_categories import Lookup
 from etlrun.stages.column_step import ColumnStep
 from etlrun.stages.columns import Columns
+from etlrun.stages.lazy import tf
 
 
 class _WithTable:
@@ -33,3 +35,12 @@ def with_tables(columns: Columns) -> tuple[Columns, list[Any]]:
 
     outputs = (dataclasses.replace(output, steps=tuple(map(held, output.steps))) for output in columns.outputs)
     return dataclasses.replace(columns, outputs=tuple(outputs)), tables
+
+
+def held_by(columns: Columns, context: Context) -> tuple[Columns, Any]:
+    """Return columns whose tables are made once for all passes, and these."""
+    if columns not in context.traced:
+        with tf.init_scope():  # they outlive the graph of a pass
+            context.traced[columns] = with_tables(columns)
+    held: tuple[Columns, Any] = context.traced[columns]
+    return held

@@ -29,7 +29,7 @@ def sequence_rules(spec: RunSpec, given: Flow) -> Iterator[Fault]:
     load = spec.load
     if spec.cache.keeps and given.sequences:
         found, remedy = spec.cache.path.removeprefix("cache."), "set cache=none"
-        expected = "none with sequences, whose rows are kept already"
+        expected = "none with sequences, of which a run of several epochs keeps the items"
         yield Fault(where="cache.name", found=found, expected=expected, remedy=remedy, is_rule=True)
     if load.service is not None and given.sequences:
         yield conflict(load, "service", "null with sequences", "set load.service=null")

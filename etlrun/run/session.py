@@ -15,6 +15,7 @@ from etlrun.cache.store import folder_of
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Backbone, Context
 from etlrun.graph.forecast import fits
+from etlrun.graph.keeping import keep_sequences
 from etlrun.graph.numbered import count_of_batches
 from etlrun.measure.assessment import Work
 from etlrun.measure.watched import Watch
@@ -69,6 +70,7 @@ def prepared(
     contexts = contexts_of(plan, source, with_validation=with_validation, backbone=backbone)
     place, split = here(), contexts["train"].split
     _enough(plan, contexts)
+    keep_sequences(plan, contexts)
     data = _described(source, contexts)
     digests = {name: context.split.content.digest for name, context in contexts.items()} if place.leads else {}
     if previous is not None and not has_read_the_same(previous, digests, plan.spec.dataset):

@@ -75,6 +75,15 @@ def kept_as(
     return _kept[key]
 
 
+def kept_before(dataset: Rows, identity: str) -> Kept | None:
+    """Return what is kept under an identity; None if nothing is, or it is not complete.
+
+    Raises:
+        WorldError: It can't be read.
+    """
+    return _opened(folder_of(dataset.dir) / f"rows-{identity}", dataset, Kept)
+
+
 def stamps_of(files: dict[str, list[str]], kind: str = "a table") -> dict[str, Stamp]:
     """Return the stamps of all files by path; raise `EtlrunError` for those that can't be read, which are a `kind`."""
     stamps, faults = {}, []

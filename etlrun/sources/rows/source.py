@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
@@ -208,8 +208,9 @@ class RowsSource(Source):
         """Rows of each whole split."""
         return divided(self.kept, self.dataset)
 
-    def parser(self) -> Callable[[tf.Tensor], Example]:
-        features = self.dataset.examples.features
+    def parser(self, names: Collection[str] | None = None) -> Callable[[tf.Tensor], Example]:
+        """Return the function from numbers of rows to their columns: to those of `names`, if given."""
+        features = {name: of for name, of in self.dataset.examples.features.items() if names is None or name in names}
         mapped = {name: gather for name in features if (gather := gathered(self.kept, name)) is not None}
         others = [name for name in features if name not in mapped]
         dtypes = [tf.as_dtype(features[name].dtype) for name in others]

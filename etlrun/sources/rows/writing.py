@@ -24,7 +24,7 @@ class Writer:
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
         """Begin the columns of a schema.
 
-        Its types are int64, float64, bool, timestamp[us], large_string, and large_list of int64 or float64.
+        Its types are int64, float64, bool, timestamp[us], large_string, and large_list of int32, int64 or float64.
         """
         self._folder, self._names = folder, schema.names
         self._columns = [_Written(folder, place, field.type) for place, field in enumerate(schema)]
@@ -43,6 +43,8 @@ class Writer:
         """Complete the folder with what is known of its columns; `others` are of `Known`, and a `title`."""
         for place, column in enumerate(self._columns, len(self._columns)):
             column.close()
+            if not column.column.missing:
+                (self._folder / f"{place - len(self._columns)}.missing.bin").unlink()
             if column.words is not None:
                 with contextlib.closing(_Texts(self._folder, place)) as texts:
                     texts.add(column.words)
@@ -155,7 +157,7 @@ class _Written:
         if self._values is not None:
             if self._is_time:
                 values = values.cast(pa.int64())  # Python has no times beyond the year 9999
-            numbers = values.fill_null(np.nan if self.dtype == "float64" else 0 if self.dtype == "int64" else False)
+            numbers = values.fill_null(np.nan if self.dtype == "float64" else False if self.dtype == "bool" else 0)
             _write(self._values, numbers.to_numpy(zero_copy_only=False))
             self._count(values.filter(pc.invert(missing)))
 

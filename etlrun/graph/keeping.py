@@ -1,0 +1,42 @@
+"""Keeping of the items of sequences, before a run reads them again and again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from etlrun.graph.context import Context
+from etlrun.graph.datasets import map_steps
+from etlrun.graph.items import columns_in
+from etlrun.plan.plan import Plan, stage_of
+from etlrun.sources.rows.items import keep_items
+from etlrun.sources.rows.source import RowSplit, RowsSource
+from etlrun.stages.columns import Columns
+from etlrun.stages.lazy import tf
+from etlrun.stages.step import ROWS_AT_ONCE, RowsMap
+
+
+def keep_sequences(plan: Plan, contexts: Mapping[str, Context]) -> None:
+    """Keep the items of the sequences of all pipelines of a run, unless it has a single epoch.
+
+    Raises:
+        EtlrunError: They can't be kept.
+    """
+    for name, context in contexts.items():
+        stage = stage_of(plan.pipelines[name], RowsMap)
+        columns = None if stage is None or plan.spec.trainer.all_epochs == 1 else columns_in(stage)
+        if stage is not None and columns is not None:
+            _keep(columns, dataclasses.replace(stage, at_once=0), context)
+
+
+def _keep(columns: Columns, stage: RowsMap, context: Context) -> None:
+    apart = dataclasses.replace(context, traced={})  # since this map has no items to take yet
+
+    def made(rows: npt.NDArray[np.int64]) -> Iterator[Mapping[str, Any]]:
+        return iter(map_steps(tf.data.Dataset.from_tensor_slices(rows).batch(ROWS_AT_ONCE), stage, apart))
+
+    keep_items(cast("RowsSource", context.source), cast("RowSplit", context.split), columns, made)
