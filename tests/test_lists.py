@@ -312,6 +312,18 @@ def test_faults_of_lists(tmp_path: Path, name: str, content: Any, told: str) -> 
     assert message(tmp_path, raised.value) == told
 
 
+def test_items_outside_of_a_vocabulary_are_refused(table: Path) -> None:
+    events = "events: {of: events, steps: [{lookup: {values: [0, 3], oov: error}}, {embed: 3}]}"
+    count = sum(event in (1, 2) for row in signals()["events"] for event in row)
+    total = sum(map(len, signals()["events"]))
+    found = refusal_of_plan(*words_of(table, "dataset.split=train", "dataset.eval_split=null", columns=events))
+    assert found == (
+        f"transform.columns.events.steps[0]: found 1, 2 in {count:,} of {total:,} items of train, of events; expected a"
+        " value of the vocabulary: [0, 3]\n"
+        "    -> add the value to `values`, or set `oov` to 1"
+    )
+
+
 def test_an_export_takes_lists_with_nan_behind_their_items() -> None:
     signal = Output(name="x", of=("x",), steps=(Fill(value=0, filled=0), Standardize(mean=1, std=2)))
     ids = Output(name="n", of=("n",), steps=(Lookup(values=(7, 8)), Embed(dimension=2, padding=True)))

@@ -185,6 +185,25 @@ def test_items_are_kept_of_the_same_rows_and_steps_alone(reviews: Path, tmp_path
     assert not is_there()
 
 
+STEPS = {
+    "learned": f"{TOKENS}, {{ngrams: 3}}, {{truncate: 20}}, lookup, {{embed: 4}}",
+    "given": f"{TOKENS}, {{ngrams: 2}}, {{lookup: [good, tea]}}, {{truncate: 9}}, embed",
+}
+
+
+@pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
+def test_lengths_follow_from_what_was_read_to_fit_columns(reviews: Path, tmp_path: Path, steps: str) -> None:
+    words = words_of(reviews, f"dataset.dir={tmp_path}", "load.boundaries=[120]", steps=steps)
+    noted = plan_of(*words).remarks
+    followed = {path.name: np.load(path) for path in tmp_path.glob("rows-*/lengths-*.npy")}
+    for path in tmp_path.glob("rows-*/lengths-*.npy"):
+        path.unlink()
+    assert plan_of(*words).remarks == noted
+    counted = {path.name: np.load(path) for path in tmp_path.glob("rows-*/lengths-*.npy")}
+    assert len(counted) == 2
+    assert {name: of.tolist() for name, of in followed.items()} == {name: of.tolist() for name, of in counted.items()}
+
+
 LONG = (
     "load.boundaries: found {items} items in {file}, row {row}; {count} of 160 sequences of train[:80%] are longer than"
     " 20; expected at most 20 items, the last boundary\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -10,8 +11,9 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 
+from etlrun.sources.rows.counting import counts_in
 from etlrun.stages.column_categories import Embed, Lookup
-from etlrun.stages.column_numbers import counts_in, listed, most_frequent
+from etlrun.stages.column_numbers import listed, most_frequent
 from etlrun.stages.column_step import ColumnStep, items
 from etlrun.stages.column_text import MultiHot, Ngrams, StandardizeText, TfIdf, Tokenize, Truncate
 from etlrun.stages.columns import Output, UnfitStepError
@@ -42,14 +44,14 @@ def fitted(*steps: ColumnStep, texts: Any = None) -> tuple[Output, Feature]:
     """An output of texts whose steps have learned from them."""
     given = tf.constant(TEXTS if texts is None else texts)
 
-    def values(done: Any, *, parts: bool = False, counts: bool = False) -> Any:
+    def values(done: Any, *, parts: bool = False, counts: tuple[int, int] | None = None) -> Any:
         found = Output(name="text", of=("text",), steps=tuple(done)).behind(done, {"text": given})
         lists = pa.LargeListArray.from_arrays(
             found.row_splits.numpy(),
             pa.array(found.flat_values.numpy(), None if found.dtype != tf.string else pa.large_binary()),
         )
         if counts:
-            return counts_in([items(lists)])
+            return counts_in([items(lists)], *counts, Path()).table
         return [lists[:3], lists[3:]] if parts else lists
 
     return Output(name="text", of=("text",), steps=steps).fitted({"text": TEXT}, values)
@@ -172,9 +174,19 @@ def test_what_does_not_fit_is_refused(step: ColumnStep, given: Feature, expected
     assert (caught.value.expected, caught.value.remedy) == (expected, remedy)
 
 
-def test_items_are_counted_part_by_part() -> None:
+@pytest.mark.parametrize("in_memory", [2, 5, 100])
+@pytest.mark.parametrize("kind", [pa.large_binary(), pa.int64(), pa.float64()])
+def test_items_are_counted_part_by_part(kind: pa.DataType, in_memory: int, tmp_path: Path) -> None:
     drawn = np.random.default_rng(0).choice([*"abcdefghij", ""], 500, p=[*np.full(5, 0.14), *np.full(5, 0.04), 0.1])
     values = pa.array([value.encode() or None for value in drawn], pa.large_binary())
+    if kind != pa.large_binary():
+        values = pa.array([ord(value) - 100 if value else None for value in drawn], kind)
     parts = [values[start : start + 7] for start in range(0, len(values), 7)]
-    assert listed(counts_in(parts)) == most_frequent(values)
-    assert listed(counts_in([])) == ([], [])
+    found, counts = most_frequent(values)
+    for least, most in ((1, 100), (30, 100), (1, 3), (1_000, 100)):
+        counted = counts_in(parts, least, most, tmp_path, in_memory=in_memory)
+        enough = max(min(sum(count >= least for count in counts), most), 1)
+        assert listed(counted.table) == (found[:enough], counts[:enough])
+        assert counted[1:] == (len(values) - values.null_count, len(values))
+    assert listed(counts_in([], 1, 1, tmp_path).table) == ([], [])
+    assert not [*tmp_path.iterdir()]

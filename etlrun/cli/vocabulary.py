@@ -71,7 +71,7 @@ def _texts(spec: RunSpec, output: Output, place: int) -> list[str]:
     """Return the texts of the training split before the step at that place; raise `EtlrunError` if there are none."""
     from etlrun.plan.columns import misnamed
     from etlrun.plan.rows import training_of  # which imports Arrow
-    from etlrun.sources.rows.fitting import Reader
+    from etlrun.sources.rows.reader import Reader
 
     source, split = training_of(spec)
     features = source.dataset.examples.features

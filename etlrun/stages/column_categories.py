@@ -118,7 +118,7 @@ class Lookup(ColumnStep):
         return self.replace(values=values)
 
     def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
-        if incoming.is_sequence and incoming.dtype == "string":
+        if incoming.is_sequence:
             found, counts = self._in_parts(values)
         else:
             found, counts = most_frequent(known(values()))
@@ -137,12 +137,11 @@ class Lookup(ColumnStep):
         return self._limited(tuple(kept))
 
     def _in_parts(self, values: Callable[..., Any]) -> tuple[list[Any], list[int]]:
-        """Return tokens and their counts as `most_frequent` does, without those that it does not keep."""
-        counted = values(counts=True)
+        """Return items of sequences and their counts as `most_frequent` does, without those that it does not keep."""
+        counted = values(counts=(self.min_count, self.top or MOST_VALUES + 1))
         if not len(counted):
             known(values())
-        least = min(self.min_count, pc.max(counted["count"]).as_py())
-        return listed(counted.filter(pc.greater_equal(counted["count"], least)))
+        return listed(counted)
 
     def gives(self, incoming: Feature) -> Feature:
         if incoming.format not in (None, "text") or incoming.categories is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
 
@@ -21,32 +21,19 @@ _Divisor = Annotated[Annotated[_Finite, Field(gt=0)] | None, Expected("a positiv
 _STATISTICS = ("mean", "median", "most_frequent")
 
 
-def counts_in(parts: Iterable[pa.Array]) -> pa.Table:
-    """Return each value in the parts that is not missing, column `value`, and how often it is there, column `count`."""
-    counted, waiting = pa.table({}), list[pa.Table]()
-    for part in parts:
-        found = part.drop_null().value_counts()
-        waiting.append(pa.table({"value": found.field(0), "count": found.field(1)}))
-        if sum(map(len, waiting)) > len(counted):  # so that many parts are added up a few times alone
-            counted, waiting = _added([counted, *waiting]), []
-    return _added([counted, *waiting])
-
-
-def _added(counted: Sequence[pa.Table]) -> pa.Table:
-    tables = [table for table in counted if table.num_columns]
-    if len(tables) <= 1:
-        return tables[0] if tables else pa.table({"value": pa.array([]), "count": pa.array([], pa.int64())})
-    found = pa.concat_tables(tables).group_by("value", use_threads=False).aggregate([("count", "sum")])
-    return pa.table({"value": found["value"], "count": found["count_sum"]})
+def counted_in(values: pa.Array) -> pa.Table:
+    """Return each value that is not missing, column `value`, and how often it is there, column `count`."""
+    found = values.drop_null().value_counts()
+    return pa.table({"value": found.field(0), "count": found.field(1)})
 
 
 def most_frequent(values: pa.Array) -> tuple[list[Any], list[int]]:
     """Return the values that are not missing and their counts: the most frequent first, then in order of the values."""
-    return listed(counts_in([values]))
+    return listed(counted_in(values))
 
 
 def listed(counted: pa.Table) -> tuple[list[Any], list[int]]:
-    """Return the values and the counts of `counts_in`: the most frequent first, then in order of the values."""
+    """Return the values and the counts of `counted_in`: the most frequent first, then in order of the values."""
     ordered = counted.sort_by([("count", "descending"), ("value", "ascending")])
     return [in_config(value) for value in ordered["value"].to_pylist()], ordered["count"].to_pylist()
 

@@ -94,6 +94,10 @@ class ColumnStep(Stage):
             return value.with_flat_values(self.op(value.flat_values, **self.arguments))
         return self.op(value, **self.arguments)
 
+    def lengths(self, before: Any) -> Any:
+        """Return the numbers of items of sequences behind it, by those before it; None if these do not say it."""
+        return None if self.of_sequences else before
+
     @property
     def is_fitted(self) -> bool:
         """Whether all values that it learns are known."""
@@ -107,8 +111,9 @@ class ColumnStep(Stage):
         """Return the step with what it learns: from the values before it in the training split, where null is missing.
 
         `values` returns them, which takes as long as reading the column; of sequences, which may not fit in memory,
-        `values(parts=True)` yields those of some rows after the other, and `values(counts=True)` returns a table of the
-        items, `value` and `count`. `incoming` is their feature. Raises `UnfitColumnError` if nothing can be learned.
+        `values(parts=True)` yields those of some rows after the other, and `values(counts=(least, most))` returns a
+        table of the items, `value` and `count`: the `most` most frequent of those that are there `least` times, or the
+        most frequent one. `incoming` is their feature. Raises `UnfitColumnError` if nothing can be learned.
         """
         return self
 

@@ -153,6 +153,9 @@ class Ngrams(ColumnStep):
         """Return sequences of longer tokens."""
         return tf.strings.ngrams(found, list(range(1, size + 1)), separator=" ")
 
+    def lengths(self, before: Any) -> Any:
+        return sum(np.maximum(before - less, 0) for less in range(self.size))
+
     def gives(self, incoming: Feature) -> Feature:
         if incoming.dtype != "string":
             raise UnfitError(expected="tokens", remedy="put it behind `tokenize`")
@@ -180,6 +183,9 @@ class Truncate(ColumnStep):
         """Return sequences of at most `length` items."""
         part = slice(None, length) if keep == "first" else slice(-length, None)
         return found[:, part] if isinstance(found, tf.RaggedTensor) else found[part]
+
+    def lengths(self, before: Any) -> Any:
+        return np.minimum(before, self.length)
 
     def gives(self, incoming: Feature) -> Feature:
         return sequence(incoming)

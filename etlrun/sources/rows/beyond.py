@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from etlrun.sources.rows.reader import Reader
 from etlrun.stages.column_buckets import Identity
 from etlrun.stages.columns import Output
-
-if TYPE_CHECKING:
-    from etlrun.sources.rows.fitting import Reader
 
 
 def beyond(output: Output, place: int, readers: Sequence[Reader]) -> str:

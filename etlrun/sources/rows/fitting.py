@@ -7,28 +7,23 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from functools import cached_property, reduce
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from etlrun.sources.rows.beyond import beyond
+from etlrun.sources.rows.lengths import keep_lengths
+from etlrun.sources.rows.reader import Reader
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.column_categories import Lookup
-from etlrun.stages.column_numbers import counts_in
 from etlrun.stages.column_step import ColumnStep, UnfitColumnError, items, shown
 from etlrun.stages.columns import Columns, Output, UnfitStepError
-from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
-from etlrun.stages.lazy import tf
+from etlrun.stages.flow import Feature
 from etlrun.system.errors import ConfigError, Fault
 from etlrun.system.files import write_atomically
 
 _FORMAT = 3
 """Version of what is kept."""
-_AT_ONCE = 2_048
-"""Rows whose sequences are in memory at once."""
 _LISTED = 3
 """Values outside of a vocabulary that a message lists."""
 
@@ -105,6 +100,7 @@ def _fit(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSpli
     faults: list[Fault] = []
     shares: list[tuple[str, str]] = []
     names = {output.name for output in outputs}
+    sequences: list[tuple[Output, list[Reader]]] = []
     for output in outputs:
         readers = [Reader(output, done, source, split) for split in splits]
         try:
@@ -119,106 +115,15 @@ def _fit(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSpli
             faults += _outside(made, readers)
             text = "" if output.indicator_of in names else _shares(made, readers)
             shares += [(made.name, text)] if text else []
+            sequences += [(made, readers)] if feature.is_sequence else []
         features.setdefault(output.name, feature)
     if faults:
         raise ConfigError(faults)
+    for place, split in enumerate(splits if sequences else ()):
+        keep_lengths(
+            source, split, {of.name: readers[place].known_lengths(of.steps) for of, readers in sequences}, done
+        )
     return tuple(done.values()), tuple(shares)
-
-
-class Reader:
-    """The values of an output's columns in a split, which are read once."""
-
-    def __init__(self, output: Output, above: dict[str, Output], source: RowsSource, split: RowSplit) -> None:
-        self.output, self.split, self._above, self._source = output, split, above, source
-        self._done: list[ColumnStep] = []
-        self._value: Any = None
-        self._counted: tuple[list[ColumnStep], Any] = [], None
-
-    def read(self, steps: Sequence[ColumnStep], *, parts: bool = False, counts: bool = False) -> Any:
-        """Return the values after some of the steps, their `parts`, or the `counts` of their items."""
-        if counts:
-            return self.counts(steps)
-        return self.parts(steps) if parts else self.behind(steps)
-
-    def parts(self, steps: Sequence[ColumnStep]) -> Iterator[pa.Array]:
-        """Yield the values after some of the steps, those of some rows after the other."""
-        for start in range(0, self.split.num_examples, _AT_ONCE):
-            part = self.split.part(start, min(start + _AT_ONCE, self.split.num_examples))
-            yield Reader(self.output, self._above, self._source, part).behind(steps)
-
-    def counts(self, steps: Sequence[ColumnStep]) -> pa.Table:
-        """Return the items of sequences after some of the steps, and how often each is there."""
-        if self._counted[0] != [*steps] or self._counted[1] is None:
-            self._counted = [*steps], counts_in(items(part) for part in self.parts(steps))
-        return self._counted[1]
-
-    def behind(self, steps: Sequence[ColumnStep]) -> pa.Array:
-        """Return the values after some of the steps; null where they are missing."""
-        if not steps and (column := self.columns.get(self.output.of[0])) is not None:
-            return column.flatten() if pa.types.is_fixed_size_list(column.type) else column
-        value = self._applied(steps)
-        if isinstance(value, tf.RaggedTensor):
-            return pa.LargeListArray.from_arrays(value.row_splits.numpy(), _arrow(value.flat_values.numpy()))
-        return _arrow(value.numpy().ravel())
-
-    def lengths(self, steps: Sequence[ColumnStep]) -> np.ndarray:
-        """Return the number of items of each sequence after some of the steps."""
-        return np.asarray(self._applied(steps).row_lengths())
-
-    def _applied(self, steps: Sequence[ColumnStep]) -> Any:
-        if self._value is None or [*steps[: len(self._done)]] != self._done:
-            self._value, self._done = self.output.behind((), self._example), []
-        for step in steps[len(self._done) :]:
-            self._value = step.applied(self._value)
-            self._done.append(step)
-        return self._value
-
-    @cached_property
-    def columns(self) -> dict[str, pa.Array]:
-        """The columns themselves in the rows of the split, null where they are missing, by name."""
-        features, rows = self._source.dataset.examples.features, pa.array(self.split.rows)
-        names = [name for name in self._needed(self.output) if name in features]
-        return {name: self._source.kept.arrow(name).take(rows) for name in names}
-
-    def _needed(self, output: Output) -> Iterator[str]:
-        for name in output.of:
-            yield name
-            if name in self._above and name not in self._source.dataset.examples.features:
-                yield from self._needed(self._above[name])
-
-    @cached_property
-    def _example(self) -> dict[str, Any]:
-        features = self._source.dataset.examples.features
-        found = {name: _given(values, features[name]) for name, values in self.columns.items()}
-        for name, output in self._above.items():
-            if name in self._needed(self.output) and name not in found:
-                found[name] = output.given(found)
-        return found
-
-
-def _arrow(values: np.ndarray) -> pa.Array:
-    """Return values of a pipeline; null where they are missing."""
-    if values.dtype == object:
-        return pa.array(values, pa.large_binary(), mask=values == MISSING)
-    return pa.array(values, mask=np.isnan(values) if values.dtype.kind == "f" else None)
-
-
-def _given(values: pa.Array, feature: Feature) -> Any:
-    """Return the values of a column as the rows of a pipeline have them: a tensor, or for lists a ragged one."""
-    if feature.is_sequence:
-        items = _plain(values.flatten(), feature.replace(shape=()))
-        return tf.RaggedTensor.from_row_splits(items, np.asarray(values.offsets))
-    return tf.constant(_plain(values, feature))
-
-
-def _plain(values: pa.Array, feature: Feature) -> Any:
-    if feature.dtype == "string":
-        return values.fill_null(MISSING).to_numpy(zero_copy_only=False)
-    if feature.format == "timestamp":
-        return values.fill_null(MISSING_TIME).to_numpy(zero_copy_only=False)
-    numbers = values.flatten() if pa.types.is_fixed_size_list(values.type) else values
-    found = numbers.to_numpy(zero_copy_only=False).astype(feature.dtype)
-    return found.reshape(len(values), *feature.shape) if feature.shape else found
 
 
 def _outside(output: Output, readers: Sequence[Reader]) -> Iterator[Fault]:
@@ -235,19 +140,18 @@ def _outside(output: Output, readers: Sequence[Reader]) -> Iterator[Fault]:
         if type(step) is not Lookup or step.oov != "error":
             continue
         for reader in readers:
-            values = reader.behind(output.steps[:place])
-            unknown, count = step.unknown(values), f"{len(reader.split.rows):,} rows"
-            count = f"{len(items(values)):,} items" if pa.types.is_large_list(values.type) else count
-            if len(unknown):
-                different = [shown(_text(value)) for value in unknown.unique()[:_LISTED].to_pylist()]
-                more = ", …" if len(unknown.unique()) > _LISTED else ""
-                rows = f"{len(unknown):,} of {count} of {reader.split.name}"
+            count, of_items = _unknown(step, reader, output.steps[:place])
+            if count:
+                different = [shown(_text(value)) for value in _first_unknown(step, reader, output.steps[:place])]
+                more = ", …" if different[_LISTED:] else ""
+                whole = f"{of_items:,} items" if of_items else f"{len(reader.split.rows):,} rows"
+                rows = f"{count:,} of {whole} of {reader.split.name}"
                 yield fault_of(
                     output,
                     UnfitStepError(
                         place,
                         UnfitColumnError(
-                            found=f"{', '.join(different)}{more} in {rows}, of {output.of[0]}",
+                            found=f"{', '.join(different[:_LISTED])}{more} in {rows}, of {output.of[0]}",
                             expected=f"a value of the vocabulary: {shown(step.values)}",
                             remedy="add the value to `values`, or set `oov` to 1",
                         ),
@@ -256,12 +160,14 @@ def _outside(output: Output, readers: Sequence[Reader]) -> Iterator[Fault]:
                 )
 
 
-def _is_missing(values: pa.Array) -> pa.Array:
-    """Return where a value is missing, or any item of a list."""
-    if not pa.types.is_large_list(values.type):
-        return values.is_null()
-    parents = pc.list_parent_indices(values).filter(values.flatten().is_null())
-    return pc.is_in(pa.array(np.arange(len(values))), value_set=parents)
+def _first_unknown(step: Lookup, reader: Reader, before: Sequence[ColumnStep]) -> list[Any]:
+    """Return the first values that are not in a vocabulary, one more than a message lists."""
+    found: dict[Any, None] = {}
+    for part in reader.parts(before):
+        found |= dict.fromkeys(step.unknown(part).unique()[: _LISTED + 1].to_pylist())
+        if len(found) > _LISTED:
+            break
+    return [*found][: _LISTED + 1]
 
 
 def _text(value: Any) -> Any:
@@ -270,13 +176,14 @@ def _text(value: Any) -> Any:
 
 def _unknown(step: Lookup, reader: Reader, before: Sequence[ColumnStep]) -> tuple[int, int]:
     """Return the number of values that are not in a vocabulary; and of all items, if they are those of sequences."""
-    if not any(of.of_sequences for of in before):
-        values = reader.behind(before)
-        return len(step.unknown(values)), len(items(values)) if pa.types.is_large_list(values.type) else 0
-    counted = reader.counts(before)
-    unknown = step.unknown(counted["value"].combine_chunks())
-    of_unknown = counted.filter(pc.is_in(counted["value"], unknown))
-    return pc.sum(of_unknown["count"]).as_py() or 0, pc.sum(counted["count"]).as_py() or 0
+    if not reader.has_sequences(before):
+        return len(step.unknown(reader.behind(before))), 0
+    if (counted := reader.counted(before)) is not None:
+        values = counted.table["value"]
+        known = counted.table.filter(pc.invert(pc.is_in(values, step.unknown(values.combine_chunks()))))
+        return counted.there - (pc.sum(known["count"]).as_py() or 0), counted.total
+    found = [(len(step.unknown(part)), len(items(part))) for part in reader.parts(before)]
+    return sum(unknown for unknown, _ in found), sum(count for _, count in found)
 
 
 def _shares(output: Output, readers: Sequence[Reader]) -> str:
@@ -284,9 +191,7 @@ def _shares(output: Output, readers: Sequence[Reader]) -> str:
     found: dict[str, list[str]] = {"missing": [], "unknown": []}
     for reader in readers:
         rows = len(reader.split.rows)
-        masks = [_is_missing(column) for column in reader.columns.values()]
-        missing = pc.sum(reduce(pc.or_, masks)).as_py() if masks else 0
-        found["missing"] += [f"{missing / rows:.1%} of {reader.split.name}"] if missing else []
+        found["missing"] += [f"{reader.missing / rows:.1%} of {reader.split.name}"] if reader.missing else []
         lookups = [(place, step) for place, step in enumerate(output.steps) if isinstance(step, Lookup)]
         values = [_unknown(step, reader, output.steps[:place]) for place, step in lookups if step.oov != "error"]
         if count := sum(unknown for unknown, _ in values):
