@@ -1,12 +1,15 @@
 """Text: tokens a second beside Keras's TextVectorization, padding of buckets, and the accuracy of `experiment=text`.
 
-python -m benchmarks.text --tables DIR [--copies 5] [--turns 5] [--output benchmarks/results/text.md]
+python -m benchmarks.text --tables DIR [--copies 5] [--turns 5] [--texts 1000000] [--output benchmarks/results/text.md]
 
 Tokens: passes over shuffled batches of the reviews in DIR, several times over, with zeros up to the longest text of
 each batch. All sides strip punctuation, split at blanks and look up the same vocabulary, with the same result; by Keras
 in a parallel map of its layer behind `from_tensor_slices` and `shuffle` of all texts, for one text at a time before
 `padded_batch`, or for batches. A turn reads a pass of each, in random order. A ratio of rates is that of the same turn,
 and above 1 where etlrun is faster. CPU time is that of all threads.
+
+Many texts are the reviews again and again, with their words in random order: they are read, kept and fitted in a
+process of its own, and planned again in another one. Memory is that of the first.
 
 Padding: the share of zeros in the batches of a pass of `experiment=text`, in buckets and without. Accuracy: that of the
 reviews for tests after the last epoch, of five seeds; its interval is Student's. Epochs, dropout, learning rate
@@ -33,10 +36,10 @@ from benchmarks.decoding import in_turns, read
 from benchmarks.rows import by_etlrun, sections
 from benchmarks.tables import compared
 from benchmarks.tables_models import SEEDS, of_seeds
-from etlrun.config.grid import resolve
-from etlrun.config.request import Request
-from etlrun.plan.plan import Plan
-from etlrun.stages import STAGES
+from benchmarks.text_many import many, plan_of
+from etlrun.graph.keeping import keep_sequences
+from etlrun.run.session import contexts_of
+from etlrun.sources.open import open_source
 from etlrun.stages.column_categories import Lookup
 from etlrun.stages.columns import Columns
 from etlrun.system.machine import cores
@@ -46,14 +49,8 @@ BATCH_SIZES, TOP = (64, 256), 20_000
 STEPS = (
     f"[{{standardize_text: lower_and_strip_punctuation}}, {{tokenize: whitespace}}, {{lookup: {{top: {TOP}}}}}, embed]"
 )
+KEPT = "etlrun, of kept indices, as all epochs of a run of several"
 ONE, BATCHED = "TextVectorization, one text at a time", "TextVectorization, batched"
-
-
-def plan_of(path: Path, folder: Path, *overrides: str) -> Plan:
-    """The plan of `experiment=text` that reads all reviews of a file and trains nothing."""
-    words = ["experiment=text", f"dataset.files={path}", "dataset.target={score: class}", "dataset.split=train"]
-    words += ["dataset.eval_split=null", f"dataset.dir={folder / 'kept'}", "trainer=drain"]
-    return resolve(Request(overrides=[*words, *overrides]), STAGES).plan
 
 
 def by_keras(texts: list[str], targets: list[int], vocabulary: list[str], size: int) -> dict[str, tf.data.Dataset]:
@@ -84,10 +81,13 @@ def tokens(folder: Path, tables: Path, copies: int, turns: int) -> str:
     text = ""
     for size in BATCH_SIZES:
         columns = f"transform.columns={{review: {{of: review, steps: {STEPS}}}}}"
-        plan = plan_of(folder / TRAIN, folder, columns, "load=padded", f"load.batch_size={size}")
+        words = (columns, "load=padded", f"load.batch_size={size}", "trainer.epochs=2")
+        plan = plan_of(folder / TRAIN, folder / f"kept{size}", *words)
         made = next(step for step in plan.spec.transform.steps if isinstance(step, Columns))
         values: Any = next(step.values for step in made.outputs[0].steps if isinstance(step, Lookup))
         sides = {"etlrun": by_etlrun(plan), **by_keras(texts, targets, [*values], size)}
+        keep_sequences(plan, contexts_of(plan, open_source(plan.spec.dataset), with_validation=False))
+        sides[KEPT] = by_etlrun(plan)
         counts = {tokens_in(dataset) for dataset in sides.values()}
         assert len(counts) == 1, counts
         found = in_turns({name: partial(read, dataset) for name, dataset in sides.items()}, turns)
@@ -100,7 +100,7 @@ def padding(folder: Path, tables: Path) -> str:
     """The table of padding."""
     shares = {}
     for load in ("padded", "bucketed"):
-        plan = plan_of(tables / TRAIN, folder, f"load={load}", "load.batch_size=64")
+        plan = plan_of(tables / TRAIN, folder / "kept", f"load={load}", "load.batch_size=64")
         batches = [np.asarray(items) for items, _ in by_etlrun(plan)]
         held, shapes = sum(batch.size for batch in batches), len({batch.shape for batch in batches})
         shares[load] = 1 - sum(np.count_nonzero(batch) for batch in batches) / held, len(batches), shapes
@@ -136,6 +136,7 @@ def main() -> None:
     parser.add_argument("--tables", type=Path, required=True, help=f"folder with {TRAIN} and {TEST}")
     parser.add_argument("--copies", type=int, default=5)
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--texts", type=int, default=1_000_000)
     parser.add_argument("--output", type=Path)
     known = parser.parse_args()
     tf.config.set_visible_devices([], "GPU")
@@ -143,12 +144,14 @@ def main() -> None:
         f"Shuffled batches of the reviews, {known.copies} times over": partial(
             tokens, tables=known.tables, copies=known.copies, turns=known.turns
         ),
+        f"{known.texts:,} texts": partial(many, reviews=known.tables / TRAIN, texts=known.texts),
         "Padding in batches of 64": partial(padding, tables=known.tables),
         "Accuracy of `experiment=text`": partial(accuracy, tables=known.tables),
     }
     text = sections(made)
     if known.output:
         command = f"python -m benchmarks.text --tables DIR --copies {known.copies} --turns {known.turns}"
+        command += f" --texts {known.texts}"
         head = f"`{command}` on {cores()} cores, whose load was {os.getloadavg()[2]:.1f} in the mean of 15 minutes"
         known.output.write_text(f"{head}; TensorFlow {tf.__version__}\n\n{text.rstrip()}\n")
 

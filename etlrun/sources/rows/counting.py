@@ -94,12 +94,14 @@ class _Files:
 
 def _places(values: pa.Array) -> npt.NDArray[np.int64]:
     """Return the number of the file of each value: of texts by their lengths and three of their bytes."""
+    found: npt.NDArray[np.int64]
     if not pa.types.is_large_binary(values.type):
-        return values.to_numpy(zero_copy_only=False).view(np.int64) % _FILES
+        found = values.to_numpy(zero_copy_only=False).view(np.int64)
+        return found % _FILES
     ends = np.frombuffer(values.buffers()[1], np.int64)[values.offset : values.offset + len(values) + 1]
     data = np.append(np.frombuffer(values.buffers()[2] or b"", np.uint8), np.uint8(0)).astype(np.int64)
     start, end = ends[:-1], ends[1:]
-    found: npt.NDArray[np.int64] = end - start
+    found = end - start
     for at in (start, (start + end) // 2, np.maximum(end - 1, start)):
         found = found * 31 + data[at]
     return found % _FILES
