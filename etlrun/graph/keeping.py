@@ -21,15 +21,17 @@ from etlrun.stages.step import ROWS_AT_ONCE, RowsMap
 
 
 def keep_sequences(plan: Plan, contexts: Mapping[str, Context]) -> None:
-    """Keep the items of the sequences of all pipelines of a run, unless it has a single epoch.
+    """Keep the items of the sequences of all pipelines of a run that reads all rows more than once.
 
     Raises:
         EtlrunError: They can't be kept.
     """
+    trainer = plan.spec.trainer
+    if trainer.all_epochs == 1 or trainer.steps_per_epoch is not None or trainer.seconds is not None:
+        return
     for name, context in contexts.items():
         stage = stage_of(plan.pipelines[name], RowsMap)
-        columns = None if stage is None or plan.spec.trainer.all_epochs == 1 else columns_in(stage)
-        if stage is not None and columns is not None:
+        if stage is not None and (columns := columns_in(stage)) is not None:
             _keep(columns, dataclasses.replace(stage, at_once=0), context)
 
 
