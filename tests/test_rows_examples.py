@@ -49,11 +49,11 @@ def words_of(folder: Path, *others: str) -> tuple[str, ...]:
 def test_a_dataset_of_texts_of_tfds_is_read_as_rows(folder: Path) -> None:
     source = source_of(*words_of(folder))
     assert source.counts == {"test": 20, "train": 20}
-    assert source.class_names == ("0", "1")
+    assert source.class_names == ("neg", "pos")
     numbers = source.split("train", "dataset.split").rows
-    found = zip(source.kept.take("text", numbers), source.kept.take("label", numbers).tolist(), strict=True)
-    assert {(text.decode(), label) for text, label in found} == {
-        (text_of("train", ("neg", "pos")[n % 2], n), n % 2) for n in range(20)
+    found = zip(source.kept.take("text", numbers), source.kept.take("label", numbers), strict=True)
+    assert {(text.decode(), label.decode()) for text, label in found} == {
+        (text_of("train", name := ("neg", "pos")[n % 2], n), name) for n in range(20)
     }
 
 
@@ -84,6 +84,26 @@ def test_features_without_a_value_are_missing(tmp_path: Path) -> None:
     )
     kept = kept_of(a_table(str(path), tmp_path / "kept", target={"c": "number"}))
     assert values(kept) == {"a": ["x", "y", None], "b": [1, None, None], "c": [0.5, None, 1.0]}
+
+
+def test_classes_have_the_names_that_are_beside_the_files(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tfrecord", {"label": [1], "price": [1]}, {"label": [-1], "price": [2]})
+    (tmp_path / "label.labels.txt").write_text("neg\npos\n")
+
+    def labels(**others: Any) -> list[Any]:
+        return values(kept_of(a_table(str(path), tmp_path / "kept", **others)))["label"]
+
+    assert labels() == ["pos", None]
+    assert labels(columns={"label": "integer"}) == [1, -1]
+    (tmp_path / "label.labels.txt").write_text("neg\nüber\n")
+    assert labels() == ["über", None]
+    (tmp_path / "label.labels.txt").write_text("neg\n")
+    with pytest.raises(EtlrunError) as refused:
+        labels()
+    assert message(tmp_path, refused.value) == (
+        "a.tfrecord, record 0, label: found 1; expected the number of a class, from 0 to 0, as label.labels.txt has "
+        "them\n    -> write the files again, or read others"
+    )
 
 
 ROW: dict[str, list[Any]] = {"price": [1], "text": ["a"]}

@@ -16,6 +16,7 @@ import pyarrow.json
 from etlrun.eject.printed.given import BLANK, CLASSES, ERRORS, FEATURES, FILES, ORDER, STRIP, TARGET, TYPES
 from etlrun.eject.printed.listed import by_number, num_examples, reader  # noqa: F401 - those of listed records
 from etlrun.sources.keys import array_of
+from etlrun.sources.rows.class_names import named, names_beside
 from etlrun.sources.rows.kinds import composed
 from etlrun.sources.rows.read import repaired
 from etlrun.sources.slices import slices
@@ -39,7 +40,9 @@ def table_of(path: str) -> pa.Table:
     if end.endswith(".tfrecord"):
         records = tf.data.TFRecordDataset(path).as_numpy_iterator()
         examples = [tf.train.Example.FromString(record).features.feature for record in records]
-        return pa.table({name: array_of([example[name] for example in examples]) for name in TYPES})
+        arrays = {name: array_of([example[name] for example in examples]) for name in TYPES}
+        names = {name: of for name, of in names_beside(path).items() if TYPES.get(name) == "string"}
+        return pa.table({**arrays, **{name: named(arrays[name], of) for name, of in names.items()}})
     if end.endswith((".jsonl", ".ndjson")):
         numbers = [
             field.name

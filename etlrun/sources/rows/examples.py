@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from etlrun.sources.content import Shard
 from etlrun.sources.keys import array_of, count_of, kind_of
 from etlrun.sources.numbered import Numbered
+from etlrun.sources.rows.class_names import named, names_beside
 from etlrun.sources.rows.kinds import Kind
 from etlrun.sources.rows.read import TableFile
 from etlrun.sources.tfrecord import counts_of
@@ -34,6 +35,7 @@ class ExamplesFile(TableFile):
             raise EtlrunError(faults)
         if not self._count:
             raise self._fault(path, "no records", "at least one example", "write the file again")
+        self._classes = names_beside(path)
         self._records = Numbered([Shard(path=path, skip=0, take=self._count)])
         self.names = sorted(self._examples(0, 1)[0])
         if not self.names:
@@ -49,7 +51,7 @@ class ExamplesFile(TableFile):
                         found[name] = _KINDS[kind_of(feature)]
             self.position = self.bytes * min(start + _AT_ONCE, self._count) // self._count
             tell()
-        return found
+        return {name: "text" if kind == "integer" and name in self._classes else kind for name, kind in found.items()}
 
     def _checked(self, row: int, name: str, feature: Any, found: Mapping[str, Kind | None]) -> None:
         """Raise `WorldError` for a feature that the first example lacks, has otherwise, or that has several values."""
@@ -61,11 +63,19 @@ class ExamplesFile(TableFile):
         before = found[name]
         if count and before not in (None, kind := _KINDS[kind_of(feature)]):
             raise self._fault(where, f"a value of type {kind}", f"values of type {before}, as before", remedy)
+        last = len(self._classes.get(name, ())) - 1
+        if last >= 0 and count and kind == "integer" and not -1 <= (number := feature.int64_list.value[0]) <= last:
+            expected = f"the number of a class, from 0 to {last}, as {name}.labels.txt has them"
+            raise self._fault(where, f"{number}", expected, remedy)
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:
         for start in range(0, self._count, _AT_ONCE):
             examples = self._examples(start, start + _AT_ONCE)
-            columns = [array_of([example[name] for example in examples]) for name in self.names]
+            arrays = {name: array_of([example[name] for example in examples]) for name in self.names}
+            columns = [
+                named(values, self._classes[name]) if kinds[name] == "text" and name in self._classes else values
+                for name, values in arrays.items()
+            ]
             self.position = self.bytes * min(start + _AT_ONCE, self._count) // self._count
             yield self.in_utf8(pa.RecordBatch.from_arrays(columns, names=list(self.names)))
 

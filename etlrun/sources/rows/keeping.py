@@ -15,6 +15,7 @@ import pyarrow as pa
 from etlrun.cache.store import folder_of
 from etlrun.sources.content import sha256_of_all
 from etlrun.sources.records import Stamp, known, stamp_of
+from etlrun.sources.rows.class_names import names_beside
 from etlrun.sources.rows.kept import Kept
 from etlrun.sources.rows.read import TableFile
 from etlrun.sources.rows.table import Tables, files_of, opened
@@ -109,6 +110,9 @@ def _identity(dataset: Table, files: dict[str, list[str]], stamps: dict[str, Sta
         raise EtlrunError([unreadable_path(str(error.filename), error, "a table")]) from error
     read = {name: [[Path(path).name, (contents[path] or b"").hex()] for path in paths] for name, paths in files.items()}
     how = {of.name: of.value for of in parameters(dataset) if of.name in _READ and not of.is_default}
+    folders = {Path(path).parent: path for path in stamps if ".tfrecord" in path}
+    names = [found for path in folders.values() if (found := names_beside(path))]
+    how |= {"classes": names} if names else {}
     text = json.dumps([_FORMAT, pa.__version__.split(".")[0], read, how], default=str, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
