@@ -15,10 +15,10 @@ from etlrun.plan.splits import leaks_noted, notes_of
 from etlrun.plan.targets import outputs_of, require_columns, require_targets, require_values
 from etlrun.sources.open import source_type
 from etlrun.sources.rows.choice import LONGEST, chosen
+from etlrun.sources.rows.files import names_of
 from etlrun.sources.rows.fitting import fault_of, fitted
 from etlrun.sources.rows.keeping import identity_of
 from etlrun.sources.rows.source import RowSplit, RowsSource
-from etlrun.sources.rows.table import names_of
 from etlrun.sources.rows.weights import with_weights
 from etlrun.stages.column_categories import Classes
 from etlrun.stages.columns import Columns, Output, UnfitStepError, nothing

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from glob import glob
 from pathlib import Path
 
+from etlrun.stages.paths import is_remote
 from etlrun.system.errors import Fault, printable
 
 _SHARD = re.compile(r"(?P<head>.*?)(?P<number>\d+)-of-(?P<total>\d+)(?P<tail>.*)", re.DOTALL)
@@ -55,7 +56,11 @@ def incomplete(pattern: str, paths: Sequence[str]) -> Iterator[Fault]:
         first = 1 if total in numbers else 0  # some programs begin with 1
         every = [f"{number:0{len(total)}}" for number in range(first, int(total) + first)]
         missing = [f"{head}{number}-of-{total}{tail}" for number in every if number not in numbers]
-        missing = [path for path in missing if fnmatchcase(path, str(Path(pattern).expanduser()))]
+        missing = [
+            path
+            for path in missing
+            if fnmatchcase(path, pattern if is_remote(pattern) else str(Path(pattern).expanduser()))
+        ]
         if missing:
             named = ", ".join(map(printable, missing[:_NAMED])) + (", …" if missing[_NAMED:] else "")
             yield Fault(

@@ -17,7 +17,15 @@ from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Flow
 from etlrun.stages.known import Known, Type
 from etlrun.stages.made import user_path
-from etlrun.stages.paths import OptionalPath, Pattern, of_this_machine
+from etlrun.stages.paths import (
+    STORAGE_EXPECTED,
+    OptionalPath,
+    Pattern,
+    Storage,
+    of_this_machine,
+    unknown_options,
+    with_secrets,
+)
 from etlrun.stages.plugins import ROWS
 from etlrun.stages.splitting import EXPECTED, SplitBy, Written, faults_of
 from etlrun.stages.targets import TARGETS, Described, Target, unfit_options
@@ -33,11 +41,9 @@ _Paths = Annotated[dict[Annotated[str, Field(pattern=r"^\w+$")], Pattern], Field
 _Arrays = Annotated[str, Field(pattern=r"\.npz$"), AfterValidator(of_this_machine)] | _Paths
 _ARRAYS_EXPECTED = "the path of an .npz on this machine, or a mapping from columns to paths of .npy"
 _Types = dict[_Name, Type]
-_Patterns = Pattern | Annotated[tuple[Pattern, ...], Field(min_length=1)]
+_Patterns = _Name | Annotated[tuple[_Name, ...], Field(min_length=1)]
 _Files = _Patterns | Annotated[dict[Annotated[str, Field(pattern=r"^\w+$")], _Patterns], Field(min_length=1)]
-_FILES_EXPECTED = (
-    "a pattern of files on this machine, a list of patterns, or a mapping from names of splits to one of these"
-)
+_FILES_EXPECTED = "a pattern of files or URLs, a list of patterns, or a mapping from names of splits to one of these"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,8 +151,10 @@ class Table(Rows):
     """Rows of tables: csv, tsv, JSON lines, Parquet, Feather or TFRecord files.
 
     Attributes:
-        files: Pattern of the files, such as `part-*.parquet`, or a list of patterns; or these for each split, such as
-            `{train: train.csv, validation: val.csv}`. What is for no split is the split `train`.
+        files: Pattern of the files, such as `part-*.parquet` or `s3://bucket/part-*.parquet`, or a list of patterns; or
+            these for each split, such as `{train: train.csv, validation: val.csv}`. What is for no split is the split
+            `train`. Files of URLs are fetched once, into the folder of the kept columns.
+        storage: How the store of URLs is reached, such as `{anon: true}`; null as its library finds it by itself.
         missing: Texts of a csv or tsv that stand for no value.
         strip: Whether blanks around texts are removed.
         columns: Types of columns that are not to be inferred, such as `{zip: text, day: timestamp}`.
@@ -156,10 +164,18 @@ class Table(Rows):
     source: ClassVar[str] = "etlrun.sources.rows.tables:TableSource"
 
     files: Annotated[_Files, Expected(_FILES_EXPECTED), DATA]
+    storage: Annotated[Storage | None, Expected(STORAGE_EXPECTED), SPEED] = None
     missing: Annotated[tuple[str, ...], Expected("a list of texts"), DATA]
     strip: Annotated[bool, Expected("true or false"), DATA]
     columns: Annotated[_Types, Expected(f"a mapping from columns to {TYPES}"), DATA]
     errors: Annotated[Errors, Expected("strict or replace"), DATA] = "strict"
+
+    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+        yield from super().faults()
+        for found in with_secrets(pattern for of in self.patterns.values() for pattern in of):
+            yield "files", *found
+        for found in unknown_options(self.storage or ()):
+            yield "storage", *found
 
     @property
     def types(self) -> _Types:

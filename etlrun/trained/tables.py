@@ -16,11 +16,11 @@ from etlrun.graph.held import with_tables
 from etlrun.plan.plan import given_to_model
 from etlrun.sources.rows.arrays import ArraysSource
 from etlrun.sources.rows.beyond import beyond
+from etlrun.sources.rows.files import files_of, names_of
 from etlrun.sources.rows.gathering import as_tensor
 from etlrun.sources.rows.lines import OR_REPLACE
 from etlrun.sources.rows.reader import Reader
 from etlrun.sources.rows.source import RowSplit, RowsSource
-from etlrun.sources.rows.table import files_of, names_of
 from etlrun.sources.rows.tables import TableSource
 from etlrun.stages.columns import Columns, UnfitStepError
 from etlrun.stages.flow import Flow

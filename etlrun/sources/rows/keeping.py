@@ -16,9 +16,10 @@ from etlrun.cache.store import folder_of
 from etlrun.sources.content import sha256_of_all
 from etlrun.sources.records import Stamp, known, stamp_of
 from etlrun.sources.rows.class_names import names_beside
+from etlrun.sources.rows.files import files_of
 from etlrun.sources.rows.kept import Kept
 from etlrun.sources.rows.read import TableFile
-from etlrun.sources.rows.table import Tables, files_of, opened
+from etlrun.sources.rows.table import Tables, opened
 from etlrun.sources.rows.writing import Writer
 from etlrun.stages.base import parameters
 from etlrun.stages.known import Column

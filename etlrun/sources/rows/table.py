@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,7 +30,6 @@ from etlrun.sources.rows.kinds import (
 from etlrun.sources.rows.lines import OR_REPLACE, shown
 from etlrun.sources.rows.read import TableFile
 from etlrun.sources.rows.text_lines import TextLinesFile
-from etlrun.sources.shards import incomplete, matched, unmatched
 from etlrun.stages.column_step import items
 from etlrun.stages.rows import Table
 from etlrun.system.errors import EtlrunError, Fault, WorldError, did_you_mean
@@ -58,59 +56,16 @@ _FORMATS: dict[str, _Open] = {
 }
 """Formats of tables by the ends of the names of their files."""
 _SHARD = re.compile(r"-\d+-of-\d+$")
-_ENDS = ", ".join(end for end in _FORMATS if not end.endswith((".gz", ".txt"))) + ", or .gz behind one of text"
+ENDS = ", ".join(end for end in _FORMATS if not end.endswith((".gz", ".txt"))) + ", or .gz behind one of text"
+
+
+def has_format(path: str) -> bool:
+    """Return whether the name of a file is that of a table."""
+    return _format(path) is not None
 
 
 def _format(path: str) -> _Open | None:
     return next((opened for end, opened in _FORMATS.items() if _SHARD.sub("", path.lower()).endswith(end)), None)
-
-
-def files_of(dataset: Table) -> dict[str, list[str]]:
-    """Return the paths of the files of each split.
-
-    Raises:
-        EtlrunError: A pattern names no file or not all shards, or a file that is no table, or one of another split.
-    """
-    found: dict[str, list[str]] = {}
-    faults: list[Fault] = []
-    for split, patterns in dataset.patterns.items():
-        each = {pattern: matched(pattern) for pattern in patterns}
-        for pattern, paths in each.items():
-            faults += incomplete(pattern, paths)
-            if not paths:
-                remedy = unmatched(pattern) or "check the pattern; relative ones start in the folder of the command"
-                expected, missing = f"a pattern of files that end in {_ENDS}", f"no file {pattern} for {split}"
-                faults.append(Fault(where=dataset.key("files"), found=missing, expected=expected, remedy=remedy))
-        found[split] = [*dict.fromkeys(path for paths in each.values() for path in paths)]
-    faults += [
-        Fault(where=path, found="a file of another name", expected=f"one that ends in {_ENDS}", remedy="rename it")
-        for path in dict.fromkeys(path for paths in found.values() for path in paths)
-        if _format(path) is None
-    ]
-    if faults := [*faults, *_of_two_splits(dataset, found)]:
-        raise EtlrunError(faults)
-    return found
-
-
-def _of_two_splits(dataset: Table, files: Mapping[str, list[str]]) -> Iterator[Fault]:
-    """Yield a fault for each file that is in a split before, by whatever path: its rows would be trained on, too."""
-    splits: dict[Path, str] = {}
-    for split, paths in files.items():
-        for path in paths:
-            if (before := splits.setdefault(Path(path).resolve(), split)) != split:
-                found = f"{path} in {before} and in {split}"
-                remedy = "leave it out of one of them; one split may be both trained on and evaluated"
-                yield Fault(where=dataset.key("files"), found=found, expected="each file in one split", remedy=remedy)
-
-
-def is_there(dataset: Table) -> bool:
-    """Return whether each pattern names a file on this machine."""
-    return all(matched(pattern) for patterns in dataset.patterns.values() for pattern in patterns)
-
-
-def names_of(dataset: Table) -> Sequence[str]:
-    """Return the names of the columns of the first file; raise `EtlrunError` if there is none, or it is no table."""
-    return _opened(next(path for paths in files_of(dataset).values() for path in paths), dataset).names
 
 
 @dataclass(frozen=True)
@@ -219,7 +174,7 @@ def opened(dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[Ta
     Raises:
         EtlrunError: A file is no table, or has other columns than the first one.
     """
-    files = {split: [_opened(path, dataset) for path in of] for split, of in paths.items()}
+    files = {split: [opened_file(path, dataset) for path in of] for split, of in paths.items()}
     several = [file for of in files.values() for file in of]
     first = several[0]
     if faults := [fault for file in several[1:] if (fault := _differing(first, file))]:
@@ -246,9 +201,10 @@ def opened(dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[Ta
     return Tables(files, known, tuple(dict.fromkeys(notes)), dataset.strip)
 
 
-def _opened(path: str, dataset: Table) -> TableFile:
+def opened_file(path: str, dataset: Table) -> TableFile:
+    """Return a file of a table, which is opened; raise `WorldError` if it is none."""
     found = _format(path)
-    assert found is not None  # noqa: S101 - `files_of` has seen to it
+    assert found is not None  # noqa: S101 - its name has been looked at
     with _explained(path):
         return found(path, dataset)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from etlrun.sources.rows.files import files_of, is_there
 from etlrun.sources.rows.keeping import kept_of
 from etlrun.sources.rows.kept import Kept
 from etlrun.sources.rows.source import RowsSource
-from etlrun.sources.rows.table import files_of, is_there
 from etlrun.stages.rows import Rows, Table
 
 

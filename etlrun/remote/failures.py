@@ -1,0 +1,58 @@
+"""Failures of servers: why an object can't be read, and whether another try may help."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Self
+
+from etlrun.system.errors import WorldError, headline
+
+_AGAIN = {408, 425, 429}
+"""Statuses of HTTP below 500 after which another try may help."""
+_SERVERS = 500
+_REASONS = {
+    401: ("401 Unauthorized", "credentials that may read it", "set those that the library of the store reads"),
+    403: ("403 Forbidden", "credentials that may read it", "set those that the library of the store reads"),
+    404: ("no such object", "one that is there", "check the URL"),
+}
+
+
+class UnreachableError(WorldError):
+    """An object that can't be read."""
+
+    def __init__(self, url: str, found: str, expected: str, remedy: str = "") -> None:
+        super().__init__(where=url, found=found, expected=expected, remedy=remedy)
+
+    @classmethod
+    def of(cls, url: str, error: Exception) -> Self:
+        """Return the error for what a library of a store has raised."""
+        status = status_of(error)
+        if status in _REASONS:
+            return cls(url, *_REASONS[status])
+        return cls(url, reason_of(error), "a server that answers", "check the URL and the network, and run it again")
+
+
+def status_of(error: BaseException) -> int | None:
+    """Return the status of HTTP that an error stands for; None if there is none."""
+    if isinstance(error, FileNotFoundError):
+        return 404 if error.__cause__ is None else status_of(error.__cause__)  # fsspec says so of any failure of HTTP
+    if isinstance(error, PermissionError):
+        return 403
+    found = getattr(error, "status", None) or (getattr(error, "code", None) if not hasattr(error, "status") else None)
+    return int(found) if isinstance(found, int | str) and str(found).isdigit() else None
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a try has failed, in one line."""
+    if isinstance(error, TimeoutError | asyncio.TimeoutError) and not str(error):
+        return "no answer in time"
+    if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
+        return reason_of(error.__cause__)
+    status = status_of(error)
+    return f"{status} {getattr(error, 'message', '')}".strip() if status else headline(error)
+
+
+def is_worth_a_retry(error: Exception) -> bool:
+    """Return whether another try may help: not after an answer that will stay the same."""
+    status = status_of(error)
+    return not isinstance(error, WorldError) and (status is None or status >= _SERVERS or status in _AGAIN)

@@ -1,0 +1,83 @@
+"""Files of tables: those that patterns name on this machine, and copies of those that URLs name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from etlrun.cache.store import folder_of
+from etlrun.remote.failures import UnreachableError
+from etlrun.remote.fetch import fetched
+from etlrun.remote.objects import Object, listed
+from etlrun.sources.rows.table import ENDS, has_format, opened_file
+from etlrun.sources.shards import incomplete, matched, unmatched
+from etlrun.stages.paths import is_remote
+from etlrun.stages.rows import Table
+from etlrun.system.errors import EtlrunError, Fault
+
+
+def files_of(dataset: Table) -> dict[str, list[str]]:
+    """Return the paths of the files of each split; objects that URLs name are fetched first, each once.
+
+    Raises:
+        EtlrunError: A pattern names no file or not all shards, or a file that is no table, or one of another split; or
+            an object can't be fetched.
+    """
+    named: dict[str, list[str]] = {}
+    objects: dict[str, Object] = {}
+    faults: list[Fault] = []
+    for split, patterns in dataset.patterns.items():
+        named[split] = [*dict.fromkeys(path for of in patterns for path in _named(dataset, split, of, objects, faults))]
+    faults += [
+        Fault(where=path, found="a file of another name", expected=f"one that ends in {ENDS}", remedy="rename it")
+        for path in dict.fromkeys(path for paths in named.values() for path in paths)
+        if not has_format(objects[path].name if path in objects else path)
+    ]
+    if faults := [*faults, *_of_two_splits(dataset, named)]:
+        raise EtlrunError(faults)
+    if not objects:
+        return named
+    copies = fetched([*objects.values()], folder_of(dataset.dir), dataset.storage or {})
+    places = dict(zip(objects, copies, strict=True))
+    return {split: [places.get(path, path) for path in paths] for split, paths in named.items()}
+
+
+def _named(dataset: Table, split: str, pattern: str, objects: dict[str, Object], faults: list[Fault]) -> list[str]:
+    """Return the paths or URLs that a pattern names; the objects of URLs, and what is wrong, are added."""
+    if is_remote(pattern):
+        try:
+            found = {of.url: of for of in listed(pattern, dataset.storage or {})}
+        except UnreachableError as error:
+            faults += error.faults
+            return []
+        objects |= found
+        paths = [*found]
+    else:
+        paths = matched(pattern)
+    faults += incomplete(pattern, paths)
+    if not paths:
+        remedy = unmatched(pattern) or "check the pattern; relative ones start in the folder of the command"
+        expected, missing = f"a pattern of files that end in {ENDS}", f"no file {pattern} for {split}"
+        faults.append(Fault(where=dataset.key("files"), found=missing, expected=expected, remedy=remedy))
+    return paths
+
+
+def _of_two_splits(dataset: Table, files: Mapping[str, list[str]]) -> Iterator[Fault]:
+    """Yield a fault for each file that is in a split before, by whatever path: its rows would be trained on, too."""
+    splits: dict[str | Path, str] = {}
+    for split, paths in files.items():
+        for path in paths:
+            if (before := splits.setdefault(path if is_remote(path) else Path(path).resolve(), split)) != split:
+                found = f"{path} in {before} and in {split}"
+                remedy = "leave it out of one of them; one split may be both trained on and evaluated"
+                yield Fault(where=dataset.key("files"), found=found, expected="each file in one split", remedy=remedy)
+
+
+def is_there(dataset: Table) -> bool:
+    """Return whether each pattern names a file on this machine, or is a URL."""
+    return all(is_remote(of) or matched(of) for patterns in dataset.patterns.values() for of in patterns)
+
+
+def names_of(dataset: Table) -> Sequence[str]:
+    """Return the names of the columns of the first file; raise `EtlrunError` if there is none, or it is no table."""
+    return opened_file(next(path for paths in files_of(dataset).values() for path in paths), dataset).names

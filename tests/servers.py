@@ -1,0 +1,123 @@
+"""A server of files on this machine, which fails as it is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass
+class Server:
+    """What a server has, and how it answers.
+
+    Attributes:
+        url: Its address.
+        files: Content by name.
+        versions: ETag by name; none for a file without one.
+        checksums: Content-MD5 by name; none for a file without one.
+        has_ranges: Whether it serves parts of files.
+        first: Statuses of HTTP with which it answers the next requests for content.
+        cut_bytes: After how many bytes it closes a connection; None for never.
+        pause: What ends all pauses.
+        pause_s: Seconds before each 64 KiB.
+        sent: Names and numbers of bytes of the answers.
+    """
+
+    url: str = ""
+    files: dict[str, bytes] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    checksums: dict[str, str] = field(default_factory=dict)
+    has_ranges: bool = True
+    first: list[int] = field(default_factory=list)
+    cut_bytes: int | None = None
+    pause: threading.Event = field(default_factory=threading.Event)
+    pause_s: float = 0.0
+    sent: list[tuple[str, int]] = field(default_factory=list)
+
+    def put(self, name: str, content: bytes) -> str:
+        """Serve a file; return its URL."""
+        self.files[name], self.versions[name] = content, f'"{len(self.versions)}-{hash(content)}"'
+        return f"{self.url}/{name}"
+
+    def sent_of(self, name: str) -> int:
+        """Bytes of a file that have been sent."""
+        return sum(count for of, count in self.sent if of == name)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Http
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self._answer(has_content=False)
+
+    def do_GET(self) -> None:
+        self._answer(has_content=True)
+
+    def _answer(self, *, has_content: bool) -> None:
+        of, name = self.server.of, self.path[1:]
+        if name.startswith("moved/"):
+            self._head(302, Location=f"/{name.removeprefix('moved/')}")
+            return
+        status = of.first.pop(0) if of.first and has_content else 200 if name in of.files else 404
+        if status != 200:
+            self._head(status)
+            return
+        content, start, stop = of.files[name], 0, len(of.files[name])
+        wanted = self.headers.get("Range", "").removeprefix("bytes=")
+        headers = {"ETag": of.versions[name]} if name in of.versions else {}
+        headers |= {"Content-MD5": of.checksums[name]} if name in of.checksums else {}
+        if wanted and of.has_ranges:
+            first, _, last = wanted.partition("-")
+            start, stop = int(first), min(int(last or stop) + 1, stop)
+            headers["Content-Range"], status = f"bytes {start}-{stop - 1}/{len(content)}", 206
+        headers |= {"Content-Length": str(stop - start)} | ({} if of.has_ranges else {"Accept-Ranges": "none"})
+        self._head(status, **headers)
+        if has_content:
+            self._send(name, content[start:stop])
+
+    def _head(self, status: int, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def _send(self, name: str, content: bytes) -> None:
+        of, left = self.server.of, content[: self.server.of.cut_bytes]
+        while left:
+            if of.pause_s:
+                of.pause.wait(of.pause_s)
+            try:
+                self.wfile.write(left[: 1 << 16])
+            except OSError:  # the reader has left
+                return
+            of.sent.append((name, len(left[: 1 << 16])))
+            left = left[1 << 16 :]
+
+
+class _Http(ThreadingHTTPServer):
+    of: Server
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A reader may leave at any time."""
+
+
+@contextmanager
+def serving() -> Iterator[Server]:
+    """Serve until the end of the block."""
+    with _Http(("127.0.0.1", 0), _Handler) as http:
+        http.of = Server(url=f"http://127.0.0.1:{http.server_port}")
+        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield http.of
+        finally:
+            http.of.pause.set()
+            http.shutdown()
+            thread.join()

@@ -1,0 +1,235 @@
+"""Tables of URLs: their files are fetched from real servers that fail, checked, and read as those on this machine."""
+
+import base64
+import hashlib
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from etlrun.remote import fetch
+from etlrun.remote.objects import listed
+from etlrun.sources.rows.keeping import kept_of
+from etlrun.system.errors import ConfigError, EtlrunError
+from tests.configs import spec_of
+from tests.servers import Server, serving
+from tests.tables import a_table, values, write_houses
+
+MB = 1 << 20
+ANSWERS = "expected a server that answers\n    -> check the URL and the network, and run it again"
+VERSION = "a server that says the version of a file (ETag or Last-Modified), so that no copy of it is stale"
+FETCH = """\
+import sys
+from pathlib import Path
+from etlrun.remote.fetch import fetched
+from etlrun.remote.objects import listed
+print(fetched(listed(sys.argv[1], {}), Path(sys.argv[2]), {})[0])
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as found:
+        yield found
+
+
+@pytest.fixture
+def content() -> bytes:
+    return np.random.default_rng(0).bytes(20 * MB)
+
+
+def fetch_one(url: str, folder: Path) -> Path:
+    (path,) = fetch.fetched(listed(url, {}), folder, {})
+    return Path(path)
+
+
+def digest_of(content: bytes) -> bytes:
+    return hashlib.new("md5", content, usedforsecurity=False).digest()
+
+
+def refusal(url: str, folder: Path) -> str:
+    with pytest.raises(EtlrunError) as caught:
+        fetch_one(url, folder)
+    return str(caught.value)
+
+
+def test_a_table_of_urls_is_that_of_the_same_files(server: Server, tmp_path: Path) -> None:
+    write_houses(tmp_path)
+    url = server.put("houses.parquet", (tmp_path / "houses.parquet").read_bytes())
+    here = kept_of(a_table(str(tmp_path / "houses.parquet"), tmp_path / "here"))
+    there = kept_of(a_table({"train": [f"{server.url}/moved/houses.parquet"]}, tmp_path / "there"))
+    assert there.known.identity == here.known.identity
+    assert values(there) == values(here)
+    sent = len(server.sent)
+    assert kept_of(a_table(url, tmp_path / "there")).known.identity == here.known.identity
+    assert len(server.sent) > sent  # another URL may be another file
+    sent = len(server.sent)
+    kept_of(a_table(url, tmp_path / "there", order="random"))
+    assert len(server.sent) == sent
+
+
+def test_a_transfer_that_is_cut_goes_on_where_it_ended(server: Server, tmp_path: Path, content: bytes) -> None:
+    url, server.cut_bytes = server.put("x.csv", content), 3 * MB
+    assert fetch_one(url, tmp_path).read_bytes() == content
+    assert server.sent_of("x.csv") < 2 * len(content)  # what arrives of a cut range is not kept
+
+
+def test_a_server_without_ranges_sends_the_whole_file(server: Server, tmp_path: Path, content: bytes) -> None:
+    url, server.has_ranges = server.put("x.csv", content), False
+    assert fetch_one(url, tmp_path).read_bytes() == content
+
+
+def test_a_server_that_is_busy_is_asked_again(server: Server, tmp_path: Path) -> None:
+    url, server.first = server.put("x.csv", b"a,b\n"), [503, 429, 500]
+    assert fetch_one(url, tmp_path).read_bytes() == b"a,b\n"
+    assert server.first == []
+
+
+def test_a_server_that_stays_busy_is_given_up(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "LONGEST_S", 1.0)
+    url, server.first = server.put("x.csv", b"a,b\n"), [503] * 100
+    assert refusal(url, tmp_path) == (
+        f"{url}: found no byte in 1 s of tries, at last: 503 Service Unavailable; expected a server that answers\n"
+        "    -> run it again, which goes on where this ends"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("none.csv", "found no such object; expected one that is there\n    -> check the URL"),
+        (
+            "old.csv",
+            f"found no version of the file; expected {VERSION}\n    -> copy the file here, or to another server",
+        ),
+    ],
+)
+def test_a_file_that_can_not_be_fetched_is_refused(server: Server, tmp_path: Path, name: str, expected: str) -> None:
+    server.files["old.csv"] = b"a\n"
+    assert refusal(f"{server.url}/{name}", tmp_path) == f"{server.url}/{name}: {expected}"
+
+
+def test_a_server_that_refuses_is_not_asked_again(server: Server, tmp_path: Path) -> None:
+    url, server.first = server.put("x.csv", b"a,b\n"), [403, 500]
+    assert refusal(url, tmp_path) == (
+        f"{url}: found 403 Forbidden; expected credentials that may read it\n"
+        "    -> set those that the library of the store reads"
+    )
+    assert server.first == [500]
+
+
+def test_no_server_is_said_so(tmp_path: Path) -> None:
+    with serving() as server:
+        url = server.put("x.csv", b"")
+    found = refusal(url, tmp_path)
+    assert re.fullmatch(rf"{re.escape(url)}: found Cannot connect to host .*; {re.escape(ANSWERS)}", found), found
+
+
+def test_a_file_that_changes_meanwhile_is_refused(server: Server, tmp_path: Path, content: bytes) -> None:
+    url = server.put("x.csv", content)
+    before = listed(url, {})
+    server.put("x.csv", content[::-1])
+    expected = (
+        f"{url}: found another version than at the start of the run; expected an object that stays\n"
+        "    -> run it again; if that remains, ask who writes the object"
+    )
+    with pytest.raises(EtlrunError) as caught:
+        fetch.fetched(before, tmp_path, {})
+    assert str(caught.value) == expected
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [f"{before[0].key}.lock"]
+
+
+def test_bytes_that_differ_from_their_checksum_are_refused(server: Server, tmp_path: Path) -> None:
+    url, digest = server.put("x.csv", b"a,b\n"), digest_of(b"b,a\n")
+    server.checksums["x.csv"] = base64.b64encode(digest).decode()
+    assert refusal(url, tmp_path) == (
+        f"{url}: found bytes with the MD5 {digest_of(b'a,b' + bytes([10])).hex()}; expected the MD5 {digest.hex()}, which "
+        "the server says\n    -> run it again; if that remains, ask who writes the object"
+    )
+    assert not list(tmp_path.rglob("x.csv"))
+
+
+def test_no_kill_leaves_a_wrong_byte(server: Server, tmp_path: Path, content: bytes) -> None:
+    url, server.pause_s = server.put("x.csv", content), 0.003
+    (of,) = listed(url, {})
+    part = tmp_path / "fetched" / of.key / ".part"
+    for kill in range(3):
+        process = subprocess.Popen([sys.executable, "-c", FETCH, url, str(tmp_path)], stdout=subprocess.PIPE)
+        before = part.stat().st_size if part.exists() else 0
+        while process.poll() is None and (not part.exists() or part.stat().st_size <= before):
+            pass
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL, kill
+        assert content.startswith(part.read_bytes())
+    server.pause_s = 0.0
+    sent = server.sent_of("x.csv")
+    assert fetch_one(url, tmp_path).read_bytes() == content
+    assert server.sent_of("x.csv") - sent < len(content)
+
+
+def test_processes_fetch_an_object_once(server: Server, tmp_path: Path, content: bytes) -> None:
+    url, server.pause_s = server.put("x.csv", content), 0.002
+    command = [sys.executable, "-c", FETCH, url, str(tmp_path)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    told = [process.communicate() for process in running]
+    assert [out for out, _ in told] == [f"{tmp_path}/fetched/{listed(url, {})[0].key}/x.csv\n"] * 2, told
+    assert server.sent_of("x.csv") == len(content)
+
+
+def test_credentials_in_a_config_are_refused_and_not_shown() -> None:
+    words = ("dataset=table", "dataset.target={price: number}", "transform=columns", "model=tabular")
+    urls = ("https://me:secret@host/a.csv", "s3://bucket/b.csv?X-Amz-Signature=abc")
+    with pytest.raises(ConfigError) as caught:
+        spec_of(*words, f'dataset.files=["{urls[0]}","{urls[1]}"]', "dataset.storage={key: abc}")
+    expected = "expected a URL without credentials, which summaries and pages would tell"
+    remedy = "    -> let the library of the store find credentials, as in the environment"
+    options = "anon, endpoint_url, profile, project or requester_pays"
+    assert str(caught.value) == "\n".join(
+        [
+            f"dataset.files: found https://...@host/a.csv; {expected}",
+            remedy,
+            f"dataset.files: found s3://bucket/b.csv?...; {expected}",
+            remedy,
+            f"dataset.storage: found key; expected null, or a mapping from {options}",
+            remedy,
+        ]
+    )
+
+
+@pytest.mark.needs("moto")
+def test_a_pattern_of_a_bucket_is_all_its_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import s3fs
+    from moto.server import ThreadedMotoServer
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    store = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    store.start()
+    try:
+        host, port = store.get_host_and_port()
+        storage = {"endpoint_url": f"http://{host}:{port}"}
+        files = s3fs.S3FileSystem(**storage)
+        files.mkdir("bucket")
+        for number, line in enumerate((b"1,10\n", b"2,20\n")):
+            files.pipe_file(f"bucket/x-{number:05}-of-00003.csv", b"rooms,price\n" + line)
+        url = "s3://bucket/x-*.csv"
+        with pytest.raises(EtlrunError) as caught:
+            kept_of(a_table(url, tmp_path, storage=storage))
+        assert str(caught.value) == (
+            f"{url}: found 2 of 3 shards, without s3://bucket/x-00002-of-00003.csv; expected all shards that their "
+            "names promise\n    -> restore them, or name the others by a pattern that leaves these out, as with [0-3] "
+            "for a digit"
+        )
+        kept = kept_of(a_table("s3://bucket/x-0000[01]-*.csv", tmp_path, storage=storage))
+        assert values(kept) == {"rooms": [1, 2], "price": [10, 20]}
+        assert {of.md5 for of in listed("s3://bucket/x-0000[01]-*.csv", storage)} == {
+            digest_of(b"rooms,price\n" + line).hex() for line in (b"1,10\n", b"2,20\n")
+        }
+    finally:
+        store.stop()
