@@ -31,8 +31,9 @@ from etlrun.stages.installed import with_installed
 from etlrun.stages.logger import LOGGERS
 from etlrun.stages.measure import NoProfile, Trace
 from etlrun.stages.model import Emulated, KerasApplication, MobileNetV2
+from etlrun.stages.python_rows import Python
 from etlrun.stages.rand_augment import RandAugment
-from etlrun.stages.rows import Arrays, Python, Table, TextFolder
+from etlrun.stages.rows import Arrays, Table, TextFolder
 from etlrun.stages.tabular import Tabular
 from etlrun.stages.text import TextModel
 from etlrun.stages.tfrecords import TFRecords

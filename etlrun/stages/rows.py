@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -26,7 +23,6 @@ from etlrun.stages.paths import (
     unknown_options,
     with_secrets,
 )
-from etlrun.stages.plugins import ROWS
 from etlrun.stages.splitting import EXPECTED, SplitBy, Written, faults_of
 from etlrun.stages.targets import TARGETS, Described, Target, unfit_options
 
@@ -243,43 +239,6 @@ class Arrays(Rows):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Python(Rows):
-    """Rows that a function of an installed package returns or yields.
-
-    Attributes:
-        of: Name of its entry point in the group `etlrun.datasets`. It takes no arguments, and returns arrays by name, a
-            frame of pandas or polars, or anything with `__arrow_c_stream__`; or yields dictionaries. All rows are the
-            split `train`.
-    """
-
-    source: ClassVar[str] = "etlrun.sources.rows.python:PythonSource"
-    given_by: ClassVar[str] = "of"
-
-    of: Annotated[Text, DATA]
-
-    @property
-    def entries(self) -> list[EntryPoint]:
-        """Entry points of that name; one, unless packages are missing or at odds."""
-        return [entry for entry in _installed(tuple(sys.path)) if entry.name == self.of]
-
-    @property
-    def printed_before(self) -> tuple[str, ...]:
-        return "etlrun.eject.printed.rows_made", *super().printed_before
-
-    @property
-    def constants(self) -> dict[str, Any]:
-        return {**super().constants, "FUNCTION": self.entries[0].value, "STRIP": False}
-
-    @property
-    def restore(self) -> str:
-        return "restore the package that the rows come from"
-
-    @property
-    def title(self) -> str:
-        return self.of
-
-
-@dataclass(frozen=True, kw_only=True)
 class TextFolder(Rows):
     """Rows of text files in a folder for each class, with the columns `text` and `label`, the name of the class.
 
@@ -306,9 +265,3 @@ class TextFolder(Rows):
     @property
     def title(self) -> str:
         return PurePath(self.folder).name or self.folder
-
-
-@cache
-def _installed(_paths: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """Return the functions of the packages in these paths, which are listed once for many plans."""
-    return tuple(entry_points(group=ROWS))
