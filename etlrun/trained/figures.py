@@ -250,7 +250,7 @@ def _columns(reading: Pass, number: int) -> dict[str, Any]:
 def _plain(value: Any, feature: Feature) -> Any:
     """Return a value of a feature as JSON has it: None if it is missing, text for times and arrays."""
     if feature.shape:
-        return _shown(value)
+        return "".join(_shown(value).split())  # without blanks, as it is no prose
     if feature.dtype == "string":
         text = None if value == MISSING else value.decode("utf-8", "replace")
         return text if text is None or len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"

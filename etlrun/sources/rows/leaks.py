@@ -17,7 +17,7 @@ from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.system.files import write_atomically
 from etlrun.system.progress import progress
 
-_FORMAT = 1
+_FORMAT = 2
 """Version of what is kept."""
 _FEWEST_COMBINATIONS = 10
 """Combinations of values for each row, below which rows are equal by chance."""
@@ -47,9 +47,14 @@ def columns_compared(source: RowsSource) -> list[str]:
     names = [name for name in names_examined(source) if known[name].feature.shape or not _numbers_rows(source, name)]
     combinations = 1.0
     for name in names:
-        distinct = known[name].distinct
+        distinct = _different(source, name) if known[name].feature.is_sequence else known[name].distinct
         combinations *= min(rows if distinct is None else distinct + (known[name].missing > 0), rows) or 1
     return names if combinations >= _FEWEST_COMBINATIONS * rows else []
+
+
+def _different(source: RowsSource, name: str) -> int:
+    """Return the number of different values of a column, which may not fit in memory; of lists, not of their items."""
+    return len(np.unique(hashes_of(source.kept, [name], np.arange(sum(source.kept.known.rows.values())))))
 
 
 def names_examined(source: RowsSource) -> list[str]:
@@ -63,10 +68,7 @@ def _numbers_rows(source: RowsSource, name: str) -> bool:
     rows = sum(source.counts.values())
     if column.type not in ("text", "integer") or column.distinct not in (None, rows) or column.missing:
         return False
-    if column.distinct is not None:
-        return True
-    whole = np.arange(sum(source.kept.known.rows.values()))
-    return len(np.unique(hashes_of(source.kept, [name], whole))) == rows  # whose texts may not fit in memory
+    return column.distinct is not None or _different(source, name) == rows
 
 
 def leaks_of(source: RowsSource, train: RowSplit, other: RowSplit) -> Leaks:
