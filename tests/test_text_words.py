@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from etlrun.cli import main as cli
+from etlrun.cli.vocabulary import trained
 from etlrun.eject.printed.rows_arrays import array_of
 from etlrun.plan.learned import columns_of
 from etlrun.sources.rows.arrays import ArraysSource
@@ -201,6 +202,35 @@ def test_a_vocabulary_is_the_same_for_the_same_texts(tmp_path: Path, capsys: pyt
     assert found[0] == found[1]
     assert found[0][:6] == ["[UNK]", "'", ",", "0", "1", "2"]
     assert {"the", "##at"} <= {*found[0]}
+
+
+@pytest.mark.needs("tokenizers")
+def test_a_vocabulary_of_the_lines_of_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"the cat number {number} ate the rat's hat, und wohin?" for number in range(32)]
+    (tmp_path / "a.txt").write_text("\ufeff" + "\n\n".join(lines[:20]), encoding="utf-8")
+    (tmp_path / "b.txt").write_bytes("\r\n".join([*lines[20:], DECOMPOSED[0], ""]).encode())
+    files, out = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")], ["--out", str(tmp_path / "v.txt")]
+    cli.main(["vocabulary", "--size", "70", *out, *files])
+    assert capsys.readouterr().out == f"70 pieces of 33 texts are in {tmp_path}/v.txt.\n"
+    pieces = (tmp_path / "v.txt").read_text(encoding="utf-8").split("\n")
+    assert pieces == [*trained([*lines, COMPOSED[0]], 70), ""]
+    (tmp_path / "b.txt").write_bytes(b"good\nf\xfcr\n")
+    with pytest.raises(SystemExit):
+        cli.main(["vocabulary", "--size", "70", *files, f"{tmp_path}/none.txt", "experiment=text"])
+    assert (
+        capsys.readouterr().err
+        == f"""\
+etlrun: 4 faults
+  --out: found nothing; expected the file to write, which no config names
+    -> pass --out vocab.txt
+  {tmp_path}/b.txt, line 2: found the byte 0xfc; expected text in UTF-8
+    -> convert it, as by: iconv -f LATIN1 -t UTF-8 {tmp_path}/b.txt
+  {tmp_path}/none.txt: found No such file or directory; expected files of text alone, or overrides KEY=VALUE alone
+    -> check the path, or the override
+  experiment=text: found No such file or directory; expected files of text alone, or overrides KEY=VALUE alone
+    -> check the path, or the override
+"""
+    )
 
 
 @pytest.mark.needs("tokenizers")

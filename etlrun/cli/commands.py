@@ -50,7 +50,7 @@ COMMANDS = {
     "cache": Command("ls|why|gc|rm", "list, explain and remove the caches on disk"),
     "service": Command("dispatcher|worker", "serve the input pipeline from this machine"),
     "plugins": Command("", "list what installed packages add: models, losses, steps"),
-    "vocabulary": Command(f"--size N {_CONFIG}", "train pieces of words on the texts of a table"),
+    "vocabulary": Command(f"--size N {_CONFIG}", "train pieces of words on the texts of a table, or on FILES"),
     "schema": Command("", "print the JSON schema of config files, for editors", "configs", "schema"),
 }
 _INSTEAD = {

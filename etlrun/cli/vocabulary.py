@@ -1,9 +1,10 @@
-"""`etlrun vocabulary`: train the pieces of words that `tokenize: {by: wordpiece}` takes, on a column of a table."""
+"""`etlrun vocabulary`: train the pieces of words that `tokenize: {by: wordpiece}` takes, on a column or on files."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from etlrun.stages.column_text import Tokenize
 from etlrun.stages.columns import Columns, Output
 from etlrun.stages.rows import Rows
 from etlrun.stages.vocabulary import UNKNOWN
-from etlrun.system.errors import ConfigError, Fault, WorldError
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError
 from etlrun.system.files import write_atomically
 from etlrun.system.terminal import say
 
@@ -29,17 +30,21 @@ def main(arguments: list[str]) -> None:
     """Write a vocabulary.
 
     Raises:
-        EtlrunError: The config has no tokenizer by pieces; its rows can't be read; or a package is missing.
+        EtlrunError: The config has no tokenizer by pieces; its rows, or the files, can't be read; or a package is
+            missing.
     """
     known, request = requested(_parser(), arguments)
     if importlib.util.find_spec("tokenizers") is None:
         found, expected = "no package tokenizers", "the one that trains vocabularies"
         raise WorldError(where="vocabulary", found=found, expected=expected, remedy="pip install 'etlrun[text]'")
-    spec = parse(composed(request), STAGES)
-    output, place = _tokenized(spec)
-    texts = _texts(spec, output, place)
+    if any("=" not in word for word in request.overrides):
+        texts, path = _of_files(request.overrides, known.out), known.out
+    else:
+        spec = parse(composed(request), STAGES)
+        output, place = _tokenized(spec)
+        texts = _texts(spec, output, place)
+        path = known.out or Path(str(cast("Tokenize", output.steps[place]).file))
     pieces = trained(texts, known.size)
-    path = known.out or Path(str(cast("Tokenize", output.steps[place]).file))
     try:
         write_atomically(path, "".join(f"{piece}\n" for piece in pieces))
     except OSError as error:
@@ -81,6 +86,32 @@ def _texts(spec: RunSpec, output: Output, place: int) -> list[str]:
     return [of.decode() for of in values.drop_null().to_pylist()]
 
 
+def _of_files(words: Sequence[str], out: Path | None) -> list[str]:
+    """Return the texts of files, which have one in each line, in Unicode's NFC; raise `EtlrunError` with all faults."""
+    from etlrun.sources.rows.lines import encoding_fault, format_fault, opened  # which imports Arrow
+
+    texts, faults = list[str](), list[Fault]()
+    if out is None:
+        expected = "the file to write, which no config names"
+        faults.append(Fault(where="--out", found="nothing", expected=expected, remedy="pass --out vocab.txt"))
+    for path in words:
+        try:
+            fault = format_fault(path) or encoding_fault(path, "")
+            if fault is not None:
+                faults.append(fault)
+                continue
+            with opened(path) as file:
+                text = file.read().decode("utf-8-sig")
+            texts += filter(str.strip, unicodedata.normalize("NFC", text).split("\n"))
+        except OSError as error:
+            expected = "files of text alone, or overrides KEY=VALUE alone"
+            remedy = "check the path, or the override"
+            faults.append(Fault(where=path, found=error.strerror or str(error), expected=expected, remedy=remedy))
+    if faults:
+        raise EtlrunError(faults)
+    return texts
+
+
 def trained(texts: Sequence[str], size: int) -> list[str]:
     """Return pieces of the words in texts, `[UNK]` first and `size` at most; the same for the same texts.
 
@@ -118,7 +149,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="etlrun vocabulary",
         description="Train the vocabulary of a config's `tokenize: {by: wordpiece}` on the texts of its training "
-        "split, as the steps before it leave them, and write it.",
+        "split, as the steps before it leave them, and write it; or on files with a text in each line, as they are: "
+        "etlrun vocabulary --size 8000 --out vocab.txt FILE ...",
         allow_abbrev=False,
     )
     parser.add_argument("--size", type=_positive, required=True, metavar="N", help="most pieces")
