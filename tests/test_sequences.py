@@ -206,6 +206,40 @@ def test_lengths_follow_from_what_was_read_to_fit_columns(reviews: Path, tmp_pat
     assert found[1] == found[0]
 
 
+@pytest.mark.parametrize("boundaries", ["[4,10,40]", "[]"])
+def test_a_plan_tells_what_is_left_out_of_full_batches(reviews: Path, boundaries: str) -> None:
+    plan = plan_of(
+        *words_of(reviews, f"load.boundaries={boundaries}", "load.drop_remainder=true", "load.batch_size=48")
+    )
+    with training_pipeline(plan) as pipeline:
+        left = 160 - sum(len(score) for _, score in pipeline.dataset)
+    told = [note for note in plan.remarks if note.startswith("train[:80%]: ")]
+    assert left > 0
+    assert told[1] == (
+        f"train[:80%]: load.drop_remainder leaves out {left} of 160 sequences in each pass, in batches that are not"
+        " full."
+    )
+
+
+WITHOUT = {
+    "drop_long": (
+        ("load.boundaries=[1]", "load.drop_long=true", 'dataset.eval_split="train[97%:98%]"', "dataset.order=file"),
+        "load.drop_long: found true, which leaves out all sequences of train[97%:98%]; expected at least one batch",
+        "    -> set load.drop_long=false, or add a boundary",
+    ),
+    "drop_remainder": (
+        ("load.drop_remainder=true", "load.batch_size=500"),
+        "load.drop_remainder: found true, which leaves out all sequences of train[:80%]; expected at least one batch",
+        "    -> set load.drop_remainder=false, or smaller batches",
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "found", "remedy"), WITHOUT.values(), ids=WITHOUT)
+def test_a_split_without_a_batch_is_refused(reviews: Path, words: tuple[str, ...], found: str, remedy: str) -> None:
+    assert refusal_of_plan(*words_of(reviews, *words)).splitlines() == [found, remedy]
+
+
 LONG = (
     "load.boundaries: found {items} items in {file}, row {row}; {count} of 160 sequences of train[:80%] are longer than"
     " 20; expected at most 20 items, the last boundary\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -68,19 +69,28 @@ def lengths_noted(spec: RunSpec, source: RowsSource, splits: list[RowSplit], col
     """Yield how long the sequences of each split are, and what share of its batches is padding, a sentence each.
 
     Raises:
-        ConfigError: A sequence is longer than the last boundary.
+        ConfigError: A sequence is longer than the last boundary; or a split has no batch.
     """
     if not columns.flow(source.dataset.examples).sequences:
         return
     for split in splits:
         lengths = np.asarray(lengths_of(source, split, columns))
         yield from _too_long(spec.load, split, lengths)
-        share, shapes = padding_of(spec, columns, lengths)
+        drops = spec.load.drop_remainder and split is splits[0]
+        share, shapes, rows = padding_of(spec, columns, lengths, drops=drops)
+        left = np.count_nonzero(lengths <= max(spec.load.boundaries or [lengths.max()])) - rows
+        if not rows:
+            raise ConfigError([_of_no_batch(spec.load, split, "drop_remainder" if left else "drop_long")])
         ends = f"{lengths.min():,} to {lengths.max():,} items, {int(np.median(lengths)):,} in the median"
         yield (
-            f"{split.name}: {len(lengths):,} sequences of {ends}; {share:.1%} of what batches hold is padding, in"
-            f" {shapes:,} shape{'s' * (shapes > 1)}."
+            f"{split.name}: {len(lengths):,} sequence{'s' * (len(lengths) > 1)} of {ends}; {share:.1%} of what batches"
+            f" hold is padding, in {shapes:,} shape{'s' * (shapes > 1)}."
         )
+        if left:
+            yield (
+                f"{split.name}: load.drop_remainder leaves out {left:,} of {len(lengths):,} sequences in each pass, in"
+                " batches that are not full."
+            )
 
 
 def _too_long(load: Load, split: RowSplit, lengths: npt.NDArray[Any]) -> Iterator[str]:
@@ -103,21 +113,30 @@ def _too_long(load: Load, split: RowSplit, lengths: npt.NDArray[Any]) -> Iterato
     raise ConfigError([fault])
 
 
-def padding_of(spec: RunSpec, columns: Columns, lengths: npt.NDArray[Any]) -> tuple[float, int]:
-    """Return the share of padding in the batches of a pass, and the number of their shapes.
+def _of_no_batch(load: Load, split: RowSplit, key: str) -> Fault:
+    found, remedy = f"true, which leaves out all sequences of {split.name}", f"set {load.key(key)}=false"
+    remedy = f"{remedy}, or smaller batches" if key == "drop_remainder" else f"{remedy}, or add a boundary"
+    return Fault(where=load.key(key), found=found, expected="at least one batch", remedy=remedy)
 
-    Without boundaries both differ a little between passes.
+
+def padding_of(spec: RunSpec, columns: Columns, lengths: npt.NDArray[Any], *, drops: bool) -> tuple[float, int, int]:
+    """Return the share of padding in the batches of a pass, the number of their shapes, and that of their rows.
+
+    Without boundaries the first two differ a little between passes. `drops` says whether batches that are not full are
+    left out.
     """
     load = spec.load
     order = FullShuffle.op(len(lengths), spec.trainer.seed) if load.shuffles else np.arange(len(lengths))
     lengths = lengths[order]
-    batch = batch_of(load, dataclasses.replace(spec.transform, steps=(columns,)), drops=False)
+    batch = batch_of(load, dataclasses.replace(spec.transform, steps=(columns,)), drops=drops)
     if isinstance(batch, Bucket):
         places, ends = batch.cut(lengths)
         padded_to = [batch.boundaries[at] for at in np.searchsorted(batch.boundaries, lengths[places[ends[:-1]]])]
-        held = lengths[places].sum()
+        lengths = lengths[places]
     else:
-        ends = np.append(np.arange(0, len(lengths), batch.batch_size), len(lengths))
-        padded_to, held = np.maximum(np.maximum.reduceat(lengths, ends[:-1]), 1).tolist(), lengths.sum()
-    shapes = {*zip(np.diff(ends).tolist(), padded_to, strict=True)}
-    return 1 - held / np.dot(np.diff(ends), padded_to), len(shapes)
+        ends = np.unique([*range(0, len(lengths) + 1, batch.batch_size), *([] if drops else [len(lengths)])])
+        lengths = lengths[: ends[-1]]
+        padded_to = [max(int(lengths[start:end].max()), 1) for start, end in pairwise(ends)]
+    sizes = np.diff(ends)
+    space = int(np.dot(sizes, padded_to))
+    return 1 - lengths.sum() / max(space, 1), len({*zip(sizes.tolist(), padded_to, strict=True)}), int(ends[-1])
