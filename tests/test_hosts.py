@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -12,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from etlrun.run.hosts import here
+from etlrun.system.errors import WorldError
+from tests.configs import plan_of
 from tests.conftest import Once
 from tests.forked import Forked, in_turn
 from tests.hosts import SHARED, on_two_hosts
@@ -22,20 +23,6 @@ EPOCHS = 3
 SPLITS = ("dataset.split='train[:24]'", "dataset.eval_split='train[24:38]'")
 ORDER = ("extract.cycle_length=2", "extract.block_length=4", "load.shuffle_buffer=0")
 MODEL = ("model.trainable=true", "model.weights=null")
-TOO_FEW = """
-from etlrun.run.hosts import here
-from etlrun.system.errors import WorldError
-from tests.configs import plan_of
-from tests.hosts import SHARED
-here._JOIN_S = 1
-try:
-    here.join("jax", plan_of(*SHARED).spec.fit)
-except WorldError as error:
-    print(error)
-    here.end_at_once(1)
-"""
-"""The first of two hosts, of which the other one isn't started."""
-
 pytestmark = [pytest.mark.slow, pytest.mark.needs("jax")]
 
 
@@ -137,15 +124,24 @@ def test_the_end_of_one_host_ends_the_other(
     assert any(why in ended[1 - host][2] for why in ("The run failed: ", "the JAX distributed service detected"))
 
 
-def test_a_host_that_never_comes_is_missed() -> None:
+def too_few() -> None:
+    """The first of two hosts, of which the other one isn't started."""
+    trainer = plan_of(*SHARED).spec.fit
+    assert trainer is not None
+    here._JOIN_S = 1
+    try:
+        here.join("jax", trainer)
+    except WorldError as error:
+        print(error, flush=True)
+        here.end_at_once(1)
+
+
+def test_a_host_that_never_comes_is_missed(tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
-    code = [sys.executable, "-c", TOO_FEW]
     environment = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "0"}
-    alone = subprocess.run(
-        code, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=120
-    )
-    assert alone.returncode == 1
-    assert alone.stdout == (
+    status, out, _ = finish(Forked(too_few, tmp_path, on_jax=True, environment=environment))
+    assert status == 1
+    assert out == (
         "trainer.hosts: found a host that is missing 1 s after the start of host 0; expected 2 hosts, which reach "
         f"{address}\n    -> see whether the others were started, and whether that port is open\n"
     )

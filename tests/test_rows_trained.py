@@ -189,11 +189,7 @@ def of_arrays(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("name", "files"),
-    [
-        ("whole", ["all.npz"]),
-        ("whole", ["x.npy", "kind.npy", "wide.npy"]),
-        ("narrow", ["all.parquet"]),
-    ],
+    [("whole", ["all.npz"]), ("whole", ["x.npy", "kind.npy", "wide.npy"]), ("narrow", ["all.parquet"])],
 )
 def test_files_of_arrays_and_tables_are_predicted_by_a_run_of_arrays(
     of_arrays: Path, name: str, files: list[str], capsys: pytest.CaptureFixture[str]

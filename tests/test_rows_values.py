@@ -18,7 +18,7 @@ from etlrun.stages.column_categories import Lookup
 from etlrun.stages.column_numbers import Fill, Standardize
 from etlrun.stages.columns import Columns, Output, with_indicators
 from etlrun.stages.flow import Feature
-from etlrun.system.errors import ConfigError
+from etlrun.system.errors import ConfigError, EtlrunError
 from tests.configs import plan_of
 from tests.programs import program_of
 from tests.tables import NUM_ROWS, houses, words_of
@@ -124,3 +124,27 @@ def test_identity_refuses_fractions(tmp_path: Path) -> None:
 def test_a_vocabulary_begins_behind_a_mark_of_unicode(tmp_path: Path) -> None:
     (tmp_path / "kinds.txt").write_text("fair\ngood\n", encoding="utf-8-sig")
     assert Lookup(file=str(tmp_path / "kinds.txt")).opened().values == ("fair", "good")
+
+
+@pytest.mark.parametrize("columns", ["auto", "{a: {of: a}}"])
+def test_numbers_that_a_model_can_not_take(tmp_path: Path, columns: str) -> None:
+    rows = [f"{number % 13 * 1e300},{1e300 + number % 20 * 1e300}" for number in range(40)]
+    (tmp_path / "a.csv").write_text("\n".join(["a,price", *rows]))
+    words = words_of(tmp_path, f"dataset.files={tmp_path}/a.csv", "dataset.inputs=[a]", f"transform.columns={columns}")
+    with pytest.raises(EtlrunError) as caught:
+        plan_of(*words)
+    of_column = {
+        "auto": (
+            "found numbers from 0 to 1.2e+301, whose standard deviation is infinite; expected numbers whose squares "
+            "are finite\n    -> repair them, write them in a larger unit, or put `clip` before it"
+        ),
+        "{a: {of: a}}": (
+            "found numbers from 0 to 1.2e+301; expected numbers of at most 3.403e+38, since a model takes float32"
+            "\n    -> repair them, or put `clip` or `standardize` behind the other steps"
+        ),
+    }
+    assert str(caught.value) == (
+        f"transform.columns.a.steps[0]: {of_column[columns]}\n"
+        "dataset.target: found numbers from 1e+300 to 2e+301; expected numbers of at most 3.403e+38, since a model "
+        "predicts float32\n    -> repair them, or write them in a larger unit"
+    )
