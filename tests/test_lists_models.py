@@ -167,6 +167,14 @@ def test_steps_that_do_not_fit_lists(table: Path, columns: str, told: str) -> No
 
 
 BEYOND = {
+    "{standardize: {mean: 0, std: 0.5}}, log1p": (
+        "found -2.0 of ids in {}/signals.parquet, row 4; expected values above -1\n"
+        "    -> put {{clip: [0, null]}} before it, or leave it out"
+    ),
+    "log1p": (
+        "found int64 [?] in [-1, 9], such as -1 of ids in {}/signals.parquet, row 4; expected values above -1\n"
+        "    -> put {{clip: [0, null]}} before it, or leave it out"
+    ),
     "{identity: 4}": (
         "found int64 [?] in [-1, 9], such as 4 of ids in {}/signals.parquet, row 3; expected integers from 0 to 3\n"
         "    -> use lookup, or bucketize"
@@ -187,8 +195,9 @@ def test_items_beyond_the_categories_are_refused_with_their_rows(steps: str, tmp
     rows = {"ids": [[0, 1], [], None, [0, 4], [9, -1]], "kind": ["a", "b", "a", "b", "a"]}
     pyarrow.parquet.write_table(pa.table(rows), tmp_path / "signals.parquet")
     whole = ("dataset.split=train", "dataset.eval_split=null", "dataset.order=file")
-    words = words_of(tmp_path, *whole, columns=f"ids: {{of: ids, steps: [{steps}, {{embed: 2}}]}}")
-    place = steps.count("},")
+    vectors = "" if "log1p" in steps else ", {embed: 2}"
+    words = words_of(tmp_path, *whole, columns=f"ids: {{of: ids, steps: [{steps}{vectors}]}}")
+    place = int(steps.startswith(("{clip", "{standardize")))
     assert refusal_of_plan(*words) == f"transform.columns.ids.steps[{place}]: {BEYOND[steps].format(tmp_path)}"
 
 
@@ -212,14 +221,16 @@ def test_lists_are_no_number_to_predict(table: Path) -> None:
     )
 
 
-def test_sequences_of_other_examples_than_rows_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("given", [(), ("load.boundaries=[4, 8]", "load.shuffle=full")])
+def test_sequences_of_other_examples_than_rows_are_refused(tmp_path: Path, given: tuple[str, ...]) -> None:
     words = ("dataset=tfrecord", f"dataset.files={tmp_path}/*.tfrecord", "dataset.features={note: text}")
     steps = "[{tokenize: whitespace}, {lookup: {values: [a, b]}}, {embed: 2}]"
     others = ("dataset.num_classes=2", "extract=sequential", "transform=columns", "load=padded", "model=emulated")
     told = refusal_of_plan(
-        *words, *others, "cache=none", f"transform.columns={{ids: {{of: note, steps: {steps}}}, note: drop}}"
+        *words, *others, "cache=none", f"transform.columns={{ids: {{of: note, steps: {steps}}}, note: drop}}", *given
     )
+    boundaries = given[0].partition("=")[2] if given else []
     assert told == (
-        "load.boundaries: found []; expected null with a dataset that is not of rows, whose examples are batched one "
-        "by one\n    -> end their steps with multi_hot or tf_idf, or set dataset=table"
+        f"load.boundaries: found {boundaries}; expected null with a dataset that is not of rows, whose examples are "
+        "batched one by one\n    -> end their steps with multi_hot or tf_idf, or set dataset=table"
     )

@@ -16,7 +16,7 @@ import tensorflow as tf
 from etlrun.datasets.examine.sheet import as_text
 from etlrun.datasets.examine.show import Wanted, collect
 from etlrun.stages.column_categories import Embed, Lookup
-from etlrun.stages.column_numbers import Fill, Standardize
+from etlrun.stages.column_numbers import Fill, Log1p, Standardize
 from etlrun.stages.columns import Columns, Output
 from etlrun.trained.columns_layer import ColumnsLayer
 from tests.configs import plan_of
@@ -85,6 +85,14 @@ def test_rows_of_other_files_are_predicted_and_exported_as_those_of_the_training
             given[name][place, : len(row[name])] = row[name]
     served = serve(**{name: tf.constant(of) for name, of in given.items()})["probabilities"]
     np.testing.assert_allclose(served, found, rtol=1e-5)
+
+
+def test_an_item_that_a_step_makes_nan_is_no_padding() -> None:
+    columns = Columns(outputs=(Output(name="x", of=("x",), steps=(Log1p(),)),))
+    layer = ColumnsLayer(columns.described(), {"x": "x"}, lists=["x"])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="an item of NaN"):
+        layer({"x": tf.constant([[1.0, -3.0, 2.0]])})
+    np.testing.assert_allclose(layer({"x": tf.constant([[1.0, 3.0]])})["x"], np.log1p([[1, 3]]), rtol=1e-6)
 
 
 def test_an_export_takes_lists_with_nan_behind_their_items() -> None:

@@ -34,20 +34,16 @@ def sequence_rules(spec: RunSpec, given: Flow) -> Iterator[Fault]:
         yield Fault(where="cache.name", found=found, expected=expected, remedy=remedy, is_rule=True)
     if load.service is not None and given.sequences:
         yield conflict(load, "service", "null with sequences", "set load.service=null")
-    if load.boundaries == () and given.sequences and not isinstance(spec.dataset, Rows):
+    if load.boundaries is not None and not isinstance(spec.dataset, Rows) and (load.boundaries or given.sequences):
         expected = "null with a dataset that is not of rows, whose examples are batched one by one"
-        yield conflict(load, "boundaries", expected, "end their steps with multi_hot or tf_idf, or set dataset=table")
+        remedy = "end their steps with multi_hot or tf_idf, or set dataset=table"
+        yield conflict(load, "boundaries", expected, remedy if given.sequences else "set load=shuffled")
     if load.boundaries:
         yield from _of_buckets(spec, load, given)
 
 
 def _of_buckets(spec: RunSpec, load: Load, given: Flow) -> Iterator[Fault]:
-    if not isinstance(spec.dataset, Rows):
-        expected = "[] with a dataset that is not of rows, of which no length is known before it is read"
-        yield conflict(
-            load, "boundaries", expected, f"set {_WITHOUT}, or read its TFRecord files as rows: dataset=table"
-        )
-    elif not given.sequences:
+    if isinstance(spec.dataset, Rows) and not given.sequences:
         remedy = "set load=shuffled, or end the steps of a text with `embed`"
         yield conflict(load, "boundaries", f"null, since there is no sequence in {given}", remedy)
     if load.shuffles and not load.is_by_number:

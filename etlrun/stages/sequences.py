@@ -118,6 +118,15 @@ class PadSequences(Stage):
 
 
 def padded(batch: Mapping[str, Any], boundaries: Sequence[int] = ()) -> dict[str, Any]:
-    """Return a batch by name whose sequences, ragged tensors (batch, items), have one length; others as they are."""
+    """Return a batch by name whose sequences, ragged tensors (batch, items), have one length; others as they are.
+
+    An item of NaN, which a step made, would be padding: it is an error.
+    """
     sequences = {name: values for name, values in batch.items() if isinstance(values, tf.RaggedTensor)}
+    floats = [values.flat_values for values in sequences.values() if values.dtype.is_floating]
+    are_numbers = [tf.debugging.Assert(~tf.reduce_any(tf.math.is_nan(of)), ["an item of NaN", of]) for of in floats]
+    with tf.control_dependencies([known for known in are_numbers if known is not None]):
+        sequences = {
+            name: values.with_flat_values(tf.identity(values.flat_values)) for name, values in sequences.items()
+        }
     return {**batch, **PadSequences.op(sequences, boundaries=[*boundaries])}

@@ -15,14 +15,13 @@ import pyarrow.compute as pc
 from etlrun.graph.held import with_tables
 from etlrun.plan.plan import given_to_model
 from etlrun.sources.rows.arrays import ArraysSource
-from etlrun.sources.rows.beyond import beyond
 from etlrun.sources.rows.files import files_of, names_of
 from etlrun.sources.rows.gathering import as_tensor
 from etlrun.sources.rows.lines import OR_REPLACE
-from etlrun.sources.rows.reader import Reader
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.sources.rows.tables import TableSource
-from etlrun.stages.columns import Columns, UnfitStepError
+from etlrun.stages.column_step import UnfitColumnError
+from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Flow
 from etlrun.stages.lazy import tf
 from etlrun.stages.rows import Arrays, Errors, Table, TextFolder
@@ -116,6 +115,7 @@ class Rows:
                 given = {name: as_tensor(kept.take(name, np.array([number]))) for name in names}
                 try:
                     example[output.name] = output.given({**example, **given})
+                    padded({output.name: example[output.name]})
                 except tf.errors.InvalidArgumentError as error:
                     values = [of.numpy()[0] for of in given.values()]
                     raise WorldError(
@@ -167,10 +167,8 @@ def opened(run: Trained, given: Sequence[str]) -> Rows:
     for output in () if faults else columns.outputs:
         try:
             features = {output.name: output.gives(features), **features}
-        except UnfitStepError as unfit:
-            first = beyond(output, unfit.place, [Reader(output, {}, source, split)])
-            value = f", such as {first}" if first else ""
-            what = f"{output.name}: {unfit.found}{value}{_first_missing(source, output.of)}"
+        except UnfitColumnError as unfit:
+            what = f"{output.name}: {unfit.found}{_first_missing(source, output.of)}"
             remedy = "write such values, or train with other steps on it"
             faults.append(Fault(where=where, found=what, expected=unfit.expected, remedy=remedy))
     if faults:

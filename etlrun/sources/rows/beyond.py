@@ -1,4 +1,4 @@
-"""Items of lists that are beyond the categories of a step: the first of them, and where it is."""
+"""Items of lists for which a step has no result: the first of them, and where it is."""
 
 from __future__ import annotations
 
@@ -9,21 +9,36 @@ import pyarrow.compute as pc
 
 from etlrun.sources.rows.reader import Reader
 from etlrun.stages.column_buckets import Identity
+from etlrun.stages.column_numbers import Log1p
+from etlrun.stages.column_step import ColumnStep, UnfitColumnError
 from etlrun.stages.columns import Output
 
 
-def beyond(output: Output, place: int, readers: Sequence[Reader]) -> str:
-    """Return which item of lists is the first that `identity`, the step at `place`, has no category for, for people."""
-    before = output.steps[:place]
-    if not isinstance([*output.steps, None][place], Identity) or not all(step.is_fitted for step in before):
-        return ""
-    for reader in readers if output.of[0] in readers[0].columns else ():
+def beyond(output: Output, place: int, readers: Sequence[Reader]) -> UnfitColumnError | None:
+    """Return the error of the first item of lists for which the step at `place` has no result; None if all have one."""
+    step, before = [*output.steps, None][place], output.steps[:place]
+    is_bounded = isinstance(step, Identity | Log1p) and all(of.is_fitted for of in before)
+    for reader in readers if is_bounded and output.of[0] in readers[0].columns else ():
         values = reader.behind(before)
         if not pa.types.is_large_list(values.type):
             break
-        numbers, most = values.flatten(), output.steps[place].arguments["categories"]
-        at = pc.index(pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, most)), value=True).as_py()
+        numbers = values.flatten()
+        at = pc.index(_unfit(step, numbers), value=True).as_py()
         if at >= 0:
             row = pc.list_parent_indices(values)[at].as_py()
-            return f"{numbers[at]} of {output.of[0]} in {reader.split.where(reader.split.shards[0], row)}"
-    return ""
+            found = f"{numbers[at]} of {output.of[0]} in {reader.split.where(reader.split.shards[0], row)}"
+            if not isinstance(step, Identity):
+                return UnfitColumnError(
+                    found=found, expected="values above -1", remedy="put {clip: [0, null]} before it, or leave it out"
+                )
+            last = step.categories - 1
+            remedy = f"name more categories, or put {{clip: [0, {last}]}} before it"
+            return UnfitColumnError(found=found, expected=f"integers from 0 to {last}", remedy=remedy)
+    return None
+
+
+def _unfit(step: ColumnStep | None, numbers: pa.Array) -> pa.Array:
+    """Return for which numbers a step has no result."""
+    if isinstance(step, Identity):
+        return pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, step.categories))
+    return pc.less_equal(numbers, -1)

@@ -107,7 +107,7 @@ def _fit(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSpli
             made, feature = output.fitted(features, readers[0].read)
         except UnfitStepError as unfit:
             if output.indicator_of not in names:  # whose steps it repeats
-                unfit.found += f", such as {first}" if (first := beyond(output, unfit.place, readers)) else ""
+                unfit.found += f", such as {first.found}" if (first := beyond(output, unfit.place, readers)) else ""
                 faults.append(fault_of(output, unfit))
             feature = Feature(dtype="int64", categories=1)
         else:
@@ -129,13 +129,7 @@ def _fit(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSpli
 def _outside(output: Output, readers: Sequence[Reader]) -> Iterator[Fault]:
     """Yield a fault for each split that has values which a vocabulary with `oov: error` lacks."""
     for place, step in enumerate(output.steps):
-        if place and (found := beyond(output, place, readers)):
-            last = step.arguments["categories"] - 1
-            expected, remedy = (
-                f"integers from 0 to {last}",
-                f"name more categories, or put {{clip: [0, {last}]}} before it",
-            )
-            unfit = UnfitColumnError(found=found, expected=expected, remedy=remedy)
+        if place and (unfit := beyond(output, place, readers)):
             yield fault_of(output, UnfitStepError(place, unfit, ""))
         if type(step) is not Lookup or step.oov != "error":
             continue
