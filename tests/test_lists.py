@@ -57,6 +57,46 @@ def test_lists_are_kept_as_they_are(tmp_path: Path, name: str) -> None:
     assert [column.type for column in kept.known.columns.values()] == ["numbers", "integers", "integer"]
 
 
+LISTS = {
+    "plain": pa.list_(pa.int32()),
+    "large": pa.large_list(pa.int16()),
+    "view": pa.list_view(pa.int64()),
+    "large_view": pa.large_list_view(pa.int32()),
+}
+ITEMS: list[Any] = [[1, 2, 3], [4, None], None, [], [5]] * 4
+OF_TWO: list[Any] = [[1, 2], [None, 3], None, [4, 5], [6, 7]] * 4
+
+
+def write_lists(path: Path) -> None:
+    columns: dict[str, Any] = {name: pa.array(ITEMS, kind) for name, kind in LISTS.items()}
+    rows = pa.table({**columns, "fixed": pa.array(OF_TWO, pa.list_(pa.float32(), 2)), "kind": ["a", "b"] * 10})
+    write = pyarrow.parquet.write_table if path.suffix == ".parquet" else pyarrow.feather.write_feather
+    write(rows, path)
+
+
+@pytest.mark.parametrize("name", ["signals.parquet", "signals.feather"])
+def test_lists_of_all_types_of_arrow_are_sequences(name: str, tmp_path: Path) -> None:
+    write_lists(tmp_path / name)
+    kept = kept_of(a_table(str(tmp_path / name), tmp_path / "kept", target={"kind": "class"}))
+    for column in LISTS:
+        assert kept.arrow(column).to_pylist() == [of or [] for of in ITEMS]
+    assert kept.arrow("fixed").to_pylist() == [of or [] for of in OF_TWO]
+
+
+@pytest.mark.parametrize("boundaries", ["[]", "[2,4]"])
+def test_batches_of_lists_of_all_types_are_equal(boundaries: str, tmp_path: Path) -> None:
+    write_lists(tmp_path / "signals.parquet")
+    columns = ", ".join(f"{name}: {{of: {name}, steps: [{{fill: 0}}]}}" for name in (*LISTS, "fixed"))
+    given = ("dataset.split=train", "dataset.eval_split=null", "load.batch_size=5", f"load.boundaries={boundaries}")
+    with training_pipeline(plan_of(*words_of(tmp_path, *given, columns=columns))) as pipeline:
+        batches = [inputs for inputs, _ in pipeline.dataset.as_numpy_iterator()]
+    filled = [[0.0 if item is None else item for item in of or []] for of in ITEMS]
+    for name in LISTS:
+        rows = [row[~np.isnan(row)].tolist() for inputs in batches for row in inputs[name]]
+        assert sorted(rows) == sorted(filled)
+        assert all(inputs[name].shape == inputs["fixed"].shape for inputs in batches)
+
+
 def test_a_function_yields_arrays_of_different_lengths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     body = "    for n in range(5000):\n        yield {'x': np.arange(n % 3) / 2, 'n': [1] * (n % 2), 'price': n}\n"
     source: Any = open_source(plan_of(*installed(tmp_path, monkeypatch, body), "load=padded").spec.dataset)
@@ -92,6 +132,15 @@ FAULTS: dict[str, tuple[str, Any, str]] = {
         (
             "a.jsonl, line 1, x: found a list; expected a single value, or a list of numbers\n"
             "    -> write its parts as columns of their own"
+        ),
+    ),
+    "nested lists": (
+        "a.parquet",
+        pa.table({"x": [[[1], [2, 3]], []], "price": [1, 2]}),
+        (
+            "a.parquet, x: found values of type list<element: list<element: int64>>; expected numbers, truth values, "
+            "texts, dates, timestamps, or lists of numbers\n"
+            "    -> write its parts as columns of their own, or leave it out of the files"
         ),
     ),
     "lists and numbers": (
