@@ -34,7 +34,7 @@ def test_own_options_of_every_group_are_sound_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for group, option in OURS.values():
+    for group, option in dict(OURS.values()).items():
         derived(tmp_path / "mine", group, option)
     check.main(["--config-dir", "mine"])
     told = capsys.readouterr().out
