@@ -153,9 +153,6 @@ class Ngrams(ColumnStep):
         """Return sequences of longer tokens."""
         return tf.strings.ngrams(found, list(range(1, size + 1)), separator=" ")
 
-    def lengths(self, before: Any) -> Any:
-        return sum(np.maximum(before - less, 0) for less in range(self.size))
-
     def gives(self, incoming: Feature) -> Feature:
         if incoming.dtype != "string":
             raise UnfitError(expected="tokens", remedy="put it behind `tokenize`")
