@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from etlrun.sources.rows.table import ENDS
 from tests.conftest import Once
 from tests.forked import forked
 from tests.runs import are_equal, finish, kill_after_state, run_here, summary_of, variables_of
@@ -104,7 +106,7 @@ def test_lines_of_text_are_predicted_as_rows(runs: Path, tmp_path: Path, capsys:
             b"tea\n\xff\n",
             [
                 "  {path}, line 2: found the byte 0xff; expected text in UTF-8",
-                "    -> convert it, as by: iconv -f LATIN1 -t UTF-8 {path}",
+                "    -> convert it, as by: iconv -f LATIN1 -t UTF-8 {path}; or set dataset.errors=replace",
             ],
         ),
     ],
@@ -116,6 +118,27 @@ def test_lines_that_are_no_text_are_refused(
     path = tmp_path / "texts.txt"
     path.write_bytes(content)
     assert refused(capsys, "predict", runs / "texts", path) == [line.format(path=path) for line in message]
+
+
+def test_lines_that_are_not_utf8_are_read_by_choice_compressed_ones_too(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken, whole = tmp_path / "broken.txt.gz", tmp_path / "whole.txt"
+    broken.write_bytes(gzip.compress(b"good \xff\x00 tea\n\nbad"))
+    whole.write_text("good \ufffd\x00 tea\n\nbad\n", encoding="utf-8")
+    found = predictions(said(capsys, "predict", runs / "texts", broken, "dataset.errors=replace"))
+    assert found == predictions(said(capsys, "predict", runs / "texts", whole))
+    assert refused(capsys, "predict", runs / "texts", whole, "dataset.strip=true", status=2) == [
+        f"  PATH: found {whole}, and dataset.strip=true; expected either paths or a dataset",
+        "    -> leave one out",
+        "  dataset.strip: found true; expected false, as in the training: only the data and the speed may differ",
+        "    -> leave it out, or train a model with it",
+    ]
+    ends = f"a pattern of files that end in {ENDS}, or in .txt with a text in each line"
+    assert refused(capsys, "predict", runs / "texts", tmp_path / "no.txt") == [
+        f"  PATH: found no file {tmp_path}/no.txt; expected {ends}",
+        "    -> check the pattern; relative ones start in the folder of the command",
+    ]
 
 
 def test_lines_of_text_are_no_rows_of_several_columns(

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from etlrun.trained.paths import Found
 
 _NAMED = 5
+_ERRORS = f"{Dataset.path}.errors="
+"""Start of the override of a dataset that holds for tables that are named, too."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -117,7 +119,8 @@ def _checked(known: argparse.Namespace) -> tuple[Trained, Found | None, list[str
         is_config = isinstance(error, ConfigError)
     takes_rows = run is not None and isinstance(run.then.spec.dataset, Rows)
     try:
-        images = found(paths, skips=known.on_corrupt == "skip") if paths and not takes_rows else None
+        are_images = bool(paths) and not takes_rows and (run is not None or not any(map(_is_table, paths)))
+        images = found(paths, skips=known.on_corrupt == "skip") if are_images else None
     except EtlrunError as error:
         faults += error.faults
         is_config = False
@@ -130,8 +133,14 @@ def _checked(known: argparse.Namespace) -> tuple[Trained, Found | None, list[str
     return run, images, paths if takes_rows else []
 
 
+def _is_table(path: str) -> bool:
+    from etlrun.sources.rows.table import has_format  # imports Arrow
+
+    return has_format(path)
+
+
 def _faults(known: argparse.Namespace, paths: Sequence[str], words: Sequence[str]) -> Iterator[Fault]:
-    of_dataset = [word for word in words if word.startswith(Dataset.path)]
+    of_dataset = [word for word in words if word.startswith(Dataset.path) and not word.startswith(_ERRORS)]
     if not paths and not of_dataset:
         found, expected = "no images to predict", "image files, folders of them, or dataset.split=SPLIT"
         yield Fault(where="PATH", found=found, expected=expected, remedy="name some")

@@ -19,10 +19,12 @@ from etlrun.sources.rows.files import files_of, names_of
 from etlrun.sources.rows.gathering import as_tensor
 from etlrun.sources.rows.lines import OR_REPLACE
 from etlrun.sources.rows.source import RowSplit, RowsSource
+from etlrun.sources.rows.table import ENDS
 from etlrun.sources.rows.tables import TableSource
 from etlrun.stages.column_step import UnfitColumnError
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Flow
+from etlrun.stages.known import Column
 from etlrun.stages.lazy import tf
 from etlrun.stages.rows import Arrays, Errors, Table, TextFolder
 from etlrun.stages.rows import Rows as Dataset
@@ -150,30 +152,40 @@ def opened(run: Trained, given: Sequence[str]) -> Rows:
     known = dataset.found.columns
     needed = [*dict.fromkeys(name for output in columns.outputs for name in output.of if name in known)]
     try:
-        source, paths = _arrays(dataset, given) if _are_arrays(given) else _tables(dataset, given, needed)
+        if _are_arrays(given):
+            source, paths = _arrays(dataset, given)
+        else:
+            source, paths = _tables(dataset, given, needed, _errors(run.plan.spec.dataset))
     except ConfigError:
         raise
     except EtlrunError as error:
-        raise EtlrunError([_named(of) for of in error.faults]) from error
+        raise EtlrunError(
+            [_named(of, dataset, [known[name].type for name in needed]) for of in error.faults]
+        ) from error
     found, where = source.kept.known.columns, ", ".join(paths)
     _require_columns(where, [*found], [*known], needed)
-    features, faults = {name: of.feature for name, of in found.items()}, list[Fault]()
     split = source.split("train", "PATH")
-    for name in needed:
-        if (shape := features[name].shape) != (expected := known[name].feature.shape):
+    if faults := [*_unfit(where, source, columns, {name: known[name] for name in needed})]:
+        raise ConfigError(faults)
+    return Rows(source=source, split=split, columns=columns, flow=flow)
+
+
+def _unfit(where: str, source: RowsSource, columns: Columns, known: Mapping[str, Column]) -> Iterator[Fault]:
+    """Yield what does not fit in rows: arrays of another shape than the `known` columns, or values for their steps."""
+    features = {name: of.feature for name, of in source.kept.known.columns.items()}
+    shapes = {name: (features[name].shape, of.feature.shape) for name, of in known.items()}
+    for name, (shape, expected) in shapes.items():
+        if shape != expected:
             remedy = "save the column as an array of this shape, in an .npz or an .npy"
             what = f"{name} of shape {shape} in each row"
-            faults.append(Fault(where=where, found=what, expected=f"{expected}, as in the training", remedy=remedy))
-    for output in () if faults else columns.outputs:
+            yield Fault(where=where, found=what, expected=f"{expected}, as in the training", remedy=remedy)
+    for output in columns.outputs if all(shape == expected for shape, expected in shapes.values()) else ():
         try:
             features = {output.name: output.gives(features), **features}
         except UnfitColumnError as unfit:
             what = f"{output.name}: {unfit.found}{_first_missing(source, output.of)}"
             remedy = "write such values, or train with other steps on it"
-            faults.append(Fault(where=where, found=what, expected=unfit.expected, remedy=remedy))
-    if faults:
-        raise ConfigError(faults)
-    return Rows(source=source, split=split, columns=columns, flow=flow)
+            yield Fault(where=where, found=what, expected=unfit.expected, remedy=remedy)
 
 
 def _first_missing(source: RowsSource, names: Sequence[str]) -> str:
@@ -194,12 +206,17 @@ def _arrays(dataset: Dataset, given: Sequence[str]) -> tuple[RowsSource, Sequenc
     return ArraysSource(Arrays(**_like(dataset), files=files)), given
 
 
-def _tables(dataset: Dataset, given: Sequence[str], needed: Sequence[str]) -> tuple[RowsSource, Sequence[str]]:
+def _errors(dataset: object) -> Errors:
+    return dataset.errors if isinstance(dataset, Table | TextFolder) else "strict"
+
+
+def _tables(
+    dataset: Dataset, given: Sequence[str], needed: Sequence[str], errors: Errors
+) -> tuple[RowsSource, Sequence[str]]:
     """Return tables, whose columns have the types of the training, with their paths."""
     known = dataset.found.columns
     types = dataset.types if isinstance(dataset, Table) else {name: known[name].type for name in needed}
     blank, strip = (dataset.missing, dataset.strip) if isinstance(dataset, Table) else (_BLANK, False)
-    errors: Errors = dataset.errors if isinstance(dataset, Table | TextFolder) else "strict"
     of_needed = {name: of for name, of in types.items() if name in needed}
     table = Table(**_like(dataset), files=tuple(given), columns=of_needed, missing=blank, strip=strip, errors=errors)
     paths = [path for of in files_of(table).values() for path in of]
@@ -213,16 +230,19 @@ def _like(dataset: Dataset) -> dict[str, Any]:
     return {**values, "order": "file", "split_by": None, "known": None}
 
 
-def _named(fault: Fault) -> Fault:
-    """Return the fault of rows as one of the command line, which has neither splits nor types of its own."""
+def _named(fault: Fault, dataset: object, types: Sequence[str]) -> Fault:
+    """Return the fault of rows as one of the command line, which has neither splits nor types of its own.
+
+    `types` are those of the columns that the model takes.
+    """
     where = "PATH" if fault.where == Table.key("files") else fault.where
-    declares = Table.key("columns") in fault.remedy
-    remedy = (
-        "repair the value: the column has the type of the training"
-        if declares
-        else fault.remedy.removesuffix(OR_REPLACE)
-    )
-    return dataclasses.replace(fault, where=where, found=fault.found.removesuffix(" for train"), remedy=remedy)
+    remedy = fault.remedy if isinstance(dataset, Table | TextFolder) else fault.remedy.removesuffix(OR_REPLACE)
+    if Table.key("columns") in remedy:
+        remedy = "repair the value: the column has the type of the training"
+    ends = f"{ENDS}{', or in .txt with a text in each line' if types == ['text'] else ''}"
+    expected = fault.expected.replace(ENDS, ends)
+    found = fault.found.removesuffix(" for train")
+    return dataclasses.replace(fault, where=where, found=found, expected=expected, remedy=remedy)
 
 
 def _require_columns(where: str, found: Sequence[str], trained: Sequence[str], needed: Sequence[str]) -> None:

@@ -52,7 +52,9 @@ _FORMATS: dict[str, _Open] = {
     ".parquet": lambda path, of: ColumnarFile(path, of.errors, is_parquet=True),
     **dict.fromkeys((".feather", ".arrow"), lambda path, of: ColumnarFile(path, of.errors, is_parquet=False)),
     ".tfrecord": lambda path, of: importlib.import_module(_EXAMPLES).ExamplesFile(path, of.errors),
-    ".txt": lambda path, of: TextLinesFile(path, next(iter(of.columns), "text"), of.errors),
+    **dict.fromkeys(
+        (".txt", ".txt.gz"), lambda path, of: TextLinesFile(path, next(iter(of.columns), "text"), of.errors)
+    ),
 }
 """Formats of tables by the ends of the names of their files."""
 _SHARD = re.compile(r"-\d+-of-\d+$")

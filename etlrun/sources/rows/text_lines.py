@@ -26,7 +26,9 @@ class TextLinesFile(TableFile):
         fault = format_fault(path) or (encoding_fault(path) if errors == "strict" else utf16_fault(path))
         if fault is not None:
             raise broken(path, fault, ValueError())
-        if not self.bytes:
+        with opened(path) as file:
+            is_empty = not file.read(1)
+        if is_empty:
             raise WorldError(where=path, found="an empty file", expected="lines of text", remedy="write one")
 
     def kinds(self, declared: Mapping[str, Kind], tell: Callable[[], None]) -> dict[str, Kind | None]:
