@@ -1,4 +1,4 @@
-"""Processes that are forked from a server which has imported TensorFlow, as the jobs of a sweep are.
+"""Processes that are forked from a server which has imported TensorFlow or, on JAX, Keras, as jobs of a sweep are.
 
 For tests to which it is the same how a process has begun: it saves each the seconds of importing TensorFlow. What the
 environment changes at the import of a framework does not reach it, it ends without Python's own clean-up, and its runs

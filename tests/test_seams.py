@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from etlrun.record.locks import nobodys
 from etlrun.run import run
 from etlrun.run.checkpoint import checkpoint_path, newest_checkpoint
 from etlrun.system.errors import INTERRUPTED
@@ -112,16 +111,6 @@ def test_a_checkpoint_that_was_cut_is_named(copied: Path, tiny: Path, tmp_path: 
     assert summary["error"] == (
         f"{checkpoint}: found a file that Keras cannot load: BadZipFile: File is not a zip file; expected the "
         f"complete model that a run saves after an epoch\n{START_NEW}, or resume another folder"
-    )
-
-
-def test_a_run_that_still_goes_on_is_not_resumed(copied: Path, tiny: Path, tmp_path: Path) -> None:
-    with nobodys(copied):
-        status, summary, _ = resumed(tmp_path / "resumed", tiny, copied)
-    assert status == 1
-    assert summary["error"] == (
-        f"trainer.resume={copied}: found a run that is still running; expected a run that has ended\n"
-        "    -> wait for it to end, or stop it"
     )
 
 
