@@ -126,11 +126,11 @@ def test_fixed_lists_are_sequences_and_what_is_missing_in_them_is_filled(tmp_pat
 
 
 FAULTS: dict[str, tuple[str, Any, str]] = {
-    "lists of text": (
+    "lists of texts and numbers": (
         "a.jsonl",
-        '{"x": ["a"], "price": 1}\n',
+        '{"x": ["a", 1], "price": 1}\n',
         (
-            "a.jsonl, line 1, x: found a list; expected a single value, or a list of numbers\n"
+            "a.jsonl, line 1, x: found a list; expected a single value, or a list of numbers or of texts\n"
             "    -> write its parts as columns of their own"
         ),
     ),
@@ -139,7 +139,7 @@ FAULTS: dict[str, tuple[str, Any, str]] = {
         pa.table({"x": [[[1], [2, 3]], []], "price": [1, 2]}),
         (
             "a.parquet, x: found values of type list<element: list<element: int64>>; expected numbers, truth values, "
-            "texts, dates, timestamps, or lists of numbers\n"
+            "texts, dates, timestamps, or lists of numbers or of texts\n"
             "    -> write its parts as columns of their own, or leave it out of the files"
         ),
     ),

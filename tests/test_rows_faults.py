@@ -98,7 +98,7 @@ FAULTS: dict[str, tuple[str, str | bytes, str]] = {
     ),
     "a nested value": (
         "a.jsonl", '{"a": [[1]], "price": 2}\n',
-        ("a.jsonl, line 1, a: found a list; expected a single value, or a list of numbers"
+        ("a.jsonl, line 1, a: found a list; expected a single value, or a list of numbers or of texts"
         "\n    -> write its parts as columns of their own"),
     ),
     "JSON of another encoding": (
@@ -214,7 +214,7 @@ def test_tables_of_columns_that_can_not_be_kept(tmp_path: Path) -> None:
     nested = pa.table({"a": [[[1]]], "b": [{"c": 1}], "d": [b"x"]})
     assert fault(nested) == "\n".join(
         f"a.parquet, {name}: found values of type {kind}; expected numbers, truth values, texts, dates, timestamps, "
-        "or lists of numbers"
+        "or lists of numbers or of texts"
         "\n    -> write its parts as columns of their own, or leave it out of the files"
         for name, kind in {"a": "list<element: list<element: int64>>", "b": "struct<c: int64>", "d": "binary"}.items()
     )

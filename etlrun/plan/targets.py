@@ -74,12 +74,15 @@ def _unfit(source: RowsSource, target: Target) -> Iterator[Fault]:
         remedy = did_you_mean(name, columns, otherwise="check its name")
         yield _fault(f"no column {name}", f"one of {', '.join(columns)}", remedy)
         return
-    if column.missing and target.separator is None:
+    if column.missing and (target.separator is None or column.is_joined):
         yield _missing(source, name, "a value in each row to learn from")
         return
     is_text, is_time = column.feature.dtype == "string", column.feature.format == "timestamp"
     if kind == "labels":
         yield from _unfit_labels(source, target, column.feature)
+    elif column.is_joined:
+        remedy = f"set dataset.target={{{name}: labels}}, or name another column"
+        yield _fault(f"{name}, which is lists of texts", "one value in each row", remedy)
     elif kind != "number" and column.feature.shape:
         found = f"{name} of shape {list(column.feature.shape)} in each row"
         remedy = "save the array as y.reshape(-1), or its argmax of axis 1"
@@ -109,6 +112,9 @@ def _unfit_labels(source: RowsSource, target: Target, feature: Feature) -> Itera
         yield _fault(
             f"{name}, which is text, such as {value!r}", expected, f"set dataset.target={{{name}: {{labels: ','}}}}"
         )
+    elif target.separator is None and feature.is_sequence:
+        remedy = f"set 'dataset.columns={{{name}: text}}', which reads them as labels, or name another column"
+        yield _fault(f"{name}, which is lists of numbers", "lists of texts as labels", remedy)
     elif target.separator is None and (len(feature.shape) != 1 or (feature.low or 0, feature.high or 1) != (0, 1)):
         found = f"{name} of shape {list(feature.shape)}, {feature}"
         yield _fault(found, "an array with a 0 or a 1 for each label", "save such an array, or name another column")

@@ -11,6 +11,10 @@ from etlrun.stages.flow import Feature
 Type = Literal["text", "integer", "number", "truth", "timestamp", "integers", "numbers"]
 
 
+BETWEEN = "\x1f"
+"""What stands between the items of lists of texts: ASCII's separator of units."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Column:
     """What is known of a column after all of its rows have been read.
@@ -19,11 +23,13 @@ class Column:
         feature: Its type.
         missing: Number of rows without a value.
         distinct: Number of different values; None if there are more than `MOST_COUNTED`.
+        is_joined: Whether its texts are lists of texts, kept with `BETWEEN` between their items.
     """
 
     feature: Feature
     missing: int = 0
     distinct: int | None = None
+    is_joined: bool = False
 
     @property
     def type(self) -> Type:

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, InstanceOf, WithJsonSchema
 from etlrun.stages.base import DATA, SPEED, TRAINING, Expected, Text
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Flow
-from etlrun.stages.known import Known, Type
+from etlrun.stages.known import BETWEEN, Known, Type
 from etlrun.stages.made import user_path
 from etlrun.stages.paths import (
     STORAGE_EXPECTED,
@@ -51,8 +51,8 @@ class Rows(Dataset):
             the model gives the probability of the second one: `true`, `yes` or 1, or else the last in order.
             `{number: standardize}` trains on the number in standard deviations, and predicts it in its own units.
             `{labels: ','}` are several labels at once, with this text between two of them; `labels` is a column of
-            arrays with a 0 or a 1 for each. Of several targets each may have the weight of its loss in the sum, such
-            as `{price: number, kind: {class: {weight: 0.5}}}`.
+            lists of texts, or of arrays with a 0 or a 1 for each. Of several targets each may have the weight of its
+            loss in the sum, such as `{price: number, kind: {class: {weight: 0.5}}}`.
         weight: Column with the weight of each row in the loss and the metrics, which is no input; null if all are
             equal.
         inputs: Columns that may be used for the prediction; null for all but the target.
@@ -89,6 +89,7 @@ class Rows(Dataset):
         read = features if by is None else {**features, by.column: self.found.columns[by.column].feature}
         types = {name: "timestamp" if of.format == "timestamp" else of.dtype for name, of in read.items()}
         types |= {name: f"{of.dtype} list" for name, of in read.items() if of.is_sequence}
+        types |= {name: "strings" for name in read if self.found.columns[name].is_joined}
         found = {"TYPES": types, "FEATURES": [*features], "ORDER": self.order, "CLASSES": list(self.found.classes)}
         return found if by is None else {**found, **by.constants}
 
@@ -101,7 +102,9 @@ class Rows(Dataset):
     @property
     def targets(self) -> tuple[Target, ...]:
         """The columns to predict, in the order of the config."""
-        return tuple(Target.of(*item) for item in self.target.items())
+        columns = self.known.columns if self.known else {}
+        found = (Target.of(*item) for item in self.target.items())
+        return tuple(of.between(BETWEEN) if of.name in columns and columns[of.name].is_joined else of for of in found)
 
     @property
     def loss_weights(self) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
@@ -114,6 +114,10 @@ class Target:
         kind, options = _parsed(described)
         known = {key: value for key, value in options.items() if key in ("weight", *_OPTIONS[kind])}
         return cls(name=name, kind=kind, **known)
+
+    def between(self, separator: str) -> Self:
+        """Return the target with a separator of its labels, if it has labels without one."""
+        return replace(self, separator=separator) if self.kind == "labels" and self.separator is None else self
 
 
 def _parsed(described: Any) -> tuple[Kinds, dict[str, Any]]:

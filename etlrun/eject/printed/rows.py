@@ -21,6 +21,7 @@ from etlrun.sources.rows.kinds import composed
 from etlrun.sources.rows.read import repaired
 from etlrun.sources.slices import slices
 from etlrun.stages.flow import MISSING, MISSING_TIME
+from etlrun.stages.known import BETWEEN
 from etlrun.stages.lazy import np, pa, pc, tf
 
 OF_TEXTS = ("string", "timestamp")
@@ -51,6 +52,7 @@ def table_of(path: str) -> pa.Table:
         ]
         texts = [name for name, kind in TYPES.items() if kind in OF_TEXTS and name not in numbers]
         lists = {name: pa.list_(pa.type_for_alias(of[:-5])) for name, of in TYPES.items() if of.endswith(" list")}
+        lists |= {name: pa.list_(pa.string()) for name, of in TYPES.items() if of == "strings"}
         schema = pa.schema([*((name, pa.string()) for name in texts), *lists.items()])
         return pyarrow.json.read_json(decoded(path), parse_options=pyarrow.json.ParseOptions(explicit_schema=schema))
     if not end.endswith((".csv", ".tsv")):
@@ -97,6 +99,9 @@ def values_of(column: pa.ChunkedArray, kind: str) -> np.ndarray:
     if kind.endswith(" list"):
         lists = (np.array([] if of is None else of, kind.removesuffix(" list")) for of in column.to_pylist())
         return np.fromiter(lists, object, len(column))
+    if kind == "strings":
+        texts = column.combine_chunks().cast(pa.large_list(pa.large_string()))
+        column, kind = pc.binary_join(texts, pa.scalar(BETWEEN, pa.large_string())), "string"
     if kind == "string":
         texts = column.cast(pa.large_string())
         texts = composed(pc.utf8_trim_whitespace(texts) if STRIP else texts)

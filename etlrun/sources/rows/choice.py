@@ -46,6 +46,9 @@ def chosen(source: RowsSource, split: RowSplit, longest: int | None = None) -> C
     notes: list[str] = []
     for name in source.dataset.examples.inputs:
         column = source.kept.known.columns[name]
+        if column.is_joined:
+            notes.append(f"{name} is no input, since it has lists of texts: they may be labels to predict")
+            continue
         if column.feature.is_sequence:
             if longest is None:
                 notes.append(f"{name} is no input, since it has sequences: set load=bucketed and model=text to use it")

@@ -8,7 +8,8 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.parquet
 
-from etlrun.sources.rows.kinds import Kind, is_list, list_kind
+from etlrun.sources.rows.kinds import Kind, list_kind
+from etlrun.sources.rows.of_lists import is_list
 from etlrun.sources.rows.read import TableFile
 from etlrun.stages.rows import Errors
 from etlrun.system.errors import EtlrunError, Fault, WorldError
@@ -51,7 +52,7 @@ class ColumnarFile(TableFile):
             Fault(
                 where=f"{path}, {field.name}",
                 found=f"values of type {field.type}",
-                expected="numbers, truth values, texts, dates, timestamps, or lists of numbers",
+                expected="numbers, truth values, texts, dates, timestamps, or lists of numbers or of texts",
                 remedy="write its parts as columns of their own, or leave it out of the files",
             )
             for field in self._schema
@@ -80,7 +81,10 @@ class ColumnarFile(TableFile):
         return WorldError(where=self.path, found=found, expected="a complete one", remedy="write or copy it again")
 
     def kinds(self, declared: Mapping[str, Kind], tell: Callable[[], None]) -> dict[str, Kind | None]:
-        return {field.name: _kind(field.type) for field in self._schema}  # type: ignore[misc]
+        found = {field.name: _kind(field.type) for field in self._schema}
+        are_texts = {name for name in found if (declared.get(name) or found[name]) == "text"}
+        self.joined = {field.name for field in self._schema if is_list(field.type) and field.name in are_texts}
+        return found  # type: ignore[return-value]
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:
         done = 0

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from etlrun.sources.rows.kinds import LISTS, TIMES, Kind, Seen, is_list, joined, list_kind
+from etlrun.sources.rows.kinds import LISTS, TIMES, Kind, Seen, joined, list_kind
 from etlrun.sources.rows.lines import at_line, broken, format_fault, json_fault, lines, utf16_fault
+from etlrun.sources.rows.of_lists import is_list
 from etlrun.sources.rows.read import TableFile
 from etlrun.stages.rows import Errors
 from etlrun.system.errors import WorldError
@@ -49,6 +50,8 @@ class JsonLinesFile(TableFile):
             for name in table.column_names:
                 values = table[name].combine_chunks()
                 kind = self._kind(values, texts[name])
+                if is_list(values.type) and (declared.get(name) or kind) == "text":
+                    self.joined.add(name)
                 if kind is not None and found[name] is not None and _type(kind) != _type(found[name]):
                     raise self._broken(ValueError(f"{name} has values of several types"))
                 found[name] = kind if kind in (*TIMES, "text") else joined(found[name], kind)
@@ -107,7 +110,8 @@ class JsonLinesFile(TableFile):
                     )
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:
-        schema = pa.schema([(name, pa.string()) for name in self.names if name in self._texts or kinds[name] in TIMES])
+        texts = [name for name in self.names if name in self._texts - self.joined or kinds[name] in TIMES]
+        schema = pa.schema([(name, pa.string()) for name in texts])
         for table in self._tables(schema):
             rows = table.num_rows
             columns = [

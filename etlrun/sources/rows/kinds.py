@@ -10,6 +10,8 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from etlrun.sources.rows.of_lists import from_views, is_list, is_view, joined_texts
+
 Kind = Literal["integer", "whole", "number", "truth", "timestamp", "zoned", "text", "integers", "numbers"]
 """Types of `dataset.columns`; `whole` are integers that int64 does not hold, `zoned` timestamps with a zone.
 
@@ -220,8 +222,10 @@ def converted(values: pa.Array, kind: Kind) -> pa.Array:
     """Return values in the type in which their kind is kept; raise `ArrowInvalid` if one is not of that kind."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
-    if _is_view(values.type):
-        values = _from_views(values)
+    if is_view(values.type):
+        values = from_views(values)
+    if kind == "text" and is_list(values.type):
+        return joined_texts(values)
     is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
     if kind in TIMES and not is_text:
         return values.cast(TYPES[kind], safe=not (pa.types.is_timestamp(values.type) and values.type.unit == "ns"))
@@ -237,23 +241,6 @@ def converted(values: pa.Array, kind: Kind) -> pa.Array:
     return found.cast(TYPES[kind])
 
 
-def is_list(values: pa.DataType) -> bool:
-    """Return whether a type is that of lists."""
-    checks = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return any(check(values) for check in checks) or _is_view(values)
-
-
-def _is_view(values: pa.DataType) -> bool:
-    return bool(pa.types.is_list_view(values) or pa.types.is_large_list_view(values))
-
-
-def _from_views(values: pa.Array) -> pa.Array:
-    """Return lists of which each has its own items, which Arrow's own cast of views gets wrong."""
-    lengths = pc.list_value_length(values).fill_null(0).cast(pa.int64())
-    ends = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
-    return pa.LargeListArray.from_arrays(ends, values.flatten(), mask=values.is_null())
-
-
 def list_kind(values: pa.DataType) -> Kind | None:
     """Return the kind of lists of values of a type; None for one without values, `ArrowInvalid` if it is not kept."""
     if pa.types.is_null(values):
@@ -262,6 +249,8 @@ def list_kind(values: pa.DataType) -> Kind | None:
         return "integers"
     if pa.types.is_floating(values) or pa.types.is_decimal(values):
         return "numbers"
+    if pa.types.is_string(values) or pa.types.is_large_string(values):
+        return "text"
     raise pa.ArrowInvalid(f"lists of {values}")
 
 

@@ -35,6 +35,7 @@ class TableFile(ABC):
         bytes: Its size.
         position: How many of its bytes have been read by the last pass.
         errors: Whether texts that are not UTF-8 are refused, or have U+FFFD for what can't be decoded.
+        joined: Names of columns that have lists of texts, which become texts.
         num_repaired: Number of rows of which a text was not UTF-8.
     """
 
@@ -42,7 +43,7 @@ class TableFile(ABC):
 
     def __init__(self, path: str, errors: Errors) -> None:
         self.path, self.bytes, self.position = path, Path(path).stat().st_size, 0
-        self.errors, self.num_repaired = errors, 0
+        self.errors, self.num_repaired, self.joined = errors, 0, set[str]()
 
     @property
     def name(self) -> str:

@@ -100,7 +100,9 @@ class Tables:
     @property
     def schema(self) -> pa.Schema:
         """Types in which the columns are kept."""
-        return pa.schema([(name, TYPES[kind]) for name, kind in self.kinds.items()])
+        joined = {name for files in self.files.values() for file in files for name in file.joined}
+        metadata = {name: {"items": "texts"} for name in joined}
+        return pa.schema([pa.field(name, TYPES[of], metadata=metadata.get(name)) for name, of in self.kinds.items()])
 
     def batches(self, file: TableFile) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file, in order, in the types of the schema."""

@@ -24,10 +24,11 @@ class Writer:
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
         """Begin the columns of a schema.
 
-        Its types are int64, float64, bool, timestamp[us], large_string, and large_list of int32, int64 or float64.
+        Its types are int64, float64, bool, timestamp[us], large_string, which with metadata are joined lists, and
+        large_list of int32, int64 or float64.
         """
         self._folder, self._names = folder, schema.names
-        self._columns = [_Written(folder, place, field.type) for place, field in enumerate(schema)]
+        self._columns = [_Written(folder, place, field) for place, field in enumerate(schema)]
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Write the rows of a batch of the schema."""
@@ -133,7 +134,8 @@ class _Codes:
 class _Written:
     """A column that is being written, and what is known of it so far."""
 
-    def __init__(self, folder: Path, place: int, kind: pa.DataType) -> None:
+    def __init__(self, folder: Path, place: int, field: pa.Field) -> None:
+        kind, self._is_joined = field.type, field.metadata is not None
         self._lists = _Ends(folder, place) if pa.types.is_large_list(kind) else None
         kind = kind if self._lists is None else kind.value_type
         self._is_text, self._is_time = pa.types.is_large_string(kind), pa.types.is_timestamp(kind)
@@ -193,7 +195,7 @@ class _Written:
             dtype = "float64" if has_missing else self.dtype
             shape = () if self._lists is None else (None,)
             feature = Feature(dtype=dtype, shape=shape, low=low, high=high, has_missing=has_missing)
-        return Column(feature=feature, missing=self._missing, distinct=self._different)
+        return Column(feature=feature, missing=self._missing, distinct=self._different, is_joined=self._is_joined)
 
     @property
     def _different(self) -> int | None:
