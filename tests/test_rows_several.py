@@ -12,6 +12,7 @@ import pyarrow.parquet
 import pytest
 import tensorflow as tf
 
+from etlrun.eject.program import ejected
 from etlrun.measure.digest import Digest
 from etlrun.plan.plan import Plan, given_to_model
 from etlrun.run import model as models
@@ -19,6 +20,7 @@ from etlrun.sources.open import open_source
 from etlrun.stages.keras_objects import objectives
 from etlrun.stages.made import make
 from etlrun.stages.target_steps import Labels
+from etlrun.trained.model import outputs_of
 from tests.configs import plan_of, refusal_of_plan
 from tests.pipelines import training_pipeline
 from tests.programs import program_of
@@ -218,3 +220,25 @@ def test_columns_with_blanks_in_their_names_are_embedded_and_a_slash_is_refused(
         "names, which Keras refuses, as in garden/yard\n"
         "    -> give the output another name in transform.columns: {garden_yard: {of: garden/yard}}"
     )
+
+
+@pytest.mark.parametrize(
+    ("target", "layers", "outputs"),
+    [
+        ("{price: number}", ["value_"], 1),
+        ("{price: {number: standardize}}", ["standardized_", "value_"], 1),
+        ("{garden: binary}", ["probability_"], 2),
+    ],
+)
+def test_columns_may_have_the_names_of_the_layers_of_a_target(
+    rows: Path, target: str, layers: list[str], outputs: int
+) -> None:
+    names = ("value", "standardized", "probability")
+    columns = ", ".join(f"{name}: {{of: area, steps: [{{fill: median}}]}}" for name in names)
+    given = ("dataset.inputs=[area]", "dataset.weight=null", f"transform.columns={{{columns}}}")
+    planned = plan_of(*learning(rows, *given, target=target))
+    model = compiled(planned)
+    assert [layer.name for layer in model.layers[-len(layers) :]] == layers
+    assert outputs_of(model) == outputs
+    program = ejected(planned, [], {})
+    assert all(f'name="{name}"' in program for name in layers)

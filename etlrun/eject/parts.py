@@ -129,8 +129,8 @@ def _head(plan: Plan, flow: Flow, place: int) -> tuple[list[str], str]:
     target, end = flow.features[flow.targets[place]], f"_{place}" if place else ""
     count = len(target.classes) or None if len(flow.targets) > 1 else _count(plan, flow.target)
     loss = loss_of(target, plan.spec.fit.loss if plan.spec.fit is not None else "")
-    lines = [f"dense{end} = {literal(head(target, count, loss, place=place))}"]
-    after = unstandardized(target, place=place)
+    lines = [f"dense{end} = {literal(head(target, count, loss, place=place, inputs=flow.inputs))}"]
+    after = unstandardized(target, place=place, inputs=flow.inputs)
     if after is None:
         return lines, f"dense{end}(features)"
     return [*lines, f"rescaling{end} = {literal(after)}"], f"rescaling{end}(dense{end}(features))"

@@ -94,8 +94,9 @@ def _heads(features: Any, flow: Flow, num_classes: int | None, loss: str) -> Any
     for place, name in enumerate(flow.targets):
         target = flow.features[name]
         count = num_classes if len(flow.targets) == 1 else len(target.classes) or None
-        after = keras_objects.unstandardized(target, place=place)
-        predicted = make(keras_objects.head(target, count, loss_of(target, loss), place=place))(features)
+        after = keras_objects.unstandardized(target, place=place, inputs=flow.inputs)
+        head = keras_objects.head(target, count, loss_of(target, loss), place=place, inputs=flow.inputs)
+        predicted = make(head)(features)
         found[name] = predicted if after is None else make(after)(predicted)
     return found if len(found) > 1 else found[flow.target]
 

@@ -191,11 +191,19 @@ def rescaling(*factors: float | Text) -> Made:
     return Made("keras.layers.Rescaling", factors, {"dtype": "float32"})
 
 
-def head(target: Feature, num_classes: int | Text | None, loss: str = "crossentropy", *, place: int = 0) -> Made:
+def head(
+    target: Feature,
+    num_classes: int | Text | None,
+    loss: str = "crossentropy",
+    *,
+    place: int = 0,
+    inputs: Sequence[str] = (),
+) -> Made:
     """Return the dense layer for a target: to the probabilities of so many classes, or to the numbers of `target`.
 
     Of two classes that are `binary` it gives the probability of the second one, and of labels that of each. Numbers of
     the `loss` poisson are positive. `place` is that of the target, if there are several.
+    Its layer has the name of none of the `inputs`.
     """
     is_of_classes = num_classes is not None and not target.is_labels  # a target of mixed images is no class any more
     kind = KINDS["class" if is_of_classes and not target.is_binary else kind_of(target)]
@@ -205,18 +213,23 @@ def head(target: Feature, num_classes: int | Text | None, loss: str = "crossentr
     activation = "exponential" if kind.activation is None and loss == "poisson" else kind.activation
     activated = {} if activation is None else {"activation": activation}
     name = "standardized" if target.std is not None else kind.layer
-    return Made("keras.layers.Dense", (units,), {**activated, "dtype": "float32", "name": _placed(name, place)})
+    return Made("keras.layers.Dense", (units,), {**activated, "dtype": "float32", "name": _placed(name, place, inputs)})
 
 
-def _placed(name: str, place: int) -> str:
+def _placed(name: str, place: int, inputs: Sequence[str]) -> str:
     """Return the name of a layer of the target at that place; names of targets may be none of layers."""
-    return f"{name}_{place}" if place else name
+    found = f"{name}_{place}" if place else name
+    while found in inputs:
+        found += "_"
+    return found
 
 
-def unstandardized(target: Feature, *, place: int = 0) -> Made | None:
+def unstandardized(target: Feature, *, place: int = 0, inputs: Sequence[str] = ()) -> Made | None:
     """Return the layer behind the head that makes numbers of standardized ones; None if they are in their own units."""
     if target.std is None:
         return None
     return Made(
-        "keras.layers.Rescaling", (target.std, target.mean), {"dtype": "float32", "name": _placed("value", place)}
+        "keras.layers.Rescaling",
+        (target.std, target.mean),
+        {"dtype": "float32", "name": _placed("value", place, inputs)},
     )

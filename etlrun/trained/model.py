@@ -68,7 +68,7 @@ def outputs_of(model: Any) -> int:
 def _is_binary(model: Any) -> bool:
     """Return whether a model gives the probability of the second of two classes, and nothing else."""
     return not isinstance(model.output_shape, dict) and bool(
-        model.output_shape[-1] == 1 and model.layers[-1].name == "probability"
+        model.output_shape[-1] == 1 and model.layers[-1].name.rstrip("_") == "probability"
     )
 
 
