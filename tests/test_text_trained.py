@@ -20,6 +20,8 @@ from etlrun.sources.rows.table import ENDS
 from tests.conftest import Once
 from tests.forked import forked
 from tests.runs import are_equal, finish, kill_after_state, run_here, summary_of, variables_of
+from tests.test_rows_texts import words_of as words_of_folder
+from tests.test_rows_texts import write_texts
 from tests.texts import words_of, write_reviews
 from tests.trained import refused, said
 
@@ -27,7 +29,7 @@ STARS = ", stars: {of: stars, steps: [standardize]}"
 
 
 def train(folder: Path) -> None:
-    """Train a model of the reviews alone, and one of their stars, too, which leaves out long reviews."""
+    """Train models of the reviews alone, of their stars, too, without the long ones, and of a folder of texts."""
     write_reviews(folder)
     for name, boundaries, more in (("texts", "[4,10,40]", ""), ("both", "[4,10]", STARS)):
         words = words_of(folder, "model=text", "model.units=4", "trainer.epochs=1", more=more)
@@ -35,6 +37,11 @@ def train(folder: Path) -> None:
         (folder / name).mkdir()
         status, _ = run_here(folder / name, [*given, f"load.boundaries={boundaries}", "load.drop_long=true"])
         assert status == 0
+    write_texts(folder / "tree" / "texts", ("train",), each=10)
+    words = words_of_folder(folder / "tree", "model=text", "model.units=4", "trainer.epochs=1")
+    (folder / "of_folder").mkdir()
+    given = [word for word in words if "emulated" not in word and "step_ms" not in word]
+    assert run_here(folder / "of_folder", given)[0] == 0
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +93,15 @@ def test_an_evaluation_leaves_out_no_sequence_and_permutes_each_column(
     assert found["examples"] == 200
     assert {of["name"] for of in found["importance"]["columns"]} == {"review", "stars"}
     assert found["importance"]["predictions"] == 200 * 11
+
+
+def test_a_model_of_a_folder_is_evaluated_on_another_folder(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_texts(tmp_path / "others", each=6)
+    words = (f"dataset.folder={tmp_path / 'others'}", "dataset.split=test")
+    found, _ = evaluated(runs, "of_folder", tmp_path, capsys, *words)
+    assert (found["split"], found["examples"]) == ("test", 12)
 
 
 def test_lines_of_text_are_predicted_as_rows(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,7 +41,7 @@ _ON_CORRUPT = ("raise", "skip")
 SPLIT = Dataset.key("split")
 """Key of an override that names the split to read: here, it is not that of the training."""
 _FREE = {
-    *(f"{Dataset.path}.{name}" for name in ("split", "eval_split", "dir", "files", "version", "errors")),
+    *(f"{Dataset.path}.{name}" for name in ("split", "eval_split", "dir", "files", "folder", "version", "errors")),
     f"{Trainer.path}.device",
 }
 """Values that may differ from those of the training, besides those of speed."""
