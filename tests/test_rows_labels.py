@@ -12,6 +12,7 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
+from etlrun.plan import render
 from tests.configs import plan_of, refusal_of_plan
 from tests.pipelines import training_pipeline
 from tests.runs import run_here
@@ -58,6 +59,8 @@ def labels_in(path: Path, *others: str) -> Any:
 @pytest.mark.parametrize("name", ["a.parquet", "a.feather", "a.jsonl"])
 def test_lists_of_texts_are_labels(name: str, tmp_path: Path) -> None:
     path = write(tmp_path / name)
+    (target,) = [of for of in render.text(plan_of(*words_of(path))).splitlines() if "<- tags" in of][:1]
+    assert target.split("<- ")[1] == "tags: labels (of lists, values [old, old, but new, park, sea])"
     np.testing.assert_array_equal(labels_in(path), [[label in of for label in NAMES] for of in TAGS[:10]])
     require_same_batches(plan_of(*words_of(path)), tmp_path)
 

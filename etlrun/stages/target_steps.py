@@ -10,6 +10,7 @@ from etlrun.stages.base import DATA, Expected
 from etlrun.stages.column_categories import Classes
 from etlrun.stages.column_step import LARGEST, ColumnStep, UnfitColumnError, number, without_missing
 from etlrun.stages.flow import Feature
+from etlrun.stages.known import BETWEEN
 from etlrun.stages.lazy import pa, pc, tf
 
 MOST_LABELS = 10_000
@@ -87,6 +88,11 @@ class Labels(ColumnStep):
 
     separator: Annotated[str | None, Expected("a text, or null"), DATA] = None
     values: Annotated[tuple[str, ...] | None, Expected("null"), DATA] = None
+
+    @property
+    def text(self) -> str:
+        text = super().text
+        return text if self.separator != BETWEEN else text.replace(f"separator {BETWEEN}", "of lists")
 
     @staticmethod
     def op(found: tf.Tensor, *, separator: str | None, values: list[str]) -> tf.Tensor:

@@ -17,6 +17,7 @@ from etlrun.sources.rows.kinds import stripped
 from etlrun.sources.rows.leaks import names_examined
 from etlrun.sources.rows.numbers import Numbers
 from etlrun.sources.rows.source import RowSplit, RowsSource
+from etlrun.stages.known import BETWEEN
 
 SAMPLED = 100_000
 """Rows of a split of which quantiles are computed, and what two columns have to do with each other."""
@@ -193,7 +194,7 @@ def time_of(microseconds: int) -> str:
 def plain(value: Any, kind: str) -> str:
     """Return a value of a column of that type as text."""
     if isinstance(value, bytes):
-        return value.decode(errors="replace")
+        return value.decode(errors="replace").replace(BETWEEN, ", ")
     if kind == "truth":
         return str(bool(value)).lower()
     return time_of(value) if kind == "timestamp" else f"{value:.6g}" if isinstance(value, float) else str(value)

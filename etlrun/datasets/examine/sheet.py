@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
+from etlrun.stages.known import BETWEEN
 from etlrun.system.machine import rounded
 
 _IMAGE_RANK, _CHANNELS = 3, (1, 3)
@@ -143,7 +144,7 @@ def as_text(value: Any, feature: Feature | None = None) -> str:
     if is_missing(value):
         return "missing"
     if isinstance(value, bytes):
-        text = value.decode(errors="replace")
+        text = value.decode(errors="replace").replace(BETWEEN, ", ")
     elif feature is not None and feature.format == "timestamp":
         text = str(np.datetime64(int(value), "us")).removesuffix(".000000").removesuffix("T00:00:00")
     elif np.asarray(value).dtype == object:
