@@ -21,7 +21,7 @@ from etlrun.stages.column_step import UnfitColumnError
 from etlrun.stages.column_text import StandardizeText, Tokenize
 from etlrun.stages.columns import Output
 from etlrun.stages.rows import Arrays
-from tests.configs import plan_of
+from tests.configs import plan_of, refusal_of_plan
 from tests.tables import kept_from, values
 
 COMPOSED = ["café crème", "plain", "각 Å"]
@@ -153,6 +153,13 @@ def test_a_lookup_behind_pieces_has_their_vocabulary(tmp_path: Path) -> None:
     assert found.to_list() == [
         [PIECES.index(of) + 2 for of in tokens] for tokens in (["un", "##able"], ["a", "##b", "[UNK]"])
     ]
+    gone = columns.replace("/vocab.txt", "/gone.txt")
+    assert refusal_of_plan(*words, "dataset.target={score: class}", gone) == (
+        f"transform.columns.text.steps[0]: found {tmp_path}/gone.txt: No such file or directory; expected a text file "
+        "with a value in each line\n"
+        "    -> correct the path; relative ones start in the folder of the command; or pass the config to etlrun "
+        "vocabulary --size 8000, which writes it"
+    )
 
 
 @pytest.mark.parametrize(("content", "is_there"), [("a\nb\n", True), ("a\n[UNK]\n", False)])

@@ -71,7 +71,8 @@ def _opened(output: Output, faults: list[Fault]) -> Output:
         try:
             steps.append(step.opened())
         except UnfitColumnError as unfit:
-            faults.append(fault_of(output, UnfitStepError(place, unfit, "")))
+            if unfit.found not in {fault.found for fault in faults}:  # of a tokenizer, and of the lookup behind it
+                faults.append(fault_of(output, UnfitStepError(place, unfit, "")))
     return dataclasses.replace(output, steps=tuple(steps)) if len(steps) == len(output.steps) else output
 
 
