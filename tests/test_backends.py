@@ -21,7 +21,9 @@ def test_the_same_config_trains_on_jax(tiny: Path, tmp_path: Path) -> None:
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     folder = tmp_path / "run"
     words = [*small(tiny, "trainer.epochs=2", "measure.digest=true"), f"hydra.run.dir={folder}"]
-    as_a_shell = start(words, tmp_path, "tests.quick_jobs", PYTHONPATH=path, **quick_jax(tmp_path / "jax"))
+    as_a_shell = start(
+        words, tmp_path, "tests.quick_jobs", PYTHONPATH=path, **quick_jax(Path(os.environ["XDG_CACHE_HOME"]) / "jax")
+    )
     status, _, err = finish(as_a_shell)
     assert status == 0, err
     summary = summary_of(folder)
