@@ -38,6 +38,7 @@ _ENDS = {
 }
 """Runs that have ended without completing, by status."""
 _ON_CORRUPT = ("raise", "skip")
+_FILES = f"{Dataset.path}.files"
 SPLIT = Dataset.key("split")
 """Key of an override that names the split to read: here, it is not that of the training."""
 _FREE = {
@@ -196,13 +197,18 @@ def _overlaid(config: Mapping[str, Any], after: dict[str, Any], keys: set[str], 
     dataset, before = after["dataset"], config["dataset"]
     if SPLIT in keys:
         dataset["eval_split"] = dataset["split"]
-        if Dataset.path not in keys:
+        if Dataset.path not in keys and not (_FILES in keys and _lacks(dataset["files"], before["split"])):
             dataset["split"] = before["split"]
     elif not reads_split and dataset["eval_split"] is None:
         dataset["eval_split"] = dataset["split"]  # so that the steps of the validation are planned
     if dataset.get("on_corrupt") in _ON_CORRUPT:  # what the training could not skip, this pass can
         dataset["on_corrupt"] = before["on_corrupt"]
     return after
+
+
+def _lacks(files: Any, split: str) -> bool:
+    """Return whether files by their splits have none for a split, or a part of it."""
+    return isinstance(files, Mapping) and split.partition("[")[0] not in files
 
 
 def _now(
