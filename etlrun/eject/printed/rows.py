@@ -35,6 +35,21 @@ def decoded(path: str) -> Any:
     return pa.BufferReader(pa.input_stream(path).read().decode(errors=ERRORS).encode())
 
 
+def json_table_of(path: str) -> pa.Table:
+    """Read a file of JSON lines."""
+    found = {
+        field.name: getattr(field.type, "value_type", field.type)
+        for field in pyarrow.json.open_json(decoded(path)).schema
+    }
+    of_numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+    numbers = [name for name, kind in found.items() if any(check(kind) for check in of_numbers)]
+    texts = [name for name, kind in TYPES.items() if kind in OF_TEXTS and name not in numbers]
+    lists = {name: pa.list_(pa.type_for_alias(of[:-5])) for name, of in TYPES.items() if of.endswith(" list")}
+    lists |= {name: pa.list_(pa.string()) for name, of in TYPES.items() if of == "strings" and name not in numbers}
+    schema = pa.schema([*((name, pa.string()) for name in texts), *lists.items()])
+    return pyarrow.json.read_json(decoded(path), parse_options=pyarrow.json.ParseOptions(explicit_schema=schema))
+
+
 def table_of(path: str) -> pa.Table:
     """Read a file of rows; the values of a csv or tsv are texts."""
     end = re.sub(r"-\d+-of-\d+$", "", path.lower().removesuffix(".gz"))
@@ -45,16 +60,7 @@ def table_of(path: str) -> pa.Table:
         names = {name: of for name, of in names_beside(path).items() if TYPES.get(name) == "string"}
         return pa.table({**arrays, **{name: named(arrays[name], of) for name, of in names.items()}})
     if end.endswith((".jsonl", ".ndjson")):
-        numbers = [
-            field.name
-            for field in pyarrow.json.open_json(decoded(path)).schema
-            if pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_boolean(field.type)
-        ]
-        texts = [name for name, kind in TYPES.items() if kind in OF_TEXTS and name not in numbers]
-        lists = {name: pa.list_(pa.type_for_alias(of[:-5])) for name, of in TYPES.items() if of.endswith(" list")}
-        lists |= {name: pa.list_(pa.string()) for name, of in TYPES.items() if of == "strings"}
-        schema = pa.schema([*((name, pa.string()) for name in texts), *lists.items()])
-        return pyarrow.json.read_json(decoded(path), parse_options=pyarrow.json.ParseOptions(explicit_schema=schema))
+        return json_table_of(path)
     if not end.endswith((".csv", ".tsv")):
         kind = "parquet" if end.endswith(".parquet") else "feather"
         try:
