@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from etlrun.graph.build import Pipeline
 from etlrun.measure.digest import Digest
 from etlrun.plan.plan import stage_of
 from etlrun.run.backend import seed_all
 from etlrun.run.model import build
+from etlrun.run.session import contexts_of
+from etlrun.sources.open import open_source
+from etlrun.sources.rows.source import RowSplit
 from etlrun.stages.columns import Columns
 from etlrun.stages.network import masks, vectors
 from etlrun.stages.text import TextModel
@@ -42,6 +47,24 @@ def batches_in(*words: str) -> tuple[list[tuple[Any, Any]], str]:
     for batch in found:
         digest.add(*batch)
     return found, digest.taken()
+
+
+def test_no_pass_changes_the_numbers_of_rows(table: Path) -> None:
+    """TensorFlow may write to an array of NumPy that a function returns, if it lies at a multiple of 64 bytes."""
+    plan = plan_of(*words_of(table, "load.boundaries=[]", columns=f"{EVENTS}, {AGE}"))
+    context = contexts_of(plan, open_source(plan.spec.dataset))["validation"]
+    assert isinstance(context.split, RowSplit)
+    memory, size = np.empty(NUM_ROWS * 8 + 64, np.uint8), context.split.rows.nbytes
+    start = -memory.ctypes.data % 64
+    rows = memory[start : start + size].view(np.int64)
+    rows[:] = context.split.rows
+    of_pass = Pipeline(
+        plan.evaluation, dataclasses.replace(context, split=dataclasses.replace(context.split, rows=rows))
+    )
+    before = rows.tolist()
+    for _ in range(3):
+        assert len([*of_pass.dataset]) == 3
+        assert rows.tolist() == before
 
 
 def test_zeros_in_sequences_are_no_padding_and_digests_count_none(table: Path) -> None:

@@ -75,7 +75,7 @@ def batches_of_rows(stages: Sequence[PlannedStage], context: Context) -> tf.data
         order = in_random_order(np.int64(len(rows)), before[1], context, rows, _whole)  # type: ignore[arg-type]
     else:
         nothing = tf.data.Dataset.from_tensors(0)
-        order = nothing.flat_map(lambda _: _whole(lambda: rows))
+        order = nothing.flat_map(lambda _: _whole(rows.copy))  # TensorFlow may write to what a function returns
     return order.rebatch(batch.batch_size, drop_remainder=batch.drop_remainder)  # type: ignore[attr-defined]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, Field
 
 from etlrun.stages.base import Expected
 
@@ -35,7 +35,7 @@ FILES_EXPECTED = "a pattern of files on this machine, or a mapping from names of
 _SECRET = re.compile(r"(?i)signature|token|secret|credential|password|api_?key|\bsig=")
 _STORAGE = ("anon", "endpoint_url", "profile", "project", "requester_pays")
 STORAGE_EXPECTED = f"null, or a mapping from {', '.join(_STORAGE[:-1])} or {_STORAGE[-1]}"
-Storage = Annotated[dict[str, bool | str], WithJsonSchema({"type": "object", "propertyNames": {"enum": [*_STORAGE]}})]
+Storage = dict[str, bool | str]
 """How a store is reached, without credentials, which a config would tell its readers."""
 _BY_LIBRARY = "let the library of the store find credentials, as in the environment"
 

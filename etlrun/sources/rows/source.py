@@ -97,7 +97,7 @@ class RowSplit(Split):
 
     def read(self, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
         def some() -> Numbers:
-            return self.rows
+            return self.rows.copy()  # since TensorFlow may write to what a function returns
 
         rows = tf.ensure_shape(tf.numpy_function(some, [], tf.int64), (None,))
         return tf.data.Dataset.from_tensor_slices(rows[skip : skip + take])
