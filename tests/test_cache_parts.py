@@ -64,16 +64,16 @@ opened.close()
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="there is no /proc")
-def test_threads_that_read_at_once_never_read_anothers_file(opened: Opened) -> None:
+def test_threads_that_read_at_once_never_read_anothers_file(opened: Opened, tmp_path: Path) -> None:
     def read(seed: int) -> bool:
         numbers = np.random.default_rng(seed).permutation(len(PICTURES))
         pictures, labels = opened.reader.batch(numbers)
         return bool((pictures == PICTURES[numbers]).all() and (labels == numbers).all())
 
-    before = open_files()
+    before = open_files(tmp_path)
     with ThreadPoolExecutor(16) as threads:
         assert all(threads.map(read, range(100)))
-    assert open_files() <= before + 1
+    assert open_files(tmp_path) <= before + 1
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="there is no /proc")
