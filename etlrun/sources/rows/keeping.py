@@ -28,7 +28,7 @@ from etlrun.system.errors import EtlrunError, Fault, WorldError, unreadable_path
 from etlrun.system.locks import Lock
 from etlrun.system.progress import Begin, progress
 
-_FORMAT = 10
+_FORMAT = 11
 """Version of the format of kept columns, and of the code that reads files."""
 _READ = ("columns", "missing", "strip", "errors")
 """Parameters of how files are read."""

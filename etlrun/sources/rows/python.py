@@ -29,7 +29,7 @@ from etlrun.stages.python_rows import Python
 from etlrun.stages.rows import Rows, Table
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, did_you_mean, one_line
 
-_FORMAT = 2
+_FORMAT = 3
 """Version of how rows of functions are kept."""
 _AT_ONCE = 4_096
 _NOT_CONVERTED = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError)
