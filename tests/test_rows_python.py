@@ -140,7 +140,7 @@ VALUES = {
         "    import datetime as of\n    yield {'price': of.time(1)}\n",
         (
             "price: found values of type time64[us]; expected numbers, truth values, texts, dates, timestamps, or "
-            "lists of numbers"
+            "lists of numbers or of texts"
         ),
     ),
     "one for all rows": (
