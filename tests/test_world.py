@@ -239,11 +239,11 @@ def test_a_dataset_whose_package_is_missing_is_told_with_it(tmp_path: Path) -> N
 
 
 def test_an_error_that_nobody_foresaw_is_told_with_the_file_of_its_traceback(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run.freeze(tmp_path / "run", composed(), [])
     assert run.run(tmp_path / "run", stages={}) == 1
     told = f"The run failed: KeyError: 'extract'\n    -> the traceback is in {tmp_path / 'run' / 'traceback.txt'}"
-    assert capfd.readouterr().err == f"etlrun: failed\n  {told}\n"
+    assert capsys.readouterr().err == f"etlrun: failed\n  {told}\n"
     assert summary_of(tmp_path / "run")["error"] == told
     assert (tmp_path / "run" / "traceback.txt").read_text().startswith("Traceback (most recent call last):\n")
