@@ -37,23 +37,33 @@ class MlflowWriter:
         """Begin a run in the experiment, which is created if there is none, or continue one."""
         for name, value in _IMPATIENT.items():
             os.environ.setdefault(name, value)
-        from mlflow import MlflowClient, set_experiment, set_tracking_uri
+        from mlflow import MlflowClient
 
-        if opening.options["tracking_uri"] is not None:
-            set_tracking_uri(opening.options["tracking_uri"])
-        experiment = set_experiment(opening.options["experiment_name"])
-        self._client = MlflowClient()
+        self._client = MlflowClient(opening.options["tracking_uri"])
         if opening.continues is not None:
             self._run = opening.continues
             self._client.update_run(self._run, status="RUNNING")
         else:
             began_ms = round(1000 * opening.began_s)
-            made = self._client.create_run(experiment.experiment_id, start_time=began_ms, run_name=opening.name)
+            experiment = self._experiment(opening.options["experiment_name"])
+            made = self._client.create_run(experiment, start_time=began_ms, run_name=opening.name)
             self._run = made.info.run_id
             self._parameters(opening.parameters)
         group = {} if opening.group is None else {"sweep": opening.group}
         self.texts({**opening.texts, **group, "folder": opening.folder})
         return self._run
+
+    def _experiment(self, name: str) -> str:
+        """Return the identifier of the experiment of that name, which is created if there is none."""
+        from mlflow.exceptions import MlflowException
+
+        if (found := self._client.get_experiment_by_name(name)) is None:
+            try:
+                return str(self._client.create_experiment(name))
+            except MlflowException:  # another run has created it meanwhile, or the server says no
+                if (found := self._client.get_experiment_by_name(name)) is None:
+                    raise
+        return str(found.experiment_id)
 
     def texts(self, texts: Mapping[str, str]) -> None:
         """Set tags."""
