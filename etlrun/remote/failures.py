@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Self
 
 from etlrun.system.errors import WorldError, headline
@@ -38,13 +37,13 @@ def status_of(error: BaseException) -> int | None:
         return 404 if error.__cause__ is None else status_of(error.__cause__)  # fsspec says so of any failure of HTTP
     if isinstance(error, PermissionError):
         return 403
-    found = getattr(error, "status", None) or (getattr(error, "code", None) if not hasattr(error, "status") else None)
+    found = error.status if hasattr(error, "status") else getattr(error, "code", None)
     return int(found) if isinstance(found, int | str) and str(found).isdigit() else None
 
 
 def reason_of(error: Exception) -> str:
     """Return why a try has failed, in one line."""
-    if isinstance(error, TimeoutError | asyncio.TimeoutError) and not str(error):
+    if isinstance(error, TimeoutError) and not str(error):
         return "no answer in time"
     if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
         return reason_of(error.__cause__)

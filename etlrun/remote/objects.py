@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from etlrun.remote.failures import UnreachableError
 from etlrun.system.errors import headline
 
-SILENT_S = 30.0
+_SILENT_S = 30.0
 """Seconds in which a server has to send something."""
 _VERSIONS = ("VersionId", "generation", "ETag", "etag", "md5Hash", "Last-Modified", "LastModified", "mtime", "updated")
 """What fsspec's file systems say of the version of an object, the surest first."""
@@ -76,11 +76,11 @@ def _options(scheme: str, storage: Mapping[str, bool | str]) -> dict[str, Any]:
     if scheme in ("http", "https"):
         from aiohttp import ClientTimeout
 
-        return {"client_kwargs": {"timeout": ClientTimeout(total=None, sock_connect=SILENT_S, sock_read=SILENT_S)}}
+        return {"client_kwargs": {"timeout": ClientTimeout(total=None, sock_connect=_SILENT_S, sock_read=_SILENT_S)}}
     if scheme in ("gs", "gcs") and options.pop("anon", False):
         options["token"] = "anon"  # noqa: S105 - gcsfs's word for none
     if scheme in ("s3", "s3a"):
-        options["config_kwargs"] = {"connect_timeout": SILENT_S, "read_timeout": SILENT_S}
+        options["config_kwargs"] = {"connect_timeout": _SILENT_S, "read_timeout": _SILENT_S}
     return options
 
 
