@@ -126,6 +126,8 @@ def shown(found: Comparison) -> list[str]:
             "changes only the speed",
             ["dataset.data_dir: null -> /data, speed (if it holds the same files)"],
         ),
+        ([], ["transform.parse_batch=32"], "changes only the speed", ["transform.parse_batch: null -> 32, speed"]),
+        (["transform.parse_batch=32"], [], "changes only the speed", ["transform.parse_batch: 32 -> null, speed"]),
         (
             ["dataset.eval_split=null"],
             ["dataset.eval_split=null", "transform.eval_steps=[decode]"],

@@ -17,7 +17,7 @@ flowchart LR
   train_1["extract.sequential<br/>shuffle_files=false"]
   train_0 --> train_1
   train_2["transform.map<br/>transform.parse<br/>transform.decode<br/>transform.resize\
-<br/>num_parallel_calls=autotune<br/>deterministic=true<br/>parse_batch=null"]
+<br/>num_parallel_calls=autotune<br/>deterministic=true"]
   train_1 --> train_2
   train_3["cache.memory<br/>at=transformed<br/>dtype=auto<br/>dir=null<br/>when_busy=uncached<br/>codec=raw"]
   train_2 --> train_3
@@ -30,7 +30,7 @@ flowchart LR
   validation_1["extract.sequential<br/>shuffle_files=false"]
   validation_0 --> validation_1
   validation_2["transform.map<br/>transform.parse<br/>transform.decode<br/>transform.resize\
-<br/>num_parallel_calls=autotune<br/>deterministic=true<br/>parse_batch=null"]
+<br/>num_parallel_calls=autotune<br/>deterministic=true"]
   validation_1 --> validation_2
   validation_3["cache.memory<br/>at=transformed<br/>dtype=auto<br/>dir=null<br/>when_busy=uncached<br/>codec=raw"]
   validation_2 --> validation_3
@@ -50,6 +50,23 @@ def test_plans_read_as_they_were_reviewed() -> None:
 def test_without_validation_the_text_says_none() -> None:
     text = render.text(plan_of("dataset.eval_split=null"))
     assert "\nvalidation\n     none\n\nmodel.mobilenet_v2\n" in text
+
+
+@pytest.mark.parametrize("key", ["dataset.weight", "transform.parse_batch", "trainer.clipvalue"])
+def test_an_optional_value_that_is_null_is_in_the_json_alone(key: str) -> None:
+    plan, other = plan_of(), plan_of(f"{key}=null")
+    name = key.rpartition(".")[2]
+    assert f"{name} " not in render.text(plan)
+    assert f"{name}=" not in render.mermaid(plan)
+    assert f'"{name}": {{' in render.as_json(plan)
+    assert (render.text(other), other.fingerprint) == (render.text(plan), plan.fingerprint)
+
+
+def test_an_optional_value_that_is_set_is_shown() -> None:
+    plan = plan_of("transform.parse_batch=32", "cache.dir=null")
+    assert "\n       parse_batch           32                   speed\n" in render.text(plan)
+    assert "<br/>parse_batch=32" in render.mermaid(plan)
+    assert "\n       dir                   null                 speed\n" in render.text(plan)
 
 
 def test_remarks_are_the_last_lines_of_the_text() -> None:

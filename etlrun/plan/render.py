@@ -12,7 +12,7 @@ import yaml
 from etlrun.plan.kinds import kinds_in
 from etlrun.plan.plan import Plan, PlannedStage, sections
 from etlrun.plan.spec import RunSpec, bare
-from etlrun.stages.base import Stage, parameters
+from etlrun.stages.base import Parameter, Stage, parameters
 from etlrun.stages.columns import Columns
 from etlrun.stages.phases import PlannedPhase
 from etlrun.system import machine
@@ -29,8 +29,9 @@ _STEP_WIDTH = 29
 def text(plan: Plan, cores: int | None = None, read_bytes: float | None = None) -> str:
     """Return the plan with a line for each stage and each parameter with its kind, so that a diff shows what changed.
 
-    With `cores`, values such as `cores-1` are also shown as numbers; with `read_bytes`, the mean size of an example in
-    its file, also the size of a buffer of such examples. Without, the text holds for any machine.
+    Optional parameters that do nothing, such as null, are left out. With `cores`, values such as `cores-1` are also
+    shown as numbers; with `read_bytes`, the mean size of an example in its file, also the size of a buffer of such
+    examples. Without, the text holds for any machine.
     """
     lines = ["dataset", *_parameter_lines(plan.spec, plan.spec.dataset, _INDENT, cores)]
     for title, stages in _pipelines(plan):
@@ -115,13 +116,18 @@ def _step_lines(spec: RunSpec, steps: tuple[PlannedStage, ...], cores: int | Non
 def _parameter_lines(
     spec: RunSpec, stage: Stage, indent: str, cores: int | None, more: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[str]:
-    for parameter in parameters(stage):
+    for parameter in _shown(stage):
         value = bare(parameter.value)
         if value in CORES and cores is not None:
             calls, most = calls_here(value, cores), getattr(stage, "cycle_length", "all")
             value = f"{value} ({calls if most == 'all' else min(calls, most)})"
         value = f"{value}{more.get(parameter.name, '')}"
         yield f"{indent}{parameter.name:<{_WIDTHS[0] - 1}} {value:<{_WIDTHS[1]}} {kinds_in(spec, stage, parameter)[0]}"
+
+
+def _shown(stage: Stage) -> list[Parameter]:
+    """Return the parameters of a stage that people see: without optional ones that do nothing."""
+    return [parameter for parameter in parameters(stage) if not parameter.is_idle]
 
 
 def as_dict(plan: Plan) -> dict[str, Any]:
@@ -208,7 +214,7 @@ def mermaid(plan: Plan) -> str:
 
 def _chain(name: str, stages: tuple[PlannedStage, ...]) -> Iterator[str]:
     for number, planned in enumerate(stages, 1):
-        values = [f"{item.name}={bare(item.value)}" for item in parameters(planned.stage)]
+        values = [f"{item.name}={bare(item.value)}" for item in _shown(planned.stage)]
         steps = [step.stage.path for step in planned.steps]
         yield f'  {name}_{number}["{_label(planned.stage.path, *steps, *values)}"]'
         yield f"  {name}_{number - 1} --> {name}_{number}"

@@ -251,6 +251,11 @@ class Parameter:
         """The strongest of its kinds."""
         return self.kinds[0]
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether a config may omit this value, and it does nothing: null, or `all` of what could be less."""
+        return self.is_default and self.value in (None, "all")
+
 
 _METADATA: dict[type[Any], dict[str, tuple[object, ...]]] = {}
 
