@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from etlrun.remote import fetch
+from etlrun.remote.copies import Copies
 from etlrun.remote.objects import listed
 from etlrun.sources.rows.keeping import kept_of
 from etlrun.system.errors import ConfigError, EtlrunError
@@ -26,9 +27,9 @@ VERSION = "a server that says the version of a file (ETag or Last-Modified), so 
 FETCH = """\
 import sys
 from pathlib import Path
-from etlrun.remote.fetch import fetched
+from etlrun.remote.copies import Copies
 from etlrun.remote.objects import listed
-print(fetched(listed(sys.argv[1], {}), Path(sys.argv[2]), {})[0])
+print(Copies(Path(sys.argv[2]), {}).all(listed(sys.argv[1], {}))[0])
 """
 
 
@@ -44,7 +45,7 @@ def content() -> bytes:
 
 
 def fetch_one(url: str, folder: Path) -> Path:
-    (path,) = fetch.fetched(listed(url, {}), folder, {})
+    (path,) = Copies(folder, {}).all(listed(url, {}))
     return Path(path)
 
 
@@ -139,9 +140,9 @@ def test_a_file_that_changes_meanwhile_is_refused(server: Server, tmp_path: Path
         "    -> run it again; if that remains, ask who writes the object"
     )
     with pytest.raises(EtlrunError) as caught:
-        fetch.fetched(before, tmp_path, {})
+        Copies(tmp_path, {}).all(before)
     assert str(caught.value) == expected
-    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [f"{before[0].key}.lock"]
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_bytes_that_differ_from_their_checksum_are_refused(server: Server, tmp_path: Path) -> None:

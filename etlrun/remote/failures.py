@@ -31,6 +31,24 @@ class UnreachableError(WorldError):
         return cls(url, reason_of(error), "a server that answers", "check the URL and the network, and run it again")
 
 
+class ChangedError(UnreachableError):
+    """An object that is not what its server has said of it: what has arrived of it is worthless."""
+
+    def __init__(
+        self,
+        url: str,
+        found: str = "another version than at the start of the run",
+        expected: str = "an object that stays",
+    ) -> None:
+        super().__init__(url, found, expected, "run it again; if that remains, ask who writes the object")
+
+
+def has_changed(error: Exception) -> bool:
+    """Return whether a server says that it has no such version, or no such bytes, of an object."""
+    precondition, ranges = 412, 416
+    return status_of(error) in (precondition, ranges)
+
+
 def status_of(error: BaseException) -> int | None:
     """Return the status of HTTP that an error stands for; None if there is none."""
     if isinstance(error, FileNotFoundError):

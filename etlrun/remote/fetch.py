@@ -1,122 +1,122 @@
-"""Copies of objects on this machine: each is fetched once, checked, and published whole.
-
-DIR/fetched/KEY.lock      held by the process that fetches an object
-DIR/fetched/KEY/.part     what has arrived of it; a later process goes on behind it
-DIR/fetched/KEY/NAME      the whole object
-"""
+"""The fetching of one object into its copy on this machine: checked, and published whole."""
 
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import random
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
-from typing import Any
 
-from etlrun.remote.failures import UnreachableError, is_worth_a_retry, reason_of
-from etlrun.remote.objects import Object, file_system, looked_up
+from etlrun.remote.failures import ChangedError, UnreachableError, has_changed, is_worth_a_retry, reason_of
+from etlrun.remote.objects import Object, Storage, looked_up
+from etlrun.remote.streams import answer_of
 from etlrun.system.errors import WorldError
-from etlrun.system.locks import Lock, acquire
-from etlrun.system.progress import progress
+from etlrun.system.locks import SILENT_S, Lock
 
 LONGEST_S = 120.0
 """Seconds of tries in which nothing arrives, after which the last reason is reported."""
-_AT_ONCE, _CHUNK_BYTES, _LEAST_BYTES = 8, 8 << 20, 1 << 18
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 10.0
 _MB = 1_000_000
 
 
-def fetched(objects: Sequence[Object], folder: Path, storage: Mapping[str, bool | str]) -> list[str]:
-    """Return the paths of copies of objects in `folder`, in order; those that are missing are fetched, several at once.
+class SilentError(UnreachableError):
+    """An object of which nothing arrives any more: others of its server will not arrive, either."""
 
-    Raises:
-        WorldError: An object can't be read, has changed, or arrives damaged; or there is no space for it.
+
+@dataclass
+class Fetch:
+    """The fetching of one object.
+
+    Attributes:
+        of: The object.
+        path: Path of its copy.
+        storage: How its store is reached.
+        stop: Ends the fetching when it is set.
+        asked: Is called before each request.
+        arrived: Is called with numbers of bytes that have arrived, and of those that are new here.
     """
-    paths = [str(folder / "fetched" / of.key / of.name) for of in objects]
-    missing = [(of, Path(path)) for of, path in zip(objects, paths, strict=True) if not Path(path).exists()]
-    if missing:
-        _fetch_all(missing, storage)
-    return paths
-
-
-def _fetch_all(missing: Sequence[tuple[Object, Path]], storage: Mapping[str, bool | str]) -> None:
-    stop, arrived = Event(), 0
-    with progress() as begin, ThreadPoolExecutor(_AT_ONCE) as pool:
-        advance = begin("Fetching (MB)", max(1, sum(of.bytes for of, _ in missing) // _MB))
-
-        def tell(count: int) -> None:
-            nonlocal arrived
-            before, arrived = arrived // _MB, arrived + count
-            advance(arrived // _MB - before)
-
-        fetching = [pool.submit(_Fetch(of, path, storage, stop, tell).run) for of, path in missing]
-        try:
-            for one in fetching:
-                one.result()
-        finally:
-            stop.set()  # the others, if one has failed or the user has interrupted
-
-
-@dataclass(frozen=True)
-class _Fetch:
-    """The fetching of one object."""
 
     of: Object
     path: Path
-    storage: Mapping[str, bool | str]
+    storage: Storage
     stop: Event
-    tell: Callable[[int], None]
+    asked: Callable[[], None]
+    arrived: Callable[[int, int], None]
+
+    _reached: int = field(default=0, init=False)
 
     @property
     def part(self) -> Path:
+        """Path of what has arrived."""
         return self.path.with_name(".part")
 
     def run(self) -> None:
         """Fetch the object, unless another process has done so; raise `WorldError` if that can't be."""
-        lock = Lock(self.path.parent.with_suffix(".lock"))
+        lock = Lock(self.path.parent / ".lock")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            waiting = f"waiting for another process, which fetches {self.of.url}"
-            acquire(lock, longest_s=math.inf, waiting=waiting)
+            self._acquire(lock)
             try:
                 if not self.path.exists():
                     self._arrive()
-                    self._check()
                     self.part.replace(self.path)
+                self._tell(self.of.bytes)
+            except ChangedError:
+                self.part.unlink(missing_ok=True)
+                raise
             finally:
+                lock.path.unlink(missing_ok=True)
                 lock.release()
         except OSError as error:
             raise self._unwritable(error) from error
 
+    def _acquire(self, lock: Lock) -> None:
+        """Wait for another process that fetches the object, as long as something arrives there."""
+        since_s, before, is_told = time.monotonic(), self._done, False
+        while not self.stop.is_set():
+            with suppress(TimeoutError):
+                return lock.acquire(timeout_s=SILENT_S)
+            if not is_told:
+                print(f"etlrun: waiting for another process, which fetches {self.of.url}", file=sys.stderr)
+            is_told, done = True, self._done
+            since_s, before = (since_s, before) if done == before else (time.monotonic(), done)
+            if time.monotonic() - since_s > 2 * LONGEST_S:
+                found = f"no byte in {2 * LONGEST_S:.0f} s in another process, which fetches it"
+                remedy = f"`fuser {lock.path}` names the process: let it finish, or end it"
+                raise SilentError(self.of.url, found, "a process that fetches it", remedy)
+        raise self._stopped
+
     def _arrive(self) -> None:
-        """Try until the whole object is there; raise `UnreachableError` when nothing has arrived for `LONGEST_S`."""
-        pause_s, since_s, before, chunk_bytes = _FIRST_PAUSE_S, time.monotonic(), self._done, _CHUNK_BYTES
-        while self._done < self.of.bytes or not self.part.exists():
+        """Try until the whole object is there; raise `SilentError` when nothing has arrived for `LONGEST_S`."""
+        pause_s, since_s, before, is_of_version = _FIRST_PAUSE_S, time.monotonic(), self._done, self.of.bytes == 0
+        self._tell(before)
+        self._write(b"")
+        while self._done < self.of.bytes:
             try:
-                self._go_on(chunk_bytes)
+                is_of_version = self._go_on()
             except WorldError:
                 raise
             except Exception as error:
                 if self._done > before:
                     pause_s, since_s, before = _FIRST_PAUSE_S, time.monotonic(), self._done
+                if has_changed(error):
+                    raise ChangedError(self.of.url) from error
                 if not is_worth_a_retry(error):
                     raise UnreachableError.of(self.of.url, error) from error
-                self._require_unchanged()
                 if time.monotonic() - since_s > LONGEST_S:
                     found = f"no byte in {LONGEST_S:.0f} s of tries, at last: {reason_of(error)}"
                     remedy = "run it again, which goes on where this ends"
-                    raise UnreachableError(self.of.url, found, "a server that answers", remedy) from error
+                    raise SilentError(self.of.url, found, "a server that answers", remedy) from error
                 if self.stop.wait(pause_s * random.uniform(0.5, 1.5)):  # noqa: S311 - no secret
                     raise self._stopped from error
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-                chunk_bytes = max(chunk_bytes // 2, _LEAST_BYTES)  # a request that fails leaves nothing
+        self._check(is_of_version=is_of_version)
 
     @property
     def _done(self) -> int:
@@ -128,28 +128,24 @@ class _Fetch:
     def _stopped(self) -> WorldError:
         return UnreachableError(self.of.url, "an interruption", "the whole object", "run it again, which goes on")
 
-    def _go_on(self, chunk_bytes: int) -> None:
-        """Fetch what is missing, in ranges; from the beginning if the server has none."""
-        files = file_system(self.of.url, self.storage)
-        try:
-            with files.open(self.of.url, "rb", block_size=chunk_bytes, cache_type="none") as source:
-                if self._done:
-                    source.seek(self._done)
-                self._copy(source, chunk_bytes)
-        except ValueError:  # fsspec's word for a server without ranges
-            self._write(b"", mode="wb")
-            with files.open(self.of.url, "rb", block_size=0) as source:
-                self._copy(source, chunk_bytes)
-
-    def _copy(self, source: Any, chunk_bytes: int) -> None:
-        while (left := self.of.bytes - self._done) > 0 or not self.part.exists():
-            if self.stop.is_set():
-                raise self._stopped
-            chunk = source.read(min(left, chunk_bytes)) if left else b""
-            if left and not chunk:
-                raise ConnectionError(f"the end of the transfer at byte {self._done:,} of {self.of.bytes:,}")
-            self._write(chunk)
-            self.tell(len(chunk))
+    def _go_on(self) -> bool:
+        """Fetch what is missing; return whether it is known to be of the version that is wanted."""
+        self.asked()
+        done = self._done
+        answer = answer_of(self.of, self.storage, done)
+        with closing(answer.chunks):
+            if answer.start != done:
+                self._write(b"", mode="wb")
+                done = answer.start
+            for chunk in answer.chunks:
+                if self.stop.is_set():
+                    raise self._stopped
+                self._write(chunk)
+                done += len(chunk)
+                self._tell(done, len(chunk))
+        if done < self.of.bytes:
+            raise ConnectionError(f"the end of the transfer at byte {done:,} of {self.of.bytes:,}")
+        return answer.is_of_version
 
     def _write(self, chunk: bytes, mode: str = "ab") -> None:
         try:
@@ -158,30 +154,22 @@ class _Fetch:
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def _check(self) -> None:
+    def _check(self, *, is_of_version: bool) -> None:
         """Raise `UnreachableError` for an object that has changed or is damaged, which is removed."""
-        self._require_unchanged()
+        if not is_of_version and looked_up(self.of.url, self.storage) != self.of:
+            raise ChangedError(self.of.url)
         if (size := self._done) != self.of.bytes:
-            self._refuse(f"{size:,} bytes", f"{self.of.bytes:,} bytes")
+            raise ChangedError(self.of.url, f"{size:,} bytes", f"{self.of.bytes:,} bytes")
         with self.part.open("rb") as file:
             found = hashlib.file_digest(file, "md5").hexdigest() if self.of.md5 else ""
             os.fsync(file.fileno())
         if found != self.of.md5:
-            self._refuse(f"bytes with the MD5 {found}", f"the MD5 {self.of.md5}, which the server says")
+            expected = f"the MD5 {self.of.md5}, which the server says"
+            raise ChangedError(self.of.url, f"bytes with the MD5 {found}", expected)
 
-    def _require_unchanged(self) -> None:
-        try:
-            now = looked_up(self.of.url, self.storage)
-        except UnreachableError:  # the next try, or the comparison at the end, says more
-            if self._done < self.of.bytes:
-                return
-            raise
-        if now != self.of:
-            self._refuse("another version than at the start of the run", "an object that stays")
-
-    def _refuse(self, found: str, expected: str) -> None:
-        self.part.unlink(missing_ok=True)
-        raise UnreachableError(self.of.url, found, expected, "run it again; if that remains, ask who writes the object")
+    def _tell(self, done: int, arrived: int = 0) -> None:
+        new, self._reached = max(0, done - self._reached), max(done, self._reached)
+        self.arrived(arrived, new)
 
     def _unwritable(self, error: OSError) -> WorldError:
         return WorldError(

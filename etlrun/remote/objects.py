@@ -15,10 +15,13 @@ from urllib.parse import unquote, urlsplit
 from etlrun.remote.failures import UnreachableError
 from etlrun.system.errors import headline
 
+Storage = Mapping[str, bool | str | int]
+"""How a store is reached."""
+
 _SILENT_S = 30.0
 """Seconds in which a server has to send something."""
-_VERSIONS = ("VersionId", "generation", "ETag", "etag", "md5Hash", "Last-Modified", "LastModified", "mtime", "updated")
-"""What fsspec's file systems say of the version of an object, the surest first."""
+_VERSIONS = ("generation", "ETag", "etag", "md5Hash", "Last-Modified", "LastModified", "mtime", "updated")
+"""What fsspec's file systems say of the version of an object, the surest first; a VersionId of S3 is in no listing."""
 _MD5 = 32
 _PACKAGES = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "http": "http", "https": "http"}
 """Extras of etlrun by schemes of URLs, which bring the packages that read them."""
@@ -51,13 +54,13 @@ class Object:
         return hashlib.sha256(json.dumps([self.url, self.bytes, self.version]).encode()).hexdigest()[:20]
 
 
-def file_system(url: str, storage: Mapping[str, bool | str]) -> Any:
+def file_system(url: str, storage: Storage) -> Any:
     """Return fsspec's file system of a URL; raise `UnreachableError` if there is none, or its package is missing.
 
     Args:
         url: Any URL of it.
         storage: `anon`, `endpoint_url`, `profile`, `project` and `requester_pays`, where they matter. Credentials are
-            those that the library of the store finds by itself.
+            those that the library of the store finds by itself. `at_once` is of no matter here.
     """
     import fsspec
 
@@ -71,8 +74,8 @@ def file_system(url: str, storage: Mapping[str, bool | str]) -> Any:
         raise UnreachableError(url, found, "a scheme that fsspec reads here", remedy) from error
 
 
-def _options(scheme: str, storage: Mapping[str, bool | str]) -> dict[str, Any]:
-    options: dict[str, Any] = dict(storage)
+def _options(scheme: str, storage: Storage) -> dict[str, Any]:
+    options: dict[str, Any] = {name: value for name, value in storage.items() if name != "at_once"}
     if scheme in ("http", "https"):
         from aiohttp import ClientTimeout
 
@@ -84,7 +87,7 @@ def _options(scheme: str, storage: Mapping[str, bool | str]) -> dict[str, Any]:
     return options
 
 
-def looked_up(url: str, storage: Mapping[str, bool | str]) -> Object:
+def looked_up(url: str, storage: Storage) -> Object:
     """Return the object of a URL as it is now; raise `UnreachableError` if there is none, or no server answers."""
     files = file_system(url, storage)
     try:
@@ -105,11 +108,17 @@ def looked_up(url: str, storage: Mapping[str, bool | str]) -> Object:
     return of
 
 
+def version_of(found: Mapping[str, Any]) -> str:
+    """Return what a store says of the version of an object; empty if it says nothing."""
+    return next((str(found[name]) for name in _VERSIONS if found.get(name)), "")
+
+
 def _object(url: str, found: Mapping[str, Any]) -> Object:
-    version = next((str(found[name]) for name in _VERSIONS if found.get(name)), "")
     tag = str(found.get("ETag") or "").strip('"')
     is_md5 = urlsplit(url).scheme == "s3" and len(tag) == _MD5  # of several parts it is another, with a hyphen
-    return Object(url=url, bytes=int(found["size"]), version=version, md5=tag.lower() if is_md5 else _md5(found))
+    return Object(
+        url=url, bytes=int(found["size"]), version=version_of(found), md5=tag.lower() if is_md5 else _md5(found)
+    )
 
 
 def _md5(found: Mapping[str, Any]) -> str:
@@ -118,7 +127,7 @@ def _md5(found: Mapping[str, Any]) -> str:
 
 
 @cache
-def _listed(pattern: str, storage: tuple[tuple[str, bool | str], ...]) -> tuple[Object, ...]:
+def _listed(pattern: str, storage: tuple[tuple[str, bool | str | int], ...]) -> tuple[Object, ...]:
     files = file_system(pattern, dict(storage))
     if not any(letter in urlsplit(pattern).path for letter in "*["):
         return (looked_up(pattern, dict(storage)),)
@@ -131,7 +140,7 @@ def _listed(pattern: str, storage: tuple[tuple[str, bool | str], ...]) -> tuple[
     return tuple(looked_up(url, dict(storage)) for url in urls)
 
 
-def listed(pattern: str, storage: Mapping[str, bool | str]) -> tuple[Object, ...]:
+def listed(pattern: str, storage: Storage) -> tuple[Object, ...]:
     """Return the objects that a URL or a pattern of them names, sorted, as they were when this process first asked.
 
     Raises:

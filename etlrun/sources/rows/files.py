@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from etlrun.cache.store import folder_of
+from etlrun.remote.copies import Copies
 from etlrun.remote.failures import UnreachableError
-from etlrun.remote.fetch import fetched
 from etlrun.remote.objects import Object, listed
 from etlrun.sources.rows.table import ENDS, has_format, opened_file
 from etlrun.sources.shards import incomplete, matched, unmatched
@@ -37,7 +37,7 @@ def files_of(dataset: Table) -> dict[str, list[str]]:
         raise EtlrunError(faults)
     if not objects:
         return named
-    copies = fetched([*objects.values()], folder_of(dataset.dir), dataset.storage or {})
+    copies = Copies(folder_of(dataset.dir), dataset.storage or {}).all([*objects.values()])
     places = dict(zip(objects, copies, strict=True))
     return {split: [places.get(path, path) for path in paths] for split, paths in named.items()}
 

@@ -1,0 +1,90 @@
+"""Content of objects as it arrives: one request each, whose answer says which version it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from etlrun.remote.failures import ChangedError, UnreachableError
+from etlrun.remote.objects import Object, Storage, file_system, version_of
+
+_READ_BYTES, _RANGE_BYTES = 1 << 18, 8 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The content of an object, as it arrives.
+
+    Attributes:
+        start: The byte at which it begins: that asked for, or 0 of a server without ranges.
+        chunks: The content from there on, whose `close` ends the transfer.
+        is_of_version: Whether it is known to be of the version that was asked for.
+    """
+
+    start: int
+    chunks: Generator[bytes, None, None]
+    is_of_version: bool
+
+
+def answer_of(of: Object, storage: Storage, start: int) -> Answer:
+    """Ask for an object from the byte `start` on.
+
+    Raises:
+        ChangedError: The server has another version.
+        Exception: What the library of the store raises.
+    """
+    scheme = urlsplit(of.url).scheme.lower()
+    files = file_system(of.url, storage)
+    if scheme in ("http", "https"):
+        return _of_http(files, of, start)
+    if scheme in ("s3", "s3a"):
+        return Answer(start=start, chunks=_of_s3(files, of, start), is_of_version=True)
+    generation = {"generation": of.version} if scheme in ("gs", "gcs") else {}
+    return Answer(start=start, chunks=_of_ranges(files, of, start, generation), is_of_version=bool(generation))
+
+
+def _of_http(files: Any, of: Object, start: int) -> Answer:
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
+    source = files.open(of.url, "rb", block_size=0, size=max(1, of.bytes), headers=headers)
+    chunks = _chunks(source.read, source.close)
+    answer = source.r.headers
+    said = answer.get("Content-Range", "").rpartition("/")[2] or answer.get("Content-Length", "")
+    version = version_of(answer)
+    if (version and version != of.version) or (said.isdigit() and int(said) != of.bytes):
+        source.close()
+        if version in ("", of.version):
+            expected = f"{of.bytes:,} bytes, as its server said before"
+            raise UnreachableError(of.url, f"an answer of {int(said):,} bytes", expected, "ask who runs the server")
+        raise ChangedError(of.url)
+    begins = start if answer.get("Content-Range") else 0
+    return Answer(start=begins, chunks=chunks, is_of_version=bool(version))
+
+
+def _of_s3(files: Any, of: Object, start: int) -> Generator[bytes, None, None]:
+    from fsspec.asyn import sync
+
+    bucket, key, _ = files.split_path(of.url)
+    ranged = {"Range": f"bytes={start}-"} if start else {}
+    answer = files.call_s3("get_object", Bucket=bucket, Key=key, IfMatch=of.version, **ranged)
+    body = answer["Body"]
+    if version_of(answer) != of.version:
+        body.close()
+        raise ChangedError(of.url)
+    yield from _chunks(
+        lambda count: sync(files.loop, body.read, count), lambda: files.loop.call_soon_threadsafe(body.close)
+    )
+
+
+def _chunks(read: Callable[[int], bytes], close: Callable[[], None]) -> Generator[bytes, None, None]:
+    try:
+        while chunk := read(_READ_BYTES):
+            yield chunk
+    finally:
+        close()
+
+
+def _of_ranges(files: Any, of: Object, start: int, version: Mapping[str, str]) -> Generator[bytes, None, None]:
+    for at in range(start, of.bytes, _RANGE_BYTES):
+        yield files.cat_file(of.url, start=at, end=min(at + _RANGE_BYTES, of.bytes), **version)
