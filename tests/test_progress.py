@@ -1,4 +1,5 @@
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from etlrun.stages import STAGES
 from etlrun.sweep.ledger import Ledger
 from etlrun.sweep.order import RunKey
 from etlrun.sweep.progress import Progress
+from etlrun.system.progress import fetching
 
 DONE = outcome(Summary(status="completed", overrides=[], wall_s=60.0))
 
@@ -50,3 +52,26 @@ def test_where_there_is_no_terminal_a_line_stays_for_each_job(
         "1/5 1 load.prefetch=1: completed, 100.0 examples/s, 60.0 s",
         "1/5 2 load.prefetch=2: failed: the job's process: found SIGKILL",
     ]
+
+
+def test_what_is_fetched_tells_its_rate_and_the_time_left_in_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with fetching(1_200_000_000, line_every_s=0.0) as tell:
+        tell(0)
+        tell(300_000_000)
+        tell(900_000_000)
+    with fetching(1_000) as tell:
+        tell(500)
+    first, last = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"etlrun: fetched 300\.0 of 1,200\.0 MB at [\d,.]+ MB/s, \d+ s left", first)
+    assert re.fullmatch(r"etlrun: fetched 1,200\.0 of 1,200\.0 MB at [\d,.]+ MB/s, 0 s left", last)
+
+
+def test_a_terminal_has_a_bar_of_what_is_fetched(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    with fetching(1_200_000_000) as tell:
+        tell(300_000_000)
+    shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", capsys.readouterr().err)
+    assert re.search(r"Fetching [━╺]+ 0\.3/1\.2 GB ([\d.]+ [GMTP]B/s|\?) [\d:-]+", shown), shown

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from etlrun.remote.copies import Copies
+from etlrun.remote.copies import Copies, Traffic
 from etlrun.remote.objects import Object, listed
 from etlrun.system.errors import EtlrunError
 from tests.servers import Server, serving
@@ -44,8 +44,24 @@ def test_shards_come_in_the_order_of_their_reader(server: Server, tmp_path: Path
         assert Path(path).read_bytes() == server.files[of.name]
         ahead.leave(of)
     ahead.close()
-    assert (copies.requests, copies.bytes) == (20, 20 * 100_001)
+    assert (copies.traffic.requests, copies.traffic.bytes) == (20, 20 * 100_001)
     assert copies.missing(objects) == []
+
+
+def test_waits_and_the_rate_of_a_store_are_counted(server: Server, tmp_path: Path) -> None:
+    objects, copies = shards(server, 2), Copies(tmp_path, {"at_once": 1})
+    assert (copies.traffic, copies.traffic.bytes_per_s) == (Traffic(), None)
+    server.pause_s = 0.1  # twice for each of them, since they have more than 64 KiB
+    ahead = copies.ahead(objects)
+    ahead.take(objects[0])
+    first = copies.traffic
+    ahead.take(objects[1])
+    ahead.close()
+    assert min(first.busy_s, first.waited_s) > 0.15
+    assert copies.traffic.since(first).busy_s > 0.15
+    assert copies.traffic.bytes_per_s == pytest.approx(200_002 / copies.traffic.busy_s)
+    copies.all(objects)
+    assert copies.traffic == copies.traffic.since(Traffic())  # which does not go on
 
 
 def test_the_first_shard_has_the_bandwidth_first(server: Server, tmp_path: Path) -> None:

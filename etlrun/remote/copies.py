@@ -9,29 +9,51 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from threading import Condition, Event, Lock, Thread
+from time import monotonic
 
 from etlrun.remote.failures import UnreachableError
 from etlrun.remote.fetch import Fetch, SilentError
 from etlrun.remote.objects import Object, Storage
 from etlrun.system.errors import EtlrunError, Fault
-from etlrun.system.progress import progress
+from etlrun.system.progress import fetching
 
 AT_ONCE = 8
 """Objects that are fetched at once, if `storage` doesn't say it."""
 _POLL_S = 0.2
 """Seconds after which a wait looks around: one without end in the main thread can sleep through Ctrl-C."""
-_MB = 1_000_000
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What this process has fetched.
+
+    Attributes:
+        bytes: Bytes that have arrived.
+        requests: Requests that were made for them.
+        busy_s: Seconds in which at least one object was being fetched.
+        waited_s: Seconds in which readers waited for objects.
+    """
+
+    bytes: int = 0
+    requests: int = 0
+    busy_s: float = 0.0
+    waited_s: float = 0.0
+
+    def since(self, before: Traffic) -> Traffic:
+        """Return what was fetched since then."""
+        return Traffic(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """Rate at which objects arrive; None if none was fetched."""
+        return self.bytes / self.busy_s if self.busy_s > 0 and self.bytes else None
 
 
 class Copies:
-    """The copies in a folder.
-
-    Attributes:
-        bytes: Bytes that this process has fetched into it.
-        requests: Requests that it has made for them.
-    """
+    """The copies in a folder."""
 
     def __init__(self, folder: Path, storage: Storage, keep_bytes: int | None = None) -> None:
         """Create no file.
@@ -43,7 +65,7 @@ class Copies:
         """
         self.folder, self.storage, self.keep_bytes = folder / "fetched", storage, keep_bytes
         self.at_once = int(storage.get("at_once", AT_ONCE))
-        self.bytes = self.requests = 0
+        self._traffic, self._fetching, self._changed_s = Traffic(), 0, monotonic()
         self._lock = Lock()
 
     def path(self, of: Object) -> str:
@@ -66,15 +88,7 @@ class Copies:
 
     def _fetch(self, missing: Sequence[Object]) -> None:
         faults: list[Fault] = []
-        arrived = 0
-        with progress() as begin:
-            advance = begin("Fetching (MB)", max(1, sum(of.bytes for of in missing) // _MB))
-
-            def tell(count: int) -> None:
-                nonlocal arrived
-                before, arrived = arrived // _MB, arrived + count
-                advance(arrived // _MB - before)
-
+        with fetching(sum(of.bytes for of in missing)) as tell:
             ahead = Ahead(self, missing, window=len(missing), tell=tell)
             try:
                 for of in missing:
@@ -93,11 +107,19 @@ class Copies:
         """Begin to fetch objects in this order, ahead of a reader; to be closed."""
         return Ahead(self, objects, window=2 * self.at_once)
 
-    def count(self, requests: int, arrived: int) -> None:
-        """Add to what has been fetched."""
+    def count(self, *, requests: int = 0, arrived: int = 0, fetching: int = 0, waited_s: float = 0.0) -> None:
+        """Add to what has been fetched; `fetching` to the number of objects that are being fetched."""
         with self._lock:
-            self.requests += requests
-            self.bytes += arrived
+            of, now_s = self._traffic, monotonic()
+            busy_s = of.busy_s + (now_s - self._changed_s if self._fetching else 0.0)
+            self._traffic = Traffic(of.bytes + arrived, of.requests + requests, busy_s, of.waited_s + waited_s)
+            self._fetching, self._changed_s = self._fetching + fetching, now_s
+
+    @property
+    def traffic(self) -> Traffic:
+        """What this process has fetched so far."""
+        self.count()
+        return self._traffic
 
 
 class Ahead:
@@ -139,6 +161,7 @@ class Ahead:
         Raises:
             EtlrunError: It can't be fetched; or `close` was called.
         """
+        asked_s = monotonic()
         with self._changed:
             if self._todo.pop(of.key, None) is not None:  # before those that were to come first
                 self._wanted.append(of)
@@ -147,6 +170,7 @@ class Ahead:
                 if self._stop.is_set():
                     raise UnreachableError(of.url, "an interruption", "the whole object", "run it again, which goes on")
                 self._changed.wait(_POLL_S)
+            self._copies.count(waited_s=monotonic() - asked_s)
             self._ahead.discard(of.key)
             self._changed.notify_all()
             if (error := self._ended[of.key]) is not None:
@@ -170,7 +194,7 @@ class Ahead:
             try:
                 path = Path(self._copies.path(of))
                 if not path.exists():
-                    Fetch(of, path, self._copies.storage, self._stop, self._asked, self._arrived).run()
+                    self._fetch(of, path)
             except EtlrunError as found:
                 error = found
             except Exception as found:  # noqa: BLE001 - a thread of its own tells no one else
@@ -178,6 +202,13 @@ class Ahead:
             with self._changed:
                 self._ended[of.key] = error
                 self._changed.notify_all()
+
+    def _fetch(self, of: Object, path: Path) -> None:
+        self._copies.count(fetching=1)
+        try:
+            Fetch(of, path, self._copies.storage, self._stop, self._asked, self._arrived).run()
+        finally:
+            self._copies.count(fetching=-1)
 
     def _next(self) -> Object | None:
         """Return the next object to fetch; wait while there are enough, or the first has not arrived."""
@@ -198,8 +229,8 @@ class Ahead:
         return len(self._ahead) < self._room and (self._first in self._ended or self._first in self._todo)
 
     def _asked(self) -> None:
-        self._copies.count(1, 0)
+        self._copies.count(requests=1)
 
     def _arrived(self, count: int, new: int) -> None:
-        self._copies.count(0, count)
+        self._copies.count(arrived=count)
         self._tell(new)
