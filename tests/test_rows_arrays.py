@@ -18,6 +18,7 @@ from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of
 from tests.pipelines import training_pipeline
 from tests.runs import run_here
+from tests.servers import serving
 
 ROWS = 60
 
@@ -124,6 +125,38 @@ def test_a_changed_array_is_another(tmp_path: Path) -> None:
     found["x"][7, 0, 0] += 1
     other = source_of(plan_of(*words_of(tmp_path, saved(tmp_path, found))))
     assert one.kept.known.identity != other.kept.known.identity
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_arrays_of_urls_are_those_of_the_same_files(tmp_path: Path, form: dict[str, bool]) -> None:
+    found = arrays()
+    here = source_of(plan_of(*words_of(tmp_path, saved(tmp_path, found, **form)))).kept
+    with serving() as server:
+        urls = {path.stem: server.put(path.name, path.read_bytes()) for path in sorted(tmp_path.glob("*.np*"))}
+        each = ", ".join(f"{name}: '{urls.get(name)}'" for name in found)
+        files = urls.get("all") or f"{{{each}}}"
+        there = source_of(plan_of(*words_of(tmp_path / "there", files))).kept
+    assert (there.known.identity, there.known.columns) == (here.known.identity, here.known.columns)
+    for name in found:
+        assert there.arrow(name).equals(here.arrow(name))
+
+
+def test_faults_of_arrays_of_urls_name_the_urls(tmp_path: Path) -> None:
+    with serving() as server:
+        url = server.put("x.npy", pickle.dumps([1]))
+        assert refusal(tmp_path, f"{{x: '{url}', y: '{server.url}/y.npy'}}") == (
+            f"{server.url}/y.npy: found no such object; expected one that is there\n    -> check the URL"
+        )
+        y = server.put("z.npy", b"")
+        save = "    -> save the array by np.save(path, array, allow_pickle=False)"
+        assert refusal(tmp_path, f"{{x: '{url}', y: '{y}'}}") == (
+            f"{url}: found a pickle; expected {AN_ARRAY}\n{save}\n{y}: found an empty file; expected {AN_ARRAY}\n{save}"
+        )
+        archive = server.put("x.npz", b"PK")
+        assert refusal(tmp_path, archive) == (
+            f"{archive}: found no complete .npz: File is not a zip file; expected an archive of arrays, as np.savez "
+            "writes it\n    -> write the file again"
+        )
 
 
 def broken(name: str, values: Any) -> dict[str, Any]:

@@ -175,3 +175,10 @@ def test_files_that_are_left_out_are_noted(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_on_this_machine_can_be_reviewed(tmp_path: Path) -> None:
     dataset: Any = plan_of(*words_of(tmp_path)).spec.dataset
     assert dataset.found.notes == ("texts is not on this machine: its columns are neither checked nor fitted.",)
+
+
+def test_a_folder_of_a_url_is_refused() -> None:
+    assert refusal(*words_of(Path("F"), "dataset.folder=s3://me:abc@bucket/texts")) == (
+        "dataset.folder: found s3://...@bucket/texts; expected the path of a folder on this machine\n"
+        "    -> copy it here, or write its texts as JSON lines, which dataset=table reads from URLs"
+    )

@@ -22,7 +22,7 @@ from etlrun.stages.buckets import sizes_of
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.made import quoted, user_path
 from etlrun.stages.paths import is_remote
-from etlrun.stages.rows import Rows, Table
+from etlrun.stages.rows import FileRows, Rows
 from etlrun.stages.service import Service
 from etlrun.system.errors import ConfigError, Fault
 
@@ -90,7 +90,7 @@ def _refused(spec: RunSpec) -> Iterator[Fault]:
             ", or "
         )
         yield Fault(where=spec.dataset.key(spec.dataset.given_by), found=found, expected=expected, remedy=remedy)
-    patterns = spec.dataset.patterns.values() if isinstance(spec.dataset, Table) else ()
+    patterns = spec.dataset.patterns.values() if isinstance(spec.dataset, FileRows) else ()
     if any(is_remote(of) for several in patterns for of in several):
         found, expected = "URLs, whose files etlrun fetches", "files on this machine in a standalone program"
         yield Fault(where=spec.dataset.key("files"), found=found, expected=expected, remedy="copy them here")

@@ -49,12 +49,12 @@ def unknown_options(storage: Iterable[str]) -> Iterator[tuple[str, str, str]]:
 def with_secrets(patterns: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     """Yield what is found, expected and to do for each URL that may hold a credential, which is not shown."""
     for pattern in filter(is_remote, patterns):
-        if (shown := _without_secrets(pattern)) != pattern:
+        if (shown := without_secrets(pattern)) != pattern:
             expected = "a URL without credentials, which summaries and pages would tell"
             yield shown, expected, _BY_LIBRARY
 
 
-def _without_secrets(url: str) -> str:
+def without_secrets(url: str) -> str:
     """Return a URL without what may be a credential in it: a user, a password, the values of a query."""
     parts = urlsplit(url)
     query = "..." if _SECRET.search(parts.query) else parts.query

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, InstanceOf, WithJsonSchema
+from pydantic import Field, InstanceOf, WithJsonSchema
 
 from etlrun.stages.base import DATA, SPEED, TRAINING, Expected, Text
 from etlrun.stages.dataset import Dataset
@@ -17,11 +17,11 @@ from etlrun.stages.made import user_path
 from etlrun.stages.paths import (
     STORAGE_EXPECTED,
     OptionalPath,
-    Pattern,
     Storage,
-    of_this_machine,
+    is_remote,
     unknown_options,
     with_secrets,
+    without_secrets,
 )
 from etlrun.stages.splitting import EXPECTED, SplitBy, Written, faults_of
 from etlrun.stages.targets import TARGETS, Described, Target, unfit_options
@@ -33,9 +33,11 @@ TYPES = "text, integer, number, truth, timestamp, integers or numbers"
 
 _Name = Annotated[str, Field(min_length=1)]
 _Target = Annotated[dict[_Name, Described], Field(min_length=1)]
-_Paths = Annotated[dict[Annotated[str, Field(pattern=r"^\w+$")], Pattern], Field(min_length=1)]
-_Arrays = Annotated[str, Field(pattern=r"\.npz$"), AfterValidator(of_this_machine)] | _Paths
-_ARRAYS_EXPECTED = "the path of an .npz on this machine, or a mapping from columns to paths of .npy"
+_Arrays = (
+    Annotated[str, Field(pattern=r"\.npz$")]
+    | Annotated[dict[Annotated[str, Field(pattern=r"^\w+$")], _Name], Field(min_length=1)]
+)
+_ARRAYS_EXPECTED = "the path or URL of an .npz, or a mapping from columns to paths or URLs of .npy"
 _Types = dict[_Name, Type]
 _Patterns = _Name | Annotated[tuple[_Name, ...], Field(min_length=1)]
 _Files = _Patterns | Annotated[dict[Annotated[str, Field(pattern=r"^\w+$")], _Patterns], Field(min_length=1)]
@@ -146,14 +148,36 @@ class Rows(Dataset):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table(Rows):
+class FileRows(Rows):
+    """Rows of files on this machine, or of URLs.
+
+    Attributes:
+        storage: How the store of URLs is reached, such as `{anon: true}`; null as its library finds it by itself.
+    """
+
+    storage: Annotated[Storage | None, Expected(STORAGE_EXPECTED), SPEED] = None
+
+    @property
+    def patterns(self) -> Mapping[str, tuple[str, ...]]:
+        """Patterns of the files by split."""
+        raise NotImplementedError
+
+    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+        yield from super().faults()
+        for found in with_secrets(pattern for of in self.patterns.values() for pattern in of):
+            yield "files", *found
+        for found in unknown_options(self.storage or ()):
+            yield "storage", *found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(FileRows):
     """Rows of tables: csv, tsv, JSON lines, Parquet, Feather or TFRecord files.
 
     Attributes:
         files: Pattern of the files, such as `part-*.parquet` or `s3://bucket/part-*.parquet`, or a list of patterns; or
             these for each split, such as `{train: train.csv, validation: val.csv}`. What is for no split is the split
             `train`. Files of URLs are fetched once, into the folder of the kept columns.
-        storage: How the store of URLs is reached, such as `{anon: true}`; null as its library finds it by itself.
         missing: Texts of a csv or tsv that stand for no value.
         strip: Whether blanks around texts are removed.
         columns: Types of columns that are not to be inferred, such as `{zip: text, day: timestamp}`.
@@ -163,18 +187,10 @@ class Table(Rows):
     source: ClassVar[str] = "etlrun.sources.rows.tables:TableSource"
 
     files: Annotated[_Files, Expected(_FILES_EXPECTED), DATA]
-    storage: Annotated[Storage | None, Expected(STORAGE_EXPECTED), SPEED] = None
     missing: Annotated[tuple[str, ...], Expected("a list of texts"), DATA]
     strip: Annotated[bool, Expected("true or false"), DATA]
     columns: Annotated[_Types, Expected(f"a mapping from columns to {TYPES}"), DATA]
     errors: Annotated[Errors, Expected("strict or replace"), DATA] = "strict"
-
-    def faults(self) -> Iterator[tuple[str, str, str, str]]:
-        yield from super().faults()
-        for found in with_secrets(pattern for of in self.patterns.values() for pattern in of):
-            yield "files", *found
-        for found in unknown_options(self.storage or ()):
-            yield "storage", *found
 
     @property
     def types(self) -> _Types:
@@ -183,7 +199,6 @@ class Table(Rows):
 
     @property
     def patterns(self) -> Mapping[str, tuple[str, ...]]:
-        """Patterns of the files by split."""
         files = self.files if isinstance(self.files, Mapping) else {"train": self.files}
         return {split: (of,) if isinstance(of, str) else of for split, of in files.items()}
 
@@ -204,12 +219,12 @@ class Table(Rows):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arrays(Rows):
+class Arrays(FileRows):
     """Rows of arrays of NumPy: one array a column, of which the first dimension are the rows.
 
     Attributes:
-        files: Path of the `.npy` of each column, such as `{x: x.npy, y: y.npy}`; or of an `.npz`, whose members are the
-            columns. All rows are the split `train`.
+        files: Path or URL of the `.npy` of each column, such as `{x: x.npy, y: y.npy}`; or of an `.npz`, whose members
+            are the columns. All rows are the split `train`. Files of URLs are fetched once, into the folder `dir`.
     """
 
     source: ClassVar[str] = "etlrun.sources.rows.arrays:ArraysSource"
@@ -225,6 +240,10 @@ class Arrays(Rows):
     def paths(self) -> dict[str, str]:
         """Paths of the files, by column unless they are all in one."""
         return {"": self.files} if isinstance(self.files, str) else dict(self.files)
+
+    @property
+    def patterns(self) -> Mapping[str, tuple[str, ...]]:
+        return {"train": tuple(self.paths.values())}
 
     @property
     def printed_before(self) -> tuple[str, ...]:
@@ -254,8 +273,14 @@ class TextFolder(Rows):
     source: ClassVar[str] = "etlrun.sources.rows.texts:TextFolderSource"
     given_by: ClassVar[str] = "folder"
 
-    folder: Annotated[Pattern, Expected("the path of a folder on this machine"), DATA]
+    folder: Annotated[_Name, Expected("the path of a folder on this machine"), DATA]
     errors: Annotated[Errors, Expected("strict or replace"), DATA]
+
+    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+        yield from super().faults()
+        if is_remote(self.folder):
+            remedy = "copy it here, or write its texts as JSON lines, which dataset=table reads from URLs"
+            yield "folder", without_secrets(self.folder), "the path of a folder on this machine", remedy
 
     @property
     def printed_before(self) -> tuple[str, ...]:

@@ -15,14 +15,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from etlrun.remote.names import named_by_url
 from etlrun.sources.content import sha256_of_all
 from etlrun.sources.records import known
+from etlrun.sources.rows.files import arrays_of
 from etlrun.sources.rows.keeping import kept_as, require_unchanged, stamps_of
 from etlrun.sources.rows.kept import Array, Kept, write_facts
 from etlrun.sources.rows.kinds import composed, composed_note
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.flow import ITEM_BYTES, Feature
 from etlrun.stages.known import MOST_COUNTED, Column
+from etlrun.stages.paths import is_remote
 from etlrun.stages.rows import Arrays, Rows
 from etlrun.system.errors import EtlrunError, Fault, unreadable_path
 
@@ -78,29 +81,32 @@ class ArraysSource(RowsSource):
     @classmethod
     def files(cls, dataset: Rows) -> dict[str, list[str]]:
         assert isinstance(dataset, Arrays)  # noqa: S101 - its `source` is this class
-        return {"train": [str(Path(path).expanduser()) for path in dataset.paths.values()]}
+        return {"train": [*arrays_of(dataset).values()]}
 
     @classmethod
     def is_there(cls, dataset: Rows) -> bool:
-        return all(Path(path).is_file() for path in cls.files(dataset)["train"])
+        assert isinstance(dataset, Arrays)  # noqa: S101 - its `source` is this class
+        return all(is_remote(path) or Path(path).expanduser().is_file() for path in dataset.paths.values())
 
     @classmethod
+    @named_by_url()
     def opened(cls, dataset: Rows) -> Kept:
         assert isinstance(dataset, Arrays)  # noqa: S101 - its `source` is this class
-        stamps = stamps_of(cls.files(dataset), "an array")
+        paths = arrays_of(dataset)
+        stamps = stamps_of({"train": [*paths.values()]}, "an array")
         contents = known(stamps, sha256_of_all)
-        read = {name: (contents[str(Path(path).expanduser())] or b"").hex() for name, path in dataset.paths.items()}
+        read = {name: (contents[path] or b"").hex() for name, path in paths.items()}
         identity = hashlib.sha256(json.dumps([_FORMAT, "arrays", read]).encode()).hexdigest()[:16]
-        write, files = partial(_write, dataset, identity), {} if dataset.is_archive else dataset.paths
+        write, files = partial(_write, dataset, identity, paths), {} if dataset.is_archive else paths
         kept = kept_as(dataset, identity, stamps, write, partial(KeptArrays, files))
         require_unchanged(stamps)  # between the digest and the mapping
         return kept
 
 
-def _write(dataset: Arrays, identity: str, folder: Path) -> None:
-    """Write what is known of the arrays to a folder, and the members of an archive."""
-    paths = dict(_unpacked(dataset.files, folder)) if isinstance(dataset.files, str) else dict(dataset.files)
-    where = {name: f"{dataset.files}, {name}" if dataset.is_archive else path for name, path in paths.items()}
+def _write(dataset: Arrays, identity: str, files: Mapping[str, str], folder: Path) -> None:
+    """Write what is known of the arrays in `files` to a folder, and the members of an archive."""
+    paths = dict(_unpacked(files[""], folder)) if dataset.is_archive else files
+    where = {name: f"{dataset.files}, {name}" if dataset.is_archive else dataset.paths[name] for name in paths}
     found = {name: _opened(path, where[name]) for name, path in paths.items()}
     arrays = {name: of for name, of in found.items() if not isinstance(of, Fault)}
     faults = [of for of in found.values() if isinstance(of, Fault)] or [*_of_lengths(dataset.key("files"), arrays)]

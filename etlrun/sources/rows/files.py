@@ -1,4 +1,4 @@
-"""Files of tables: those that patterns name on this machine, and copies of those that URLs name."""
+"""Files of rows: those that patterns name on this machine, and copies of those that URLs name."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 from etlrun.cache.store import folder_of
 from etlrun.remote.copies import Copies
 from etlrun.remote.failures import UnreachableError
+from etlrun.remote.names import name_copies, named_by_url
 from etlrun.remote.objects import Object, listed
 from etlrun.sources.rows.table import ENDS, has_format, opened_file
 from etlrun.sources.shards import incomplete, matched, unmatched
 from etlrun.stages.paths import is_remote
-from etlrun.stages.rows import Table
+from etlrun.stages.rows import Arrays, FileRows, Table
 from etlrun.system.errors import EtlrunError, Fault
 
 
@@ -35,10 +36,7 @@ def files_of(dataset: Table) -> dict[str, list[str]]:
     ]
     if faults := [*faults, *_of_two_splits(dataset, named)]:
         raise EtlrunError(faults)
-    if not objects:
-        return named
-    copies = Copies(folder_of(dataset.dir), dataset.storage or {}).all([*objects.values()])
-    places = dict(zip(objects, copies, strict=True))
+    places = _copies(dataset, objects)
     return {split: [places.get(path, path) for path in paths] for split, paths in named.items()}
 
 
@@ -73,11 +71,43 @@ def _of_two_splits(dataset: Table, files: Mapping[str, list[str]]) -> Iterator[F
                 yield Fault(where=dataset.key("files"), found=found, expected="each file in one split", remedy=remedy)
 
 
+def _copies(dataset: FileRows, objects: Mapping[str, Object]) -> dict[str, str]:
+    """Return the paths of the copies of objects by URL; those that are missing are fetched first."""
+    copies = Copies(folder_of(dataset.dir), dataset.storage or {}).all([*objects.values()])
+    name_copies(dict(zip(copies, objects, strict=True)))
+    return dict(zip(objects, copies, strict=True))
+
+
+def arrays_of(dataset: Arrays) -> dict[str, str]:
+    """Return the paths of the files by column, or of the only one by ""; objects that URLs name are fetched first.
+
+    Raises:
+        EtlrunError: A URL does not name one object, or it can't be fetched.
+    """
+    objects, faults = dict[str, Object](), list[Fault]()
+    for url in filter(is_remote, dict.fromkeys(dataset.paths.values())):
+        try:
+            found = listed(url, dataset.storage or {})
+        except UnreachableError as error:
+            faults += error.faults
+            continue
+        if len(found) == 1:
+            objects[url] = found[0]
+        else:
+            remedy = "name it without * and [, or read several files as a table of Parquet"
+            faults.append(Fault(where=url, found=f"{len(found)} files", expected="one file", remedy=remedy))
+    if faults:
+        raise EtlrunError(faults)
+    copies = _copies(dataset, objects)
+    return {name: copies.get(path, str(Path(path).expanduser())) for name, path in dataset.paths.items()}
+
+
 def is_there(dataset: Table) -> bool:
     """Return whether each pattern names a file on this machine, or is a URL."""
     return all(is_remote(of) or matched(of) for patterns in dataset.patterns.values() for of in patterns)
 
 
+@named_by_url()
 def names_of(dataset: Table) -> Sequence[str]:
     """Return the names of the columns of the first file; raise `EtlrunError` if there is none, or it is no table."""
     return opened_file(next(path for paths in files_of(dataset).values() for path in paths), dataset).names

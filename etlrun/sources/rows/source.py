@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from etlrun.remote.names import name_of
 from etlrun.sources.base import Example, Identified, Records, Source, Split
 from etlrun.sources.content import Shard
 from etlrun.sources.on_disk import OnDisk
@@ -117,7 +118,7 @@ class RowSplit(Split):
     def place(self, shard: Shard, number: int) -> tuple[str, int | None]:
         row = int(self.rows[number])
         file = bisect(self._ends, row)
-        return self.paths[file], row - (self._ends[file - 1] if file else 0)
+        return name_of(self.paths[file]), row - (self._ends[file - 1] if file else 0)
 
     @cached_property
     def _ends(self) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from etlrun.remote.names import named_by_url
 from etlrun.sources.rows.files import files_of, is_there
 from etlrun.sources.rows.keeping import kept_of
 from etlrun.sources.rows.kept import Kept
@@ -21,6 +22,7 @@ class TableSource(RowsSource):
         return is_there(_table(dataset))
 
     @classmethod
+    @named_by_url()
     def opened(cls, dataset: Rows) -> Kept:
         return kept_of(_table(dataset))
 
