@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.pictures import damaged, jpeg, truncate
+from tests.servers import serving
 from tests.trained import outputs_of, refused, said, validation_of, with_summary
 
 NAMES = ("dark", "bright")
@@ -105,6 +106,35 @@ def test_what_is_left_out_is_noted(run: Path, photos: Path, capsys: pytest.Captu
         "note  1 file without the suffix of an image is left out: notes.txt.",
         "note  1 path is named again, and predicted once.",
     ]
+
+
+def test_images_of_urls_are_those_of_the_same_files(
+    run: Path, photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = rows_of(said(capsys, "predict", run, photos / "c.jpg", photos / "a.jpg"))
+    with serving() as server:
+        urls = [server.put(f"{name}.jpg", (photos / f"{name}.jpg").read_bytes()) for name in "ca"]
+        there = rows_of(said(capsys, "predict", run, urls[0], urls[1], urls[0]))
+        broken = server.put("b.jpg", b"")
+        assert refused(capsys, "predict", run, broken, "--output", photos / "rows.csv") == [
+            f"  {broken}: found {EMPTY.removesuffix('.')}.; expected a complete image file",
+            "    -> restore or remove the file, or pass --on-corrupt skip to list and leave out such records",
+        ]
+        kinds = ".jpg, .jpeg, .jfif, .png, .bmp, .gif, .webp"
+        note = server.put("notes.txt", b"no image")
+        assert refused(capsys, "predict", run, f"{server.url}/no.jpg", note) == [
+            f"  {server.url}/no.jpg: found no such object; expected one that is there",
+            "    -> check the URL",
+            f"  {note}: found a file with the suffix '.txt'; expected a file with {kinds}",
+            "    -> convert it, or leave it out",
+        ]
+        assert server.sent_of("notes.txt") == 0
+    assert [row["path"] for row in there] == urls
+    assert np.array_equal(probabilities(there), probabilities(here))
+    assert refused(capsys, "predict", run, "https://me:abc@host/a.jpg?X-Amz-Signature=def", status=2)[0] == (
+        "  PATH: found https://...@host/a.jpg?...; expected a URL without credentials, which summaries and pages would "
+        "tell"
+    )
 
 
 def test_broken_images_are_listed_and_the_others_keep_their_places(

@@ -13,6 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from tests.runs import run_here
+from tests.servers import serving
 from tests.tables import houses, words_of, write_houses
 from tests.trained import refused, said
 
@@ -139,6 +140,23 @@ def test_rows_of_a_table_are_predicted_as_those_of_the_training(
     wanted = [float(known[row][last]) for row in range(200)]
     np.testing.assert_allclose([float(of[last]) for of in found], wanted, rtol=1e-5, atol=1e-6)
     assert [of.get("class") for of in found] == [known[row].get("class") for row in range(200)]
+
+
+def test_tables_of_urls_are_predicted_as_the_same_files(
+    rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    for place, path in enumerate(paths):
+        pyarrow.csv.write_csv(houses().select(INPUTS).slice(5 * place, 5), path)
+    with serving() as server:
+        urls = [server.put(path.name, path.read_bytes()) for path in paths]
+        there = said(capsys, "predict", rows / "prices", *urls)
+        bad = server.put("bad.csv", b"area,rooms\n1,2\n")
+        assert refused(capsys, "predict", rows / "prices", bad, status=2)[0].startswith(f"  {bad}: found no column ")
+        ragged = server.put("ragged.csv", paths[0].read_bytes() + b"1\n")
+        assert refused(capsys, "predict", rows / "prices", ragged)[0].startswith(f"  {ragged}, line 7: found ")
+    here = said(capsys, "predict", rows / "prices", *paths)
+    assert there == here.replace(f"{tmp_path}/", f"{server.url}/")
 
 
 def test_a_run_whose_table_is_gone_predicts_and_is_evaluated_on_another(

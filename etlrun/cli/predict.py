@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from etlrun.remote.names import named_by_url
 from etlrun.stages.dataset import Dataset
+from etlrun.stages.paths import with_secrets
 from etlrun.stages.rows import Rows
-from etlrun.system.errors import ConfigError, EtlrunError, Fault, printable
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, fault, printable
 from etlrun.system.files import refuse_unwritable, replacing
 from etlrun.system.loading import load_tensorflow
 from etlrun.system.terminal import say_note
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
     from etlrun.trained.paths import Found
 
 _NAMED = 5
-_ERRORS = f"{Dataset.path}.errors="
-"""Start of the override of a dataset that holds for tables that are named, too."""
+_OF_FILES = (f"{Dataset.path}.errors=", f"{Dataset.path}.storage=")
+"""Starts of the overrides of a dataset that hold for files that are named, too."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -38,7 +40,8 @@ def _parser() -> argparse.ArgumentParser:
         "given",
         nargs="*",
         metavar="PATH|OVERRIDE",
-        help="image files and their folders; tables, or arrays of NumPy; or dataset.split=SPLIT for those of a dataset",
+        help="image files and their folders; tables, or arrays of NumPy; URLs of such files; or dataset.split=SPLIT "
+        "for those of a dataset",
     )
     parser.add_argument(
         "--format",
@@ -57,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+@named_by_url()
 def main(arguments: Sequence[str]) -> None:
     """Predict images, the rows of tables or arrays, or examples of a split, and write a row for each.
 
@@ -109,6 +113,8 @@ def _checked(known: argparse.Namespace) -> tuple[Trained, Found | None, list[str
 
     paths = [word for word in known.given if not is_override(word)]
     words = [word for word in known.given if is_override(word)]
+    if told := [*with_secrets(paths)]:
+        raise ConfigError([fault("PATH", *of) for of in told])
     faults, run, images = list(_faults(known, paths, words)), None, None
     is_config = True
     try:
@@ -120,7 +126,7 @@ def _checked(known: argparse.Namespace) -> tuple[Trained, Found | None, list[str
     takes_rows = run is not None and isinstance(run.then.spec.dataset, Rows)
     try:
         are_images = bool(paths) and not takes_rows and (run is not None or not any(map(_is_table, paths)))
-        images = found(paths, skips=known.on_corrupt == "skip") if are_images else None
+        images = found(paths, run.storage if run else {}, skips=known.on_corrupt == "skip") if are_images else None
     except EtlrunError as error:
         faults += error.faults
         is_config = False
@@ -140,7 +146,7 @@ def _is_table(path: str) -> bool:
 
 
 def _faults(known: argparse.Namespace, paths: Sequence[str], words: Sequence[str]) -> Iterator[Fault]:
-    of_dataset = [word for word in words if word.startswith(Dataset.path) and not word.startswith(_ERRORS)]
+    of_dataset = [word for word in words if word.startswith(Dataset.path) and not word.startswith(_OF_FILES)]
     if not paths and not of_dataset:
         found, expected = "no images to predict", "image files, folders of them, or dataset.split=SPLIT"
         yield Fault(where="PATH", found=found, expected=expected, remedy="name some")

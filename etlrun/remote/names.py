@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from etlrun.remote.copies import Copies
+from etlrun.remote.objects import Object
 from etlrun.system.errors import EtlrunError, Fault
 
 _urls: dict[str, str] = {}
 
 
-def name_copies(urls: Mapping[str, str]) -> None:
-    """Let copies be named by the URLs, which are given by the paths of the copies."""
-    _urls.update(urls)
+def copied(objects: Sequence[Object], copies: Copies) -> list[str]:
+    """Return the paths of copies of objects as `Copies.all` does; from now on they are named by the URLs."""
+    paths = copies.all(objects)
+    _urls.update({path: of.url for path, of in zip(paths, objects, strict=True)})
+    return paths
 
 
 def name_of(path: str) -> str:

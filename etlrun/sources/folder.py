@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from etlrun.remote.names import name_of
 from etlrun.sources.base import Example, Identified, Records, Source, Split
 from etlrun.sources.content import Shard
 from etlrun.sources.file_content import FileContent, Images
@@ -77,7 +78,7 @@ class FileSplit(Split):
         return self.images.refused.get(number)
 
     def place(self, shard: Shard, number: int) -> tuple[str, int | None]:
-        return self.images.paths[number], None
+        return name_of(self.images.paths[number]), None
 
 
 class FolderSource(Source):

@@ -79,6 +79,11 @@ class Trained:
         return None if names is None else tuple(names)
 
     @property
+    def storage(self) -> dict[str, Any]:
+        """How the store of files that are named by URLs is reached: as that of the dataset, if it may be in one."""
+        return getattr(self.plan.spec.dataset, "storage", None) or {}
+
+    @property
     def takes_images(self) -> bool:
         """Whether the only input of its model is an encoded image."""
         flow = self.then.spec.dataset.examples

@@ -1,4 +1,4 @@
-"""Image files that a command line names, each or by the folders that hold them; without TensorFlow."""
+"""Image files that a command line names: each, by a folder that holds them, or by a URL; without TensorFlow."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from etlrun.cache.store import folder_of
+from etlrun.remote.copies import Copies
+from etlrun.remote.failures import UnreachableError
+from etlrun.remote.names import copied
+from etlrun.remote.objects import Object, Storage, listed
 from etlrun.sources.layout import SUFFIXES
 from etlrun.sources.listing import below
+from etlrun.stages.paths import is_remote
 from etlrun.system.errors import EtlrunError, Fault, fault
 
 
@@ -18,8 +24,8 @@ class Found:
     """Image files.
 
     Attributes:
-        files: Their paths as they were named, each file once, in the order of the command line; those of a folder in
-            the order of their names.
+        files: Their paths as they were named, each file once, in the order of the command line; those of a folder or
+            of a pattern of URLs in the order of their names. Of a URL it is the path of its copy.
         ignored: Paths of files in folders whose suffix is not that of an image.
         again: Number of paths that were named again.
         no_files: Why some of the files can't be read, by their paths: see `Images`.
@@ -36,9 +42,10 @@ def is_override(word: str) -> bool:
     return re.match(r"[+~]*[A-Za-z_][\w.]*=", word) is not None and not os.path.lexists(word)
 
 
-def found(words: Sequence[str], *, skips: bool = False) -> Found:
-    """Return the images that these files and folders are; raise `EtlrunError` with all faults.
+def found(words: Sequence[str], storage: Storage | None = None, *, skips: bool = False) -> Found:
+    """Return the images that these files, folders and URLs are; raise `EtlrunError` with all faults.
 
+    Objects of URLs are fetched first, into the user's cache folder; `storage` is how their store is reached.
     What can't be read in a folder, such as a link to a file that is gone, is no fault if the command `skips` it.
     """
     faults: list[Fault] = []
@@ -46,8 +53,9 @@ def found(words: Sequence[str], *, skips: bool = False) -> Found:
     no_files: dict[str, str] = {}
     files: dict[str, str] = {}
     named = 0
+    copies = _fetched([word for word in words if is_remote(word)], storage or {}, faults)
     for word in words:
-        for path in _images(word, faults, ignored, no_files):
+        for path in copies[word] if is_remote(word) else _images(word, faults, ignored, no_files):
             named += 1
             files.setdefault(os.path.abspath(path), path)  # noqa: PTH100 - of a path that keeps its links
     if words and not files and not faults:
@@ -70,9 +78,34 @@ def _images(word: str, faults: list[Fault], ignored: list[str], no_files: dict[s
         faults.append(fault(word, what, "an image, a folder of images, or KEY=VALUE", "check the path"))
     elif not path.is_file():
         faults.append(fault(word, "neither a file nor a folder", "an image, or a folder of images", ""))
-    elif not path.name.lower().endswith(SUFFIXES):
-        kinds = f"a file with {', '.join(SUFFIXES)}"
-        faults.append(fault(word, f"a file with the suffix '{path.suffix}'", kinds, "convert it, or leave it out"))
+    elif other := _other(word, path.name):
+        faults.append(other)
     else:
         return [str(path)]
     return []
+
+
+def _other(where: str, name: str) -> Fault | None:
+    """Return the fault of a file whose suffix is not that of an image; None if it is."""
+    if name.lower().endswith(SUFFIXES):
+        return None
+    kinds = f"a file with {', '.join(SUFFIXES)}"
+    return fault(where, f"a file with the suffix '{Path(name).suffix}'", kinds, "convert it, or leave it out")
+
+
+def _fetched(urls: Sequence[str], storage: Storage, faults: list[Fault]) -> dict[str, list[str]]:
+    """Return the paths of the copies of the images that each URL names; none if there are faults, which are added."""
+    named: dict[str, tuple[Object, ...]] = {}
+    for url in urls:
+        try:
+            named[url] = listed(url, storage)
+        except UnreachableError as error:
+            faults += error.faults
+            continue
+        faults += [] if named[url] else [fault(url, "no object", "a URL, or a pattern of URLs, of images", "check it")]
+    objects = list(dict.fromkeys(of for each in named.values() for of in each))
+    faults += [other for of in objects if (other := _other(of.url, of.name)) is not None]
+    if faults:
+        return {url: [] for url in urls}
+    paths = dict(zip(objects, copied(objects, Copies(folder_of(None), storage)), strict=True))
+    return {url: [paths[of] for of in each] for url, each in named.items()}

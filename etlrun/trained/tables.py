@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from etlrun.graph.held import with_tables
 from etlrun.plan.plan import given_to_model
+from etlrun.remote.names import name_of
 from etlrun.sources.rows.arrays import ArraysSource
 from etlrun.sources.rows.files import files_of, names_of
 from etlrun.sources.rows.gathering import as_tensor
@@ -153,9 +154,9 @@ def opened(run: Trained, given: Sequence[str]) -> Rows:
     needed = [*dict.fromkeys(name for output in columns.outputs for name in output.of if name in known)]
     try:
         if _are_arrays(given):
-            source, paths = _arrays(dataset, given)
+            source, paths = _arrays(dataset, given, run.storage)
         else:
-            source, paths = _tables(dataset, given, needed, _errors(run.plan.spec.dataset))
+            source, paths = _tables(dataset, given, needed, run)
     except ConfigError:
         raise
     except EtlrunError as error:
@@ -200,10 +201,10 @@ def _are_arrays(given: Sequence[str]) -> bool:
     return all(path.endswith(".npy") for path in given) or (len(given) == 1 and given[0].endswith(".npz"))
 
 
-def _arrays(dataset: Dataset, given: Sequence[str]) -> tuple[RowsSource, Sequence[str]]:
+def _arrays(dataset: Dataset, given: Sequence[str], storage: dict[str, Any]) -> tuple[RowsSource, Sequence[str]]:
     """Return arrays with their paths; those of `.npy` are columns of the names of their files."""
     files: Any = given[0] if given[0].endswith(".npz") else {Path(path).stem: path for path in given}
-    return ArraysSource(Arrays(**_like(dataset), files=files)), given
+    return ArraysSource(Arrays(**_like(dataset), files=files, storage=storage)), given
 
 
 def _errors(dataset: object) -> Errors:
@@ -211,15 +212,16 @@ def _errors(dataset: object) -> Errors:
 
 
 def _tables(
-    dataset: Dataset, given: Sequence[str], needed: Sequence[str], errors: Errors
+    dataset: Dataset, given: Sequence[str], needed: Sequence[str], run: Trained
 ) -> tuple[RowsSource, Sequence[str]]:
     """Return tables, whose columns have the types of the training, with their paths."""
     known = dataset.found.columns
     types = dataset.types if isinstance(dataset, Table) else {name: known[name].type for name in needed}
     blank, strip = (dataset.missing, dataset.strip) if isinstance(dataset, Table) else (_BLANK, False)
     of_needed = {name: of for name, of in types.items() if name in needed}
-    table = Table(**_like(dataset), files=tuple(given), columns=of_needed, missing=blank, strip=strip, errors=errors)
-    paths = [path for of in files_of(table).values() for path in of]
+    values = {**_like(dataset), "storage": run.storage, "errors": _errors(run.plan.spec.dataset)}
+    table = Table(**values, files=tuple(given), columns=of_needed, missing=blank, strip=strip)
+    paths = [name_of(path) for of in files_of(table).values() for path in of]
     _require_columns(paths[0], names_of(table), [*known], needed)
     return TableSource(table), paths
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from etlrun.cache.store import folder_of
 from etlrun.remote.copies import Copies
 from etlrun.remote.failures import UnreachableError
-from etlrun.remote.names import name_copies, named_by_url
+from etlrun.remote.names import copied, named_by_url
 from etlrun.remote.objects import Object, listed
 from etlrun.sources.rows.table import ENDS, has_format, opened_file
 from etlrun.sources.shards import incomplete, matched, unmatched
@@ -73,9 +73,8 @@ def _of_two_splits(dataset: Table, files: Mapping[str, list[str]]) -> Iterator[F
 
 def _copies(dataset: FileRows, objects: Mapping[str, Object]) -> dict[str, str]:
     """Return the paths of the copies of objects by URL; those that are missing are fetched first."""
-    copies = Copies(folder_of(dataset.dir), dataset.storage or {}).all([*objects.values()])
-    name_copies(dict(zip(copies, objects, strict=True)))
-    return dict(zip(objects, copies, strict=True))
+    copies = Copies(folder_of(dataset.dir), dataset.storage or {})
+    return dict(zip(objects, copied([*objects.values()], copies), strict=True))
 
 
 def arrays_of(dataset: Arrays) -> dict[str, str]:
