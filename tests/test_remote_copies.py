@@ -8,14 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from etlrun.remote.ahead import Ahead
 from etlrun.remote.copies import Copies, Traffic
 from etlrun.remote.objects import Object, listed
 from etlrun.system.errors import EtlrunError
+from tests.disks import mounted
 from tests.servers import Server, serving
 
 READ = """\
 import sys
 from pathlib import Path
+from etlrun.remote.ahead import Ahead
 from etlrun.remote.copies import Copies
 from etlrun.remote.objects import listed
 ahead = Copies(Path(sys.argv[1]), {}).ahead([of for url in sys.argv[2:] for of in listed(url, {})])
@@ -123,3 +126,93 @@ def test_an_interrupt_ends_a_wait_and_its_process(server: Server, tmp_path: Path
     process.send_signal(2)
     _, told = process.communicate(timeout=30)
     assert told.rstrip().endswith("KeyboardInterrupt"), told
+
+
+def on_disk(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("fetched/*/*"))
+
+
+def read_all(ahead: Ahead, objects: list[Object], server: Server, folder: Path) -> int:
+    """Return the most bytes that there were."""
+    most = 0
+    for of in objects:
+        assert Path(ahead.take(of)).read_bytes() == server.files[of.name]
+        most = max(most, on_disk(folder))
+        ahead.leave(of)
+    ahead.close()
+    return most
+
+
+def test_a_dataset_larger_than_keep_passes_through(server: Server, tmp_path: Path) -> None:
+    objects, keep_bytes = shards(server, 10), 650_000
+    for number in range(3):
+        copies = Copies(tmp_path, {"at_once": 1}, keep_bytes)
+        assert 600_000 <= read_all(copies.ahead(objects), objects, server, tmp_path) <= keep_bytes
+        assert (
+            copies.traffic.requests == 10 if number == 0 else copies.traffic.requests <= 7
+        )  # what a pass still reads goes last
+    assert len(copies.missing(objects)) == 4
+    assert sorted(path.name for path in (tmp_path / "fetched").iterdir() if not path.is_dir()) == ["lock"]
+
+
+def test_copies_in_use_stay(server: Server, tmp_path: Path) -> None:
+    objects = shards(server, 6)
+    (others, ours) = objects[:2], objects[2:]
+    code = READ.replace("ahead.take(listed(sys.argv[-1], {})[0])", "sys.stdin.read()").replace(
+        'print("', 'ahead.take(listed(sys.argv[2], {})[0]); ahead.take(listed(sys.argv[3], {})[0]); print("'
+    )
+    command = [sys.executable, "-c", code, str(tmp_path), *(of.url for of in others)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    copies = Copies(tmp_path, {}, 350_000)
+    read_all(copies.ahead(ours), ours, server, tmp_path)
+    assert copies.missing(others) == []
+    process.kill()
+    process.communicate()
+    read_all(copies.ahead(ours), ours, server, tmp_path)
+    assert copies.missing(objects) == others + ours[:1]
+
+
+def test_room_that_is_too_small_is_refused_with_numbers(server: Server, tmp_path: Path) -> None:
+    objects = shards(server, 3)
+    copies = Copies(tmp_path, {}, 250_000)
+    expected = "dataset.keep: found 0.2 MB; expected at least 0.3 MB for 3 files that are read at once"
+    remedy = "\n    -> set dataset.keep=all, or to a size that is large enough"
+    for use in (copies.all, lambda objects: copies.ahead(objects, num_open=3)):
+        with pytest.raises(EtlrunError) as caught:
+            use(objects)
+        assert str(caught.value) == expected + remedy
+    ahead = copies.ahead(objects)
+    ahead.take(objects[0])
+    ahead.take(objects[1])
+    with pytest.raises(EtlrunError) as caught:
+        ahead.take(objects[2])
+    assert str(caught.value) == expected + remedy
+    ahead.close()
+
+
+def test_what_is_there_too_early_makes_room(server: Server, tmp_path: Path) -> None:
+    objects = shards(server, 8)
+    copies = Copies(tmp_path, {}, 350_000)
+    ahead, other = copies.ahead(objects[:4]), copies.ahead(objects[4:])
+    for of in (objects[3], objects[7], objects[2]):
+        for reader in (other if of is objects[7] else ahead,):
+            assert Path(reader.take(of)).read_bytes() == server.files[of.name]
+    ahead.close()
+    other.close()
+
+
+def test_a_full_disk_says_what_makes_room(server: Server, tmp_path: Path) -> None:
+    objects = shards(server, 6)
+    with mounted(tmp_path / "disk", "400K") as disk:
+        with pytest.raises(EtlrunError) as caught:
+            Copies(disk, {"at_once": 1}).all(objects)
+        (path,) = disk.glob("fetched/*/.part")
+        of = next(of for of in objects if of.key == path.parent.name)
+        assert str(caught.value) == (
+            f"{path.parent}: found No space left on device; expected a folder with space for 0.1 MB of {of.url}\n"
+            "    -> free disk space, set dataset.keep to a size, such as 20GB, with which files that were read make "
+            "room for others, or choose another folder for the copies"
+        )
+        read_all(Copies(disk, {}, 350_000).ahead(objects), objects, server, disk)

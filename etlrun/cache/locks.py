@@ -28,14 +28,19 @@ def unmark(lock: Lock) -> None:
 
 def is_marked(path: Path) -> bool:
     """Return whether a process uses it. Removes marks of dead processes; one that can't be inspected counts as held."""
-    held = False
+    return bool(marks_of(path))
+
+
+def marks_of(path: Path) -> list[Path]:
+    """Return the marks that processes hold, as `is_marked` does."""
+    held = []
     marks = re.compile(rf"{re.escape(path.name)}\.in_use\.[0-9]+\.[0-9a-f]{{8}}")
     for found in named(path.parent, marks):
         lock = Lock(found)
         try:
             lock.acquire()
         except OSError:  # includes `TimeoutError`
-            held = True
+            held.append(found)
         else:
             with suppress(OSError):  # before it is released: a process that is about to hold it creates it again
                 found.unlink()

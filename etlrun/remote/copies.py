@@ -7,23 +7,25 @@ DIR/fetched/KEY/.lock     held by the process that fetches it
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from threading import Condition, Event, Lock, Thread
-from time import monotonic
+from threading import Lock
 
+from etlrun.remote.ahead import POLL_S, Ahead
 from etlrun.remote.failures import UnreachableError
-from etlrun.remote.fetch import Fetch, SilentError
+from etlrun.remote.fetch import LONGEST_S, SilentError
 from etlrun.remote.objects import Object, Storage
-from etlrun.system.errors import EtlrunError, Fault
+from etlrun.remote.room import Room
+from etlrun.system.errors import EtlrunError, Fault, WorldError
 from etlrun.system.progress import fetching
+
+__all__ = ["AT_ONCE", "Ahead", "Copies"]
 
 AT_ONCE = 8
 """Objects that are fetched at once, if `storage` doesn't say it."""
-_POLL_S = 0.2
-"""Seconds after which a wait looks around: one without end in the main thread can sleep through Ctrl-C."""
+_MB = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,11 @@ class Traffic:
 
 
 class Copies:
-    """The copies in a folder."""
+    """The copies in a folder.
+
+    Attributes:
+        room: The room that there is for copies.
+    """
 
     def __init__(self, folder: Path, storage: Storage, keep_bytes: int | None = None) -> None:
         """Create no file.
@@ -65,7 +71,8 @@ class Copies:
         """
         self.folder, self.storage, self.keep_bytes = folder / "fetched", storage, keep_bytes
         self.at_once = int(storage.get("at_once", AT_ONCE))
-        self._traffic, self._fetching, self._changed_s = Traffic(), 0, monotonic()
+        self._traffic, self._fetching, self._changed_s = Traffic(), 0, time.monotonic()
+        self.room = Room.of(self.folder)
         self._lock = Lock()
 
     def path(self, of: Object) -> str:
@@ -79,11 +86,24 @@ class Copies:
     def all(self, objects: Sequence[Object]) -> list[str]:
         """Return the paths of copies of objects, in order; those that are missing are fetched, several at once.
 
+        They are in use until this process ends.
+
         Raises:
             EtlrunError: Objects can't be read, have changed, or arrive damaged; or there is no space for them.
         """
-        if missing := list(dict.fromkeys(self.missing(objects))):
-            self._fetch(missing)
+        wanted = list(dict.fromkeys(objects))
+        self._require(wanted, len(wanted))
+        since_s = time.monotonic()
+        while not self.room.use(wanted, self.keep_bytes):
+            if time.monotonic() - since_s > LONGEST_S:
+                raise self.too_small(sum(of.bytes for of in wanted), len(wanted), by_others=True)
+            time.sleep(POLL_S)
+        try:
+            if missing := self.missing(wanted):
+                self._fetch(missing)
+        except BaseException:
+            self.room.leave(wanted)
+            raise
         return [self.path(of) for of in objects]
 
     def _fetch(self, missing: Sequence[Object]) -> None:
@@ -103,14 +123,34 @@ class Copies:
         if faults:
             raise EtlrunError(faults)
 
-    def ahead(self, objects: Sequence[Object]) -> Ahead:
-        """Begin to fetch objects in this order, ahead of a reader; to be closed."""
+    def ahead(self, objects: Sequence[Object], num_open: int = 1) -> Ahead:
+        """Begin to fetch objects in this order, ahead of a reader, who has up to `num_open` of them open; to be closed.
+
+        Raises:
+            WorldError: They take more space than `keep_bytes`.
+        """
+        self._require(objects, num_open)
         return Ahead(self, objects, window=2 * self.at_once)
+
+    def _require(self, objects: Sequence[Object], num_open: int) -> None:
+        needed = sum(sorted(of.bytes for of in objects)[-num_open:])
+        if self.keep_bytes is not None and needed > self.keep_bytes:
+            raise self.too_small(needed, min(num_open, len(objects)))
+
+    def too_small(self, needed_bytes: int, count: int, *, by_others: bool = False) -> WorldError:
+        """Return the error for a limit below what is read at once, here or also by other processes."""
+        others = " beside those that other processes use" if by_others else ""
+        return WorldError(
+            where="dataset.keep",
+            found=f"{(self.keep_bytes or 0) / _MB:,.1f} MB",
+            expected=f"at least {needed_bytes / _MB:,.1f} MB for {count} files that are read at once{others}",
+            remedy="set dataset.keep=all, or to a size that is large enough",
+        )
 
     def count(self, *, requests: int = 0, arrived: int = 0, fetching: int = 0, waited_s: float = 0.0) -> None:
         """Add to what has been fetched; `fetching` to the number of objects that are being fetched."""
         with self._lock:
-            of, now_s = self._traffic, monotonic()
+            of, now_s = self._traffic, time.monotonic()
             busy_s = of.busy_s + (now_s - self._changed_s if self._fetching else 0.0)
             self._traffic = Traffic(of.bytes + arrived, of.requests + requests, busy_s, of.waited_s + waited_s)
             self._fetching, self._changed_s = self._fetching + fetching, now_s
@@ -120,117 +160,3 @@ class Copies:
         """What this process has fetched so far."""
         self.count()
         return self._traffic
-
-
-class Ahead:
-    """The fetching of objects by own threads, ahead of their reader. The first of them has the bandwidth first."""
-
-    def __init__(
-        self,
-        copies: Copies,
-        objects: Sequence[Object],
-        *,
-        window: int,
-        tell: Callable[[int], None] = lambda _: None,
-    ) -> None:
-        """Begin to fetch.
-
-        Args:
-            copies: Where the copies are.
-            objects: In the order in which they are read.
-            window: The most objects that are there, or being fetched, before the reader takes them.
-            tell: Is called with numbers of new bytes.
-        """
-        self._copies, self._tell = copies, tell
-        self._todo = OrderedDict((of.key, of) for of in objects)
-        self._wanted: deque[Object] = deque()
-        self._ended: dict[str, EtlrunError | None] = {}
-        self._room, self._ahead = window, set[str]()
-        self._first = next(iter(self._todo), "")
-        self._changed, self._stop = Condition(), Event()
-        self._threads = [
-            Thread(target=self._work, name=f"fetch-{number}", daemon=True)
-            for number in range(min(copies.at_once, len(self._todo)))
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def take(self, of: Object) -> str:
-        """Return the path of the copy of an object; wait until it is there. It is in use until `leave`.
-
-        Raises:
-            EtlrunError: It can't be fetched; or `close` was called.
-        """
-        asked_s = monotonic()
-        with self._changed:
-            if self._todo.pop(of.key, None) is not None:  # before those that were to come first
-                self._wanted.append(of)
-            self._changed.notify_all()
-            while of.key not in self._ended:
-                if self._stop.is_set():
-                    raise UnreachableError(of.url, "an interruption", "the whole object", "run it again, which goes on")
-                self._changed.wait(_POLL_S)
-            self._copies.count(waited_s=monotonic() - asked_s)
-            self._ahead.discard(of.key)
-            self._changed.notify_all()
-            if (error := self._ended[of.key]) is not None:
-                raise error
-        return self._copies.path(of)
-
-    def leave(self, of: Object) -> None:
-        """End the use of the copy of an object."""
-
-    def close(self) -> None:
-        """End the threads, and the use of all copies; what has arrived stays."""
-        self._stop.set()
-        with self._changed:
-            self._changed.notify_all()
-        for thread in self._threads:
-            thread.join(1 / len(self._threads))  # none waits for a server that is silent
-
-    def _work(self) -> None:
-        while (of := self._next()) is not None:
-            error: EtlrunError | None = None
-            try:
-                path = Path(self._copies.path(of))
-                if not path.exists():
-                    self._fetch(of, path)
-            except EtlrunError as found:
-                error = found
-            except Exception as found:  # noqa: BLE001 - a thread of its own tells no one else
-                error = UnreachableError.of(of.url, found)
-            with self._changed:
-                self._ended[of.key] = error
-                self._changed.notify_all()
-
-    def _fetch(self, of: Object, path: Path) -> None:
-        self._copies.count(fetching=1)
-        try:
-            Fetch(of, path, self._copies.storage, self._stop, self._asked, self._arrived).run()
-        finally:
-            self._copies.count(fetching=-1)
-
-    def _next(self) -> Object | None:
-        """Return the next object to fetch; wait while there are enough, or the first has not arrived."""
-        with self._changed:
-            while not self._stop.is_set():
-                if self._wanted:
-                    of = self._wanted.popleft()
-                elif self._todo and self._may_go_on():
-                    of = self._todo.popitem(last=False)[1]
-                else:
-                    self._changed.wait()
-                    continue
-                self._ahead.add(of.key)
-                return of
-        return None
-
-    def _may_go_on(self) -> bool:
-        return len(self._ahead) < self._room and (self._first in self._ended or self._first in self._todo)
-
-    def _asked(self) -> None:
-        self._copies.count(requests=1)
-
-    def _arrived(self, count: int, new: int) -> None:
-        self._copies.count(arrived=count)
-        self._tell(new)

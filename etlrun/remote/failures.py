@@ -43,6 +43,11 @@ class ChangedError(UnreachableError):
         super().__init__(url, found, expected, "run it again; if that remains, ask who writes the object")
 
 
+def interrupted(url: str) -> UnreachableError:
+    """Return the error of a fetch that was ended."""
+    return UnreachableError(url, "an interruption", "the whole object", "run it again, which goes on")
+
+
 def has_changed(error: Exception) -> bool:
     """Return whether a server says that it has no such version, or no such bytes, of an object."""
     precondition, ranges = 412, 416

@@ -7,14 +7,16 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 from threading import Event
 
-from etlrun.remote.failures import ChangedError, UnreachableError, has_changed, is_worth_a_retry, reason_of
+from etlrun.remote.failures import ChangedError, UnreachableError, has_changed, interrupted, is_worth_a_retry, reason_of
 from etlrun.remote.objects import Object, Storage, looked_up
+from etlrun.remote.room import PART, unwritable
 from etlrun.remote.streams import answer_of
 from etlrun.system.errors import WorldError
 from etlrun.system.locks import SILENT_S, Lock
@@ -22,7 +24,6 @@ from etlrun.system.locks import SILENT_S, Lock
 LONGEST_S = 120.0
 """Seconds of tries in which nothing arrives, after which the last reason is reported."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 10.0
-_MB = 1_000_000
 
 
 class SilentError(UnreachableError):
@@ -54,7 +55,7 @@ class Fetch:
     @property
     def part(self) -> Path:
         """Path of what has arrived."""
-        return self.path.with_name(".part")
+        return self.path.with_name(PART)
 
     def run(self) -> None:
         """Fetch the object, unless another process has done so; raise `WorldError` if that can't be."""
@@ -90,13 +91,13 @@ class Fetch:
                 found = f"no byte in {2 * LONGEST_S:.0f} s in another process, which fetches it"
                 remedy = f"`fuser {lock.path}` names the process: let it finish, or end it"
                 raise SilentError(self.of.url, found, "a process that fetches it", remedy)
-        raise self._stopped
+        raise interrupted(self.of.url)
 
     def _arrive(self) -> None:
         """Try until the whole object is there; raise `SilentError` when nothing has arrived for `LONGEST_S`."""
         pause_s, since_s, before, is_of_version = _FIRST_PAUSE_S, time.monotonic(), self._done, self.of.bytes == 0
         self._tell(before)
-        self._write(b"")
+        self.part.touch()
         while self._done < self.of.bytes:
             try:
                 is_of_version = self._go_on()
@@ -114,7 +115,7 @@ class Fetch:
                     remedy = "run it again, which goes on where this ends"
                     raise SilentError(self.of.url, found, "a server that answers", remedy) from error
                 if self.stop.wait(pause_s * random.uniform(0.5, 1.5)):  # noqa: S311 - no secret
-                    raise self._stopped from error
+                    raise interrupted(self.of.url) from error
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         self._check(is_of_version=is_of_version)
 
@@ -124,33 +125,36 @@ class Fetch:
             return self.part.stat().st_size
         return 0
 
-    @property
-    def _stopped(self) -> WorldError:
-        return UnreachableError(self.of.url, "an interruption", "the whole object", "run it again, which goes on")
-
     def _go_on(self) -> bool:
         """Fetch what is missing; return whether it is known to be of the version that is wanted."""
         self.asked()
         done = self._done
         answer = answer_of(self.of, self.storage, done)
-        with closing(answer.chunks):
-            if answer.start != done:
-                self._write(b"", mode="wb")
-                done = answer.start
+        with closing(answer.chunks), self._opened("ab" if answer.start == done else "wb") as file:
+            done = answer.start
             for chunk in answer.chunks:
                 if self.stop.is_set():
-                    raise self._stopped
-                self._write(chunk)
+                    raise interrupted(self.of.url)
+                self._write(file, chunk)
                 done += len(chunk)
                 self._tell(done, len(chunk))
         if done < self.of.bytes:
             raise ConnectionError(f"the end of the transfer at byte {done:,} of {self.of.bytes:,}")
         return answer.is_of_version
 
-    def _write(self, chunk: bytes, mode: str = "ab") -> None:
+    @contextmanager
+    def _opened(self, mode: str) -> Iterator[FileIO]:
         try:
-            with self.part.open(mode) as file:
-                file.write(chunk)
+            file = FileIO(self.part, mode)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        with file:
+            yield file
+
+    def _write(self, file: FileIO, chunk: bytes) -> None:
+        try:
+            while chunk:
+                chunk = chunk[file.write(chunk) :]
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -172,9 +176,4 @@ class Fetch:
         self.arrived(arrived, new)
 
     def _unwritable(self, error: OSError) -> WorldError:
-        return WorldError(
-            where=str(error.filename or self.path.parent),
-            found=error.strerror or str(error),
-            expected=f"a folder with space for {self.of.bytes / _MB:,.1f} MB of {self.of.url}",
-            remedy="free disk space, or set dataset.dir to another folder",
-        )
+        return unwritable(error, self.path.parent, self.of.bytes, self.of.url)

@@ -1,0 +1,217 @@
+"""The fetching of objects ahead of a reader: in its order, several at once, as far as there is room for copies."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Condition, Event, Lock, Thread
+from typing import TYPE_CHECKING
+
+from etlrun.remote.failures import UnreachableError, interrupted
+from etlrun.remote.fetch import LONGEST_S, Fetch
+from etlrun.remote.objects import Object
+from etlrun.system.errors import EtlrunError
+
+if TYPE_CHECKING:
+    from etlrun.remote.copies import Copies
+
+POLL_S = 0.2
+"""Seconds after which a wait looks around: one without end in the main thread can sleep through Ctrl-C."""
+
+
+class Ahead:
+    """The fetching of objects by own threads, ahead of their reader. The first of them has the bandwidth first.
+
+    It may be used by several threads. An object that is read again after `leave` is fetched again if it was removed.
+
+    Attributes:
+        ahead: What is there or is being fetched and is not taken yet, by its key.
+    """
+
+    def __init__(
+        self,
+        copies: Copies,
+        objects: Sequence[Object],
+        *,
+        window: int,
+        tell: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """Begin to fetch.
+
+        Args:
+            copies: Where the copies are.
+            objects: In the order in which they are read.
+            window: The most objects that are there, or being fetched, before the reader takes them.
+            tell: Is called with numbers of new bytes.
+        """
+        self.ahead: dict[str, Object] = {}
+        self._copies, self._tell, self._window = copies, tell, window
+        self._todo = OrderedDict((of.key, of) for of in objects)
+        self._wanted: dict[str, Object] = {}
+        self._ended: dict[str, EtlrunError | None] = {}
+        self._taken: dict[str, list[Object]] = {}
+        self._failed: EtlrunError | None = None
+        self._first = next(iter(self._todo), "")
+        self._changed, self._choosing, self._stop = Condition(), Lock(), Event()
+        copies.room.readers.add(self)
+        count = min(copies.at_once, len(self._todo))
+        self._threads = [Thread(target=self._work, name=f"fetch-{number}", daemon=True) for number in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def take(self, of: Object) -> str:
+        """Return the path of the copy of an object; wait until it is there. It is in use until `leave`.
+
+        Raises:
+            EtlrunError: It can't be fetched; with those that are in use it takes more than `keep_bytes`; or `close` was
+                called.
+        """
+        asked_s = time.monotonic()
+        with self._changed:
+            is_known = of.key in self.ahead or of.key in self._ended or of.key in self._taken
+            if self._todo.pop(of.key, None) is not None or not is_known:
+                self._wanted[of.key] = of  # before those that were to come first
+            self._changed.notify_all()
+            while of.key not in self._ended and of.key not in self._taken:
+                if self._stop.is_set() or self._failed is not None:
+                    raise self._failed or interrupted(of.url)
+                self._changed.wait(POLL_S)
+            self._copies.count(waited_s=time.monotonic() - asked_s)
+            if (error := self._ended.get(of.key)) is not None:
+                raise error
+            if of.key in self._taken:
+                self._copies.room.use([of], None)
+            self._ended.pop(of.key, None)
+            self.ahead.pop(of.key, None)
+            self._taken.setdefault(of.key, []).append(of)
+            self._changed.notify_all()
+        return self._copies.path(of)
+
+    def leave(self, of: Object) -> None:
+        """End the use of the copy of an object, as its reader has come to its end."""
+        with self._changed:
+            if of.key not in self._taken:
+                return
+            self._taken[of.key].pop()
+            if not self._taken[of.key]:
+                del self._taken[of.key]
+            self._copies.room.leave([of])
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End the threads, and the use of all copies; what has arrived stays."""
+        with self._changed:
+            self._stop.set()
+            ready = [self.ahead.pop(key) for key in self._ended if key in self.ahead]
+            self._copies.room.leave([*ready, *itertools.chain(*self._taken.values())])
+            self._taken.clear()
+            self._ended.clear()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join(1 / len(self._threads))  # none waits for a server that is silent
+
+    def give_back(self) -> bool:
+        """Give up an object that is there before it is taken; return whether there was one."""
+        with self._changed:
+            ready = [key for key in self.ahead if self._ended.get(key, self) is None]
+            if not ready:
+                return False
+            of = self.ahead.pop(ready[-1])
+            del self._ended[of.key]
+            self._todo[of.key] = of
+            self._todo.move_to_end(of.key, last=False)
+            self._copies.room.leave([of])
+        return True
+
+    def _work(self) -> None:
+        try:
+            while (of := self._next()) is not None:
+                error = self._fetched(of)
+                with self._changed:
+                    self._end(of, error)
+                    if error is not None or self._stop.is_set():
+                        self.ahead.pop(of.key)
+                        self._copies.room.leave([of])
+        except EtlrunError as error:  # of the folder, not of an object
+            with self._changed:
+                self._failed = error
+                self._changed.notify_all()
+
+    def _fetched(self, of: Object) -> EtlrunError | None:
+        """Fetch an object that is not there; return why it can't be."""
+        path = Path(self._copies.path(of))
+        if path.exists():
+            return None
+        self._copies.count(fetching=1)
+        try:
+            Fetch(of, path, self._copies.storage, self._stop, self._asked, self._arrived).run()
+        except EtlrunError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - a thread of its own tells no one else
+            return UnreachableError.of(of.url, error)
+        finally:
+            self._copies.count(fetching=-1)
+        return None
+
+    def _end(self, of: Object, error: EtlrunError | None) -> None:
+        self._ended[of.key] = error
+        self._changed.notify_all()
+
+    def _next(self) -> Object | None:
+        """Return the next object to fetch, now in use; None after `close`. One thread at a time chooses."""
+        with self._choosing:
+            waits_for, since_s = "", 0.0
+            while not self._stop.is_set():
+                with self._changed:
+                    of = self._chosen()
+                    if of is not None and self._copies.room.use([of], self._copies.keep_bytes, self._order()):
+                        self._wanted.pop(of.key, None)
+                        self._todo.pop(of.key, None)
+                        self.ahead[of.key] = of
+                        return of
+                    if of is None or of.key not in self._wanted:
+                        self._changed.wait(POLL_S)
+                        continue
+                if of.key != waits_for:
+                    waits_for, since_s = of.key, time.monotonic()
+                if not any(reader.give_back() for reader in list(self._copies.room.readers)):
+                    self._wait_for_room(of, since_s)
+        return None
+
+    def _chosen(self) -> Object | None:
+        """Return the object that is fetched next; None while there are enough, or the first has not arrived."""
+        if self._wanted:
+            return next(iter(self._wanted.values()))
+        is_open = self._first in self._todo or self._first in self._ended or self._first not in self.ahead
+        if self._todo and len(self.ahead) < self._window and is_open:
+            return next(iter(self._todo.values()))
+        return None
+
+    def _order(self) -> dict[str, int]:
+        if self._copies.keep_bytes is None:
+            return {}
+        return {key: number for number, key in enumerate(self._todo)}
+
+    def _wait_for_room(self, of: Object, since_s: float) -> None:
+        """Wait for others that leave copies; refuse an object for which there will be no room."""
+        room, keep_bytes = self._copies.room, self._copies.keep_bytes or 0
+        held = [
+            size for key, size in room.used().items() if not any(key in reader.ahead for reader in list(room.readers))
+        ]
+        needed = sum(held) + of.bytes
+        with self._changed:
+            if needed > keep_bytes or time.monotonic() - since_s > LONGEST_S:
+                del self._wanted[of.key]
+                self._end(of, self._copies.too_small(needed, len(held) + 1, by_others=needed <= keep_bytes))
+            else:
+                self._changed.wait(POLL_S)
+
+    def _asked(self) -> None:
+        self._copies.count(requests=1)
+
+    def _arrived(self, count: int, new: int) -> None:
+        self._copies.count(arrived=count)
+        self._tell(new)

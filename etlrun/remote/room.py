@@ -1,0 +1,201 @@
+"""Room for copies on disk: which of them processes use, and which are removed for others.
+
+DIR/fetched/lock               held briefly to mark copies as in use, and to remove others
+DIR/fetched/copies.in_use.*    keys and sizes of the copies that a process uses or fetches; held by it
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import json
+import os
+import re
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol
+from weakref import WeakSet
+
+from etlrun.cache.folders import named
+from etlrun.cache.locks import mark, marks_of, unmark
+from etlrun.remote.objects import Object
+from etlrun.system.errors import WorldError
+from etlrun.system.locks import Lock, alone
+
+PART = ".part"
+"""Name of what has arrived of an object."""
+_KEY = re.compile("[0-9a-f]{20}")
+_MARK = "copies"
+_MB = 1_000_000
+
+
+def unwritable(error: OSError, folder: Path, needed_bytes: int, what: str) -> WorldError:
+    """Return the error for a folder in which `what` can't be written."""
+    remedy = "choose another folder for the copies"
+    if error.errno == errno.ENOSPC:
+        makes_room = "set dataset.keep to a size, such as 20GB, with which files that were read make room for others"
+        remedy = f"free disk space, {makes_room}, or {remedy}"
+    return WorldError(
+        where=str(error.filename or folder),
+        found=error.strerror or str(error),
+        expected=f"a folder with space for {needed_bytes / _MB:,.1f} MB of {what}",
+        remedy=remedy,
+    )
+
+
+class Reader(Protocol):
+    """A reader of copies, for which some are there before it takes them."""
+
+    ahead: dict[str, Object]
+
+    def give_back(self) -> bool:
+        """Give up an object that is there before it is taken; return whether there was one."""
+
+
+class Room:
+    """The copies in a folder `fetched`, and those that this process uses.
+
+    Attributes:
+        readers: Their readers in this process.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.readers: WeakSet[Reader] = WeakSet()
+        self._folder = folder
+        self._here = threading.Lock()
+        self._uses: Counter[str] = Counter()
+        self._bytes: dict[str, int] = {}
+        self._whole: dict[str, int] = {}
+        self._mark: Lock | None = None
+        self._process = os.getpid()
+        atexit.register(self._forget)
+
+    @classmethod
+    def of(cls, folder: Path) -> Room:
+        """Return that of this process for a folder."""
+        return _of_process(os.getpid(), folder)
+
+    def used(self) -> dict[str, int]:
+        """Return the sizes of the copies that this process uses or fetches, by their keys."""
+        with self._here:
+            return dict(self._bytes)
+
+    def use(
+        self, objects: Sequence[Object], keep_bytes: int | None, last: Mapping[str, int] = MappingProxyType({})
+    ) -> bool:
+        """Mark copies as in use, those that are still to be fetched, too; return whether there is room for them.
+
+        Args:
+            objects: The objects.
+            keep_bytes: The most that all copies take on disk, for which others are removed; None for no limit.
+            last: Copies that are removed after all others, with their order: the greatest first.
+
+        Raises:
+            WorldError: Nothing can be written there.
+        """
+        with self._here:
+            new = {of.key: of.bytes for of in objects if of.key not in self._bytes}
+            if new and (os.access(self._folder, os.W_OK) or not self._folder.exists()):
+                try:
+                    with alone(self._folder / "lock"):
+                        if keep_bytes is not None and not self._made(new, keep_bytes, last):
+                            return False
+                        self._bytes |= new
+                        self._write()
+                except OSError as error:
+                    raise unwritable(error, self._folder, sum(new.values()), "copies") from error
+            self._uses.update(of.key for of in objects)
+            return True
+
+    def leave(self, objects: Sequence[Object]) -> None:
+        """End the use of copies, which is the last use of them so far."""
+        with self._here:
+            gone = []
+            for of in objects:
+                self._uses[of.key] -= 1
+                if not self._uses[of.key]:
+                    del self._uses[of.key]
+                    gone.append(self._bytes.pop(of.key, None))
+                with suppress(OSError):
+                    os.utime(self._folder / of.key / of.name)
+            if gone and self._mark is not None:
+                with suppress(OSError), alone(self._folder / "lock"):  # more stays marked than has to
+                    self._write()
+
+    def _write(self) -> None:
+        if not self._bytes:
+            self._forget()
+            return
+        if self._mark is None:
+            marks_of(self._folder / _MARK)  # removes those of processes that were killed
+            self._mark = mark(self._folder / _MARK)
+        self._mark.path.write_text(json.dumps(self._bytes))
+
+    def _forget(self) -> None:
+        if self._mark is not None and self._process == os.getpid():  # and not in one that was forked
+            unmark(self._mark)
+            self._mark = None
+
+    def _made(self, new: Mapping[str, int], keep_bytes: int, last: Mapping[str, int]) -> bool:
+        """Remove copies until there is room for new ones; return whether there is."""
+        used = dict(new)
+        for path in marks_of(self._folder / _MARK):
+            with suppress(OSError):
+                used |= json.loads(path.read_text())
+        sizes = self._sizes()
+        over = sum((sizes | used).values()) - keep_bytes
+        others = [key for key in sizes if key not in used]
+        if over > sum(sizes[key] for key in others):
+            return False
+        for key in sorted(others, key=lambda key: (key in last, -last.get(key, 0), self._used_s(key))):
+            if over <= 0:
+                break
+            over -= sizes[key] if remove(self._folder / key) else 0
+        return over <= 0
+
+    def _sizes(self) -> dict[str, int]:
+        """Return the sizes of all copies, whole or not; those that were whole are not asked again."""
+        found = {}
+        for folder in named(self._folder, _KEY):
+            if folder.name not in self._whole:
+                sizes = _sizes_in(folder)
+                if PART not in sizes and sizes:
+                    self._whole[folder.name] = sum(sizes.values())
+                found[folder.name] = sum(sizes.values())
+            else:
+                found[folder.name] = self._whole[folder.name]
+        return found
+
+    def _used_s(self, key: str) -> float:
+        with suppress(OSError):
+            return max((file.stat().st_mtime for file in (self._folder / key).iterdir()), default=0.0)
+        return 0.0
+
+
+@cache
+def _of_process(_pid: int, folder: Path) -> Room:
+    return Room(folder)
+
+
+def _sizes_in(folder: Path) -> dict[str, int]:
+    with suppress(OSError), os.scandir(folder) as items:
+        return {item.name: item.stat().st_size for item in items if item.is_file(follow_symlinks=False)}
+    return {}
+
+
+def remove(folder: Path) -> bool:
+    """Remove a copy that no process uses, whole or not; return False if the system doesn't allow it."""
+    try:
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
