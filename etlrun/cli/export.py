@@ -17,6 +17,7 @@ def main(arguments: Sequence[str]) -> None:
     """
     from etlrun.record.record import EXPORTS
     from etlrun.trained import export as exports
+    from etlrun.trained import outputs
     from etlrun.trained.formats import FORMATS, named, unfit
     from etlrun.trained.load import trained
 
@@ -28,9 +29,11 @@ def main(arguments: Sequence[str]) -> None:
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a completed run")
     parser.add_argument("--format", required=True, metavar="FORMAT", help=f"one of {', '.join(FORMATS)}")
-    parser.add_argument(exports.OUTPUT, type=Path, metavar="FOLDER", help=f"new folder; default: RUN/{EXPORTS}/FORMAT")
+    parser.add_argument(
+        outputs.OUTPUT, metavar="FOLDER", help=f"new folder, or a URL of S3 or GCS; default: RUN/{EXPORTS}/FORMAT"
+    )
     known = parser.parse_args(arguments)
-    name, output = known.format, known.output or known.run / EXPORTS / known.format
+    name, output = known.format, known.output or str(known.run / EXPORTS / known.format)
     faults, run, is_config = list(named(name)), None, name not in FORMATS
     try:
         run = trained(known.run, reads_split=False)
@@ -39,12 +42,13 @@ def main(arguments: Sequence[str]) -> None:
         faults += error.faults
         is_config = False
     if name in FORMATS:
-        faults += exports.taken(output)
+        faults += outputs.faults_of(output, "a new folder")
     if faults or run is None:
         raise ConfigError(faults) if is_config else EtlrunError(faults)
-    check = exports.export(run, name, output)
+    with outputs.placed(output, exports.DESCRIPTION) as folder:
+        check = exports.export(run, name, folder)
     print(f"format    {name}: {exports.taken_by(run, name)} to predictions")
     differs = f"{check.largest_difference:.1e}, of {check.tolerance:g} allowed"
     print(f"check     {check.drawn} {check.noun}, predictions differ from the model's by up to {differs}")
     print(f"folder    {output}")
-    print(f"card      {output / exports.CARD}, whose licences are to be filled in")
+    print(f"card      {output.rstrip('/')}/{exports.CARD}, whose licences are to be filled in")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,12 +11,13 @@ from typing import TYPE_CHECKING, TextIO
 
 from etlrun.remote.names import named_by_url
 from etlrun.stages.dataset import Dataset
-from etlrun.stages.paths import with_secrets
+from etlrun.stages.paths import is_remote, with_secrets
 from etlrun.stages.rows import Rows
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, fault, printable
 from etlrun.system.files import refuse_unwritable, replacing
 from etlrun.system.loading import load_tensorflow
 from etlrun.system.terminal import say_note
+from etlrun.trained.outputs import OUTPUT, faults_of, placed
 
 if TYPE_CHECKING:
     from etlrun.trained.load import Trained
@@ -49,7 +49,9 @@ def _parser() -> argparse.ArgumentParser:
         default="csv",
         help="CSV (default), JSON lines, or Parquet, which --output is for",
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="new file to write; default: standard output")
+    parser.add_argument(
+        OUTPUT, metavar="FILE", help="new file to write, or a URL of S3 or GCS; default: standard output"
+    )
     parser.add_argument("--top", type=int, metavar="K", help="only the K likeliest classes; default: all")
     parser.add_argument(
         "--on-corrupt",
@@ -69,8 +71,8 @@ def main(arguments: Sequence[str]) -> None:
     """
     known = _parser().parse_intermixed_args(arguments)
     run, images, tables = _checked(known)
-    if known.output is not None:
-        refuse_unwritable(known.output.parent, "--output")
+    if known.output is not None and not is_remote(known.output):
+        refuse_unwritable(Path(known.output).parent, OUTPUT)
     from etlrun.trained.model import ready  # starts TensorFlow, so only after all arguments have been checked
 
     for text in _notes(images):
@@ -158,10 +160,8 @@ def _faults(known: argparse.Namespace, paths: Sequence[str], words: Sequence[str
     if known.format == "parquet" and known.output is None:
         found, expected = "parquet on the standard output", "a file, since Parquet is no text"
         yield Fault(where="--format", found=found, expected=expected, remedy="add --output FILE.parquet")
-    if known.output is not None and os.path.lexists(known.output):
-        found, expected = f"{known.output}, which exists", "a new file, so that nothing is overwritten"
-        remedy = "choose another --output, or remove it"
-        yield Fault(where="--output", found=found, expected=expected, remedy=remedy)
+    if known.output is not None:
+        yield from faults_of(known.output, "a new file")
 
 
 def _unfit_for_files(run: Trained) -> Iterator[Fault]:
@@ -178,19 +178,20 @@ def _unfit_for_rows(known: argparse.Namespace) -> Iterator[Fault]:
 
 
 @contextmanager
-def _opened(path: Path | None) -> Iterator[TextIO]:
+def _opened(output: str | None) -> Iterator[TextIO]:
     """Open the file to write, which appears when it is complete; paths of files may be no Unicode."""
-    if path is None:
+    if output is None:
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
         yield sys.stdout
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        replacing(path) as temporary,
-        temporary.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file,
-    ):
-        yield file
+    with placed(output) as path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            replacing(path) as temporary,
+            temporary.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file,
+        ):
+            yield file
 
 
 def _say_lost(lost: Sequence[Lost], examples: int) -> None:

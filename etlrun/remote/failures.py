@@ -56,11 +56,15 @@ def has_changed(error: Exception) -> bool:
 
 def status_of(error: BaseException) -> int | None:
     """Return the status of HTTP that an error stands for; None if there is none."""
-    if isinstance(error, FileNotFoundError):
-        return 404 if error.__cause__ is None else status_of(error.__cause__)  # fsspec says so of any failure of HTTP
-    if isinstance(error, PermissionError):
-        return 403
-    found = error.status if hasattr(error, "status") else getattr(error, "code", None)
+    if isinstance(error, TimeoutError):
+        return None
+    if isinstance(error, OSError) and error.__cause__ is not None:  # as which fsspec raises answers of servers
+        return status_of(error.__cause__)
+    if isinstance(error, FileNotFoundError | PermissionError | FileExistsError):
+        return 404 if isinstance(error, FileNotFoundError) else 403 if isinstance(error, PermissionError) else 412
+    answer = getattr(error, "response", None)  # of S3
+    found = answer["ResponseMetadata"].get("HTTPStatusCode") if isinstance(answer, dict) else None
+    found = found or (error.status if hasattr(error, "status") else getattr(error, "code", None))
     return int(found) if isinstance(found, int | str) and str(found).isdigit() else None
 
 

@@ -24,7 +24,7 @@ from etlrun.plan.learned import columns_of
 from etlrun.record import record as records
 from etlrun.stages.columns import Columns
 from etlrun.stages.rows import Rows
-from etlrun.system.errors import Fault, WorldError, headline
+from etlrun.system.errors import WorldError, headline
 from etlrun.system.files import refuse_unwritable, sync
 from etlrun.system.loading import native_messages_kept
 from etlrun.system.locks import locked
@@ -33,10 +33,10 @@ from etlrun.trained import card
 from etlrun.trained.formats import FORMATS, OPTION, Exported, begin
 from etlrun.trained.load import Trained
 from etlrun.trained.model import ready
+from etlrun.trained.outputs import OUTPUT
 from etlrun.trained.raw import has_image, is_named
 from etlrun.trained.steps import split
 
-OUTPUT = "--output"
 DESCRIPTION, CARD = "export.json", "model_card.md"
 
 
@@ -57,13 +57,6 @@ class Check:
     largest_difference: float
     tolerance: float
     spread: float
-
-
-def taken(output: Path) -> Iterator[Fault]:
-    """Yield that something is at the place of an export."""
-    if os.path.lexists(output):
-        expected, remedy = "a new folder, so that nothing is overwritten", f"choose another {OUTPUT}, or remove it"
-        yield Fault(where=OUTPUT, found=f"{output}, which exists", expected=expected, remedy=remedy)
 
 
 def taken_by(run: Trained, name: str) -> str:

@@ -1,0 +1,149 @@
+"""Objects that are written: whole files of this machine, each of which its store publishes at once."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from etlrun.remote import fetch
+from etlrun.remote.failures import UnreachableError, is_worth_a_retry, reason_of, status_of
+from etlrun.remote.objects import Object, Storage, file_system, looked_up
+from etlrun.system.errors import WorldError
+from etlrun.system.progress import progress
+
+_SCHEMES = ("s3", "s3a", "gs", "gcs")
+"""Schemes of stores that publish an object whole, and never one in the place of another, if they are asked to."""
+_AT_ONCE, _FIRST_PAUSE_S, _LONGEST_PAUSE_S, _NONE, _RACED, _MB = 8, 0.25, 10.0, 404, 412, 1_000_000
+_CREDENTIALS = ("credentials that may list and write there", "set those that the library of the store reads")
+_REASONS = {
+    401: ("401 Unauthorized", *_CREDENTIALS),
+    403: ("403 Forbidden", *_CREDENTIALS),
+    _NONE: ("no such bucket", "one that is there", "create it, or check the URL"),
+}
+
+
+class TakenError(UnreachableError):
+    """Another object at the place of one that is to be written."""
+
+    def __init__(self, url: str) -> None:
+        expected = "no object there, so that nothing is overwritten"
+        super().__init__(url, "another object", expected, "choose another place, or remove it")
+
+
+def there(url: str, storage: Storage) -> list[str]:
+    """Return the URLs of the object, and of those in the folder, that `url` names.
+
+    Raises:
+        UnreachableError: Objects of that scheme can't be written, or the store does not answer, or refuses.
+    """
+    scheme = urlsplit(url).scheme
+    if scheme not in _SCHEMES:
+        expected = "s3:// or gs://, whose objects appear whole"
+        raise UnreachableError(url, f"the scheme {scheme}", expected, "write here, and copy it there")
+    files = file_system(url, storage)
+    try:
+        files.invalidate_cache()
+        return [f"{scheme}://{path}" for path in files.find(url)]
+    except Exception as error:
+        raise _unwritable(url, error) from error
+
+
+def put(path: Path, url: str, storage: Storage, *, replaces: bool = False) -> None:
+    """Publish a file as the object of a URL; the same content there is left as it is.
+
+    Raises:
+        TakenError: Another object is there, unless the file `replaces` it.
+        UnreachableError: The store refuses, or does not answer for `fetch.LONGEST_S`.
+    """
+    pause_s, since_s = _FIRST_PAUSE_S, time.monotonic()
+    while True:
+        try:
+            return _sent(path, url, storage, replaces=replaces)
+        except UnreachableError:
+            raise
+        except Exception as error:
+            is_raced = status_of(error) == _RACED  # by another process, or by a try whose answer was lost
+            if not is_raced and not is_worth_a_retry(error):
+                raise _unwritable(url, error) from error
+            if time.monotonic() - since_s > fetch.LONGEST_S:
+                found = f"no success in {fetch.LONGEST_S:.0f} s of tries, at last: {reason_of(error)}"
+                raise UnreachableError(url, found, "a store that takes it", "run it again") from error
+            time.sleep(pause_s * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def _sent(path: Path, url: str, storage: Storage, *, replaces: bool) -> None:
+    """Send a file, unless its content is there; raises what the library of the store raises."""
+    if is_same(path, found := object_at(url, storage)):
+        return
+    if found is not None and not replaces:
+        raise TakenError(url)
+    file_system(url, storage).put_file(str(path), url, mode="overwrite" if replaces else "create")
+    if not is_same(path, object_at(url, storage)):
+        raise ConnectionError("another content than what was sent")
+
+
+def object_at(url: str, storage: Storage) -> Object | None:
+    """Return the object of a URL; None if there is none. Raises what the library of the store raises."""
+    try:
+        return looked_up(url, storage)
+    except UnreachableError as error:
+        if isinstance(error.__cause__, Exception) and status_of(error.__cause__) != _NONE:
+            raise error.__cause__ from error
+        return None
+
+
+def is_same(path: Path, of: Object | None) -> bool:
+    """Return whether an object has the content of a file, by its size, and its MD5 where its store says it."""
+    if of is None or of.bytes != path.stat().st_size:
+        return False
+    with path.open("rb") as file:
+        return not of.md5 or of.md5 == hashlib.file_digest(file, "md5").hexdigest()
+
+
+def put_all(files: Sequence[tuple[Path, str]], storage: Storage) -> None:
+    """Publish files as the objects of URLs: all but the last at once, and the last one when these are there.
+
+    If one can't be published, or the command is interrupted, the others are removed.
+
+    Raises:
+        UnreachableError: As of `put`.
+    """
+    begun: list[str] = []
+
+    def run(path: Path, url: str, tell: Callable[[int], None]) -> None:
+        begun.append(url)
+        try:
+            put(path, url, storage)
+        except TakenError:
+            begun.remove(url)
+            raise
+        tell(max(1, path.stat().st_size // _MB))
+
+    *others, last = files
+    try:
+        with progress() as begin, ThreadPoolExecutor(_AT_ONCE) as pool:
+            advance = begin("Uploading (MB)", sum(max(1, path.stat().st_size // _MB) for path, _ in files))
+            try:
+                for done in [pool.submit(run, *of, advance) for of in others]:
+                    done.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+            run(*last, advance)
+    except BaseException:
+        for url in begun:
+            with suppress(Exception):  # the first error counts
+                file_system(url, storage).rm_file(url)
+        raise
+
+
+def _unwritable(url: str, error: Exception) -> WorldError:
+    reasons = _REASONS.get(status_of(error) or 0)
+    return UnreachableError(url, *reasons) if reasons else UnreachableError.of(url, error)

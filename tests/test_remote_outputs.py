@@ -1,0 +1,146 @@
+"""Outputs at URLs: predictions and exports appear whole in a store, in the place of nothing, or stay here."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from etlrun.remote import fetch
+from etlrun.remote.put import put, put_all, there
+from etlrun.system.errors import EtlrunError
+from tests.buckets import Bucket, bucket
+from tests.pictures import jpeg
+from tests.trained import refused, said
+
+pytestmark = pytest.mark.needs("moto")
+CREDENTIALS = (
+    "found 403 Forbidden; expected credentials that may list and write there\n"
+    "    -> set those that the library of the store reads"
+)
+
+WHOLE = "expected s3:// or gs://, whose objects appear whole"
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    with bucket(monkeypatch) as found:
+        yield found
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[tuple[Path, str]]:
+    """Three files, and where they go."""
+    found = [(tmp_path / name, f"s3://bucket/out/{name}") for name in ("a", "b", "last")]
+    for path, _ in found:
+        path.write_text(path.name)
+    return found
+
+
+def refusal(files: list[tuple[Path, str]]) -> str:
+    with pytest.raises(EtlrunError) as caught:
+        put_all(files, {})
+    return str(caught.value)
+
+
+def test_a_folder_appears_with_its_last_file(store: Bucket, files: list[tuple[Path, str]]) -> None:
+    put_all(files, {})
+    assert store.names() == ["out/a", "out/b", "out/last"]
+    assert store.written[-1] == "out/last"
+    assert [store.files.cat(url) for _, url in files] == [b"a", b"b", b"last"]
+
+
+def test_a_store_that_is_busy_is_asked_again(store: Bucket, files: list[tuple[Path, str]]) -> None:
+    store.statuses = [503, 500, 0]
+    put_all(files, {})
+    assert sorted(store.written) == ["out/a", "out/b", "out/last"]  # also that whose answer was lost
+
+
+def test_a_store_that_stays_busy_is_given_up(
+    store: Bucket, files: list[tuple[Path, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "LONGEST_S", 0.0)
+    put(*files[0], {})
+    store.statuses = [503] * 1_000
+    assert re.fullmatch(
+        r"s3://bucket/out/b: found no success in 0 s of tries, at last: .*; expected a store that takes it\n"
+        "    -> run it again",
+        refusal(files[1:]),
+    )
+    assert store.names() == ["out/a"]
+
+
+def test_a_store_that_refuses_is_not_asked_again_and_has_nothing(store: Bucket, files: list[tuple[Path, str]]) -> None:
+    put(*files[0], {})
+    before = [*store.written]
+    store.statuses = [403]
+    assert refusal(files[1:]) == f"s3://bucket/out/b: {CREDENTIALS}"
+    assert (store.written, store.statuses) == (before, [])
+    last = files[2][1]
+    store.files.pipe(last, b"of another")
+    assert refusal(files[1:]) == (
+        f"{last}: found another object; expected no object there, so that nothing is overwritten\n"
+        "    -> choose another place, or remove it"
+    )
+    assert store.names() == ["out/a", "out/last"]
+    assert store.files.cat(last) == b"of another"
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("s3://none/a", "found no such bucket; expected one that is there\n    -> create it, or check the URL"),
+        ("https://host/a", f"found the scheme https; {WHOLE}\n    -> write here, and copy it there"),
+    ],
+)
+@pytest.mark.usefixtures("store")
+def test_places_where_nothing_can_be_written_are_known_before(url: str, expected: str) -> None:
+    with pytest.raises(EtlrunError) as caught:
+        there(url, {})
+    assert str(caught.value) == f"{url}: {expected}"
+
+
+def test_predictions_are_read_from_a_bucket_and_written_to_one(
+    store: Bucket, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [tmp_path / "0.jpg", tmp_path / "1.jpg"]
+    for number, path in enumerate(paths):
+        path.write_bytes(jpeg(number))
+        store.files.pipe(f"bucket/photos/{number}.jpg", path.read_bytes())
+    said(capsys, "predict", run, "s3://bucket/photos/*.jpg", "--output", "s3://bucket/out/rows.csv")
+    here = said(capsys, "predict", run, *paths)
+    for number, path in enumerate(paths):
+        here = here.replace(str(path), f"s3://bucket/photos/{number}.jpg")
+    assert store.files.cat("bucket/out/rows.csv").decode() == here
+    for place in ("s3://bucket/out/rows.csv", "s3://bucket/out"):
+        assert refused(capsys, "predict", run, "s3://bucket/photos/*.jpg", "--output", place, status=2) == [
+            f"  --output: found {place}, which exists; expected a new file, so that nothing is overwritten",
+            "    -> choose another --output, or remove it",
+        ]
+    store.statuses = [403]
+    found = refused(capsys, "predict", run, "s3://bucket/photos/*.jpg", "--output", "s3://bucket/out/more.csv")
+    assert "secret" not in "".join(found)
+    kept = re.fullmatch(r"    -> set those .* reads; what was to be written is (.*)", found[1])
+    assert kept is not None
+    assert Path(kept[1]).read_text() == store.files.cat("bucket/out/rows.csv").decode()
+    assert "bucket/out/more.csv" not in store.names()
+
+
+def test_an_export_is_published_with_its_description_last(
+    store: Bucket, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import keras
+
+    place = "s3://bucket/models/one"
+    text = said(capsys, "export", run, "--format", "keras", "--output", place)
+    assert text.splitlines()[-2:] == [
+        f"folder    {place}",
+        f"card      {place}/model_card.md, whose licences are to be filled in",
+    ]
+    assert store.names() == [f"models/one/{name}" for name in ("export.json", "model.keras", "model_card.md")]
+    assert store.written[-1] == "models/one/export.json"
+    store.files.get("bucket/models/one/model.keras", f"{run}/got.keras")
+    assert keras.saving.load_model(f"{run}/got.keras").name
+    assert refused(capsys, "export", run, "--format", "keras", "--output", place)[0] == (
+        f"  --output: found {place}, which exists; expected a new folder, so that nothing is overwritten"
+    )
