@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 from etlrun.remote.failures import ChangedError, UnreachableError
 from etlrun.remote.objects import Object, Storage, file_system, version_of
 
-_READ_BYTES, _RANGE_BYTES = 1 << 18, 8 << 20
+Read = Callable[[int], Awaitable[bytes]]
+_READ_BYTES, _RANGE_BYTES = 1 << 20, 8 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,7 @@ def answer_of(of: Object, storage: Storage, start: int) -> Answer:
 def _of_http(files: Any, of: Object, start: int) -> Answer:
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
     source = files.open(of.url, "rb", block_size=0, size=max(1, of.bytes), headers=headers)
-    chunks = _chunks(source.read, source.close)
+    chunks = _chunks(files.loop, source.r.content.read, source.close)
     answer = source.r.headers
     said = answer.get("Content-Range", "").rpartition("/")[2] or answer.get("Content-Length", "")
     version = version_of(answer)
@@ -63,8 +64,6 @@ def _of_http(files: Any, of: Object, start: int) -> Answer:
 
 
 def _of_s3(files: Any, of: Object, start: int) -> Generator[bytes, None, None]:
-    from fsspec.asyn import sync
-
     bucket, key, _ = files.split_path(of.url)
     ranged = {"Range": f"bytes={start}-"} if start else {}
     answer = files.call_s3("get_object", Bucket=bucket, Key=key, IfMatch=of.version, **ranged)
@@ -72,17 +71,35 @@ def _of_s3(files: Any, of: Object, start: int) -> Generator[bytes, None, None]:
     if version_of(answer) != of.version:
         body.close()
         raise ChangedError(of.url)
-    yield from _chunks(
-        lambda count: sync(files.loop, body.read, count), lambda: files.loop.call_soon_threadsafe(body.close)
-    )
+    yield from _chunks(files.loop, body.read, lambda: files.loop.call_soon_threadsafe(body.close))
 
 
-def _chunks(read: Callable[[int], bytes], close: Callable[[], None]) -> Generator[bytes, None, None]:
+def _chunks(loop: Any, read: Read, close: Callable[[], None]) -> Generator[bytes, None, None]:
+    from fsspec.asyn import sync
+
     try:
-        while chunk := read(_READ_BYTES):
+        while chunk := sync(loop, _chunk, read):
             yield chunk
     finally:
         close()
+
+
+async def _chunk(read: Read) -> bytes:
+    """Return what arrives, up to `_READ_BYTES`: each change of the thread costs more than to read on."""
+    parts: list[bytes] = []
+    left = _READ_BYTES
+    while left:
+        try:
+            part = await read(left)
+        except Exception:
+            if not parts:
+                raise
+            break  # to be raised by the next read
+        if not part:
+            break
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
 
 
 def _of_ranges(files: Any, of: Object, start: int, version: Mapping[str, str]) -> Generator[bytes, None, None]:
