@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 
 @dataclass
@@ -23,6 +24,7 @@ class Server:
         cut_bytes: After how many bytes it closes a connection; None for never.
         pause: What ends all pauses.
         pause_s: Seconds before each 64 KiB.
+        held: Names of files that are not sent before the end of all pauses.
         sent: Names and numbers of bytes of the answers.
     """
 
@@ -35,12 +37,25 @@ class Server:
     cut_bytes: int | None = None
     pause: threading.Event = field(default_factory=threading.Event)
     pause_s: float = 0.0
+    held: set[str] = field(default_factory=set)
     sent: list[tuple[str, int]] = field(default_factory=list)
 
     def put(self, name: str, content: bytes) -> str:
         """Serve a file; return its URL."""
         self.files[name], self.versions[name] = content, f'"{len(self.versions)}-{hash(content)}"'
         return f"{self.url}/{name}"
+
+    def put_folder(self, folder: Path) -> str:
+        """Serve the files of a folder by their paths in it, with a page of links for each folder; return its URL."""
+        for path in folder.rglob("*"):
+            if path.is_file():
+                self.put(str(path.relative_to(folder)), path.read_bytes())
+        return self.url
+
+    def children(self, name: str) -> list[str]:
+        """Names of what is in a folder; those of folders end in a slash."""
+        inside = (of.removeprefix(name.rstrip("/")).lstrip("/") for of in self.files if of.startswith(name.rstrip("/")))
+        return sorted({first + slash for first, slash, _ in (of.partition("/") for of in inside)})
 
     def sent_of(self, name: str) -> int:
         """Bytes of a file that have been sent."""
@@ -63,6 +78,12 @@ class _Handler(BaseHTTPRequestHandler):
         of, name = self.server.of, self.path[1:]
         if name.startswith("moved/"):
             self._head(302, Location=f"/{name.removeprefix('moved/')}")
+            return
+        if name not in of.files and (children := of.children(name)):
+            links = "".join(f'<a href="{child}">{child}</a>' for child in children).encode()
+            self._head(200, **{"Content-Length": str(len(links)), "Content-Type": "text/html"})
+            if has_content:
+                self.wfile.write(links)
             return
         status = of.first.pop(0) if of.first and has_content else 200 if name in of.files else 404
         if status != 200:
@@ -89,6 +110,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, name: str, content: bytes) -> None:
         of, left = self.server.of, content[: self.server.of.cut_bytes]
+        if name in of.held:
+            of.pause.wait()
         while left:
             if of.pause_s:
                 of.pause.wait(of.pause_s)

@@ -190,7 +190,7 @@ def test_credentials_in_a_config_are_refused_and_not_shown() -> None:
         spec_of(*words, f'dataset.files=["{urls[0]}","{urls[1]}"]', "dataset.storage={key: abc}")
     expected = "expected a URL without credentials, which summaries and pages would tell"
     remedy = "    -> let the library of the store find credentials, as in the environment"
-    options = "anon, endpoint_url, profile, project or requester_pays"
+    options = "anon, at_once, endpoint_url, profile, project or requester_pays"
     assert str(caught.value) == "\n".join(
         [
             f"dataset.files: found https://...@host/a.csv; {expected}",

@@ -139,7 +139,12 @@ def test_all_faults_are_told_at_once() -> None:
         ("cache.dir=3", "cache.dir: found 3; expected a path on this machine, or null"),
         ("cache.dir=''", "cache.dir: found ''; expected a path on this machine, or null"),
         ("cache.dir=s3://a/b", "cache.dir: found 's3://a/b'; expected a path on this machine, or null"),
-        ("dataset.data_dir=gs://a", "dataset.data_dir: found 'gs://a'; expected a path on this machine, or null"),
+        ("dataset.copies=gs://a", "dataset.copies: found 'gs://a'; expected a path on this machine, or null"),
+        ("dataset.keep=20", "dataset.keep: found 20; expected all, or a size such as 20GB"),
+        (
+            "dataset.storage={at_once: 0}",
+            "dataset.storage: found at_once: 0; expected an integer from 1 to 256\n    -> set at_once: 8",
+        ),
         ("model.weights=https://a/b", "model.weights: found 'https://a/b'; expected a path on this machine, or null"),
         ("trainer.resume=file:///a", "trainer.resume: found 'file:///a'; expected a path on this machine, or null"),
         ("cache.when_busy=fail", "cache.when_busy: found 'fail'; expected wait or uncached"),

@@ -188,7 +188,7 @@ def test_a_home_of_data_sets_that_is_not_on_this_machine(tmp_path: Path) -> None
         [
             "etlrun: failed",
             "  TFDS_DATA_DIR: found gs://bucket; expected a folder on this machine",
-            "    -> mount it or copy it here, and set dataset.data_dir to the folder",
+            "    -> set dataset.data_dir=gs://bucket, which fetches what is prepared there",
         ],
     )
     assert [path.name for path in tmp_path.iterdir()] == ["run"]

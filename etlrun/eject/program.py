@@ -21,8 +21,7 @@ from etlrun.plan.training import conflict, fault
 from etlrun.stages.buckets import sizes_of
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.made import quoted, user_path
-from etlrun.stages.paths import is_remote
-from etlrun.stages.rows import FileRows, Rows
+from etlrun.stages.rows import Rows
 from etlrun.stages.service import Service
 from etlrun.system.errors import ConfigError, Fault
 
@@ -90,10 +89,10 @@ def _refused(spec: RunSpec) -> Iterator[Fault]:
             ", or "
         )
         yield Fault(where=spec.dataset.key(spec.dataset.given_by), found=found, expected=expected, remedy=remedy)
-    patterns = spec.dataset.patterns.values() if isinstance(spec.dataset, FileRows) else ()
-    if any(is_remote(of) for several in patterns for of in several):
+    if spec.dataset.urls:
         found, expected = "URLs, whose files etlrun fetches", "files on this machine in a standalone program"
-        yield Fault(where=spec.dataset.key("files"), found=found, expected=expected, remedy="copy them here")
+        where = spec.dataset.key(spec.dataset.given_by)
+        yield Fault(where=where, found=found, expected=expected, remedy="copy them here")
     if spec.load.service is not None:
         found, expected = "a service, whose servers a program would have to find", "null in a standalone program"
         remedy = "set load=shuffled, which reads the same examples in the same order"

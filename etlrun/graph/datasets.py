@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any, cast
 
 from etlrun.graph.context import Context
@@ -12,17 +11,20 @@ from etlrun.graph.items import with_items
 from etlrun.graph.numbered import batches_of_rows, count_of_batched, full_shuffle
 from etlrun.graph.parallel import autotuned, pad, parallel_map
 from etlrun.graph.records import usable
+from etlrun.graph.shards import interleave, sequential
 from etlrun.graph.skip import skip_corrupt
 from etlrun.graph.turbo import turbo
 from etlrun.plan.plan import PlannedStage
 from etlrun.sources.base import Example
+from etlrun.sources.remote import RemoteSplit
 from etlrun.sources.tfds import TfdsSource
 from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import Stage
 from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import IMAGE
-from etlrun.stages.extract import Interleave, Sequential, Shards, Tfds
+from etlrun.stages.extract import Interleave, Sequential, Tfds
+from etlrun.stages.fetch import Fetch
 from etlrun.stages.flow import NUMBER, Flow, numbered
 from etlrun.stages.image import Decode
 from etlrun.stages.lazy import tf, tfds
@@ -49,6 +51,8 @@ def tfds_load(_nothing: None, stage: Tfds, context: Context) -> tf.data.Dataset:
     decoders = {key: decoder for name, key in keys.items() if features[name].format == "image"}
     wanted = tfds.decode.PartialDecoding(dict.fromkeys(keys.values(), True), decoders=decoders)
     source = cast("TfdsSource", context.source)  # a rule between the two groups
+    if isinstance(context.split, RemoteSplit):
+        context.split.fetch()
     read = source.builder.as_dataset(
         split=context.split.name,
         decoders=wanted,
@@ -59,61 +63,6 @@ def tfds_load(_nothing: None, stage: Tfds, context: Context) -> tf.data.Dataset:
     if context.numbered_to is None:
         return dataset
     return tf.data.Dataset.zip((dataset, tf.data.Dataset.range(context.split.num_examples)))
-
-
-def _shards(stage: Shards, context: Context) -> tf.data.Dataset:
-    """Return number, number of the first record, path, skip and take of each shard, in the order of the pass."""
-    shards, firsts = context.split.shards, context.split.firsts
-    columns = ([*range(len(shards))], firsts, [shard.skip for shard in shards], [shard.take for shard in shards])
-    number, first, skip, take = (tf.constant(column, tf.int64) for column in columns)
-    by_name = tf.data.Dataset.from_tensor_slices((number, first, [shard.path for shard in shards], skip, take))
-
-    def of_pass(_: tf.Tensor) -> tf.data.Dataset:
-        seed = context.pass_seed(context.passes_begun)
-        return by_name.shuffle(len(shards), seed=seed, reshuffle_each_iteration=False)
-
-    if not stage.shuffle_files:
-        return by_name
-    if tf.inside_function() or not isinstance(context.passes_begun, tf.Variable):
-        return of_pass(tf.constant(0))  # built anew for each pass, or the same in all of them
-    return tf.data.Dataset.from_tensors(0).flat_map(tf.autograph.experimental.do_not_convert(of_pass))
-
-
-def _records(context: Context) -> Callable[..., tf.data.Dataset]:
-    """Return the function that reads the records of a shard, with their numbers in the split if they carry these."""
-    as_is = tf.autograph.experimental.do_not_convert
-
-    def read(number: Any, first: Any, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
-        records = context.split.read(path, skip, take)
-        if context.compare is not None and not context.split.is_read_by_parser:
-            records = records.map(partial(as_is(context.compare), number))
-        if context.numbered_to is None:
-            return records
-        return tf.data.Dataset.zip((records, tf.data.Dataset.range(first, first + take)))
-
-    return as_is(read)  # type: ignore[no-any-return]
-
-
-def sequential(_nothing: None, stage: Sequential, context: Context) -> tf.data.Dataset:
-    """Return serialised examples (string scalars), one shard after the other."""
-    return _shards(stage, context).flat_map(_records(context))
-
-
-def interleave(_nothing: None, stage: Interleave, context: Context) -> tf.data.Dataset:
-    """Return serialised examples (string scalars) of several shards in turn.
-
-    After an error, tf.data continues with a different shard if it has no parallel calls.
-    """
-    skips = context.source.dataset.on_corrupt == "skip"
-    calls, open_at_once = autotuned(stage.num_parallel_calls), stage.at_once(len(context.split.shards))
-    calls = (1 if skips else None) if calls is None else min(calls, open_at_once)  # AUTOTUNE is -1
-    return _shards(stage, context).interleave(
-        _records(context),
-        cycle_length=open_at_once,
-        block_length=stage.block_length,
-        num_parallel_calls=calls,
-        deterministic=stage.deterministic if calls else None,
-    )
 
 
 def parser_of(context: Context) -> Callable[[Any], Example]:
@@ -234,6 +183,7 @@ def _size(feature: tf.Tensor) -> tf.Tensor:
 
 
 DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
+    Fetch: lambda dataset, _stage, _context: dataset,
     Tfds: tfds_load,
     Sequential: sequential,
     Interleave: interleave,
@@ -254,7 +204,7 @@ DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
     Service: lambda dataset, _stage, _context: dataset,
 }
 """Functions of the stages that are not method calls, by type. A cache on disk has several: see `disk`. What a
-service computes elsewhere is in `parts`."""
+service computes elsewhere is in `parts`; what the stage `extract.fetch` does is in `fetch`."""
 
 
 def staged(dataset: tf.data.Dataset | None, stage: Stage, context: Context) -> tf.data.Dataset:

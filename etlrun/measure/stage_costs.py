@@ -17,6 +17,7 @@ from typing import Any
 from etlrun.record.findings import StageCost
 from etlrun.stages.base import BATCHES, CUT, Nodes, Stage
 from etlrun.stages.cache import outlives_run
+from etlrun.stages.fetch import Fetch
 from etlrun.stages.load import Batch, Shuffle
 from etlrun.stages.service import Service
 from etlrun.stages.step import Map
@@ -39,6 +40,7 @@ class _Place:
 def _places(stages: Sequence[Stage | type[Stage]], batch_size: int, *, reads_disk: bool) -> list[_Place]:
     """Return the nodes of all stages from the end of the graph to its source."""
     places, is_batched = [], True
+    stages = [stage for stage in stages if stage.path != Fetch.path]  # whose waits are counted where they are
     for stage in reversed(_in_order_of_reading(stages) if reads_disk else stages):
         per_element = batch_size if is_batched else 1
         of = stage.nodes if stage.nodes_of_reading is None or not reads_disk else stage.nodes_of_reading

@@ -18,6 +18,7 @@ from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import Stage
 from etlrun.stages.cache import POINTS, NoCache
 from etlrun.stages.columns import Columns
+from etlrun.stages.fetch import fetch_of
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.image import Decode, DecodeJpeg, EncodeJpeg
 from etlrun.stages.load import FullShuffle, Prefetch, SampleByClass, Shuffle
@@ -148,7 +149,7 @@ class _Planner:
         elif has_shuffle:
             shuffle = [Shuffle(buffer_size=load.shuffle_buffer, seed=spec.trainer.seed)]
         is_early = self._shuffles_as_read(transform)
-        yield spec.extract.for_evaluation() if evaluation else spec.extract
+        yield from (*fetch_of(spec.dataset), spec.extract.for_evaluation() if evaluation else spec.extract)
         yield from shuffle if is_early else ()
         if transform.parse_batch:
             yield ParseBatch(

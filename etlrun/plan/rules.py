@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from etlrun.plan.hosts import host_note, host_rules
 from etlrun.plan.plan import PlannedStage, at_cache, keeps_file_order, name_of_point
+from etlrun.plan.remote import remote_notes, remote_rules
 from etlrun.plan.sequences import sequence_rules
 from etlrun.plan.service import service_notes, service_rules
 from etlrun.plan.spec import RunSpec
@@ -39,6 +40,7 @@ def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fau
     if spec.load.is_by_number:
         yield from _by_number(spec)
     yield from sequence_rules(spec, given)
+    yield from remote_rules(spec)
     yield from _classes(spec)
     yield from _parsing(spec)
     if spec.load.service is not None:
@@ -183,6 +185,7 @@ def remarks(spec: RunSpec) -> Iterator[str]:
     yield from (f"{sentence}." for sentence in told(spec.unused))
     if isinstance(spec.dataset, Rows):
         yield from spec.dataset.found.remarks
+    yield from remote_notes(spec)
     loose = unordered(spec)
     if loose:
         yield f"{' and '.join(loose)} = false: the order of the examples, and so every result, differs from run to run."

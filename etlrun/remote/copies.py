@@ -18,13 +18,12 @@ from etlrun.remote.failures import UnreachableError
 from etlrun.remote.fetch import LONGEST_S, SilentError
 from etlrun.remote.objects import Object, Storage
 from etlrun.remote.room import Room
+from etlrun.stages.paths import AT_ONCE
 from etlrun.system.errors import EtlrunError, Fault, WorldError
 from etlrun.system.progress import fetching
 
-__all__ = ["AT_ONCE", "Ahead", "Copies"]
+__all__ = ["Ahead", "Copies"]
 
-AT_ONCE = 8
-"""Objects that are fetched at once, if `storage` doesn't say it."""
 _MB = 1_000_000
 
 
@@ -92,7 +91,7 @@ class Copies:
             EtlrunError: Objects can't be read, have changed, or arrive damaged; or there is no space for them.
         """
         wanted = list(dict.fromkeys(objects))
-        self._require(wanted, len(wanted))
+        self.require(wanted, len(wanted))
         since_s = time.monotonic()
         while not self.room.use(wanted, self.keep_bytes):
             if time.monotonic() - since_s > LONGEST_S:
@@ -129,10 +128,11 @@ class Copies:
         Raises:
             WorldError: They take more space than `keep_bytes`.
         """
-        self._require(objects, num_open)
+        self.require(objects, num_open)
         return Ahead(self, objects, window=2 * self.at_once)
 
-    def _require(self, objects: Sequence[Object], num_open: int) -> None:
+    def require(self, objects: Sequence[Object], num_open: int) -> None:
+        """Raise `WorldError` if the largest `num_open` of these objects take more space than there may be."""
         needed = sum(sorted(of.bytes for of in objects)[-num_open:])
         if self.keep_bytes is not None and needed > self.keep_bytes:
             raise self.too_small(needed, min(num_open, len(objects)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from etlrun.remote.copies import Copies
@@ -15,9 +15,13 @@ _urls: dict[str, str] = {}
 
 def copied(objects: Sequence[Object], copies: Copies) -> list[str]:
     """Return the paths of copies of objects as `Copies.all` does; from now on they are named by the URLs."""
-    paths = copies.all(objects)
-    _urls.update({path: of.url for path, of in zip(paths, objects, strict=True)})
-    return paths
+    name_copies(objects, copies)
+    return copies.all(objects)
+
+
+def name_copies(objects: Iterable[Object], copies: Copies) -> None:
+    """Name copies of objects, which may be fetched later, by the URLs from now on."""
+    _urls.update({copies.path(of): of.url for of in objects})
 
 
 def name_of(path: str) -> str:

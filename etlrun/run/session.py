@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -116,15 +115,15 @@ def contexts_of(
 def _described(source: Source, contexts: Mapping[str, Context]) -> dict[str, Any]:
     """Print and return the name of the dataset, the examples of each split, and the number and bytes of the shards."""
     examples = {name: context.split.num_examples for name, context in contexts.items()}
-    paths = {path for context in contexts.values() for path in context.split.paths}
     try:
-        size, name = sum(Path(path).stat().st_size for path in paths), source.full_name
+        sizes = {path: size for context in contexts.values() for path, size in context.split.sizes.items()}
     except OSError as error:  # a broken link, or a file that has gone since the listing
         raise source.unreadable(str(error.filename), error.strerror or str(error)) from error
     counts = " + ".join(f"{count:,}" for count in examples.values())
-    many = f"{len(paths):,} {contexts['train'].split.noun}{'s' if len(paths) > 1 else ''}, {rounded(size)}"
+    size, name = sum(sizes.values()), source.full_name
+    many = f"{len(sizes):,} {contexts['train'].split.noun}{'s' if len(sizes) > 1 else ''}, {rounded(size)}"
     say(f"data  {name}  {counts} examples in {many}", stderr=True)
-    return {"name": name, "examples": examples, "shards": len(paths), "bytes": size}
+    return {"name": name, "examples": examples, "shards": len(sizes), "bytes": size}
 
 
 def _enough(plan: Plan, contexts: Mapping[str, Context]) -> None:

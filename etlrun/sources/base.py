@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from etlrun.cache import keeper
-from etlrun.sources.content import Content, Shard
+from etlrun.remote.copies import Copies
+from etlrun.sources.content import Content, Shard, cut
 from etlrun.sources.numbered import Numbered
 from etlrun.sources.on_disk import OnDisk, empty, unknown
 from etlrun.stages.dataset import Dataset, Declared
@@ -89,6 +90,11 @@ class Split:
         return tuple(dict.fromkeys(shard.path for shard in self.shards))
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of all files by path; `OSError` for one that is gone."""
+        return {path: os.stat(path).st_size for path in self.paths}  # noqa: PTH116 - of many files
+
+    @property
     def firsts(self) -> list[int]:
         """Number of the first example of each shard in the split, from 0."""
         counted = [0, *accumulate(shard.take for shard in self.shards)]
@@ -100,7 +106,7 @@ class Split:
 
     def part(self, start: int, stop: int) -> Split:
         """Return the examples from the one of number `start` to the one before `stop`, in the order of the data."""
-        return replace(self, shards=tuple(_cut(self.shards, start, stop)), num_examples=stop - start)
+        return replace(self, shards=tuple(cut(self.shards, start, stop)), num_examples=stop - start)
 
     def shared(self, other: Split) -> int:
         """Return how many of its examples the `other` split of the same dataset has, too."""
@@ -153,6 +159,7 @@ class Source:
         num_classes: Number of classes of a class target, an integer in [0, num_classes); None for other targets.
         class_names: Names of the classes; None if they are unknown.
         notes: What a run has to say of it, a sentence each.
+        copies: Copies of its files, if these are objects of URLs; else None.
     """
 
     dataset: Dataset
@@ -161,6 +168,7 @@ class Source:
     num_classes: int | None
     class_names: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
+    copies: Copies | None = None
     repair: ClassVar[str] = "prepare the dataset again"
     """Remedy for a record that can't be used."""
 
@@ -256,17 +264,6 @@ class Source:
     def empty_split(self, name: str, where: str) -> WorldError:
         """Return the error for a split without examples."""
         return empty(name, where, self.full_name)
-
-
-def _cut(shards: Sequence[Shard], start: int, stop: int) -> Iterator[Shard]:
-    """Yield the shards of the examples from `start` on and before `stop`, counted over all of them."""
-    first = 0
-    for shard in shards:
-        left_out = max(0, start - first)
-        take = min(shard.take, stop - first) - left_out
-        if take > 0:
-            yield replace(shard, skip=shard.skip + left_out, take=take)
-        first += shard.take
 
 
 def all_there(source: Source, split: Split) -> None:

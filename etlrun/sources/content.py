@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -30,6 +30,17 @@ class Shard:
     skip: int
     take: int
     first: int | None = None
+
+
+def cut(shards: Sequence[Shard], start: int, stop: int) -> Iterator[Shard]:
+    """Yield the shards of the examples from `start` on and before `stop`, counted over all of them."""
+    first = 0
+    for shard in shards:
+        left_out = max(0, start - first)
+        take = min(shard.take, stop - first) - left_out
+        if take > 0:
+            yield replace(shard, skip=shard.skip + left_out, take=take)
+        first += shard.take
 
 
 class RecordsRead:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from etlrun.remote.names import named_by_url
 from etlrun.sources.base import Source, Split
 from etlrun.sources.content import Shard
 from etlrun.sources.usable import CONVERT, Problem, problem
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.lazy import tf
-from etlrun.system.errors import WorldError, headline, printable
+from etlrun.system.errors import EtlrunError, WorldError, headline, printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,14 +60,16 @@ class Losses:
 
     Attributes:
         records: The corrupt records; None until a pass has missing examples.
-        failure: Error of a pass that has lost more than these; None if there is none.
+        failure: Error of a pass that has lost more than these, or of a shard that can't be fetched; None without one.
     """
 
     records: list[CorruptRecord] | None = None
-    failure: WorldError | None = None
+    failure: EtlrunError | None = None
 
     def explain(self, source: Source, split: Split, kept: int) -> None:
-        """Check a pass that ended with `kept` examples; raise `WorldError` if more than corrupt records are missing."""
+        """Check a pass that ended with `kept` examples; raise `EtlrunError` if more than corrupt ones are missing."""
+        if self.failure is not None:
+            raise self.failure
         if kept + self._lost == split.num_examples:
             return
         try:
@@ -97,6 +100,7 @@ def reason_of(error: Exception, path: str) -> str:
     return found[1].strip() if found else ""
 
 
+@named_by_url()
 def raise_cause(error: Exception, source: Source, read: Sequence[tuple[Split, Losses]], also: str = "") -> None:
     """Raise the `WorldError` of an unreadable file or a corrupt record; return if `error` has another cause.
 
@@ -174,7 +178,7 @@ def records_of(source: Source, split: Split, shard: Shard) -> Iterator[tuple[int
         except (tf.errors.DataLossError, StopIteration) as error:
             reason = "the end of the file" if isinstance(error, StopIteration) else headline(error)
             damage = CorruptRecord(
-                path=shard.path,
+                path=split.place(shard, number)[0],
                 record=number,
                 reason=reason,
                 expected=f"{shard.skip + shard.take} complete records: the shard is truncated or damaged",

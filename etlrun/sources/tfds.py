@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -13,13 +15,15 @@ from typing import Any
 from etlrun.sources.base import Example, Source, Split, all_there, parser_of
 from etlrun.sources.content import Shard
 from etlrun.sources.features import checked
+from etlrun.sources.mirror import mirror_of
 from etlrun.sources.on_disk import CLASSES, OnDisk
 from etlrun.sources.prepare import is_prepared, needs_package, prepare
+from etlrun.sources.remote import RemoteSplit, copies_of, remote
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import LABEL, SAMPLE_NAME, TfdsDataset
 from etlrun.stages.lazy import tf, tfds
 from etlrun.stages.paths import is_remote
-from etlrun.system.errors import WorldError, did_you_mean, headline
+from etlrun.system.errors import EtlrunError, WorldError, did_you_mean, headline
 
 _PREPARED = "*/*/dataset_info.json"
 """Files of datasets that are prepared, in a data folder of TFDS."""
@@ -36,7 +40,7 @@ class TfdsSource(Source):
 
     def __init__(self, dataset: TfdsDataset) -> None:
         """Find the dataset, and prepare it if that is allowed; raise `WorldError` if it isn't available."""
-        self.dataset = dataset
+        self.dataset, self.copies = dataset, copies_of(dataset) if dataset.urls else None
         self.builder = open_builder(dataset)
         if not is_prepared(self.builder):
             prepare(dataset, open_builder)
@@ -92,8 +96,22 @@ class TfdsSource(Source):
         split = Split(name=name, shards=shards, num_examples=sum(shard.take for shard in shards))
         if not split.num_examples:
             raise self.empty_split(name, where)
+        if self.dataset.urls:
+            return self._remote(split)
         all_there(self, split)
         return split
+
+    def _remote(self, split: Split) -> RemoteSplit:
+        """Return a split of copies of the objects at the URL; raise `WorldError` if one is missing there."""
+        mirror, copies = mirror_of(self.dataset), self.copies or copies_of(self.dataset)
+        names = [Path(shard.path).name for shard in split.shards]
+        for name in names:
+            if name not in mirror.objects:
+                raise self.unreadable(f"{mirror.url}/{name}", os.strerror(errno.ENOENT))
+        paths = [copies.path(mirror.objects[name]) for name in names]
+        shards = tuple(replace(shard, path=path) for shard, path in zip(split.shards, paths, strict=True))
+        objects = {path: mirror.objects[name] for path, name in zip(paths, names, strict=True)}
+        return remote(replace(split, shards=shards), objects, copies)
 
     def parser(self) -> Callable[[tf.Tensor], Example]:
         return parser_of(self.dataset)
@@ -102,6 +120,8 @@ class TfdsSource(Source):
         return f"a shard of {self.full_name}"
 
     def remedy_of(self, path: str) -> str:
+        if self.dataset.urls:
+            return "write all shards there"
         return f"remove {Path(path).parent} and run again, so that the dataset is prepared again"
 
 
@@ -113,6 +133,11 @@ def home_of(dataset: TfdsDataset) -> Path | None:
 
 def homes_of(dataset: TfdsDataset) -> list[Path]:
     """Return the folders of all versions that are prepared, the newest last."""
+    if dataset.urls:
+        try:
+            return [mirror_of(dataset).folder]
+        except EtlrunError:
+            return []
     home = dataset.data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     folder = Path(home).expanduser() / dataset.name
     try:
@@ -147,6 +172,8 @@ def _require_tfrecords(builder: Any) -> None:
 
 def open_builder(dataset: TfdsDataset) -> Any:
     """Return TFDS's builder of `dataset`; raise `WorldError` if there is none."""
+    if dataset.urls:
+        return tfds.builder_from_directory(mirror_of(dataset).folder)
     name = f"{dataset.name}:{dataset.version}" if dataset.version else dataset.name
     data_dir = str(Path(dataset.data_dir).expanduser()) if dataset.data_dir else None
     if data_dir is None and is_remote(str(tfds.core.constants.DATA_DIR)):
@@ -154,7 +181,7 @@ def open_builder(dataset: TfdsDataset) -> Any:
             where="TFDS_DATA_DIR",
             found=str(tfds.core.constants.DATA_DIR),
             expected="a folder on this machine",
-            remedy="mount it or copy it here, and set dataset.data_dir to the folder",
+            remedy=f"set dataset.data_dir={tfds.core.constants.DATA_DIR}, which fetches what is prepared there",
         )
     try:
         return _found(dataset, name, data_dir)

@@ -13,81 +13,46 @@ from typing import Any, ClassVar
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from etlrun.remote.objects import Object
 from etlrun.sources.base import Example, Source, Split, all_there, parser_of
 from etlrun.sources.content import Shard
-from etlrun.sources.foreign import foreign
-from etlrun.sources.framing import AROUND, framing
+from etlrun.sources.counts import counts_of, counts_of_objects, known_counts
 from etlrun.sources.keys import count_of, kind_of, meant
+from etlrun.sources.named import named
 from etlrun.sources.numbered import Numbered
 from etlrun.sources.on_disk import OnDisk
-from etlrun.sources.records import known, stamp_of
-from etlrun.sources.shards import incomplete, matched, unmatched
+from etlrun.sources.remote import copies_of, remote
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import IMAGE, LABEL
 from etlrun.stages.lazy import tf
 from etlrun.stages.tfrecords import TFRecords
-from etlrun.system.errors import EtlrunError, Fault, WorldError, printable, unreadable_path
+from etlrun.system.errors import EtlrunError, Fault, WorldError, printable
 
 _NAMED = 5
 _SAMPLED, _FEWEST = 96, 3
 """Records whose classes are looked at, and how many of them are not of the largest class, so that an order shows."""
 
 
-def files_of(dataset: TFRecords) -> dict[str, dict[str, int]]:
-    """Return the number of records of each file that the patterns of `dataset` name, by split.
+def files_of(dataset: TFRecords) -> tuple[dict[str, list[str]], dict[str, Object]]:
+    """Return the paths of the files that the patterns of `dataset` name, by split, and the objects of those at URLs.
+
+    Paths of objects are those of their copies, which may be fetched later.
 
     Raises:
-        EtlrunError: A pattern names no file or not all shards; or a file can't be read, or is no complete TFRecord
-            file.
+        EtlrunError: A pattern names no file or not all shards.
     """
     faults: list[Fault] = []
-    found: dict[str, dict[str, int]] = {}
-    for split, pattern in dataset.patterns.items():
-        paths = matched(pattern)
-        faults += incomplete(pattern, paths)
-        if not paths:
-            faults.append(
-                Fault(
-                    where=dataset.key("files"),
-                    found=f"no file {pattern} for {split}",
-                    expected="a pattern of TFRecord files",
-                    remedy=unmatched(pattern) or "check the pattern; relative ones start in the folder of the command",
-                )
-            )
-            continue
-        found[split] = counts_of(paths, faults)
+    objects: dict[str, Object] = {}
+    files: dict[str, list[str]] = {}
+    for split, patterns in dataset.patterns.items():
+        where, found = dataset.key("files"), f"no file {{}} for {split}"
+        missing = Fault(where=where, found=found, expected="a pattern of TFRecord files")
+        files[split] = named(patterns, dataset.storage, missing, objects, faults)
     if faults:
         raise EtlrunError(faults)
-    return found
-
-
-def counts_of(paths: Sequence[str], faults: list[Fault]) -> dict[str, int]:
-    """Return the number of records of each file; those of files that were read before are looked up at once."""
-    with contextlib.suppress(OSError):  # of which file, `_count` finds out
-        known({path: stamp_of(path) for path in paths}, framing)
-    return {path: _count(path, faults) for path in paths}
-
-
-def _count(path: str, faults: list[Fault]) -> int:
-    try:
-        held = known({path: stamp_of(path)}, framing)[path]
-    except OSError as error:
-        faults.append(unreadable_path(path, error, "a TFRecord file"))
-        return 0
-    if held is None:
-        faults.append(foreign(path) or _unfit(path))
-        return 0
-    return len(held) // AROUND
-
-
-def _unfit(path: str) -> Fault:
-    """Return the fault of a file that begins like TFRecords."""
-    name = Path(path).name
-    if ".tfrec" not in name:
-        found, expected = "TFRecords in a file of another name", "a file named *.tfrecord*"
-        return Fault(where=path, found=found, expected=expected, remedy=f"rename it, as to {name}.tfrecord")
-    found, expected = "a TFRecord file that is truncated or damaged", "complete records"
-    return Fault(where=path, found=found, expected=expected, remedy="write or copy it again")
+    paths = {url: copies_of(dataset).path(of) for url, of in objects.items()}
+    files = {split: [paths.get(path, path) for path in of] for split, of in files.items()}
+    return files, {paths[url]: of for url, of in objects.items()}
 
 
 class TFRecordSource(Source):
@@ -97,26 +62,47 @@ class TFRecordSource(Source):
     repair: ClassVar[str] = "write the file again, check dataset.num_classes and the declared features"
 
     def __init__(self, dataset: TFRecords) -> None:
-        """Count the records of all files; raise `EtlrunError` if there are none, or if they hold other features."""
-        self.dataset, self.files = dataset, files_of(dataset)
+        """Count the records of all files; raise `EtlrunError` if there are none, or if they hold other features.
+
+        Files of URLs are fetched for that, unless their records have been counted before.
+        """
+        self.dataset, self.copies = dataset, copies_of(dataset) if dataset.urls else None
+        files, self._objects = files_of(dataset)
+        faults: list[Fault] = []
+        counts = counts_of_objects(self._objects, self.copies, faults) if self.copies else {}
+        counts |= counts_of([path for of in files.values() for path in of if path not in counts], faults)
+        if faults:
+            raise EtlrunError(faults)
+        self.files = {split: {path: counts[path] for path in of} for split, of in files.items()}
         self.full_name, self.identity = dataset.title, "tfrecord"
         target = dataset.examples.features[dataset.examples.target]
         self.num_classes = dataset.num_classes
         if target.is_class and target.classes and len(dataset.examples.targets) == 1:
             self.num_classes = len(target.classes)
-        for counts in self.files.values():
-            _checked(dataset, {path: count for path, count in counts.items() if count})
-        self.notes = tuple(self._sorted())
+        for of in self.files.values():
+            _checked(dataset, {path: count for path, count in of.items() if count}, self._there)
+        if self.copies is None or not self.copies.missing(self._objects.values()):  # it looks at records of all files
+            self.notes = tuple(self._sorted())
+
+    def _there(self, path: str) -> str:
+        """Return a path, whose object is fetched if it is a copy that is missing."""
+        return self.copies.all([self._objects[path]])[0] if self.copies and path in self._objects else path
 
     @classmethod
     def on_disk(cls, dataset: TFRecords) -> OnDisk:
+        faults: list[Fault] = []
         try:
-            files = files_of(dataset)
-            sizes = {
-                name: (sum(of.values()), sum(Path(path).stat().st_size for path in of)) for name, of in files.items()
-            }
+            files, objects = files_of(dataset)
+            counts = known_counts(objects, copies_of(dataset)) if objects else {}
+            if objects.keys() != counts.keys():  # nobody has counted them yet
+                return OnDisk()
+            counts |= counts_of([path for of in files.values() for path in of if path not in objects], faults)
+            held = {path: objects[path].bytes if path in objects else Path(path).stat().st_size for path in counts}
         except (EtlrunError, OSError):
             return OnDisk()
+        if faults:
+            return OnDisk()
+        sizes = {name: (sum(counts[path] for path in of), sum(held[path] for path in of)) for name, of in files.items()}
         return OnDisk(full_name=dataset.title, sizes=sizes)
 
     @property
@@ -124,7 +110,7 @@ class TFRecordSource(Source):
         keys = self.dataset.keys
         if {*keys} != {IMAGE, LABEL}:
             return super().conversion
-        pattern = shlex.quote(next(iter(self.dataset.patterns.values())))
+        pattern = shlex.quote(next(iter(self.dataset.patterns.values()))[0])
         features = ",".join(f"{name}={key}" for name, key in keys.items())
         return f"convert it, as by: python -m etlrun prepare {pattern} --features {features} --name NAME --convert"
 
@@ -140,6 +126,8 @@ class TFRecordSource(Source):
         split = Split(name=name, shards=shards, num_examples=sum(shard.take for shard in shards))
         if not split.num_examples:
             raise self.empty_split(name, where)
+        if self.copies is not None:
+            return remote(split, self._objects, self.copies)
         all_there(self, split)
         return split
 
@@ -181,9 +169,9 @@ class TFRecordSource(Source):
         return parser_of(self.dataset)
 
 
-def _checked(dataset: TFRecords, counts: Mapping[str, int]) -> None:
+def _checked(dataset: TFRecords, counts: Mapping[str, int], there: Callable[[str], str]) -> None:
     """Raise `WorldError` if the first example of these files has other features than the config declares."""
-    for path, number, held in _first(counts):
+    for path, number, held in _first(counts, there):
         for name, key in dataset.keys.items():
             feature = dataset.examples.features[name]
             wanted = "a string" if feature.stored == "string" else feature.stored
@@ -213,7 +201,7 @@ def _remedy(dataset: TFRecords, name: str, held: Mapping[str, Any]) -> str:
     key, is_class = dataset.keys[name], dataset.examples.features[name].is_class
     if is_class and key in held and kind_of(held[key]) == "a string":
         keys = f"image={dataset.keys.get(IMAGE, IMAGE)},label={key}"
-        pattern = shlex.quote(next(iter(dataset.patterns.values())))
+        pattern = shlex.quote(next(iter(dataset.patterns.values()))[0])
         return f"prepare them, which numbers names: python -m etlrun prepare {pattern} --name NAME --features {keys}"
     if is_class and key in held and count_of(held[key]) > 1:
         return "write the number of the class as one integer; of a one-hot vector, the place of its 1"
@@ -223,15 +211,15 @@ def _remedy(dataset: TFRecords, name: str, held: Mapping[str, Any]) -> str:
     return meant(key, held, is_image=name == IMAGE, shown=shown, otherwise=otherwise)
 
 
-def _first(counts: Mapping[str, int]) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
+def _first(counts: Mapping[str, int], there: Callable[[str], str]) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
     """Yield the features of the first record that is an example, with its file and its number there, if there is one.
 
-    Records before it are corrupt.
+    Records before it are corrupt. `there` is called with each path before it is read.
     """
     from tensorflow_datasets.proto import tf_example_pb2  # that of TensorFlow, which is not imported for it
 
     for path, count in counts.items():
-        records = Numbered([Shard(path=path, skip=0, take=count)])
+        records = Numbered([Shard(path=there(path), skip=0, take=count)])
         for number in range(count):
             with contextlib.suppress(DecodeError, ValueError):
                 (record,) = records.read(np.array([number]))

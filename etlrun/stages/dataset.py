@@ -33,7 +33,16 @@ from etlrun.stages.declared import (
 )
 from etlrun.stages.flow import Flow
 from etlrun.stages.made import user_path
-from etlrun.stages.paths import OptionalPath, of_this_machine
+from etlrun.stages.paths import (
+    STORAGE_EXPECTED,
+    Keep,
+    OptionalPath,
+    Storage,
+    is_remote,
+    of_this_machine,
+    unfit_storage,
+    with_secrets,
+)
 from etlrun.stages.slicing import EXPECTED, FILES, TFDS, Language, malformed
 from etlrun.stages.targets import unfit_of_several
 
@@ -94,6 +103,11 @@ class Dataset(Stage):
         return self
 
     @property
+    def urls(self) -> tuple[str, ...]:
+        """The URLs of its files, or of their folder; empty if all are on this machine."""
+        return ()
+
+    @property
     def home(self) -> str | None:
         """Data folder of TFDS, which can be another with the same data; None for its default and for other datasets."""
         return None
@@ -149,6 +163,10 @@ class Declared(Dataset):
             in `{price: number, kind: {class 3: {weight: 0.5}}}`.
         weight: Feature with the weight of each example in the loss and the metrics, which is no input: float32, unless
             `features` has its type; null if all are equal.
+        storage: How the store of URLs is reached, such as `{anon: true}`; null as its library finds it by itself.
+        keep: How much of what is fetched from URLs stays on this machine: `all`, or a size such as `20GB`, for which
+            files that have been read are removed while others are fetched.
+        copies: Folder of what is fetched; null for the user's cache folder.
     """
 
     image_key: Annotated[Text, DATA]
@@ -156,6 +174,9 @@ class Declared(Dataset):
     features: Annotated[Features | None, Expected(FEATURES), DATA] = None
     target: Annotated[Targets | None, Expected(TARGETS), DATA, TRAINING] = None
     weight: Annotated[Text | None, Expected("a feature, or null"), DATA, TRAINING] = None
+    storage: Annotated[Storage | None, Expected(STORAGE_EXPECTED), SPEED] = None
+    keep: Annotated[Keep, SPEED] = "all"
+    copies: Annotated[OptionalPath, SPEED] = None
 
     @property
     def keys(self) -> dict[str, str]:
@@ -178,6 +199,10 @@ class Declared(Dataset):
 
     def faults(self) -> Iterator[tuple[str, str, str, str]]:
         yield from super().faults()
+        for found in with_secrets(self.urls):
+            yield self.given_by, *found
+        for found in unfit_storage(self.storage or {}):
+            yield "storage", *found
         yield from unfit_of_several({name: described(of) for name, of in (self.target or {}).items()})
 
     def rules(self) -> Iterator[tuple[str, str, str, str]]:
@@ -190,7 +215,7 @@ class TfdsDataset(Declared):
 
     Attributes:
         version: Version such as `4.0.1`, or with wildcards `4.*.*`; null for the newest.
-        data_dir: Data folder of TFDS; null for TFDS's default.
+        data_dir: Data folder of TFDS, or its URL, such as `s3://bucket/data`; null for TFDS's default.
         download: Whether to download and prepare a missing dataset.
     """
 
@@ -198,13 +223,18 @@ class TfdsDataset(Declared):
     printed: ClassVar[str] = "etlrun.eject.printed.tfds"
     slicing: ClassVar[Language] = TFDS
     is_of_tfds: ClassVar[bool] = True
+    given_by: ClassVar[str] = "data_dir"
 
     version: Annotated[Annotated[str, Field(pattern=_VERSION)] | None, Expected(_VERSION_EXPECTED), DATA]
-    data_dir: Annotated[OptionalPath, SPEED]
+    data_dir: Annotated[Annotated[str, Field(min_length=1)] | None, Expected("a path or a URL, or null"), SPEED]
     download: Annotated[Flag, SPEED]
 
     def as_it_is(self) -> Self:
         return dataclasses.replace(self, download=False)
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return (self.data_dir,) if self.data_dir is not None and is_remote(self.data_dir) else ()
 
     @property
     def home(self) -> str | None:

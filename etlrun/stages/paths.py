@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import Annotated
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
@@ -29,21 +29,44 @@ OptionalPath = Annotated[
     Expected("a path on this machine, or null"),
 ]
 Pattern = Annotated[str, Field(min_length=1), AfterValidator(of_this_machine)]
-Files = Pattern | Annotated[dict[Annotated[str, Field(pattern=r"^\w+$")], Pattern], Field(min_length=1)]
-FILES_EXPECTED = "a pattern of files on this machine, or a mapping from names of splits to patterns"
+_Named = Annotated[str, Field(min_length=1)]
+Patterns = _Named | Annotated[tuple[_Named, ...], Field(min_length=1)]
+Files = Patterns | Annotated[dict[Annotated[str, Field(pattern=r"^\w+$")], Patterns], Field(min_length=1)]
+FILES_EXPECTED = "a pattern of files or URLs, a list of patterns, or a mapping from names of splits to one of these"
 
 _SECRET = re.compile(r"(?i)signature|token|secret|credential|password|api_?key|\bsig=")
-_STORAGE = ("anon", "endpoint_url", "profile", "project", "requester_pays")
+_STORAGE = ("anon", "at_once", "endpoint_url", "profile", "project", "requester_pays")
 STORAGE_EXPECTED = f"null, or a mapping from {', '.join(_STORAGE[:-1])} or {_STORAGE[-1]}"
-Storage = dict[str, bool | str]
+Storage = dict[str, bool | int | str]
 """How a store is reached, without credentials, which a config would tell its readers."""
+AT_ONCE, _MOST_AT_ONCE = 8, 256
+"""Objects that are fetched at once, unless `storage` says it, and the most of them."""
+Keep = Annotated[
+    Literal["all"] | Annotated[str, Field(pattern=r"^\d+(\.\d+)? ?[kMGT]B$")], Expected("all, or a size such as 20GB")
+]
+"""How much of what is fetched stays on this machine."""
+_BYTES = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BY_LIBRARY = "let the library of the store find credentials, as in the environment"
 
 
-def unknown_options(storage: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield what is found, expected and to do for options of a store that there are not; values are not shown."""
+def patterns_of(files: str | tuple[str, ...] | Mapping[str, str | tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Return the patterns of `Files` by split; what is for no split is the split `train`."""
+    of_splits = files if isinstance(files, Mapping) else {"train": files}
+    return {split: (of,) if isinstance(of, str) else of for split, of in of_splits.items()}
+
+
+def bytes_kept(keep: str) -> int | None:
+    """Return the bytes of a `Keep`; None for all."""
+    return None if keep == "all" else int(float(keep[:-2]) * _BYTES[keep[-2]])
+
+
+def unfit_storage(storage: Mapping[str, bool | int | str]) -> Iterator[tuple[str, str, str]]:
+    """Yield what is found, expected and to do for options of a store; values of unknown ones are not shown."""
     if others := [name for name in storage if name not in _STORAGE]:
         yield ", ".join(others), STORAGE_EXPECTED, _BY_LIBRARY
+    at_once = storage.get("at_once", 1)
+    if isinstance(at_once, bool | str) or not 1 <= at_once <= _MOST_AT_ONCE:
+        yield f"at_once: {at_once}", f"an integer from 1 to {_MOST_AT_ONCE}", "set at_once: 8"
 
 
 def with_secrets(patterns: Iterable[str]) -> Iterator[tuple[str, str, str]]:

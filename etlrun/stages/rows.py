@@ -15,11 +15,14 @@ from etlrun.stages.flow import Flow
 from etlrun.stages.known import BETWEEN, Known, Type
 from etlrun.stages.made import user_path
 from etlrun.stages.paths import (
+    FILES_EXPECTED,
     STORAGE_EXPECTED,
+    Files,
     OptionalPath,
     Storage,
     is_remote,
-    unknown_options,
+    patterns_of,
+    unfit_storage,
     with_secrets,
     without_secrets,
 )
@@ -39,9 +42,6 @@ _Arrays = (
 )
 _ARRAYS_EXPECTED = "the path or URL of an .npz, or a mapping from columns to paths or URLs of .npy"
 _Types = dict[_Name, Type]
-_Patterns = _Name | Annotated[tuple[_Name, ...], Field(min_length=1)]
-_Files = _Patterns | Annotated[dict[Annotated[str, Field(pattern=r"^\w+$")], _Patterns], Field(min_length=1)]
-_FILES_EXPECTED = "a pattern of files or URLs, a list of patterns, or a mapping from names of splits to one of these"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,11 +162,15 @@ class FileRows(Rows):
         """Patterns of the files by split."""
         raise NotImplementedError
 
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return tuple(pattern for of in self.patterns.values() for pattern in of if is_remote(pattern))
+
     def faults(self) -> Iterator[tuple[str, str, str, str]]:
         yield from super().faults()
-        for found in with_secrets(pattern for of in self.patterns.values() for pattern in of):
+        for found in with_secrets(self.urls):
             yield "files", *found
-        for found in unknown_options(self.storage or ()):
+        for found in unfit_storage(self.storage or {}):
             yield "storage", *found
 
 
@@ -186,7 +190,7 @@ class Table(FileRows):
 
     source: ClassVar[str] = "etlrun.sources.rows.tables:TableSource"
 
-    files: Annotated[_Files, Expected(_FILES_EXPECTED), DATA]
+    files: Annotated[Files, Expected(FILES_EXPECTED), DATA]
     missing: Annotated[tuple[str, ...], Expected("a list of texts"), DATA]
     strip: Annotated[bool, Expected("true or false"), DATA]
     columns: Annotated[_Types, Expected(f"a mapping from columns to {TYPES}"), DATA]
@@ -199,8 +203,7 @@ class Table(FileRows):
 
     @property
     def patterns(self) -> Mapping[str, tuple[str, ...]]:
-        files = self.files if isinstance(self.files, Mapping) else {"train": self.files}
-        return {split: (of,) if isinstance(of, str) else of for split, of in files.items()}
+        return patterns_of(self.files)
 
     @property
     def constants(self) -> dict[str, Any]:

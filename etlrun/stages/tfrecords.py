@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 from etlrun.stages.base import DATA, TRAINING, Expected, OptionalPositive
 from etlrun.stages.dataset import Declared
 from etlrun.stages.made import user_path
-from etlrun.stages.paths import FILES_EXPECTED, Files
+from etlrun.stages.paths import FILES_EXPECTED, Files, is_remote, patterns_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +18,9 @@ class TFRecords(Declared):
     """TFRecord files of serialised examples, written by any program.
 
     Attributes:
-        files: Pattern of the files, such as `train-*.tfrecord`; or one for each split, such as
-            `{train: train-*.tfrecord, validation: val-*.tfrecord}`. A single pattern is the split `train`.
+        files: Pattern of the files, such as `train-*.tfrecord` or `gs://bucket/train-*.tfrecord`, or a list of
+            patterns; or these for each split, such as `{train: train-*.tfrecord, validation: val-*.tfrecord}`. What is
+            for no split is the split `train`.
         num_classes: Number of classes of the target, whose values are 0 to below it; null if it is no class.
     """
 
@@ -31,17 +32,28 @@ class TFRecords(Declared):
 
     @property
     def constants(self) -> dict[str, Any]:
-        patterns = {name: user_path(pattern) for name, pattern in self.patterns.items()}
-        return {"FILES": patterns, "NUM_CLASSES": self.num_classes}
+        files = {name: [user_path(pattern) for pattern in of] for name, of in self.patterns.items()}
+        return {"FILES": files, "NUM_CLASSES": self.num_classes}
 
     @property
     def title(self) -> str:
-        return PurePath(next(iter(self.patterns.values()))).name
+        return PurePath(next(iter(self.patterns.values()))[0]).name
 
     @property
-    def patterns(self) -> Mapping[str, str]:
+    def patterns(self) -> Mapping[str, tuple[str, ...]]:
         """Patterns of the files by split."""
-        return {"train": self.files} if isinstance(self.files, str) else self.files
+        return patterns_of(self.files)
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return tuple(pattern for of in self.patterns.values() for pattern in of if is_remote(pattern))
+
+    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+        yield from super().faults()
+        files = [pattern for of in self.patterns.values() for pattern in of if not is_remote(pattern)]
+        if self.urls and files:
+            found, remedy = f"URLs, and {files[0]}", "copy those of this machine there, or those of URLs here"
+            yield "files", found, "URLs alone, or files on this machine alone", remedy
 
     def rules(self) -> Iterator[tuple[str, str, str, str]]:
         yield from super().rules()

@@ -37,7 +37,11 @@ class First:
 
 def data_of(dataset: Dataset, source: Source) -> str:
     """Return the name of a dataset that no other one has: of TFRecord files the whole patterns."""
-    return ", ".join(dict.fromkeys(dataset.patterns.values())) if isinstance(dataset, TFRecords) else source.full_name
+    return (
+        ", ".join(dict.fromkeys(of for several in dataset.patterns.values() for of in several))
+        if isinstance(dataset, TFRecords)
+        else source.full_name
+    )
 
 
 def is_of_run(run: Trained, source: Source) -> bool:

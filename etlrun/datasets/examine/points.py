@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from etlrun.plan.plan import Plan, PlannedStep
+from etlrun.plan.plan import Plan, PlannedStage, PlannedStep
 from etlrun.stages.base import Stage
 from etlrun.stages.columns import Columns
+from etlrun.stages.fetch import Fetch
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.image import Decode
 from etlrun.stages.step import AfterCache, Map
@@ -39,7 +40,7 @@ class Point:
 
 def points(plan: Plan, pipeline: str) -> list[Point]:
     """Return the points of the pipeline `train` or `validation`, in order, up to the base of a model."""
-    first, *others = plan.pipelines[pipeline]
+    first, *others = reading(plan, pipeline)
     found: list[Point] = []
     if not first.gives.is_serialised:
         found.append(Point(path=first.stage.path, stages=(), features=_inputs(first.gives), is_random=False))
@@ -58,6 +59,11 @@ def points(plan: Plan, pipeline: str) -> list[Point]:
     scaling = AfterCache.like(plan.spec.transform, tuple(planned.stage for planned in plan.by_model))
     _add_steps(found, chain, scaling, plan.by_model, incoming, is_of_model=True)
     return found
+
+
+def reading(plan: Plan, pipeline: str) -> list[PlannedStage]:
+    """Return the stages of a pipeline from the one that reads on: a fetch before it has nothing to show."""
+    return [planned for planned in plan.pipelines[pipeline] if not isinstance(planned.stage, Fetch)]
 
 
 def in_order(stage: StageT) -> StageT:

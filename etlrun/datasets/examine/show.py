@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from etlrun.datasets.examine.points import Point, in_order, points
+from etlrun.datasets.examine.points import Point, in_order, points, reading
 from etlrun.datasets.examine.sheet import Column, Row, Sheet, View, as_text
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import staged
@@ -52,7 +52,7 @@ def collect(plan: Plan, pipeline: str, wanted: Wanted) -> Sheet:
     """
     source = open_source(plan.spec.dataset)
     split = source.split(plan.spec.dataset.split_of(pipeline) or "", plan.spec.dataset.key_of(pipeline))
-    stages = plan.pipelines[pipeline]
+    stages = reading(plan, pipeline)
     context = Context(source=source, split=split, seed=plan.spec.trainer.seed).numbered(stages)
     with explained(context, stages[0].stage.path):
         places, records = _records(plan, pipeline, context, wanted)
@@ -86,7 +86,7 @@ def _records(
     plan: Plan, pipeline: str, context: Context, wanted: Wanted
 ) -> tuple[list[tuple[int, int]], tf.data.Dataset]:
     """Return the batch and the place in it of each example to show, and their records as they are read."""
-    stages, batch_size = plan.pipelines[pipeline], plan.spec.load.batch_size
+    stages, batch_size = reading(plan, pipeline), plan.spec.load.batch_size
     dataset = staged(None, in_order(plan.spec.extract.for_evaluation()), context)
     spec = dataset.element_spec
     skip = stage_of(stages, SkipCorrupt)

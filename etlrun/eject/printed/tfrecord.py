@@ -30,7 +30,10 @@ def count_of(path: str) -> int:
 @functools.cache
 def parts_of(split: str) -> list[types.SimpleNamespace]:
     """Return the files of `split`, each with the records to skip and to take."""
-    paths = {name: sorted(glob.glob(pattern, recursive=True)) for name, pattern in FILES.items()}  # noqa: PTH207
+    paths = {
+        name: dict.fromkeys(path for pattern in of for path in sorted(glob.glob(pattern, recursive=True)))  # noqa: PTH207
+        for name, of in FILES.items()
+    }
     files = {name: {path: count_of(path) for path in of} for name, of in paths.items()}
     found = []
     for name, first, end in slices(split, {name: sum(counts.values()) for name, counts in files.items()}):

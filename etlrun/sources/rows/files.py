@@ -10,8 +10,9 @@ from etlrun.remote.copies import Copies
 from etlrun.remote.failures import UnreachableError
 from etlrun.remote.names import copied, named_by_url
 from etlrun.remote.objects import Object, listed
+from etlrun.sources.named import named
 from etlrun.sources.rows.table import ENDS, has_format, opened_file
-from etlrun.sources.shards import incomplete, matched, unmatched
+from etlrun.sources.shards import matched
 from etlrun.stages.paths import is_remote
 from etlrun.stages.rows import Arrays, FileRows, Table
 from etlrun.system.errors import EtlrunError, Fault
@@ -24,40 +25,22 @@ def files_of(dataset: Table) -> dict[str, list[str]]:
         EtlrunError: A pattern names no file or not all shards, or a file that is no table, or one of another split; or
             an object can't be fetched.
     """
-    named: dict[str, list[str]] = {}
+    files: dict[str, list[str]] = {}
     objects: dict[str, Object] = {}
     faults: list[Fault] = []
+    expected = f"a pattern of files that end in {ENDS}"
     for split, patterns in dataset.patterns.items():
-        named[split] = [*dict.fromkeys(path for of in patterns for path in _named(dataset, split, of, objects, faults))]
+        missing = Fault(where=dataset.key("files"), found=f"no file {{}} for {split}", expected=expected)
+        files[split] = named(patterns, dataset.storage, missing, objects, faults)
     faults += [
         Fault(where=path, found="a file of another name", expected=f"one that ends in {ENDS}", remedy="rename it")
-        for path in dict.fromkeys(path for paths in named.values() for path in paths)
+        for path in dict.fromkeys(path for paths in files.values() for path in paths)
         if not has_format(objects[path].name if path in objects else path)
     ]
-    if faults := [*faults, *_of_two_splits(dataset, named)]:
+    if faults := [*faults, *_of_two_splits(dataset, files)]:
         raise EtlrunError(faults)
     places = _copies(dataset, objects)
-    return {split: [places.get(path, path) for path in paths] for split, paths in named.items()}
-
-
-def _named(dataset: Table, split: str, pattern: str, objects: dict[str, Object], faults: list[Fault]) -> list[str]:
-    """Return the paths or URLs that a pattern names; the objects of URLs, and what is wrong, are added."""
-    if is_remote(pattern):
-        try:
-            found = {of.url: of for of in listed(pattern, dataset.storage or {})}
-        except UnreachableError as error:
-            faults += error.faults
-            return []
-        objects |= found
-        paths = [*found]
-    else:
-        paths = matched(pattern)
-    faults += incomplete(pattern, paths)
-    if not paths:
-        remedy = unmatched(pattern) or "check the pattern; relative ones start in the folder of the command"
-        expected, missing = f"a pattern of files that end in {ENDS}", f"no file {pattern} for {split}"
-        faults.append(Fault(where=dataset.key("files"), found=missing, expected=expected, remedy=remedy))
-    return paths
+    return {split: [places.get(path, path) for path in paths] for split, paths in files.items()}
 
 
 def _of_two_splits(dataset: Table, files: Mapping[str, list[str]]) -> Iterator[Fault]:

@@ -1,0 +1,126 @@
+"""Datasets of TFDS at URLs: their versions, and folders on this machine that look like those of one.
+
+DIR/mirrors/KEY/NAME/VERSION/   copies of the metadata, and links to the copies of the shards, which are fetched later
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+from etlrun.remote.copies import Copies
+from etlrun.remote.failures import UnreachableError
+from etlrun.remote.objects import Object, file_system, listed
+from etlrun.sources.remote import copies_of
+from etlrun.stages.dataset import TfdsDataset
+from etlrun.system.errors import EtlrunError, WorldError
+
+_INFO = "dataset_info.json"
+_METADATA = (".json", ".txt")
+"""Ends of the names of files that describe the dataset, or name its classes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mirror:
+    """A version of a dataset at a URL.
+
+    Attributes:
+        url: URL of the version.
+        folder: The folder on this machine.
+        objects: Its files by name.
+    """
+
+    url: str
+    folder: Path
+    objects: Mapping[str, Object]
+
+
+def mirror_of(dataset: TfdsDataset) -> Mirror:
+    """Return the newest version that matches, as it was when this process first asked; its metadata are fetched.
+
+    Raises:
+        EtlrunError: There is none, or its files can't be listed or read.
+    """
+    copies = copies_of(dataset)
+    found = _found(dataset.urls[0], dataset.name, dataset.version, str(copies.folder), json.dumps(dataset.storage))
+    if isinstance(found, EtlrunError):
+        raise found
+    url, objects = found
+    parts = [objects[name].key for name in sorted(objects)]
+    key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:20]
+    folder = copies.folder.absolute().parent / "mirrors" / key / dataset.name / PurePosixPath(url).name
+    if not (folder / _INFO).is_file():
+        _make(folder, objects, copies)
+    return Mirror(url=url, folder=folder, objects=objects)
+
+
+@cache
+def _found(
+    home: str, name: str, version: str | None, _folder: str, storage: str
+) -> tuple[str, dict[str, Object]] | EtlrunError:
+    """Return the URL of a version, and its files by name; or the error, which stays for this process, too."""
+    store, family = json.loads(storage) or {}, f"{home.rstrip('/')}/{name}"
+    try:
+        homes = [of.url.rpartition("/")[0] for of in listed(f"{family}/*/{_INFO}", store)]
+        versions = {url.rpartition("/")[2]: url for url in homes}
+        known = [of for of in versions if re.fullmatch(r"\d+\.\d+\.\d+", of)]
+        known.sort(key=lambda of: [int(number) for number in of.split(".")])
+        fitting = [of for of in known if fnmatch(of, version or "*")]
+        if not fitting:
+            raise _none(family, name, version, known, store)
+        url = versions[fitting[-1]]
+        return url, {of.name: of for of in listed(f"{url}/*", store)}
+    except EtlrunError as error:
+        return error
+
+
+def _none(
+    family: str, name: str, version: str | None, known: list[str], store: Mapping[str, bool | int | str]
+) -> EtlrunError:
+    if known:
+        return WorldError(
+            where=TfdsDataset.key("version"),
+            found=f"{version}, which is not in {family}",
+            expected=f"a version that is there: {', '.join(known)}",
+            remedy=f"set dataset.version={known[-1]}, or null for the newest",
+        )
+    try:
+        file_system(family, store).ls(family, detail=False)
+    except FileNotFoundError:
+        pass
+    except Exception as error:
+        raise UnreachableError.of(family, error) from error
+    return WorldError(
+        where=TfdsDataset.key("data_dir"),
+        found=f"no {family}/VERSION/{_INFO}",
+        expected=f"the folder above that of {name}, as TFDS and etlrun prepare write it",
+        remedy="check dataset.data_dir and dataset.name",
+    )
+
+
+def _make(folder: Path, objects: Mapping[str, Object], copies: Copies) -> None:
+    """Make the folder, which appears whole."""
+    described = [of for name, of in objects.items() if name.endswith(_METADATA)]
+    held = dict(zip((of.name for of in described), copies.all(described), strict=True))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as made:
+        staged = Path(made) / folder.name
+        staged.mkdir()
+        for name, of in objects.items():
+            if name in held:
+                shutil.copyfile(held[name], staged / name)
+            else:
+                (staged / name).symlink_to(Path(copies.path(of)).absolute())
+        try:
+            staged.rename(folder)
+        except OSError:
+            if not (folder / _INFO).is_file():  # that another process has made
+                raise
