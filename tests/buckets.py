@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -27,11 +26,17 @@ class Bucket:
             connection when the object has been written, so that the answer is lost.
         written: Names of the objects that were written, in order.
         files: Its file system.
+        most: How many objects are written until requests that write wait for `goes_on`; None for any number.
+        is_waiting: Is set when one waits.
+        goes_on: Ends these waits, whose objects are not written.
     """
 
     endpoint: str
     store: str
     files: Any = None
+    most: int | None = None
+    goes_on: threading.Event = field(default_factory=threading.Event)
+    is_waiting: threading.Event = field(default_factory=threading.Event)
     statuses: list[int] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
 
@@ -53,6 +58,10 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         writes = self.command in ("PUT", "POST") and "/bucket/" in self.path
         status = of.statuses.pop(0) if of.statuses and writes else None
+        if writes and of.most is not None and len(of.written) >= of.most:
+            of.is_waiting.set()
+            of.goes_on.wait()
+            status = 500
         if status:
             self._answer(status, {}, b"")
             return
@@ -88,22 +97,22 @@ class _Proxy(ThreadingHTTPServer):
         """A client may leave at any time."""
 
 
-@contextmanager
-def bucket(patch: pytest.MonkeyPatch) -> Iterator[Bucket]:
-    """Serve an empty bucket until the end of the block; the environment names the server, and has credentials."""
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """An empty bucket; the environment names the server, and has credentials."""
     import s3fs
     from moto.server import ThreadedMotoServer
 
-    store = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    store.start()
-    host, port = store.get_host_and_port()
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
     with _Proxy(("127.0.0.1", 0), _Handler) as proxy:
         proxy.of = Bucket(endpoint=f"http://127.0.0.1:{proxy.server_port}", store=f"http://{host}:{port}")
         thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            patch.setenv(name, "secret-of-test")
-        patch.setenv("AWS_ENDPOINT_URL", proxy.of.endpoint)
+            monkeypatch.setenv(name, "secret-of-test")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.of.endpoint)
         s3fs.S3FileSystem.clear_instance_cache()
         try:
             proxy.of.files = s3fs.S3FileSystem(endpoint_url=proxy.of.store)
@@ -112,7 +121,8 @@ def bucket(patch: pytest.MonkeyPatch) -> Iterator[Bucket]:
             proxy.of.files.mkdir("bucket")
             yield proxy.of
         finally:
+            proxy.of.goes_on.set()
             s3fs.S3FileSystem.clear_instance_cache()
             proxy.shutdown()
             thread.join()
-            store.stop()
+            server.stop()

@@ -1,7 +1,6 @@
 """Outputs at URLs: predictions and exports appear whole in a store, in the place of nothing, or stay here."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,10 +8,11 @@ import pytest
 from etlrun.remote import fetch
 from etlrun.remote.put import put, put_all, there
 from etlrun.system.errors import EtlrunError
-from tests.buckets import Bucket, bucket
+from tests.buckets import Bucket, store
 from tests.pictures import jpeg
 from tests.trained import refused, said
 
+__all__ = ["store"]
 pytestmark = pytest.mark.needs("moto")
 CREDENTIALS = (
     "found 403 Forbidden; expected credentials that may list and write there\n"
@@ -20,12 +20,6 @@ CREDENTIALS = (
 )
 
 WHOLE = "expected s3:// or gs://, whose objects appear whole"
-
-
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
-    with bucket(monkeypatch) as found:
-        yield found
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from etlrun.datasets.prepare.opened import opened
 from etlrun.datasets.prepare.options import Options, parsed
 from etlrun.datasets.prepare.prepare import Prepared, is_training, prepare
 from etlrun.datasets.prepare.source import LISTED, Source
-from etlrun.datasets.prepare.work import require_new
+from etlrun.datasets.prepare.work import INFO, require_new
+from etlrun.remote.put import there
 from etlrun.sources.layout import OTHER_IMAGES
 from etlrun.system.errors import printable
 from etlrun.system.terminal import print_table, say
@@ -38,7 +39,7 @@ def main(arguments: list[str]) -> None:
             opening.enter_context(quietly(None))
         prepared = prepare(options, source)
         print_table(_HEADER, list(_rows(prepared)))
-        for line in (*_notes(source, prepared), f"folder    {prepared.folder}"):
+        for line in (*_notes(source, prepared), f"folder    {options.place}"):
             _say(line)
         _say(f"train     {_command(options, prepared)}")
 
@@ -54,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("--name", required=True, help="name of the dataset")
     parser.add_argument("--version", default="1.0.0", help="version of the dataset; default: 1.0.0")
-    parser.add_argument("--data-dir", metavar="DIR", help="data folder of TFDS; default: TFDS's own")
+    parser.add_argument("--data-dir", metavar="DIR", help="data folder of TFDS, or its URL; default: TFDS's own")
     parser.add_argument("--split", metavar="NAME=PERCENT,…", help="splits of each class; default: those of the source")
     parser.add_argument("--shards", metavar="N", help="shards of each split; default: shards of 100 to 200 MB")
     parser.add_argument("--seed", metavar="N", help="seed of the order and of the splits; default: 0")
@@ -78,7 +79,7 @@ def _rows(prepared: Prepared) -> Iterator[Sequence[str]]:
         shards = [shard for shard in prepared.shards if shard.split == split]
         images = [image for shard in shards for image in shard.images]
         classes = len({image.label for image in images})
-        size = sum((prepared.folder / shard.file).stat().st_size for shard in shards)
+        size = sum(prepared.sizes[shard.file] for shard in shards)
         yield split, f"{len(images):,}", str(len(shards)), str(classes), f"{size / 1e6:,.1f}"
 
 
@@ -129,9 +130,12 @@ def _command(options: Options, prepared: Prepared) -> str:
     train, others = names[0], [name for name in names if not is_training(name)]
     evaluated = next((name for name in others if name.lower().startswith("val")), others[0] if others else "")
     split, eval_split = (train, evaluated) if evaluated != train and evaluated else (f"{train}[:80%]", f"{train}[80%:]")
-    versions = [path for path in options.family.glob("*.*.*") if (path / "dataset_info.json").exists()]
+    if options.url is None:
+        versions = [*map(str, options.family.glob(f"*.*.*/{INFO}"))]
+    else:
+        versions = [url for url in there(f"{options.url}/{options.name}", {}) if url.endswith(f"/{INFO}")]
     words = {"name": options.name, "version": options.version} if versions[1:] else {"name": options.name}
-    words |= {"data_dir": str(options.data_dir), "split": split, "eval_split": eval_split}
+    words |= {"data_dir": options.url or str(options.data_dir), "split": split, "eval_split": eval_split}
     return f"python -m etlrun dataset=tfds {' '.join(_override(f'dataset.{key}', of) for key, of in words.items())}"
 
 

@@ -54,8 +54,8 @@ def there(url: str, storage: Storage) -> list[str]:
         raise _unwritable(url, error) from error
 
 
-def put(path: Path, url: str, storage: Storage, *, replaces: bool = False) -> None:
-    """Publish a file as the object of a URL; the same content there is left as it is.
+def put(path: Path, url: str, storage: Storage, *, replaces: bool = False) -> Object:
+    """Publish a file as the object of a URL, and return it; the same content there is left as it is.
 
     Raises:
         TakenError: Another object is there, unless the file `replaces` it.
@@ -78,18 +78,29 @@ def put(path: Path, url: str, storage: Storage, *, replaces: bool = False) -> No
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-def _sent(path: Path, url: str, storage: Storage, *, replaces: bool) -> None:
+def _sent(path: Path, url: str, storage: Storage, *, replaces: bool) -> Object:
     """Send a file, unless its content is there; raises what the library of the store raises."""
-    if is_same(path, found := object_at(url, storage)):
-        return
+    found = _object_at(url, storage)
+    if found is not None and _is_of(path, found):
+        return found
     if found is not None and not replaces:
         raise TakenError(url)
     file_system(url, storage).put_file(str(path), url, mode="overwrite" if replaces else "create")
-    if not is_same(path, object_at(url, storage)):
+    found = _object_at(url, storage)
+    if found is None or not _is_of(path, found):
         raise ConnectionError("another content than what was sent")
+    return found
 
 
-def object_at(url: str, storage: Storage) -> Object | None:
+def remove(url: str, storage: Storage) -> None:
+    """Remove the object of a URL; raise `UnreachableError` if that can't be."""
+    try:
+        file_system(url, storage).rm_file(url)
+    except Exception as error:
+        raise _unwritable(url, error) from error
+
+
+def _object_at(url: str, storage: Storage) -> Object | None:
     """Return the object of a URL; None if there is none. Raises what the library of the store raises."""
     try:
         return looked_up(url, storage)
@@ -99,9 +110,9 @@ def object_at(url: str, storage: Storage) -> Object | None:
         return None
 
 
-def is_same(path: Path, of: Object | None) -> bool:
+def _is_of(path: Path, of: Object) -> bool:
     """Return whether an object has the content of a file, by its size, and its MD5 where its store says it."""
-    if of is None or of.bytes != path.stat().st_size:
+    if of.bytes != path.stat().st_size:
         return False
     with path.open("rb") as file:
         return not of.md5 or of.md5 == hashlib.file_digest(file, "md5").hexdigest()
@@ -139,8 +150,8 @@ def put_all(files: Sequence[tuple[Path, str]], storage: Storage) -> None:
             run(*last, advance)
     except BaseException:
         for url in begun:
-            with suppress(Exception):  # the first error counts
-                file_system(url, storage).rm_file(url)
+            with suppress(UnreachableError):  # the first error counts
+                remove(url, storage)
         raise
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import tensorflow_datasets as tfds
@@ -26,8 +26,13 @@ def require_unknown(options: Options) -> None:
         )
 
 
-def write_metadata(options: Options, folder: Path, shards: Sequence[Shard], classes: Sequence[str]) -> None:
-    """Write the features, the classes with their examples, and the splits of the shards in `folder`."""
+def write_metadata(
+    options: Options, folder: Path, shards: Sequence[Shard], sizes: Mapping[str, int], classes: Sequence[str]
+) -> None:
+    """Write the features, the classes with their examples, and the splits of the shards to `folder`.
+
+    `sizes` are the bytes of the files of the shards by name.
+    """
     features = tfds.features.FeaturesDict(
         {IMAGE: tfds.features.Image(shape=(None, None, 3)), LABEL: tfds.features.ClassLabel(names=list(classes))}
     )
@@ -44,7 +49,7 @@ def write_metadata(options: Options, folder: Path, shards: Sequence[Shard], clas
             tfds.core.SplitInfo(
                 name=name,
                 shard_lengths=[len(shard.images) for shard in own],
-                num_bytes=sum(data_bytes(folder / shard.file, len(shard.images)) for shard in own),
+                num_bytes=sum(data_bytes(sizes[shard.file], len(shard.images)) for shard in own),
                 filename_template=template.replace(split=name),
             )
         )

@@ -49,6 +49,6 @@ def _opened(options: Options) -> Source:
 
 def _require_apart(folder: Path, options: Options) -> None:
     """Refuse to write into the source."""
-    if options.family.resolve().is_relative_to(folder.resolve()):
+    if options.url is None and options.family.resolve().is_relative_to(folder.resolve()):
         remedy = "choose another --data-dir"
         raise EtlrunError([fault("--data-dir", f"{options.data_dir}, in the source", "a folder outside of it", remedy)])

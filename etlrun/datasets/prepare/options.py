@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -9,8 +10,9 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
+from etlrun.cache.store import folder_of
 from etlrun.stages.dataset import IMAGE, LABEL, SAMPLE_NAME
-from etlrun.stages.paths import is_remote
+from etlrun.stages.paths import is_remote, with_secrets
 from etlrun.system.errors import ConfigError, Fault, fault
 
 SPLIT = re.compile(r"(?!all$)[A-Za-z]\w*", re.ASCII)
@@ -31,7 +33,8 @@ class Options:
         source: Folder, list, archive or glob of TFRecords.
         name: Name of the dataset.
         version: Version of the dataset.
-        data_dir: Data folder of TFDS.
+        data_dir: Data folder of TFDS; for one in a store a folder of this machine, in which shards are written.
+        url: URL of a data folder in a store; None for one on this machine.
         percents: Share of each split in percent; None to keep the splits of the source.
         shards: Shards of each split; None for shards of 100 to 200 MB.
         seed: Seed of the order, and of the splits.
@@ -44,6 +47,7 @@ class Options:
     name: str
     version: str
     data_dir: Path
+    url: str | None
     percents: Mapping[str, Decimal] | None
     shards: int | None
     seed: int
@@ -61,6 +65,11 @@ class Options:
         """Folder of the version."""
         return self.family / self.version
 
+    @property
+    def place(self) -> str:
+        """Path or URL of the version."""
+        return str(self.target) if self.url is None else f"{self.url}/{self.name}/{self.version}"
+
 
 def parsed(arguments: Mapping[str, str | None]) -> Options:
     """Return the options in the arguments, the text of each by its name; raise `ConfigError` with all faults."""
@@ -68,13 +77,16 @@ def parsed(arguments: Mapping[str, str | None]) -> Options:
     source, name, version = (arguments[key] or "" for key in ("source", "name", "version"))
     faults += [*_name_faults(name), *_version_faults(version)]
     data_dir = arguments["data_dir"] or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
-    if is_remote(data_dir):
-        faults.append(fault("--data-dir", data_dir, "a folder on this machine", "mount it, or write here and copy it"))
+    url = data_dir.rstrip("/") if is_remote(data_dir) else None
+    faults += [fault("--data-dir", *found) for found in with_secrets([data_dir])]
+    if url is not None:
+        data_dir = str(folder_of(None) / "prepare" / hashlib.sha256(url.encode()).hexdigest()[:16])
     options = Options(
         source=source,
         name=name,
         version=version,
         data_dir=Path(data_dir).expanduser().absolute(),
+        url=url,
         percents=_percents(arguments["split"], faults),
         shards=_integer("--shards", arguments["shards"], (1, MOST_SHARDS), faults),
         seed=_integer("--seed", arguments["seed"], (0, 2**63 - 1), faults) or 0,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from etlrun.datasets.prepare import check, splits
 from etlrun.datasets.prepare.options import Options
 from etlrun.datasets.prepare.shards import Shard, planned, write
 from etlrun.datasets.prepare.source import Source, of_classes
 from etlrun.datasets.prepare.splits import Duplicates, Image
+from etlrun.datasets.prepare.store import Store
 from etlrun.datasets.prepare.work import publish, require_space, working
 from etlrun.system.errors import EtlrunError, Fault, fault
 from etlrun.system.progress import progress
@@ -21,16 +21,16 @@ class Prepared:
     """A dataset that has been prepared.
 
     Attributes:
-        folder: Folder of its files.
         shards: Its shards.
+        sizes: Bytes of their files by name.
         classes: Names of its classes.
         broken: Names of images that are left out, with the reasons.
         warned: Names of JPEGs of which libjpeg warns, with what it says.
         duplicates: Images that occur more than once.
     """
 
-    folder: Path
     shards: Sequence[Shard]
+    sizes: Mapping[str, int]
     classes: Sequence[str]
     broken: Mapping[str, str]
     warned: Mapping[str, str]
@@ -62,13 +62,14 @@ def prepare(options: Options, source: Source) -> Prepared:
             _require_all(options, images)
             found = splits.duplicates(images)
         shards = planned(options.name, _in_order(options, images), options.shards)
-        write(source, shards, version, task("written", len(images)))
-        write_metadata(options, version, shards, source.classes)
-        publish(version, options.target)
+        store = None if options.url is None else Store(options)
+        sizes = write(source, shards, version, task("written", len(images)), store)
+        write_metadata(options, version, shards, sizes, source.classes)
+        publish(version, options.target) if store is None else store.publish(version)
     broken = {of.path: verdict.reason for of, verdict in zip(source.entries, verdicts, strict=True) if verdict.reason}
     return Prepared(
-        folder=options.target,
         shards=shards,
+        sizes=sizes,
         classes=source.classes,
         broken={**source.broken, **broken},
         warned={of.path: it.warning for of, it in zip(source.entries, verdicts, strict=True) if it.warning},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from etlrun.datasets.prepare.identical import digest_of
 from etlrun.datasets.prepare.source import DamagedError, Source
@@ -14,6 +15,9 @@ from etlrun.sources.framing import AROUND, framed
 from etlrun.stages.dataset import IMAGE, LABEL
 from etlrun.stages.lazy import tf
 from etlrun.system.errors import WorldError, one_line
+
+if TYPE_CHECKING:
+    from etlrun.datasets.prepare.store import Store
 
 LARGEST_SHARD_BYTES = 200_000_000
 """Shards have half of it or more, unless a split is smaller."""
@@ -48,22 +52,35 @@ def _of_split(name: str, split: str, images: Sequence[Image], count: int | None)
         yield Shard(split=split, file=file, images=images[start:end])
 
 
-def write(source: Source, shards: Sequence[Shard], folder: Path, done: Callable[[int], None]) -> None:
-    """Write the shards to `folder`; `done` is told how many further examples it has.
+def write(
+    source: Source, shards: Sequence[Shard], folder: Path, done: Callable[[int], None], store: Store | None = None
+) -> dict[str, int]:
+    """Write the shards to `folder`, or by way of it to a store; return the size of each file by its name.
+
+    `done` is told how many further examples it has. Shards that the store has are not written.
 
     Raises:
-        WorldError: An image has changed since it was checked.
+        WorldError: An image has changed since it was checked; the store refuses a shard.
         OSError: A file can't be written.
     """
 
-    def written(shard: Shard) -> None:
-        with (folder / shard.file).open("wb") as file:
+    def written(shard: Shard) -> int:
+        path = folder / shard.file
+        if store is not None and (size := store.published(shard)) is not None:
+            path.touch()
+            done(len(shard.images))
+            return size
+        with path.open("wb") as file:
             for image in shard.images:
                 file.writelines(framed(_record(_read(source, image), image.label)))
                 done(1)
+        size = path.stat().st_size
+        if store is not None:
+            store.publish_shard(shard, path)
+        return size
 
-    for _ in in_order(written, shards):
-        pass
+    sizes = in_order(written, shards)
+    return {shard.file: size for shard, size in zip(shards, sizes, strict=True)}
 
 
 def _read(source: Source, image: Image) -> bytes:
@@ -93,6 +110,6 @@ def _record(data: bytes, label: int) -> bytes:
     return serialised
 
 
-def data_bytes(path: Path, count: int) -> int:
-    """Return the size of the `count` records of a shard, as TFDS counts it."""
-    return path.stat().st_size - AROUND * count
+def data_bytes(size: int, count: int) -> int:
+    """Return the size of the `count` records of a shard of that size, as TFDS counts it."""
+    return size - AROUND * count

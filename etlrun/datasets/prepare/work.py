@@ -11,19 +11,26 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from etlrun.datasets.prepare.options import Options
+from etlrun.datasets.prepare.shards import LARGEST_SHARD_BYTES
 from etlrun.datasets.prepare.source import Source
+from etlrun.remote.put import there
 from etlrun.system.errors import WorldError
 from etlrun.system.files import sync
 from etlrun.system.locks import alone
-from etlrun.system.machine import free_disk_bytes, rounded
+from etlrun.system.machine import cores, free_disk_bytes, rounded
 
+INFO = "dataset_info.json"
+"""The file without which TFDS reads no version."""
 _EXAMPLE_BYTES = 256
 """Size of a record without its image, at most."""
 
 
 def require_space(options: Options, source: Source) -> None:
     """Raise `WorldError` unless the disk has space for what is to be written."""
-    needed = sum(entry.size + _EXAMPLE_BYTES for entry in source.entries) + source.unpacked_bytes
+    needed = sum(entry.size + _EXAMPLE_BYTES for entry in source.entries)
+    if options.url is not None:  # the shards that are written at once
+        needed = min(needed, cores() * (needed // options.shards if options.shards else LARGEST_SHARD_BYTES))
+    needed += source.unpacked_bytes
     free = free_disk_bytes(options.family)
     if needed > free:
         raise WorldError(
@@ -48,6 +55,7 @@ def working(options: Options) -> Iterator[Path]:
     """Yield an empty folder in which this process alone prepares a version: `NAME/preparing.VERSION`.
 
     What one that was killed left there is removed. TFDS ignores its name, and what removes TFDS's leftovers leaves it.
+    For a store it is in the user's cache folder.
 
     Raises:
         WorldError: The version exists, or its folder can't be written to.
@@ -70,10 +78,10 @@ def working(options: Options) -> Iterator[Path]:
 
 def require_new(options: Options) -> None:
     """Raise `WorldError` if the version exists."""
-    if os.path.lexists(options.target):
+    if f"{options.place}/{INFO}" in there(options.place, {}) if options.url else os.path.lexists(options.target):
         major, minor, patch = options.version.split(".")
         raise WorldError(
-            where=str(options.target),
+            where=options.place,
             found=f"version {options.version} of {options.name}, which is never overwritten",
             expected="a version that doesn't exist",
             remedy=f"choose another version, such as --version {major}.{minor}.{int(patch) + 1}",
@@ -81,10 +89,12 @@ def require_new(options: Options) -> None:
 
 
 def _unwritable(options: Options, error: OSError) -> WorldError:
-    is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+    is_full = error.errno in {errno.ENOSPC, errno.EDQUOT} or options.url is not None
     return WorldError(
         where=str(error.filename or options.family),
         found=error.strerror or str(error),
         expected="a folder that can be written to, with space for the images",
-        remedy="free disk space, and run the same command again" if is_full else "choose another --data-dir",
+        remedy="free disk space, and run the same command again"
+        if is_full or options.url
+        else "choose another --data-dir",
     )
