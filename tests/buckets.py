@@ -22,8 +22,8 @@ class Bucket:
     Attributes:
         endpoint: Address of the server.
         store: Address of the server behind it.
-        statuses: Statuses of HTTP with which it answers the next requests that write, instead of writing; 0 closes the
-            connection when the object has been written, so that the answer is lost.
+        statuses: Statuses of HTTP with which it answers the next requests that write, instead of writing; None writes,
+            and 0 closes the connection when the object has been written, so that the answer is lost.
         written: Names of the objects that were written, in order.
         files: Its file system.
         most: How many objects are written until requests that write wait for `goes_on`; None for any number.
@@ -37,7 +37,7 @@ class Bucket:
     most: int | None = None
     goes_on: threading.Event = field(default_factory=threading.Event)
     is_waiting: threading.Event = field(default_factory=threading.Event)
-    statuses: list[int] = field(default_factory=list)
+    statuses: list[int | None] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
 
     def names(self) -> list[str]:

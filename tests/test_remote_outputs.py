@@ -1,6 +1,8 @@
 """Outputs at URLs: predictions and exports appear whole in a store, in the place of nothing, or stay here."""
 
 import re
+import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -78,6 +80,23 @@ def test_a_store_that_refuses_is_not_asked_again_and_has_nothing(store: Bucket, 
     )
     assert store.names() == ["out/a", "out/last"]
     assert store.files.cat(last) == b"of another"
+
+
+def test_an_interruption_leaves_nothing(store: Bucket, files: list[tuple[Path, str]]) -> None:
+    store.statuses = [None, *[503] * 1_000]
+
+    def interrupt() -> None:
+        while not store.written or len(store.statuses) > 998:
+            pass
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    with pytest.raises(KeyboardInterrupt):
+        put_all(files, {})
+    interrupting.join()
+    assert len(store.written) == 1
+    assert store.names() == []
 
 
 @pytest.mark.parametrize(

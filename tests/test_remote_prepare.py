@@ -10,7 +10,8 @@ import tensorflow_datasets as tfds
 
 from etlrun.cli import main as cli
 from tests.buckets import Bucket, store
-from tests.own import content, prepared, write_photos
+from tests.configs import plan_of
+from tests.own import SMALL, batches, content, prepared, write_photos
 
 __all__ = ["store"]
 pytestmark = pytest.mark.needs("moto")
@@ -54,6 +55,9 @@ def test_a_store_has_the_files_that_a_folder_has(
     )
     assert downloaded(store, tmp_path / "got") == content(here)
     assert (sorted(store.written[:6]), store.written[-1]) == (SHARDS, f"{OWN}/dataset_info.json")
+    words = ("dataset=tfds", "dataset.name=own", "dataset.split=train", "dataset.eval_split=validation", *SMALL)
+    of_store = plan_of(*words, f"dataset.data_dir={DATA}", f"dataset.copies={tmp_path / 'copies'}")
+    assert batches(of_store) == batches(plan_of(*words, f"dataset.data_dir={tmp_path / 'data'}"))
     builder = tfds.builder_from_directory(tmp_path / "got" / OWN)
     assert builder.info.splits["train"].shard_lengths == [3, 3, 3]
     assert refused(capsys, source) == (

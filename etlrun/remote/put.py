@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
 from urllib.parse import urlsplit
 
 from etlrun.remote import fetch
@@ -54,13 +55,14 @@ def there(url: str, storage: Storage) -> list[str]:
         raise _unwritable(url, error) from error
 
 
-def put(path: Path, url: str, storage: Storage, *, replaces: bool = False) -> Object:
+def put(path: Path, url: str, storage: Storage, stop: Event | None = None, *, replaces: bool = False) -> Object:
     """Publish a file as the object of a URL, and return it; the same content there is left as it is.
 
     Raises:
         TakenError: Another object is there, unless the file `replaces` it.
-        UnreachableError: The store refuses, or does not answer for `fetch.LONGEST_S`.
+        UnreachableError: The store refuses, or does not answer for `fetch.LONGEST_S`, or until `stop` is set.
     """
+    stop = stop or Event()
     pause_s, since_s = _FIRST_PAUSE_S, time.monotonic()
     while True:
         try:
@@ -74,7 +76,8 @@ def put(path: Path, url: str, storage: Storage, *, replaces: bool = False) -> Ob
             if time.monotonic() - since_s > fetch.LONGEST_S:
                 found = f"no success in {fetch.LONGEST_S:.0f} s of tries, at last: {reason_of(error)}"
                 raise UnreachableError(url, found, "a store that takes it", "run it again") from error
-            time.sleep(pause_s * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
+            if stop.wait(pause_s * random.uniform(0.5, 1.5)):  # noqa: S311 - no secret
+                raise UnreachableError(url, "an interruption", "the whole object", "run it again") from error
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
@@ -126,12 +129,12 @@ def put_all(files: Sequence[tuple[Path, str]], storage: Storage) -> None:
     Raises:
         UnreachableError: As of `put`.
     """
-    begun: list[str] = []
+    begun, stop = list[str](), Event()
 
     def run(path: Path, url: str, tell: Callable[[int], None]) -> None:
         begun.append(url)
         try:
-            put(path, url, storage)
+            put(path, url, storage, stop)
         except TakenError:
             begun.remove(url)
             raise
@@ -145,7 +148,8 @@ def put_all(files: Sequence[tuple[Path, str]], storage: Storage) -> None:
                 for done in [pool.submit(run, *of, advance) for of in others]:
                     done.result()
             except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
+                stop.set()
+                pool.shutdown(cancel_futures=True)
                 raise
             run(*last, advance)
     except BaseException:

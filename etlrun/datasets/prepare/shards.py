@@ -79,7 +79,7 @@ def write(
             store.publish_shard(shard, path)
         return size
 
-    sizes = in_order(written, shards)
+    sizes = in_order(written, shards) if store is None else in_order(written, shards, store.stop.set)
     return {shard.file: size for shard, size in zip(shards, sizes, strict=True)}
 
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
 
 from etlrun.datasets.prepare.options import Options
 from etlrun.datasets.prepare.shards import Shard
@@ -22,10 +23,14 @@ class Store:
 
     Shards that are published are noted in a file on this machine, so that a command after one that was killed neither
     writes nor uploads them again. A shard is known by the content of its images, their labels and their order.
+
+    Attributes:
+        stop: Ends tries to publish shards when it is set.
     """
 
     def __init__(self, options: Options) -> None:
         """List what a command that was killed has left there; raise `UnreachableError` if the store does not tell."""
+        self.stop = Event()
         self._options, self._notes = options, options.family / f"published.{options.version}.jsonl"
         self._left = {*there(options.place, {})}
         self._known: dict[tuple[str, str], Object] = {}
@@ -48,7 +53,7 @@ class Store:
     def publish_shard(self, shard: Shard, path: Path) -> None:
         """Publish a shard that is complete, and empty its file; raise `UnreachableError` if that can't be."""
         url = f"{self._options.place}/{shard.file}"
-        of = put(path, url, {}, replaces=url in self._left)
+        of = put(path, url, {}, self.stop, replaces=url in self._left)
         self._shards.append(of)
         with self._notes.open("a") as file:
             file.write(json.dumps([shard.file, _key(shard), dataclasses.asdict(of)]) + "\n")
