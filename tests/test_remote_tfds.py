@@ -1,98 +1,126 @@
-"""Datasets of TFDS at URLs: the same batches as those of the files, while their shards arrive, and what is refused."""
+"""Shards at URLs, of TFDS and of TFRecord files: the same batches as those of the files, and what is refused."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tensorflow as tf
 
 from etlrun.plan.plan import Plan
 from etlrun.sources.corrupt import raise_cause
-from etlrun.sources.open import open_source
+from etlrun.sources.open import on_disk, open_source
 from etlrun.system.errors import EtlrunError
-from tests.configs import plan_of
-from tests.pipelines import as_bytes, training_pipeline
+from tests.boxes import words_of
+from tests.configs import plan_of, refusal_of_plan
+from tests.pipelines import training_pipeline
 from tests.servers import Server, serving
 
-WORDS = ("dataset=sample", "model=emulated", "transform.resize.size=[16,16]", "cache=none", "load.prefetch=0")
-SHARD = "etlrun_sample/1.0.0/etlrun_sample-train.tfrecord-0000{}-of-00008"
+Planned = Callable[..., Plan]
+FOLDER = "tiny_boxes/1.0.0"
+SHARD = FOLDER + "/tiny_boxes-train.tfrecord-0000{}-of-00004"
+DRAINED = ("trainer=drain", "trainer.epochs=2", "cache=none", "load.prefetch=0")
+IN_ORDER = ("extract=sequential", "extract.shuffle_files=false", "load.shuffle_buffer=0")
+FEW = ("extract=interleave", "extract.cycle_length=2", "extract.num_parallel_calls=null")
 
 
 @pytest.fixture
-def server(sample: Path) -> Iterator[Server]:
+def server(boxes: Path) -> Iterator[Server]:
     with serving() as found:
-        found.put_folder(sample)
+        found.put_folder(boxes)
         yield found
 
 
-def planned(data_dir: object, *words: str) -> Plan:
-    return plan_of(*WORDS, f"dataset.data_dir={data_dir}", *words)
+@pytest.fixture
+def there(server: Server, tmp_path: Path) -> Planned:
+    """The plan of a run on the boxes that the server has."""
+    return lambda *words: here(server.url, f"dataset.copies={tmp_path}", *words)
 
 
-def passes(plan: Plan, count: int = 2) -> list[Any]:
+def here(data_dir: object, *words: str) -> Plan:
+    """The plan of a run on the boxes in a data folder of TFDS."""
+    return plan_of(*words_of(data_dir, *DRAINED, *words))  # type: ignore[arg-type]
+
+
+def as_records(data_dir: object, *words: str) -> Plan:
+    """The same boxes as TFRecord files of another program."""
+    of_tfds = ("dataset=", "dataset.name=", "dataset.data_dir=", "dataset.download=")
+    base = [word for word in words_of("", *DRAINED, *words) if not word.startswith(of_tfds)]  # type: ignore[arg-type]
+    files = f"dataset.files={{train: '{data_dir}/{FOLDER}/*.tfrecord*'}}"
+    return plan_of("dataset=tfrecord", files, "dataset.num_classes=null", *base)
+
+
+def batches(dataset: tf.data.Dataset) -> list[list[bytes]]:
+    return [[of.numpy().tobytes() for of in tf.nest.flatten(batch)] for batch in dataset]
+
+
+def passes(plan: Plan, count: int = 2) -> list[list[list[bytes]]]:
     with training_pipeline(plan) as pipeline:
-        return [as_bytes(pipeline.dataset) for _ in range(count)]
+        return [batches(pipeline.dataset) for _ in range(count)]
+
+
+def failure(plan: Plan) -> str:
+    """What ends a pass."""
+    with training_pipeline(plan) as pipeline:
+        with pytest.raises(tf.errors.OpError) as ended:
+            batches(pipeline.dataset)
+        with pytest.raises(EtlrunError) as caught:
+            raise_cause(ended.value, pipeline.context.source, [(pipeline.split, pipeline.context.losses)])
+    return str(caught.value)
 
 
 @pytest.mark.parametrize(
     "words",
     [
         ("extract=sequential",),
-        ("extract=interleave", 'dataset.split="train[10:70%]+train[5%:15%]"'),
-        ("extract=interleave", "extract.cycle_length=3", "extract.num_parallel_calls=null", "load.prefetch=2"),
+        ("extract=interleave", 'dataset.split="train[10:70%]+train[5%:15%]"', "load.prefetch=2"),
+        FEW,
         ("extract=interleave", "transform.parse_batch=4", "load.shuffle_buffer=0"),
         ("extract=sequential", "cache=memory", "dataset.on_corrupt=skip"),
         ("extract=sequential", "extract.shuffle_files=false", "load.shuffle=full"),
         ("extract=tfds",),
     ],
 )
-def test_batches_are_those_of_the_files(server: Server, sample: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
-    here = planned(sample, *words)
-    there = planned(server.url, f"dataset.copies={tmp_path}", *words)
-    assert there.fingerprint == here.fingerprint
-    server.pause_s = 0.002
-    assert passes(there) == passes(here)
+def test_batches_are_those_of_the_files(server: Server, boxes: Path, there: Planned, words: tuple[str, ...]) -> None:
+    plan, files = there(*words), here(boxes, *words)
+    assert plan.fingerprint == files.fingerprint
+    expected, server.pause_s = passes(files), 0.002
+    assert passes(plan) == expected
     sent = len(server.sent)
-    assert passes(planned(f"{server.url}/", f"dataset.copies={tmp_path / 'other'}", *words), 1) == passes(here, 1)
-    assert len(server.sent) > sent
+    assert passes(plan, 1) == expected[:1]
+    assert len(server.sent) == sent
 
 
-def test_training_begins_with_the_first_shard(server: Server, sample: Path, tmp_path: Path) -> None:
-    words = ("extract=sequential", "extract.shuffle_files=false", "load.shuffle_buffer=0")
-    with training_pipeline(planned(server.url, f"dataset.copies={tmp_path}", *words)) as pipeline:
-        server.held = {SHARD.format(number) for number in range(1, 8)}
-        batches = iter(pipeline.dataset)
-        first = next(batches)
+def test_training_begins_with_the_first_shard(server: Server, boxes: Path, there: Planned) -> None:
+    with training_pipeline(there(*IN_ORDER)) as pipeline:
+        server.held = {SHARD.format(number) for number in range(1, 4)}
+        read = iter(pipeline.dataset)
+        first = [of.numpy().tobytes() for of in tf.nest.flatten(next(read))]
         server.pause.set()
-        count = 1 + sum(1 for _ in batches)
-    here = passes(planned(sample, *words), 1)[0]
-    assert (first[0].numpy().tobytes(), count) == (here[0][0], len(here))
+        count = 1 + sum(1 for _ in read)
+    (expected,) = passes(here(boxes, *IN_ORDER), 1)
+    assert (first, count) == (expected[0], len(expected))
 
 
-def test_less_is_kept_than_there_is(server: Server, sample: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("of", [here, as_records])
+def test_less_is_kept_than_there_is(server: Server, boxes: Path, tmp_path: Path, of: Planned) -> None:
     sizes = [len(content) for name, content in server.files.items() if "tfrecord" in name]
-    words = ("extract=interleave", "extract.cycle_length=2", "extract.num_parallel_calls=null")
-    keep = f"dataset.keep={4 * max(sizes) // 1000}kB"
-    there = planned(server.url, f"dataset.copies={tmp_path}", keep, "dataset.storage={at_once: 1}", *words)
-    assert passes(there, 3) == passes(planned(sample, *words), 3)
+    keep = f"dataset.keep={3 * max(sizes) / 1000}kB"
+    plan = of(server.url, f"dataset.copies={tmp_path}", keep, *FEW)
+    assert passes(plan, 3) == passes(of(boxes, *FEW), 3)
     held = [path.stat().st_size for path in (tmp_path / "fetched").rglob("*.tfrecord*")]
-    assert 0 < sum(held) <= 4 * max(sizes) < sum(sizes)
-    assert server.sent_of(SHARD.format(0)) > len(server.files[SHARD.format(0)])
+    assert 0 < sum(held) <= 3 * max(sizes) < sum(sizes)
 
 
-def test_a_pass_goes_on_in_its_middle(server: Server, sample: Path, tmp_path: Path) -> None:
-    words = ("extract=interleave", "load.shuffle_buffer=100")
-    with training_pipeline(planned(server.url, f"dataset.copies={tmp_path}", *words)) as pipeline:
+def test_a_pass_goes_on_in_its_middle(boxes: Path, there: Planned) -> None:
+    with training_pipeline(there("extract=interleave")) as pipeline:
         pipeline.skip_passes(1)
         pipeline.skip_batches(3)
-        rest = as_bytes(pipeline.dataset)
-    assert rest == passes(planned(sample, *words), 2)[1][3:]
+        rest = batches(pipeline.dataset)
+    assert rest == passes(here(boxes, "extract=interleave"))[1][3:]
 
 
-def test_a_shard_that_is_gone_or_changes_is_named(server: Server, tmp_path: Path) -> None:
-    words, lost = ("extract=sequential", "dataset.on_corrupt=raise"), SHARD.format(3)
-    plan = planned(server.url, f"dataset.copies={tmp_path}", *words)
+def test_a_shard_that_is_gone_or_changes_is_named(server: Server, there: Planned) -> None:
+    plan, lost = there("extract=sequential"), SHARD.format(3)
     open_source(plan.spec.dataset)  # which lists the shards
     content = server.files.pop(lost)
     gone = "found no such object; expected one that is there\n    -> check the URL"
@@ -104,11 +132,89 @@ def test_a_shard_that_is_gone_or_changes_is_named(server: Server, tmp_path: Path
     )
 
 
-def failure(plan: Plan) -> str:
-    """What ends a pass."""
-    with training_pipeline(plan) as pipeline:
-        with pytest.raises(tf.errors.OpError) as ended:
-            as_bytes(pipeline.dataset)
-        with pytest.raises(EtlrunError) as caught:
-            raise_cause(ended.value, pipeline.context.source, [(pipeline.split, pipeline.context.losses)])
+def test_a_shard_that_is_not_listed_is_named(server: Server, there: Planned) -> None:
+    del server.files[SHARD.format(1)]
+    dataset = there("extract=sequential").spec.dataset
+    with pytest.raises(EtlrunError) as caught:
+        open_source(dataset).split("train", "dataset.split")
+    assert str(caught.value) == (
+        f"{server.url}/{SHARD.format(1)}: found no such file; expected a shard of tiny_boxes/1.0.0\n"
+        "    -> write all shards there"
+    )
+
+
+def test_records_that_are_damaged_are_named(server: Server, tmp_path: Path) -> None:
+    lost = SHARD.format(2)
+    content = server.files[lost]
+    server.put(lost, content[:-9] + b"?" + content[-8:])
+    plan = as_records(server.url, f"dataset.copies={tmp_path}", "extract=sequential")
+    last = open_source(plan.spec.dataset).files["train"]  # type: ignore[attr-defined]
+    number = [*last.values()][2] - 1
+    assert failure(plan).startswith(f"{server.url}/{lost}, record {number}: found corrupted record at ")
+
+
+@pytest.mark.parametrize(
+    ("words", "where", "found", "expected", "remedy"),
+    [
+        (
+            ("load=service", "load.service.address=a:1", "load.service.trusted_network=true"),
+            "load.service",
+            "a service",
+            "null with dataset.data_dir at a URL, which Python fetches in its own process",
+            "set load=shuffled, or copy the files to this machine",
+        ),
+        (
+            ("dataset.keep=1GB", "extract=tfds"),
+            "dataset.keep",
+            "1GB",
+            "all with extract.tfds, for which all shards are read at once",
+            "set dataset.keep=all, or extract=interleave",
+        ),
+        (
+            ("dataset.keep=1GB", *IN_ORDER[:2], "load.shuffle=full"),
+            "dataset.keep",
+            "1GB",
+            "all with load.shuffle=full, for which all shards are read at once",
+            "set dataset.keep=all, or load.shuffle=buffer",
+        ),
+    ],
+)
+def test_what_can_not_be_fetched_as_it_is_read_is_refused(
+    words: tuple[str, ...], where: str, found: str, expected: str, remedy: str
+) -> None:
+    message = f"{where}: found {found}; expected {expected}\n    -> {remedy}"
+    assert refusal_of_plan(*words_of(Path("data"), *DRAINED, "dataset.data_dir=s3://data", *words)) == message
+
+
+def test_options_of_urls_without_one_are_noted(boxes: Path) -> None:
+    notes = here(boxes, "dataset.keep=1GB", "dataset.storage={anon: true}").remarks
+    assert [note for note in notes if "no effect" in note] == [
+        "dataset.storage has no effect: dataset.data_dir is on this machine.",
+        "dataset.keep has no effect: dataset.data_dir is on this machine.",
+    ]
+
+
+def test_versions_and_counts_are_those_of_the_server(server: Server, there: Planned, tmp_path: Path) -> None:
+    assert on_disk(there("dataset.version=1.*.*").spec.dataset).counts == {"train": 50}
+    records = as_records(server.url, f"dataset.copies={tmp_path}").spec.dataset
+    assert on_disk(records).counts == {}
+    open_source(records)
+    assert on_disk(records).counts == {"train": 50}
+
+
+def test_a_dataset_that_is_not_at_its_url_is_refused(server: Server, there: Planned) -> None:
+    expected = "a version that is there: 1.0.0\n    -> set dataset.version=1.0.0, or null for the newest"
+    assert refusal(there("dataset.version=2.*.*")) == (
+        f"dataset.version: found 2.*.*, which is not in {server.url}/tiny_boxes; expected {expected}"
+    )
+    expected = "the folder above that of boxes, as TFDS and etlrun prepare write it"
+    assert refusal(there("dataset.name=boxes")) == (
+        f"dataset.data_dir: found no {server.url}/boxes/VERSION/dataset_info.json; expected {expected}\n"
+        "    -> check dataset.data_dir and dataset.name"
+    )
+
+
+def refusal(plan: Plan) -> str:
+    with pytest.raises(EtlrunError) as caught:
+        open_source(plan.spec.dataset)
     return str(caught.value)

@@ -11,6 +11,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cache
@@ -109,14 +110,14 @@ def _none(
 def _make(folder: Path, objects: Mapping[str, Object], copies: Copies) -> None:
     """Make the folder, which appears whole."""
     described = [of for name, of in objects.items() if name.endswith(_METADATA)]
-    held = dict(zip((of.name for of in described), copies.all(described), strict=True))
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as made:
+    with closing(copies.ahead(described)) as ahead, tempfile.TemporaryDirectory(dir=folder.parent) as made:
         staged = Path(made) / folder.name
         staged.mkdir()
         for name, of in objects.items():
-            if name in held:
-                shutil.copyfile(held[name], staged / name)
+            if of in described:
+                shutil.copyfile(ahead.take(of), staged / name)
+                ahead.leave(of)
             else:
                 (staged / name).symlink_to(Path(copies.path(of)).absolute())
         try:

@@ -33,6 +33,12 @@ def copies_of(dataset: Declared) -> Copies:
     return Copies(folder_of(dataset.copies), dataset.storage or {}, bytes_kept(dataset.keep))
 
 
+def fetched(of: Object, copies: Copies) -> str:
+    """Return the path of the copy of an object, fetched if it is missing; it may soon be removed again."""
+    with closing(copies.ahead([of])) as ahead:
+        return ahead.take(of)
+
+
 def remote(split: Split, objects: Mapping[str, Object], copies: Copies) -> RemoteSplit:
     """Return a split of shards of which `objects` are fetched, by the paths of their copies."""
     name_copies(objects.values(), copies)
@@ -72,8 +78,7 @@ class RemoteSplit(Split):
     def read(self, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
         """Return records of a shard, which is fetched first if `path` is no tensor: a pass fetches it by itself."""
         if isinstance(path, str):
-            with closing(self.copies.ahead([self.objects[path]])) as ahead:
-                ahead.take(self.objects[path])
+            fetched(self.objects[path], self.copies)
         return super().read(path, skip, take)
 
     def labels(self, source: Source) -> npt.NDArray[np.int64]:

@@ -21,7 +21,7 @@ from etlrun.sources.keys import count_of, kind_of, meant
 from etlrun.sources.named import named
 from etlrun.sources.numbered import Numbered
 from etlrun.sources.on_disk import OnDisk
-from etlrun.sources.remote import copies_of, remote
+from etlrun.sources.remote import copies_of, fetched, remote
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import IMAGE, LABEL
 from etlrun.stages.lazy import tf
@@ -86,7 +86,7 @@ class TFRecordSource(Source):
 
     def _there(self, path: str) -> str:
         """Return a path, whose object is fetched if it is a copy that is missing."""
-        return self.copies.all([self._objects[path]])[0] if self.copies and path in self._objects else path
+        return fetched(self._objects[path], self.copies) if self.copies and path in self._objects else path
 
     @classmethod
     def on_disk(cls, dataset: TFRecords) -> OnDisk:
