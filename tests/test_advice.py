@@ -71,3 +71,36 @@ def test_advice_says_where_no_override_helps(overrides: list[str], stage: str, c
     assert advice(stage, plan_of(*overrides), [], conditions) == (
         f"No override helps: {stage} needs less work, faster storage, or more cores."
     )
+
+
+NEARER = "No override helps: extract.fetch needs a nearer or faster store"
+COPIES = "; later epochs and runs read the copies"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "changes", "expected"),
+    [
+        ([], {}, f"Try dataset.storage='{{at_once: 16}}': 8 of 64 shards were fetched at once{COPIES}."),
+        (
+            ["dataset.storage={anon: true, at_once: 4}"],
+            {"epochs": 1},
+            f"Try dataset.storage='{{anon: true, at_once: 8}}': 4 of 64 shards were fetched at once{COPIES}.",
+        ),
+        ([], {"shards": 15}, f"{NEARER}{COPIES}."),
+        (["dataset.keep=1MB"], {}, "Try dataset.keep=all: later epochs then read 9 MB from /, where they fit."),
+        (
+            ["dataset.keep=1MB"],
+            {"fetched_bytes": 10**18},
+            "Try cache=memory: later epochs then read 1 MB from it.",
+        ),
+        (["dataset.keep=1MB", "cache=disk"], {"fetched_bytes": 10**18, "shards": 8}, f"{NEARER}."),
+        (["dataset.keep=1MB"], {"epochs": 1, "shards": 8}, f"{NEARER}."),
+    ],
+)
+def test_advice_on_a_store_is_what_helps_by_the_evidence(
+    overrides: list[str], changes: dict[str, int], expected: str
+) -> None:
+    base = ["dataset=tfds", "dataset.name=x", "dataset.data_dir=s3://bucket/data", "dataset.copies=/", "cache=none"]
+    cache = [word for word in base if not any(other.startswith("cache") for other in overrides) or word != "cache=none"]
+    conditions = {"cores": 1, "shards": 64, "cached_bytes": 10**6, "fetched_bytes": 9 * 10**6, "epochs": 4} | changes
+    assert advice("extract.fetch", plan_of(*cache, *overrides), [], conditions) == expected

@@ -2,6 +2,7 @@ import pytest
 
 from etlrun.measure import meter as meters
 from etlrun.measure.meter import Loop, Meter
+from etlrun.remote.copies import Traffic
 
 
 class Clock:
@@ -22,8 +23,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def measured(clock: Clock, *, ahead: int = 0) -> Loop:
-    """A pass of three batches: 1 s for the first, 0.25 s for the others, steps of 2 s, callbacks of 0.125 s."""
-    meter = Meter()
+    """A pass of three batches: 1 s for the first, 0.25 s for the others, steps of 2 s, callbacks of 0.125 s.
+
+    In each second 10 bytes are fetched, and for half of it a shard is waited for.
+    """
+    meter = Meter(lambda: Traffic(bytes=int(10 * clock.now_s), waited_s=clock.now_s / 2))
     meter.begin()
     meter.pass_begun()
     waits = [1.0, 0.25, 0.25]
@@ -60,6 +64,14 @@ def test_waits_and_steps_are_told_apart(clock: Clock) -> None:
     assert (loop.fill_s, loop.tail_s, loop.wall_s) == (1.0, 0.5, 8.375)
     assert loop.input_wait_s == 1.0
     assert loop.overhead_s == pytest.approx(0.375)
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_loop_has_what_was_fetched_meanwhile(clock: Clock, ahead: int) -> None:
+    clock.now_s = 100.0
+    loop = measured(clock, ahead=ahead)
+    assert loop.traffic == Traffic(bytes=int(10 * loop.wall_s), waited_s=loop.wall_s / 2)
+    assert loop.first_fetch_s == 0.5
 
 
 def test_the_wait_for_a_digest_is_neither_a_wait_for_data_nor_a_step(clock: Clock) -> None:

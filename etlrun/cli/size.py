@@ -59,7 +59,8 @@ def _need(need: Need, sizing: Sizing) -> Iterator[str]:
     like = f"like the one of the run ({sizing.worker_cores} cores)"
     yield f"  workers {need.workers} machine{'s' * (need.workers != 1)} {like}"
     if need.storage_bytes_per_s:
-        yield f"  storage {need.storage_bytes_per_s / 1e6:,.1f} MB/s of records"
+        gave = "" if need.arriving_bytes_per_s is None else f"; the store gave {need.arriving_bytes_per_s / 1e6:,.1f}"
+        yield f"  storage {need.storage_bytes_per_s / 1e6:,.1f} MB/s of records{gave}"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
+from etlrun.cache.store import folder_of
 from etlrun.plan.plan import Plan, name_of_point, stage_of
+from etlrun.plan.spec import bare
 from etlrun.record.findings import StageCost
 from etlrun.stages.backbone import Backbone
-from etlrun.stages.cache import MEMORY_SHARE, outlives_run
+from etlrun.stages.cache import MEMORY_SHARE, DiskCache, outlives_run
+from etlrun.stages.dataset import Declared
 from etlrun.stages.extract import Interleave
+from etlrun.stages.fetch import Fetch
 from etlrun.stages.load import Prefetch, Shuffle
 from etlrun.stages.mix import Mix
 from etlrun.stages.rows import Rows
@@ -23,14 +27,36 @@ _MOST_FILES = 16
 def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[str, Any]) -> str | None:
     """Return one sentence with overrides to try, or one that no override helps; None if the run is not input-bound.
 
-    `conditions` holds `cores`, `shards` of the split, `cached_bytes` (the size of a cache) and `epochs`.
+    `conditions` holds `cores`, `shards` of the split, `cached_bytes` (the size of a cache) and `epochs`; of shards
+    that are fetched `fetched_bytes`.
     """
     if stage is None:
         return None
     last = f"No override helps: {stage} needs less work, faster storage, or more cores."
     if plan.spec.load.service is not None and stage != Prefetch.path:
         return "Start a dispatcher with a worker on another machine, and add it to load.service.address."
+    if stage == Fetch.path:
+        return _fetch(plan, conditions)
     return _own(stage, plan, rows, conditions) or _cache(plan, conditions) or last
+
+
+def _fetch(plan: Plan, conditions: Mapping[str, Any]) -> str:
+    """Return advice on shards that arrive too slowly."""
+    dataset, at_once = cast("Declared", plan.spec.dataset), cast("Fetch", stage_of(plan.train, Fetch)).at_once
+    if dataset.keep != "all" and conditions["epochs"] > 1:
+        folder = folder_of(dataset.copies)
+        if DiskCache.space(folder).takes(conditions["fetched_bytes"]):
+            size = megabytes(conditions["fetched_bytes"])
+            return f"Try dataset.keep=all: later epochs then read {size} from {folder}, where they fit."
+        if cached := _cache(plan, conditions):
+            return cached
+    later = "; later epochs and runs read the copies" if dataset.keep == "all" else ""
+    if conditions["shards"] < 2 * at_once:
+        return f"No override helps: {Fetch.path} needs a nearer or faster store{later}."
+    storage = {**(dataset.storage or {}), "at_once": 2 * at_once}
+    options = ", ".join(f"{name}: {bare(value)}" for name, value in storage.items())
+    how = f"{at_once} of {conditions['shards']} shards were fetched at once"
+    return f"Try dataset.storage='{{{options}}}': {how}{later}."
 
 
 def _own(stage: str, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[str, Any]) -> str | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 from etlrun.graph.build import Pipeline
+from etlrun.measure import fetching
 from etlrun.measure.advice import advice
 from etlrun.measure.meter import Loop, spread_ms
 from etlrun.measure.probes import ceiling_per_s, settled_values, step_costs_ms
@@ -23,6 +24,7 @@ from etlrun.record.record import Record
 from etlrun.sources.rows.lengths import lengths_of
 from etlrun.stages.cache import cache_bytes
 from etlrun.stages.dataset import Dataset
+from etlrun.stages.fetch import Fetch
 from etlrun.stages.load import Batch
 from etlrun.stages.sequences import Bucket
 from etlrun.stages.step import Map
@@ -110,6 +112,8 @@ class Assessment:
         watch = self.work.watches[name]
         loop = watch.meter.end()
         loop.costs = costs = self._costs_of(name)
+        if costs is not None and self._fetches(name):
+            costs.rows.insert(0, fetching.row(loop))
         if not loop.steps_s:
             if watch.resumed_batches:
                 return loop
@@ -119,7 +123,8 @@ class Assessment:
         if costs is not None:
             self.work.record.event("stages", pipeline=name, stages=[dataclasses.asdict(row) for row in costs.rows])
             if not self.loops[name]:
-                loop.split_fill(self.work.pipelines[name].filling_s + self._first_ms(name, costs) / 1000)
+                first_s = self._first_ms(name, costs) / 1000 + loop.first_fetch_s
+                loop.split_fill(self.work.pipelines[name].filling_s + first_s)
         self.loops[name].append(loop)
         return loop
 
@@ -210,9 +215,18 @@ class Assessment:
                 for row in rows
             ],
             autotune=tuned,
+            **({"fetched": fetching.fetched(self.loops.values())} if self._fetches("train") else {}),
             resources=self._used,
             **self.usage,
         )
+
+    def _fetches(self, name: str) -> bool:
+        return stage_of(self._stages(name), Fetch) is not None
+
+    def _fetched_bytes(self, names: Iterable[str]) -> int:
+        """Return the bytes of all objects of these pipelines; 0 of files on this machine."""
+        sizes = [self.work.pipelines[name].split.sizes for name in names if self._fetches(name)]
+        return sum({path: size for of in sizes for path, size in of.items()}.values())
 
     def _stages(self, name: str) -> tuple[PlannedStage, ...]:
         return self.work.pipelines[name].stages
@@ -240,6 +254,7 @@ class Assessment:
             loops=tuple(self.loops[name]),
             floor_s=min(floors, default=None),
             handover_s=self._handover_s,
+            example_bytes=self._fetched_bytes([name]) / max(1, self.work.pipelines[name].split.num_examples),
         )
 
     def _rows(self, name: str) -> list[StageCost]:
@@ -277,4 +292,5 @@ class Assessment:
             "shards": len(self.work.pipelines[name].split.shards),
             "cached_bytes": sum(cache_bytes(of.stages[-1].gives, of.split.num_examples, 0.0) or 0 for of in every),
             "epochs": len(self.loops["train"]),
+            "fetched_bytes": self._fetched_bytes(self.work.pipelines),
         }

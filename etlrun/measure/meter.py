@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from etlrun.measure.stage_costs import StageCosts
+from etlrun.remote.copies import Traffic
 
 
 @dataclass
@@ -29,6 +30,8 @@ class Loop:
         wall_s: Duration of the loop.
         cores: Mean number of cores in use; None if it was not measured.
         costs: Stage costs of its pass; None if it was not sampled.
+        traffic: What was fetched meanwhile.
+        first_fetch_s: Seconds in which the reader waited for shards before the first batch of a pass was there.
     """
 
     waits_s: list[float] = field(default_factory=list)
@@ -42,6 +45,8 @@ class Loop:
     wall_s: float = 0.0
     cores: float | None = None
     costs: StageCosts | None = None
+    traffic: Traffic = field(default_factory=Traffic)
+    first_fetch_s: float = 0.0
 
     @property
     def input_wait_s(self) -> float:
@@ -118,17 +123,18 @@ class Meter:
     finally `end`. `pass_begun` marks the next wait as the one for the first batch of a pass.
     """
 
-    def __init__(self) -> None:
-        self.loop = Loop()
+    def __init__(self, traffic: Callable[[], Traffic] = Traffic) -> None:
+        """Begin; `traffic` returns what has been fetched so far."""
+        self.loop, self._traffic = Loop(), traffic
         self._shapes: set[Any] = set()
         self._ahead: deque[tuple[int, bool]] = deque()
         self._wait_s = 0.0
         self._began_s = self._ready_s = time.perf_counter()
-        self._is_filling = False
+        self._is_filling, self._fetched = False, Traffic()
 
     def begin(self) -> None:
         """Start the clock of a loop."""
-        self.loop, self._wait_s = Loop(), 0.0
+        self.loop, self._wait_s, self._fetched = Loop(), 0.0, self._traffic()
         self._began_s = time.perf_counter()
 
     def compiled(self) -> None:
@@ -151,6 +157,8 @@ class Meter:
     def fetched(self, wait_s: float, shape: tuple[int, ...]) -> None:
         """Record a batch of `shape` that arrived after `wait_s`."""
         self._wait_s += wait_s
+        if self._is_filling and not self._ahead:
+            self.loop.first_fetch_s = self._traffic().since(self._fetched).waited_s
         self._ahead.append((shape[0], shape not in self._shapes))
         self._shapes.add(shape)
         self.ready()
@@ -182,6 +190,7 @@ class Meter:
         """Return the finished loop; a wait since the last step was for the end of the pass."""
         self.loop.tail_s, self._wait_s = self._wait_s, 0.0
         self.loop.wall_s = time.perf_counter() - self._began_s
+        self.loop.traffic = self._traffic().since(self._fetched)
         return self.loop
 
     def ended(self, wait_s: float) -> None:

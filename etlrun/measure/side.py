@@ -25,6 +25,7 @@ class Side:
         loops: Times of its epochs.
         floor_s: Duration of a step on a batch that is ready; None if it could not be measured.
         handover_s: Wait for a batch that is ready, which no pipeline can avoid.
+        example_bytes: Mean bytes of an example in the shards that are fetched; 0 if none are.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Side:
     loops: tuple[Loop, ...]
     floor_s: float | None
     handover_s: float = 0.0
+    example_bytes: float = 0.0
 
     @property
     def pipeline(self) -> str:

@@ -142,7 +142,7 @@ class StageCosts:
         of examples in the batches of a pass; without it the last batch counts as full.
         """
         self._nodes, self._threads, self.reads_disk = proto.nodes, threads, reads_disk
-        self._pass_examples = pass_examples
+        self._pass_examples, self._fetches = pass_examples, any(stage.path == Fetch.path for stage in stages)
         self._places = _places(stages, batch_size, reads_disk=reads_disk)
         self._rows: dict[str, StageCost] = {}
         self.periods = self._walk(proto.output, 0)
@@ -197,6 +197,8 @@ class StageCosts:
         if node.name.startswith(("ParallelMap", "ParallelBatch")):
             return Periods(Thread(), _slower(Thread({stage: own_ms / parallelism}), before.slowest), work)
         if node.name.startswith("ParallelInterleave"):
+            if self._fetches:  # then the own time of this node is that of all of its threads, which wait for shards
+                own_ms, work = 0.0, before.work
             reading = _slower(before.asking.scaled(self._files_share(node, before.asking)), before.behind)
             return Periods(Thread(), _slower(Thread({stage: own_ms}), reading), work)
         if node.name.startswith("Prefetch"):

@@ -10,11 +10,14 @@ from functools import cache
 
 import numpy as np
 
+from etlrun.measure import fetching
+from etlrun.measure.fetching import WORTH_REPORTING
 from etlrun.measure.meter import Loop
 from etlrun.measure.side import FIRST_EPOCH, LEAST, Side
 from etlrun.measure.stage_costs import StageCosts, Thread
 from etlrun.record.findings import Apart, Kind, StageCost, Verdict
 from etlrun.stages.cache import outlives_run
+from etlrun.stages.fetch import Fetch
 from etlrun.stages.load import FullShuffle, Prefetch, Shuffle
 from etlrun.stages.service import Service
 
@@ -25,8 +28,6 @@ BALANCED_GAIN, HEADROOM = 1.05, 1.25
 UNEXPLAINED_GAIN = 1.25
 """Steps slower by this factor in the loop than on a ready batch, without input wait, are unexplained."""
 FEWEST_STEPS = 8
-WORTH_REPORTING = 0.05
-"""Fraction of the total time; a smaller part is not reported."""
 _BLOCKS = 8
 _SPARE = 0.9
 """A pipeline keeps up if its time per example is below this fraction of the step's."""
@@ -65,7 +66,8 @@ def _of_training(
     low, high = (
         total_s / max(total_s - max(train.avoidable_s + error, 0.0), total_s / 100) for error in (-error_s, error_s)
     )
-    if low < INPUT_GAIN < high and high / low > HEADROOM:
+    is_fetched = any(map(fetching.is_limit, train.loops))  # for which a single long wait is no accident
+    if low < INPUT_GAIN < high and high / low > HEADROOM and not is_fetched:
         why = f"{waited}, but the waits vary so much that the gain may be anything from {low:.2f} to {high:.2f}"
         return _unknown(why, "on an idle machine, or for more epochs")
     if train.gain >= INPUT_GAIN:
@@ -123,8 +125,9 @@ def judge_alone(side: Side, rate_per_s: float | None, step_ms: float = 0.0) -> V
         return _unknown(why, "with measure.digest=false")
     paces: dict[str, float] = {}
     for loop in side.loops:
-        if loop.costs is not None and loop.costs.periods.slowest.shares:
-            stage = _heaviest(loop.costs.periods.slowest)
+        is_fetched = fetching.is_limit(loop)
+        if is_fetched or (loop.costs is not None and loop.costs.periods.slowest.shares):
+            stage = Fetch.path if is_fetched else _heaviest(loop.costs.periods.slowest)  # type: ignore[union-attr]
             paces[stage] = paces.get(stage, 0.0) + loop.measured_s
     if Service.path in side.paths and rate_per_s is not None:
         paces = paces or {Service.path: side.measured_s}
@@ -133,6 +136,8 @@ def judge_alone(side: Side, rate_per_s: float | None, step_ms: float = 0.0) -> V
     stage = max(paces, key=lambda name: paces[name])
     with_what = f"with steps of {step_ms:g} ms" if step_ms else "alone"
     because = f"the pipeline {with_what} delivers {rate_per_s:,.0f} examples/s, limited by {stage}"
+    if stage == Fetch.path and (arriving := fetching.arriving_per_s(side.loops)) is not None:
+        because += f": shards arrive at {arriving / 1e6:,.1f} MB/s"
     return Verdict(kind="input", stage=stage, pipeline=side.pipeline, because=because)
 
 
@@ -165,15 +170,20 @@ def _bound_by_input(side: Side, waited: str, step_costs: StepCosts, cores: int) 
     weights: dict[str, float] = {}
     evidence: dict[str, tuple[Loop, StageCosts]] = {}
     for loop in side.loops:
-        costs = loop.costs
+        costs, waits_s = loop.costs, loop.fill_s + loop.input_wait_s
+        if fetching.is_limit(loop):
+            weights[Fetch.path] = weights.get(Fetch.path, 0.0) + waits_s
+            continue
         if costs is None or not costs.periods.slowest.shares:
             continue
-        stage, waits_s = _stage(side, loop, costs), loop.fill_s + loop.input_wait_s
+        stage = _stage(side, loop, costs)
         if stage not in evidence or waits_s > evidence[stage][0].fill_s + evidence[stage][0].input_wait_s:
             evidence[stage] = loop, costs
         weights[stage] = weights.get(stage, 0.0) + waits_s
     if weights:
         stage = max(weights, key=lambda candidate: weights[candidate])
+        if stage == Fetch.path:
+            return _gaining(side, fetching.verdict(side, waited))
         named, why = _why(stage, side, *evidence[stage], step_costs, cores)
     elif Service.path in side.paths:
         named = Service.path

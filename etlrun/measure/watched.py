@@ -18,6 +18,7 @@ import tensorflow as tf
 from etlrun.graph.passes import Passes
 from etlrun.measure.digest import Digest
 from etlrun.measure.meter import Meter
+from etlrun.remote.copies import Traffic
 
 _FIRST_LOOK_S, _LOOKS_APART_S = 0.05, 0.5
 
@@ -39,8 +40,10 @@ class Watch:
             of the steps.
     """
 
-    def __init__(self, *, with_digest: bool, sequences: Collection[str] = ()) -> None:
-        self.meter = Meter()
+    def __init__(
+        self, *, with_digest: bool, sequences: Collection[str] = (), traffic: Callable[[], Traffic] = Traffic
+    ) -> None:
+        self.meter = Meter(traffic)
         self.digest = Digest(sequences) if with_digest else None
         self.batch: Any = None
         self.filling: Any = None

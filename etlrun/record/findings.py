@@ -109,6 +109,8 @@ class Verdict:
         train_max_gain: The same if the pipeline also took no core from the model, so that each step were as short as on
             a batch that is ready: for the highest throughput.
         because: Evidence for the verdict.
+        arriving_bytes_per_s: Rate at which shards arrive, where they are fetched and limit the run.
+        consumed_bytes_per_s: Rate at which the model would consume them then.
         advice: Change to try; if the measurements are not conclusive, how to get conclusive ones.
         apart: The start-up, the first epoch and the validation, each with what it would gain.
     """
@@ -119,6 +121,8 @@ class Verdict:
     max_gain: float | None = None
     train_max_gain: float | None = None
     because: str = ""
+    arriving_bytes_per_s: float | None = None
+    consumed_bytes_per_s: float | None = None
     advice: str | None = None
     apart: tuple[Apart, ...] = ()
 
@@ -181,6 +185,19 @@ class Caches(Part):
     """Cache of each pipeline at the end of the run."""
 
 
+class Fetched(Part):
+    """What was fetched from URLs during the training."""
+
+    bytes: int = 0
+    """Bytes that arrived."""
+    requests: int = 0
+    """Number of requests for them."""
+    busy_s: float = 0.0
+    """Seconds in which at least one object was being fetched."""
+    waited_s: float = 0.0
+    """Seconds in which the reader of shards waited for one."""
+
+
 class Findings(Part):
     """Measurements of a whole run."""
 
@@ -210,5 +227,7 @@ class Findings(Part):
     """Stages of the pipeline that the verdict is about."""
     autotune: dict[str, int] | None = None
     """Values chosen by AUTOTUNE, by dotted config key."""
+    fetched: Fetched | None = None
+    """What was fetched; null if the dataset is on this machine."""
     resources: Resources | None = None
     """Resource usage of the run."""

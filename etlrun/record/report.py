@@ -125,14 +125,23 @@ def _verdict_lines(verdict: Verdict) -> Iterator[Line]:
         "balanced": "balanced",
         "unknown": "unknown",
     }[verdict.kind]
-    gain = verdict.max_gain
-    limit = f": training at most {gain:.2f}x faster with an ideal input pipeline" if gain is not None else ""
+    if verdict.arriving_bytes_per_s is not None and verdict.consumed_bytes_per_s is not None:
+        arriving, consumed = (_rate(rate) for rate in (verdict.arriving_bytes_per_s, verdict.consumed_bytes_per_s))
+        head += f": {arriving} MB/s of the {consumed} that this model consumes"
+    gain, joint = verdict.max_gain, "," if ": " in head else ":"
+    limit = f"{joint} training at most {gain:.2f}x faster with an ideal input pipeline" if gain is not None else ""
     yield "verdict", f"{head}{limit}"
     yield "because", verdict.because
     if verdict.apart:
         yield "apart", "; ".join(map(_apart, verdict.apart))
     if verdict.advice:
         yield "advice", verdict.advice
+
+
+def _rate(bytes_per_s: float) -> str:
+    """Return megabytes per second with at least two significant digits."""
+    rate = bytes_per_s / 1e6
+    return f"{rate:,.0f}" if round(rate) > 9 else f"{rate:.2g}"  # noqa: PLR2004 - two significant digits
 
 
 def _apart(part: Apart) -> str:
@@ -153,6 +162,9 @@ def _usage_lines(summary: Summary) -> Iterator[Line]:
         relation = "below" if summary.is_too_slow else "at least"
         result = "" if required is None else f", {relation} the required {required:g}"
         yield "au", f"{name}: {'unknown' if au is None else f'{au:.1%}'}{result}"
+    if (fetched := summary.fetched) is not None and fetched.bytes:
+        rate = f" at {_rate(fetched.bytes / fetched.busy_s)} MB/s" if fetched.busy_s else ""
+        yield "fetched", f"{megabytes(fetched.bytes)} by {fetched.requests:,} requests{rate}"
     used = summary.resources
     if used is not None:
         gpus = "".join(map(_gpu, used.gpus))

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from etlrun.record import record as records
-from etlrun.record.findings import Resources
+from etlrun.record.findings import Fetched, Resources
 from etlrun.record.summary import Summary
+from etlrun.stages.fetch import Fetch
 from etlrun.system.errors import WorldError
 
 _UNSURE = 1.25
@@ -50,6 +51,7 @@ class Need:
         threads: Threads that each stage keeps busy.
         workers: Machines like that of the run.
         storage_bytes_per_s: Rate at which records are read; 0 from a cache in memory.
+        arriving_bytes_per_s: Rate at which the store of the run gave them; None if none was fetched.
     """
 
     passes: str
@@ -58,6 +60,7 @@ class Need:
     threads: Mapping[str, float]
     workers: int
     storage_bytes_per_s: float
+    arriving_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +134,7 @@ def _passes(folder: Path) -> Iterator[dict[str, float]]:
     """Yield the milliseconds per example of each stage in each training pass that was sampled."""
     for event in records.events(folder):
         if event.get("event") == "stages" and event["pipeline"] == "train":
-            yield {row["stage"]: row["cost_ms"] for row in event["stages"]}
+            yield {row["stage"]: row["cost_ms"] for row in event["stages"] if row["stage"] != Fetch.path}
 
 
 def _kinds(passes: Sequence[dict[str, float]], *, has_cache: bool) -> Iterator[tuple[str, Sequence[dict[str, float]]]]:
@@ -182,6 +185,7 @@ def _need(passes: str, costs: Sequence[dict[str, float]], rate: float, machine: 
     stages = {stage: statistics.median([of[stage] for of in costs if stage in of]) for of in costs for stage in of}
     capacity = machine.cores * 1000 / cost_ms.likely if machine.alone_ms is None else 1000 / machine.alone_ms
     is_reading = summary.cache is None or any(stage.startswith("extract.") for stage in stages)
+    fetched = summary.fetched or Fetched()
     encoded = summary.dataset.bytes / max(sum(summary.dataset.examples.values()), 1)
     return Need(
         passes=passes,
@@ -190,4 +194,5 @@ def _need(passes: str, costs: Sequence[dict[str, float]], rate: float, machine: 
         threads={stage: rate * ms / 1000 for stage, ms in stages.items()},
         workers=max(1, math.ceil(rate / capacity - 1e-9)),
         storage_bytes_per_s=rate * encoded if is_reading else 0.0,
+        arriving_bytes_per_s=fetched.bytes / fetched.busy_s if is_reading and fetched.busy_s else None,
     )

@@ -30,6 +30,7 @@ from etlrun.run.interrupts import interrupts
 from etlrun.run.loggers.log import Log
 from etlrun.sources.open import on_disk, source_type
 from etlrun.sources.slices import note_of_unused
+from etlrun.sources.to_fetch import note_of_fetching
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.balance import note_of_classes
 from etlrun.stages.trainer import Trainer
@@ -56,7 +57,7 @@ def text_of(planned: Plan) -> str:
 
 
 def with_figures(planned: Plan) -> Plan:
-    """Return a plan that also notes an unused split here, and its classes if training depends on their sizes.
+    """Return a plan that also notes an unused split here, its classes if they matter, and what is to be fetched.
 
     Raises:
         EtlrunError: The dataset is here, and does not have the splits.
@@ -68,7 +69,8 @@ def with_figures(planned: Plan) -> Plan:
     if refused:
         raise EtlrunError([fault for error in refused for fault in error.faults])
     unused = note_of_unused(dataset, known.counts) if "validation" in planned.pipelines else None
-    found = filter(None, (unused, note_of_classes(planned.spec.load, dataset.split, count)))
+    of_classes = note_of_classes(planned.spec.load, dataset.split, count)
+    found = filter(None, (unused, of_classes, note_of_fetching(dataset)))
     return replace(planned, remarks=(*planned.remarks, *found))
 
 

@@ -20,6 +20,7 @@ from etlrun.measure.assessment import Work
 from etlrun.measure.watched import Watch
 from etlrun.plan.plan import Plan, stage_of
 from etlrun.record.record import Record
+from etlrun.remote.copies import Traffic
 from etlrun.run.backend import seed_all
 from etlrun.run.checkpoint import PreviousRun, has_read_the_same
 from etlrun.run.devices import shares
@@ -91,7 +92,11 @@ def prepared(
     record.update(dataset={**data, "digest": digests, "classes": source.class_names and list(source.class_names)})
     record.event("dataset", **data)
     sequences = plan.train[-1].gives.sequences
-    watches = {name: Watch(with_digest=plan.spec.measure.digest, sequences=sequences) for name in pipelines}
+    copies = source.copies
+    traffic = Traffic if copies is None else lambda: copies.traffic
+    watches = {
+        name: Watch(with_digest=plan.spec.measure.digest, sequences=sequences, traffic=traffic) for name in pipelines
+    }
     return Work(plan=plan, record=record, pipelines=pipelines, watches=watches)
 
 
