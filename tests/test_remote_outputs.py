@@ -82,6 +82,17 @@ def test_a_store_that_refuses_is_not_asked_again_and_has_nothing(store: Bucket, 
     assert store.files.cat(last) == b"of another"
 
 
+def test_an_object_without_an_md5_is_not_taken_for_another_of_its_size(store: Bucket, tmp_path: Path) -> None:
+    path, url = tmp_path / "large", "s3://bucket/large"
+    path.write_bytes(bytes(11 << 20))
+    store.files.put_file(str(path), url, chunksize=5 << 20)  # in parts
+    path.write_bytes(b"two" + bytes((11 << 20) - 3))
+    with pytest.raises(EtlrunError, match="another object"):
+        put(path, url, {})
+    put(path, url, {}, replaces=True)
+    assert store.files.cat_file(url, end=3) == b"two"
+
+
 def test_an_interruption_leaves_nothing(store: Bucket, files: list[tuple[Path, str]]) -> None:
     store.statuses = [None, *[503] * 1_000]
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 from urllib.parse import urlsplit
@@ -62,11 +63,11 @@ def put(path: Path, url: str, storage: Storage, stop: Event | None = None, *, re
         TakenError: Another object is there, unless the file `replaces` it.
         UnreachableError: The store refuses, or does not answer for `fetch.LONGEST_S`, or until `stop` is set.
     """
-    stop = stop or Event()
+    one, stop = _Put(path, url, storage, replaces), stop or Event()
     pause_s, since_s = _FIRST_PAUSE_S, time.monotonic()
     while True:
         try:
-            return _sent(path, url, storage, replaces=replaces)
+            return one.sent()
         except UnreachableError:
             raise
         except Exception as error:
@@ -81,18 +82,40 @@ def put(path: Path, url: str, storage: Storage, stop: Event | None = None, *, re
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-def _sent(path: Path, url: str, storage: Storage, *, replaces: bool) -> Object:
-    """Send a file, unless its content is there; raises what the library of the store raises."""
-    found = _object_at(url, storage)
-    if found is not None and _is_of(path, found):
+@dataclass
+class _Put:
+    """A file that is to be the object of a URL."""
+
+    path: Path
+    url: str
+    storage: Storage
+    replaces: bool
+    was_sent: bool = field(default=False, init=False)
+
+    def sent(self) -> Object:
+        """Send the file, unless its content is there; raises what the library of the store raises."""
+        found = _object_at(self.url, self.storage)
+        if found is not None and self._is_content_of(found):
+            return found
+        if found is not None and not self.replaces:
+            raise TakenError(self.url)
+        mode, self.was_sent = "overwrite" if self.replaces else "create", True
+        file_system(self.url, self.storage).put_file(str(self.path), self.url, mode=mode)
+        found = _object_at(self.url, self.storage)
+        if found is None or not self._is_content_of(found):
+            raise ConnectionError("an object of another size than what was sent")
         return found
-    if found is not None and not replaces:
-        raise TakenError(url)
-    file_system(url, storage).put_file(str(path), url, mode="overwrite" if replaces else "create")
-    found = _object_at(url, storage)
-    if found is None or not _is_of(path, found):
-        raise ConnectionError("another content than what was sent")
-    return found
+
+    def _is_content_of(self, of: Object) -> bool:
+        """Return whether an object has the content of the file: its MD5, or its size once that was sent.
+
+        Stores compare checksums of what is sent. Of an object in several parts, or encrypted with a key of its user's,
+        S3 says no MD5.
+        """
+        if of.bytes != self.path.stat().st_size or self.was_sent:
+            return of.bytes == self.path.stat().st_size
+        with self.path.open("rb") as file:
+            return of.md5 == hashlib.file_digest(file, "md5").hexdigest()
 
 
 def remove(url: str, storage: Storage) -> None:
@@ -111,14 +134,6 @@ def _object_at(url: str, storage: Storage) -> Object | None:
         if isinstance(error.__cause__, Exception) and status_of(error.__cause__) != _NONE:
             raise error.__cause__ from error
         return None
-
-
-def _is_of(path: Path, of: Object) -> bool:
-    """Return whether an object has the content of a file, by its size, and its MD5 where its store says it."""
-    if of.bytes != path.stat().st_size:
-        return False
-    with path.open("rb") as file:
-        return not of.md5 or of.md5 == hashlib.file_digest(file, "md5").hexdigest()
 
 
 def put_all(files: Sequence[tuple[Path, str]], storage: Storage) -> None:
