@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +24,8 @@ class Server:
         has_ranges: Whether it serves parts of files.
         first: Statuses of HTTP with which it answers the next requests for content.
         cut_bytes: After how many bytes it closes a connection; None for never.
+        resets: Whether it does so by a reset.
+        lengths: Content-Length of answers with content by name, in the place of the right one.
         pause: What ends all pauses.
         pause_s: Seconds before each 64 KiB.
         held: Names of files that are not sent before the end of all pauses.
@@ -35,6 +39,8 @@ class Server:
     has_ranges: bool = True
     first: list[int] = field(default_factory=list)
     cut_bytes: int | None = None
+    resets: bool = False
+    lengths: dict[str, int] = field(default_factory=dict)
     pause: threading.Event = field(default_factory=threading.Event)
     pause_s: float = 0.0
     held: set[str] = field(default_factory=set)
@@ -97,7 +103,8 @@ class _Handler(BaseHTTPRequestHandler):
             first, _, last = wanted.partition("-")
             start, stop = int(first), min(int(last or stop) + 1, stop)
             headers["Content-Range"], status = f"bytes {start}-{stop - 1}/{len(content)}", 206
-        headers |= {"Content-Length": str(stop - start)} | ({} if of.has_ranges else {"Accept-Ranges": "none"})
+        length = of.lengths.get(name, stop - start) if has_content else stop - start
+        headers |= {"Content-Length": str(length)} | ({} if of.has_ranges else {"Accept-Ranges": "none"})
         self._head(status, **headers)
         if has_content:
             self._send(name, content[start:stop])
@@ -121,6 +128,9 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             of.sent.append((name, len(left[: 1 << 16])))
             left = left[1 << 16 :]
+        if of.resets and of.cut_bytes is not None:
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
 
 
 class _Http(ThreadingHTTPServer):

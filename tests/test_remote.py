@@ -74,8 +74,11 @@ def test_a_table_of_urls_is_that_of_the_same_files(server: Server, tmp_path: Pat
     assert len(server.sent) == sent
 
 
-def test_a_transfer_that_is_cut_goes_on_where_it_ended(server: Server, tmp_path: Path, content: bytes) -> None:
-    url, server.cut_bytes = server.put("x.csv", content), 3 * MB
+@pytest.mark.parametrize("resets", [False, True])
+def test_a_transfer_that_is_cut_goes_on_where_it_ended(
+    server: Server, tmp_path: Path, content: bytes, *, resets: bool
+) -> None:
+    url, server.cut_bytes, server.resets = server.put("x.csv", content), 3 * MB, resets
     assert fetch_one(url, tmp_path).read_bytes() == content
     assert server.sent_of("x.csv") < 2 * len(content)  # what arrives of a cut range is not kept
 
@@ -129,6 +132,14 @@ def test_no_server_is_said_so(tmp_path: Path) -> None:
         url = server.put("x.csv", b"")
     found = refusal(url, tmp_path)
     assert re.fullmatch(rf"{re.escape(url)}: found Cannot connect to host .*; {re.escape(ANSWERS)}", found), found
+
+
+def test_an_answer_of_another_length_is_refused(server: Server, tmp_path: Path) -> None:
+    url, server.lengths = server.put("x.csv", b"a,b\n"), {"x.csv": 3}
+    assert refusal(url, tmp_path) == (
+        f"{url}: found an answer of 3 bytes; expected 4 bytes, as its server said before\n"
+        "    -> ask who runs the server"
+    )
 
 
 def test_a_file_that_changes_meanwhile_is_refused(server: Server, tmp_path: Path, content: bytes) -> None:
@@ -201,36 +212,3 @@ def test_credentials_in_a_config_are_refused_and_not_shown() -> None:
             remedy,
         ]
     )
-
-
-@pytest.mark.needs("moto")
-def test_a_pattern_of_a_bucket_is_all_its_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import s3fs
-    from moto.server import ThreadedMotoServer
-
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    store = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    store.start()
-    try:
-        host, port = store.get_host_and_port()
-        storage = {"endpoint_url": f"http://{host}:{port}"}
-        files = s3fs.S3FileSystem(**storage)
-        files.mkdir("bucket")
-        for number, line in enumerate((b"1,10\n", b"2,20\n")):
-            files.pipe_file(f"bucket/x-{number:05}-of-00003.csv", b"rooms,price\n" + line)
-        url = "s3://bucket/x-*.csv"
-        with pytest.raises(EtlrunError) as caught:
-            kept_of(a_table(url, tmp_path, storage=storage))
-        assert str(caught.value) == (
-            f"{url}: found 2 of 3 shards, without s3://bucket/x-00002-of-00003.csv; expected all shards that their "
-            "names promise\n    -> restore them, or name the others by a pattern that leaves these out, as with [0-3] "
-            "for a digit"
-        )
-        kept = kept_of(a_table("s3://bucket/x-0000[01]-*.csv", tmp_path, storage=storage))
-        assert values(kept) == {"rooms": [1, 2], "price": [10, 20]}
-        assert {of.md5 for of in listed("s3://bucket/x-0000[01]-*.csv", storage)} == {
-            digest_of(b"rooms,price\n" + line).hex() for line in (b"1,10\n", b"2,20\n")
-        }
-    finally:
-        store.stop()

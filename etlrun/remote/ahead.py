@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from etlrun.remote.failures import UnreachableError, interrupted
 from etlrun.remote.fetch import LONGEST_S, Fetch
-from etlrun.remote.objects import Object
+from etlrun.remote.objects import Object, changed
 from etlrun.system.errors import EtlrunError
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Ahead:
         *,
         window: int,
         tell: Callable[[int], None] = lambda _: None,
+        compares: bool = False,
     ) -> None:
         """Begin to fetch.
 
@@ -46,6 +47,7 @@ class Ahead:
             objects: In the order in which they are read.
             window: The most objects that are there, or being fetched, before the reader takes them.
             tell: Is called with numbers of new bytes.
+            compares: Whether the versions of copies that are there are compared with those of their store.
         """
         self.ahead: dict[str, Object] = {}
         self._copies, self._tell, self._window = copies, tell, window
@@ -58,7 +60,9 @@ class Ahead:
         self._changed, self._choosing, self._stop = Condition(), Lock(), Event()
         copies.room.readers.add(self)
         count = min(copies.at_once, len(self._todo))
-        self._threads = [Thread(target=self._work, name=f"fetch-{number}", daemon=True) for number in range(count)]
+        self._threads = [Thread(target=self._work, daemon=True) for _ in range(count)]
+        if compares:
+            self._threads.append(Thread(target=self._look_up, args=[list(self._todo.values())], daemon=True))
         for thread in self._threads:
             thread.start()
 
@@ -75,9 +79,7 @@ class Ahead:
             if self._todo.pop(of.key, None) is not None or not is_known:
                 self._wanted[of.key] = of  # before those that were to come first
             self._changed.notify_all()
-            while of.key not in self._ended and of.key not in self._taken:
-                if self._stop.is_set() or self._failed is not None:
-                    raise self._failed or interrupted(of.url)
+            while not self._is_there(of):
                 self._changed.wait(POLL_S)
             self._copies.count(waited_s=time.monotonic() - asked_s)
             if (error := self._ended.get(of.key)) is not None:
@@ -89,6 +91,11 @@ class Ahead:
             self._taken.setdefault(of.key, []).append(of)
             self._changed.notify_all()
         return self._copies.path(of)
+
+    def _is_there(self, of: Object) -> bool:
+        if self._stop.is_set() or self._failed is not None:
+            raise self._failed or interrupted(of.url)
+        return of.key in self._ended or of.key in self._taken
 
     def leave(self, of: Object) -> None:
         """End the use of the copy of an object, as its reader has come to its end."""
@@ -140,6 +147,25 @@ class Ahead:
                 self._failed = error
                 self._changed.notify_all()
 
+    def _look_up(self, objects: Sequence[Object]) -> None:
+        """Refuse to go on if objects of which there are copies have changed; what is fetched is compared then."""
+        with self._changed:
+            while not self._is_first_there() and not self._stop.is_set():
+                self._changed.wait(POLL_S)
+        there = [of for of in objects if Path(self._copies.path(of)).exists()]
+        errors: list[UnreachableError] = []
+        for error in changed(there, self._copies.storage):
+            errors.append(error)
+            with self._changed:
+                self._failed = UnreachableError.together(errors)
+                self._changed.notify_all()
+            if self._stop.is_set():
+                return
+
+    def _is_first_there(self) -> bool:
+        key = self._first
+        return key in self._ended or not (key in self._todo or key in self._wanted or key in self.ahead)
+
     def _fetched(self, of: Object) -> EtlrunError | None:
         """Fetch an object that is not there; return why it can't be."""
         path = Path(self._copies.path(of))
@@ -185,7 +211,7 @@ class Ahead:
         """Return the object that is fetched next; None while there are enough, or the first has not arrived."""
         if self._wanted:
             return next(iter(self._wanted.values()))
-        is_open = self._first in self._todo or self._first in self._ended or self._first not in self.ahead
+        is_open = self._first in self._todo or self._is_first_there()
         if self._todo and len(self.ahead) < self._window and is_open:
             return next(iter(self._todo.values()))
         return None

@@ -129,7 +129,7 @@ class Copies:
             WorldError: They take more space than `keep_bytes`.
         """
         self.require(objects, num_open)
-        return Ahead(self, objects, window=2 * self.at_once)
+        return Ahead(self, objects, window=2 * self.at_once, compares=True)
 
     def require(self, objects: Sequence[Object], num_open: int) -> None:
         """Raise `WorldError` if the largest `num_open` of these objects take more space than there may be."""

@@ -2,32 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Self
+import time
+from collections.abc import Callable, Sequence
+from typing import Self, TypeVar
 
-from etlrun.system.errors import WorldError, headline
+from etlrun.system.errors import EtlrunError, WorldError, headline
 
 _AGAIN = {408, 425, 429}
 """Statuses of HTTP below 500 after which another try may help."""
 _SERVERS = 500
+T = TypeVar("T")
+_GONE = 404
+_PAUSES_S = (0.25, 0.5, 1.0, 2.0)
+"""Seconds between tries to ask for what is no content."""
 _REASONS = {
     401: ("401 Unauthorized", "credentials that may read it", "set those that the library of the store reads"),
     403: ("403 Forbidden", "credentials that may read it", "set those that the library of the store reads"),
-    404: ("no such object", "one that is there", "check the URL"),
+    _GONE: ("no such object", "one that is there", "check the URL"),
 }
 
 
 class UnreachableError(WorldError):
-    """An object that can't be read."""
+    """An object that can't be read.
+
+    Attributes:
+        is_gone: Whether its server says that there is none.
+    """
+
+    is_gone = False
 
     def __init__(self, url: str, found: str, expected: str, remedy: str = "") -> None:
         super().__init__(where=url, found=found, expected=expected, remedy=remedy)
+
+    @classmethod
+    def together(cls, errors: Sequence[EtlrunError]) -> Self:
+        """Return one error of several."""
+        error = cls.__new__(cls)
+        EtlrunError.__init__(error, [fault for each in errors for fault in each.faults])
+        return error
 
     @classmethod
     def of(cls, url: str, error: Exception) -> Self:
         """Return the error for what a library of a store has raised."""
         status = status_of(error)
         if status in _REASONS:
-            return cls(url, *_REASONS[status])
+            reason = cls(url, *_REASONS[status])
+            reason.is_gone = status == _GONE
+            return reason
         return cls(url, reason_of(error), "a server that answers", "check the URL and the network, and run it again")
 
 
@@ -48,12 +69,6 @@ def interrupted(url: str) -> UnreachableError:
     return UnreachableError(url, "an interruption", "the whole object", "run it again, which goes on")
 
 
-def has_changed(error: Exception) -> bool:
-    """Return whether a server says that it has no such version, or no such bytes, of an object."""
-    precondition, ranges = 412, 416
-    return status_of(error) in (precondition, ranges)
-
-
 def status_of(error: BaseException) -> int | None:
     """Return the status of HTTP that an error stands for; None if there is none."""
     if isinstance(error, TimeoutError):
@@ -61,7 +76,7 @@ def status_of(error: BaseException) -> int | None:
     if isinstance(error, OSError) and error.__cause__ is not None:  # as which fsspec raises answers of servers
         return status_of(error.__cause__)
     if isinstance(error, FileNotFoundError | PermissionError | FileExistsError):
-        return 404 if isinstance(error, FileNotFoundError) else 403 if isinstance(error, PermissionError) else 412
+        return _GONE if isinstance(error, FileNotFoundError) else 403 if isinstance(error, PermissionError) else 412
     answer = getattr(error, "response", None)  # of S3
     found = answer["ResponseMetadata"].get("HTTPStatusCode") if isinstance(answer, dict) else None
     found = found or (error.status if hasattr(error, "status") else getattr(error, "code", None))
@@ -82,3 +97,19 @@ def is_worth_a_retry(error: Exception) -> bool:
     """Return whether another try may help: not after an answer that will stay the same."""
     status = status_of(error)
     return not isinstance(error, WorldError) and (status is None or status >= _SERVERS or status in _AGAIN)
+
+
+def answered(url: str, asked: Callable[[], T]) -> T:
+    """Return the answer to a question about `url`, which is asked again for a short time while a server is busy.
+
+    Raises:
+        UnreachableError: The server doesn't answer, or refuses.
+    """
+    for pause_s in (*_PAUSES_S, None):
+        try:
+            return asked()
+        except Exception as error:
+            if pause_s is None or status_of(error) is None or not is_worth_a_retry(error):
+                raise UnreachableError.of(url, error) from error
+            time.sleep(pause_s)
+    raise AssertionError  # the last pause is none

@@ -10,12 +10,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from io import FileIO
+from functools import partial
+from io import BufferedReader, FileIO
 from pathlib import Path
 from threading import Event
 
-from etlrun.remote.failures import ChangedError, UnreachableError, has_changed, interrupted, is_worth_a_retry, reason_of
-from etlrun.remote.objects import Object, Storage, looked_up
+import google_crc32c
+
+from etlrun.remote.failures import ChangedError, UnreachableError, interrupted, is_worth_a_retry, reason_of
+from etlrun.remote.objects import Object, Storage, changed, looked_up
 from etlrun.remote.room import PART, unwritable
 from etlrun.remote.streams import answer_of
 from etlrun.system.errors import WorldError
@@ -23,11 +26,26 @@ from etlrun.system.locks import SILENT_S, Lock
 
 LONGEST_S = 120.0
 """Seconds of tries in which nothing arrives, after which the last reason is reported."""
+_CHUNK_BYTES = 1 << 20
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 10.0
 
 
 class SilentError(UnreachableError):
     """An object of which nothing arrives any more: others of its server will not arrive, either."""
+
+
+def _md5(file: BufferedReader) -> str:
+    return hashlib.file_digest(file, partial(hashlib.md5, usedforsecurity=False)).hexdigest()
+
+
+def _crc32c(file: BufferedReader) -> str:
+    found = 0
+    while chunk := file.read(_CHUNK_BYTES):
+        found = google_crc32c.extend(found, chunk)
+    return f"{found:08x}"
+
+
+_DIGESTS = {"MD5": _md5, "CRC32C": _crc32c}
 
 
 @dataclass
@@ -106,10 +124,9 @@ class Fetch:
             except Exception as error:
                 if self._done > before:
                     pause_s, since_s, before = _FIRST_PAUSE_S, time.monotonic(), self._done
-                if has_changed(error):
-                    raise ChangedError(self.of.url) from error
                 if not is_worth_a_retry(error):
-                    raise UnreachableError.of(self.of.url, error) from error
+                    reason = next(changed([self.of], self.storage), None)
+                    raise reason or UnreachableError.of(self.of.url, error) from error
                 if time.monotonic() - since_s > LONGEST_S:
                     found = f"no byte in {LONGEST_S:.0f} s of tries, at last: {reason_of(error)}"
                     remedy = "run it again, which goes on where this ends"
@@ -164,12 +181,13 @@ class Fetch:
             raise ChangedError(self.of.url)
         if (size := self._done) != self.of.bytes:
             raise ChangedError(self.of.url, f"{size:,} bytes", f"{self.of.bytes:,} bytes")
+        kind, expected = ("MD5", self.of.md5) if self.of.md5 else ("CRC32C", self.of.crc32c)
         with self.part.open("rb") as file:
-            found = hashlib.file_digest(file, "md5").hexdigest() if self.of.md5 else ""
+            found = _DIGESTS[kind](file) if expected else ""
             os.fsync(file.fileno())
-        if found != self.of.md5:
-            expected = f"the MD5 {self.of.md5}, which the server says"
-            raise ChangedError(self.of.url, f"bytes with the MD5 {found}", expected)
+        if found != expected:
+            expected = f"the {kind} {expected}, which the server says"
+            raise ChangedError(self.of.url, f"bytes with the {kind} {found}", expected)
 
     def _tell(self, done: int, arrived: int = 0) -> None:
         new, self._reached = max(0, done - self._reached), max(done, self._reached)

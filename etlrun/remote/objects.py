@@ -5,14 +5,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from etlrun.remote.failures import UnreachableError
+from etlrun.remote.failures import ChangedError, UnreachableError, answered
 from etlrun.system.errors import headline
 
 Storage = Mapping[str, bool | str | int]
@@ -20,9 +24,14 @@ Storage = Mapping[str, bool | str | int]
 
 _SILENT_S = 30.0
 """Seconds in which a server has to send something."""
+_CONNECTIONS = 256
+"""The most connections to a store."""
 _VERSIONS = ("generation", "ETag", "etag", "md5Hash", "Last-Modified", "LastModified", "mtime", "updated")
 """What fsspec's file systems say of the version of an object, the surest first; a VersionId of S3 is in no listing."""
-_MD5 = 32
+_MD5, _MAGIC, _LOOKED_UP_AT_ONCE = 32, "*[", 16
+_S3, _GCS = ("s3", "s3a"), ("gs", "gcs")
+LISTING = (*_S3, *_GCS)
+"""Schemes of stores whose listings say the versions of objects."""
 _PACKAGES = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "http": "http", "https": "http"}
 """Extras of etlrun by schemes of URLs, which bring the packages that read them."""
 
@@ -36,12 +45,14 @@ class Object:
         bytes: Its size.
         version: What its server says of its version; empty if it says nothing.
         md5: MD5 of its content in hex digits; empty if its server does not say it.
+        crc32c: CRC32C of its content in hex digits; empty if its server does not say it.
     """
 
     url: str
     bytes: int
     version: str
     md5: str = ""
+    crc32c: str = ""
 
     @property
     def name(self) -> str:
@@ -64,8 +75,12 @@ def file_system(url: str, storage: Storage) -> Any:
     """
     import fsspec
 
-    scheme = urlsplit(url).scheme.lower()
+    scheme = _scheme_of(url)
     try:
+        if scheme in _GCS and storage.get("endpoint_url"):
+            from gcsfs.core import GCSFileSystem  # what fsspec takes waits a minute for a service of Google's alone
+
+            return GCSFileSystem(**_options(scheme, storage))
         return fsspec.filesystem(scheme, **_options(scheme, storage))
     except (ImportError, ValueError) as error:
         extra = _PACKAGES.get(scheme)
@@ -76,25 +91,34 @@ def file_system(url: str, storage: Storage) -> Any:
 
 def _options(scheme: str, storage: Storage) -> dict[str, Any]:
     options: dict[str, Any] = {name: value for name, value in storage.items() if name != "at_once"}
-    if scheme in ("http", "https"):
+    if scheme in _S3:
+        options["config_kwargs"] = {
+            "connect_timeout": _SILENT_S,
+            "read_timeout": _SILENT_S,
+            "max_pool_connections": _CONNECTIONS,
+        }
+        return options
+    if scheme in (*_GCS, "http", "https"):
         from aiohttp import ClientTimeout
 
-        return {"client_kwargs": {"timeout": ClientTimeout(total=None, sock_connect=_SILENT_S, sock_read=_SILENT_S)}}
-    if scheme in ("gs", "gcs") and options.pop("anon", False):
-        options["token"] = "anon"  # noqa: S105 - gcsfs's word for none
-    if scheme in ("s3", "s3a"):
-        options["config_kwargs"] = {"connect_timeout": _SILENT_S, "read_timeout": _SILENT_S}
+        timeout = ClientTimeout(total=None, sock_connect=_SILENT_S, sock_read=_SILENT_S)
+        if scheme not in _GCS:
+            return {"client_kwargs": {"timeout": timeout}}
+        options["requests_timeout"] = timeout
+        if options.pop("anon", False):
+            options["token"] = "anon"  # noqa: S105 - gcsfs's word for none
     return options
 
 
 def looked_up(url: str, storage: Storage) -> Object:
     """Return the object of a URL as it is now; raise `UnreachableError` if there is none, or no server answers."""
     files = file_system(url, storage)
-    try:
+
+    def asked() -> Any:
         files.invalidate_cache()
-        found = files.info(url)
-    except Exception as error:
-        raise UnreachableError.of(url, error) from error
+        return files.info(url)
+
+    found = answered(url, asked)
     if found.get("type") == "directory":
         remedy = f"name the files in it, as {url.rstrip('/')}/*"
         raise UnreachableError(url, "a folder", "a file, or a pattern of files", remedy)
@@ -108,36 +132,67 @@ def looked_up(url: str, storage: Storage) -> Object:
     return of
 
 
+def all_looked_up(urls: Iterable[str], storage: Storage) -> list[Object]:
+    """Return the objects of URLs as they are now, as `looked_up` does; the error names all that can't be reached."""
+
+    def found(url: str) -> Object | UnreachableError:
+        try:
+            return looked_up(url, storage)
+        except UnreachableError as error:
+            return error
+
+    with ThreadPoolExecutor(_LOOKED_UP_AT_ONCE) as pool:
+        each = list(pool.map(found, urls))
+    if errors := [of for of in each if isinstance(of, UnreachableError)]:
+        raise UnreachableError.together(errors)
+    return [of for of in each if isinstance(of, Object)]
+
+
 def version_of(found: Mapping[str, Any]) -> str:
     """Return what a store says of the version of an object; empty if it says nothing."""
     return next((str(found[name]) for name in _VERSIONS if found.get(name)), "")
 
 
 def _object(url: str, found: Mapping[str, Any]) -> Object:
-    tag = str(found.get("ETag") or "").strip('"')
-    is_md5 = urlsplit(url).scheme == "s3" and len(tag) == _MD5  # of several parts it is another, with a hyphen
-    return Object(
-        url=url, bytes=int(found["size"]), version=version_of(found), md5=tag.lower() if is_md5 else _md5(found)
-    )
+    tag = str(found.get("ETag") or "").strip('"').lower()
+    is_md5 = _scheme_of(url) in _S3 and len(tag) == _MD5  # of several parts it is another, with a hyphen
+    md5 = tag if is_md5 else _hex(found.get("md5Hash") or found.get("Content-MD5"))
+    crc32c = _hex(found.get("crc32c"))
+    return Object(url=url, bytes=int(found["size"]), version=version_of(found), md5=md5, crc32c=crc32c)
 
 
-def _md5(found: Mapping[str, Any]) -> str:
-    encoded = found.get("md5Hash") or found.get("Content-MD5")
+def _hex(encoded: str | None) -> str:
     return base64.b64decode(encoded).hex() if encoded else ""
 
 
 @cache
 def _listed(pattern: str, storage: tuple[tuple[str, bool | str | int], ...]) -> tuple[Object, ...]:
-    files = file_system(pattern, dict(storage))
-    if not any(letter in urlsplit(pattern).path for letter in "*["):
+    if not any(letter in urlsplit(pattern).path for letter in _MAGIC):
         return (looked_up(pattern, dict(storage)),)
-    try:
-        paths = files.glob(pattern)
-    except Exception as error:
-        raise UnreachableError.of(pattern, error) from error
-    scheme = urlsplit(pattern).scheme
-    urls = [path if "://" in path else f"{scheme}://{path}" for path in sorted(paths)]
-    return tuple(looked_up(url, dict(storage)) for url in urls)
+    found = found_now(pattern, dict(storage))
+    unknown = [url for url, of in found.items() if of is None]
+    known = {of.url: of for of in all_looked_up(unknown, dict(storage))}
+    return tuple(of or known[url] for url, of in sorted(found.items()))
+
+
+def found_now(pattern: str, storage: Storage) -> dict[str, Object | None]:
+    """Return the objects of a pattern by their URLs; None for those of which a listing does not say the version."""
+    files, scheme = file_system(pattern, storage), _scheme_of(pattern)
+
+    def asked() -> Any:
+        files.invalidate_cache()
+        return files.glob(pattern, detail=True)
+
+    found: dict[str, Object | None] = {}
+    for path, said in answered(pattern, asked).items():
+        url = path if "://" in path else f"{scheme}://{path}"
+        if said.get("type") != "directory":
+            found[url] = _object(url, said) if scheme in LISTING and version_of(said) else None
+    return found
+
+
+def _scheme_of(url: str) -> str:
+    return urlsplit(url).scheme.lower()
 
 
 def listed(pattern: str, storage: Storage) -> tuple[Object, ...]:
@@ -147,3 +202,26 @@ def listed(pattern: str, storage: Storage) -> tuple[Object, ...]:
         UnreachableError: The server doesn't answer, or refuses; a URL without a pattern names no object.
     """
     return _listed(pattern, tuple(sorted(storage.items())))
+
+
+def changed(objects: Sequence[Object], storage: Storage) -> Iterator[UnreachableError]:
+    """Yield the error of each object that has another version now, or is gone; not of those that can't be reached.
+
+    Of a store that lists versions, all objects of a folder are looked up at once.
+    """
+    folders: dict[str, list[Object]] = defaultdict(list)
+    for of in objects:
+        folders[of.url.rpartition("/")[0]].append(of)
+    for folder, those in folders.items():
+        now: dict[str, Object | None] = {}
+        prefix = os.path.commonprefix([of.url for of in those])  # noqa: RUF071 - of names, not of folders
+        if len(those) > 1 and _scheme_of(folder) in LISTING and not any(letter in prefix for letter in _MAGIC):
+            with suppress(UnreachableError):
+                now = found_now(f"{prefix}*", storage)
+        for of in those:
+            try:
+                if (now.get(of.url) or looked_up(of.url, storage)) != of:
+                    yield ChangedError(of.url)
+            except UnreachableError as error:
+                if error.is_gone:
+                    yield error
