@@ -1,5 +1,6 @@
 """Copies that are fetched ahead of a reader: in its order, several at once, and only as many as there may be."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from etlrun.cli import cache
 from etlrun.remote.ahead import Ahead
 from etlrun.remote.copies import Copies, Traffic
 from etlrun.remote.objects import Object, listed
@@ -18,6 +20,7 @@ from tests.servers import Server, serving
 READ = """\
 import sys
 from pathlib import Path
+from etlrun.cli import cache
 from etlrun.remote.ahead import Ahead
 from etlrun.remote.copies import Copies
 from etlrun.remote.objects import listed
@@ -216,3 +219,23 @@ def test_a_full_disk_says_what_makes_room(server: Server, tmp_path: Path) -> Non
             "room for others, or choose another folder for the copies"
         )
         read_all(Copies(disk, {}, 350_000).ahead(objects), objects, server, disk)
+
+
+def test_what_is_fetched_is_listed_beside_caches(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    objects, copies = shards(server, 3), Copies(tmp_path, {})
+    read_all(copies.ahead(objects), objects, server, tmp_path)
+    ahead = copies.ahead(objects[:1])
+    ahead.take(objects[0])
+    cache.main(["ls", "--dir", str(tmp_path)])
+    told = capsys.readouterr().out
+    assert re.search(r"^fetched +URLs +3 files +- +0\.3 +- +0 s ago +1 in use", told, flags=re.MULTILINE), told
+    cache.main(["rm", "--dir", str(tmp_path), "fetched"])
+    assert capsys.readouterr().out == "removed fetched\n"
+    assert copies.missing(objects) == objects[1:]
+    with pytest.raises(EtlrunError, match="found a cache in use; expected a cache that no run uses"):
+        cache.main(["rm", "--dir", str(tmp_path), "fetched"])
+    ahead.close()
+    cache.main(["gc", "--dir", str(tmp_path), "--max-bytes", "0", "--yes"])
+    assert copies.missing(objects) == objects

@@ -1,4 +1,4 @@
-"""`etlrun cache`: list caches and kept columns of tables on disk, explain hits and misses, and remove caches."""
+"""`etlrun cache`: list caches, kept columns and fetched files on disk, explain hits and misses, and remove caches."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from etlrun.cache.keeper import Keeper
 from etlrun.cache.store import Store
 from etlrun.config import grid
 from etlrun.config.request import Request
+from etlrun.remote.room import Fetched, fetched_in, remove_unused
 from etlrun.run.why import keepers_for
 from etlrun.sources.rows import folders as rows
 from etlrun.sources.rows.folders import KeptFolder
@@ -91,13 +92,20 @@ def _say(text: str) -> None:
     say(as_unicode(text))
 
 
-def _entries(store: Store) -> list[Entry | KeptFolder]:
-    """Return all caches and kept columns, most recently used first."""
-    return sorted([*store.entries(), *rows.kept_folders(store.folder)], key=lambda entry: -entry.used_s)
+def _entries(store: Store) -> list[Entry | KeptFolder | Fetched]:
+    """Return all caches, kept columns and what is fetched from URLs, most recently used first."""
+    found: list[Entry | KeptFolder | Fetched] = [
+        *store.entries(),
+        *rows.kept_folders(store.folder),
+        *fetched_in(store.folder),
+    ]
+    return sorted(found, key=lambda entry: -entry.used_s)
 
 
 def _removed(store: Store, key: str) -> bool:
-    """Remove a cache or kept columns; return False if it is in use."""
+    """Remove a cache, kept columns, or all that is fetched but what is in use; return False if it is in use."""
+    if key == Fetched.key:
+        return remove_unused(store.folder)
     return rows.remove(store.folder, key) if key.startswith("rows-") else store.remove(key)
 
 
@@ -107,14 +115,17 @@ def _list(store: Store, _known: argparse.Namespace) -> None:
     _end(store, entries)
 
 
-def _end(store: Store, entries: Sequence[Entry | KeptFolder]) -> None:
+def _end(store: Store, entries: Sequence[Entry | KeptFolder | Fetched]) -> None:
     """Print the total, and a line for each file that is named like a cache without being one."""
     for name, reason in strangers(store.folder):
         _say(f"ignored {name}: {reason}")
     _say(f"{_count(entries)} in {store.folder}")
 
 
-def _row(entry: Entry | KeptFolder) -> Sequence[str]:
+def _row(entry: Entry | KeptFolder | Fetched) -> Sequence[str]:
+    if isinstance(entry, Fetched):
+        state = f"{entry.num_used} in use" if entry.num_used else "ready"
+        return entry.key, "URLs", f"{entry.count} files", "-", _mb(entry.bytes), "-", _age(entry.used_s), state
     state = "in use" if entry.in_use else "ready"
     if isinstance(entry, KeptFolder):
         what, made_ago = f"{entry.num_columns} columns", _age(entry.made_s)
@@ -133,7 +144,7 @@ def _dataset(made: dict[str, Any]) -> str:
     return f"{made.get('dataset', '?')} {made.get('split', '?')}"
 
 
-def _count(entries: Sequence[Entry | KeptFolder]) -> str:
+def _count(entries: Sequence[Entry | KeptFolder | Fetched]) -> str:
     count = len(entries)
     return f"{count} cache{'s' * (count != 1)} ({_mb(sum(entry.bytes for entry in entries))} MB)"
 
@@ -174,7 +185,7 @@ def _collect(store: Store, known: argparse.Namespace) -> None:
         _say("add --yes to remove what is shown, and what killed runs have left")
 
 
-def _kept(store: Store, entry: Entry | KeptFolder) -> str:
+def _kept(store: Store, entry: Entry | KeptFolder | Fetched) -> str:
     """Remove a cache; return why it is kept, empty if it is removed."""
     try:
         return "" if _removed(store, entry.key) else "in use"

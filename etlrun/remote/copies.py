@@ -17,7 +17,7 @@ from etlrun.remote.ahead import POLL_S, Ahead
 from etlrun.remote.failures import UnreachableError
 from etlrun.remote.fetch import LONGEST_S, SilentError
 from etlrun.remote.objects import Object, Storage
-from etlrun.remote.room import Room
+from etlrun.remote.room import FETCHED, Room
 from etlrun.stages.paths import AT_ONCE
 from etlrun.system.errors import EtlrunError, Fault, WorldError
 from etlrun.system.progress import fetching
@@ -68,7 +68,7 @@ class Copies:
             storage: How their store is reached; `at_once` is the number of objects that are fetched at once.
             keep_bytes: The most that the copies take on disk; None for no limit.
         """
-        self.folder, self.storage, self.keep_bytes = folder / "fetched", storage, keep_bytes
+        self.folder, self.storage, self.keep_bytes = folder / FETCHED, storage, keep_bytes
         self.at_once = int(storage.get("at_once", AT_ONCE))
         self._traffic, self._fetching, self._changed_s = Traffic(), 0, time.monotonic()
         self.room = Room.of(self.folder)

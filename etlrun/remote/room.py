@@ -15,10 +15,11 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
+from typing import ClassVar, Protocol
 from weakref import WeakSet
 
 from etlrun.cache.folders import named
@@ -27,6 +28,8 @@ from etlrun.remote.objects import Object
 from etlrun.system.errors import WorldError
 from etlrun.system.locks import Lock, alone
 
+FETCHED = "fetched"
+"""Name of the folder of copies in a folder of caches."""
 PART = ".part"
 """Name of what has arrived of an object."""
 _KEY = re.compile("[0-9a-f]{20}")
@@ -143,19 +146,16 @@ class Room:
 
     def _made(self, new: Mapping[str, int], keep_bytes: int, last: Mapping[str, int]) -> bool:
         """Remove copies until there is room for new ones; return whether there is."""
-        used = dict(new)
-        for path in marks_of(self._folder / _MARK):
-            with suppress(OSError):
-                used |= json.loads(path.read_text())
+        used = {**_used_in(self._folder), **new}
         sizes = self._sizes()
         over = sum((sizes | used).values()) - keep_bytes
         others = [key for key in sizes if key not in used]
         if over > sum(sizes[key] for key in others):
             return False
-        for key in sorted(others, key=lambda key: (key in last, -last.get(key, 0), self._used_s(key))):
+        for key in sorted(others, key=lambda key: (key in last, -last.get(key, 0), _used_s(self._folder / key))):
             if over <= 0:
                 break
-            over -= sizes[key] if remove(self._folder / key) else 0
+            over -= sizes[key] if _remove(self._folder / key) else 0
         return over <= 0
 
     def _sizes(self) -> dict[str, int]:
@@ -164,17 +164,12 @@ class Room:
         for folder in named(self._folder, _KEY):
             if folder.name not in self._whole:
                 sizes = _sizes_in(folder)
-                if PART not in sizes and sizes:
+                if any(not name.startswith(".") for name in sizes):
                     self._whole[folder.name] = sum(sizes.values())
                 found[folder.name] = sum(sizes.values())
             else:
                 found[folder.name] = self._whole[folder.name]
         return found
-
-    def _used_s(self, key: str) -> float:
-        with suppress(OSError):
-            return max((file.stat().st_mtime for file in (self._folder / key).iterdir()), default=0.0)
-        return 0.0
 
 
 @cache
@@ -188,14 +183,85 @@ def _sizes_in(folder: Path) -> dict[str, int]:
     return {}
 
 
-def remove(folder: Path) -> bool:
+def _used_in(folder: Path) -> dict[str, int]:
+    """Return the sizes of the copies that processes use or fetch, by their keys."""
+    used: dict[str, int] = {}
+    for path in marks_of(folder / _MARK):
+        with suppress(OSError, ValueError):
+            used |= json.loads(path.read_text())
+    return used
+
+
+def _used_s(copy: Path) -> float:
+    with suppress(OSError):
+        return max((file.stat().st_mtime for file in copy.iterdir()), default=0.0)
+    return 0.0
+
+
+def _remove(copy: Path) -> bool:
     """Remove a copy that no process uses, whole or not; return False if the system doesn't allow it."""
     try:
-        for path in folder.iterdir():
+        for path in copy.iterdir():
             path.unlink()
-        folder.rmdir()
+        copy.rmdir()
     except FileNotFoundError:
         return True
     except OSError:
         return False
     return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fetched:
+    """All copies in a folder of caches, as they are listed beside caches.
+
+    Attributes:
+        key: What they are called.
+        count: Number of copies.
+        bytes: Size of all of them.
+        used_s: Time of the last use of one, in seconds since 1970.
+        num_used: Number of those that processes use or fetch.
+    """
+
+    key: ClassVar[str] = FETCHED
+
+    count: int
+    bytes: int
+    used_s: float
+    num_used: int
+
+    @property
+    def in_use(self) -> bool:
+        """Whether processes use all of them, so that none can be removed."""
+        return self.num_used == self.count
+
+
+def fetched_in(parent: Path) -> list[Fetched]:
+    """Return what is fetched into a folder of caches; nothing if that is none."""
+    copies = named(parent / FETCHED, _KEY)
+    if not copies:
+        return []
+    return [
+        Fetched(
+            count=len(copies),
+            bytes=sum(sum(_sizes_in(copy).values()) for copy in copies),
+            used_s=max(map(_used_s, copies)),
+            num_used=len({copy.name for copy in copies} & {*_used_in(parent / FETCHED)}),
+        )
+    ]
+
+
+def remove_unused(parent: Path) -> bool:
+    """Remove the copies in a folder of caches that no process uses; return whether there were such.
+
+    Raises:
+        PermissionError: They belong to another user.
+    """
+    folder = parent / FETCHED
+    with alone(folder / "lock"):
+        used = _used_in(folder)
+        copies = [copy for copy in named(folder, _KEY) if copy.name not in used]
+        left = [copy for copy in copies if not _remove(copy)]
+        if left:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(left[0]))
+    return bool(copies)
