@@ -1,8 +1,10 @@
 """Shards at URLs, of TFDS and of TFRecord files: the same batches as those of the files, and what is refused."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -76,12 +78,15 @@ def failure(plan: Plan) -> str:
         FEW,
         ("extract=interleave", "transform.parse_batch=4", "load.shuffle_buffer=0"),
         ("extract=sequential", "cache=memory", "dataset.on_corrupt=skip"),
+        ("extract=interleave", "cache=disk"),
         ("extract=sequential", "extract.shuffle_files=false", "load.shuffle=full"),
         ("extract=tfds",),
     ],
 )
-def test_batches_are_those_of_the_files(server: Server, boxes: Path, there: Planned, words: tuple[str, ...]) -> None:
-    plan, files = there(*words), here(boxes, *words)
+def test_batches_are_those_of_the_files(
+    server: Server, boxes: Path, there: Planned, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    plan, files = (of(*words, f"cache.dir={tmp_path / 'caches'}") for of in (there, partial(here, boxes)))
     assert plan.fingerprint == files.fingerprint
     expected, server.pause_s = passes(files), 0.002
     assert passes(plan) == expected
@@ -119,17 +124,33 @@ def test_a_pass_goes_on_in_its_middle(boxes: Path, there: Planned) -> None:
     assert rest == passes(here(boxes, "extract=interleave"))[1][3:]
 
 
-def test_a_shard_that_is_gone_or_changes_is_named(server: Server, there: Planned) -> None:
-    plan, lost = there("extract=sequential"), SHARD.format(3)
-    open_source(plan.spec.dataset)  # which lists the shards
+@pytest.mark.parametrize("on_corrupt", ["raise", "skip"])
+def test_a_shard_that_is_gone_or_changes_is_named(server: Server, there: Planned, on_corrupt: str) -> None:
+    plan, lost = there("extract=sequential", f"dataset.on_corrupt={on_corrupt}"), SHARD.format(3)
+    split = open_source(plan.spec.dataset).split("train", "dataset.split")  # which lists the shards
+    assert split.content.changed() is None
     content = server.files.pop(lost)
     gone = "found no such object; expected one that is there\n    -> check the URL"
     assert failure(plan) == f"{server.url}/{lost}: {gone}"
     server.put(lost, content + b"!")
+    assert split.content.changed() == f"{server.url}/{lost}"
     assert failure(plan) == (
         f"{server.url}/{lost}: found another version than at the start of the run; expected an object that stays\n"
         "    -> run it again; if that remains, ask who writes the object"
     )
+
+
+def test_a_host_fetches_the_shards_of_its_part_alone(server: Server, there: Planned) -> None:
+    split = open_source(there("extract=sequential").spec.dataset).split("train", "dataset.split")
+    read: list[bytes] = []
+    for part in (split.part(0, 20), split.part(20, 50)):
+        server.sent.clear()
+        for shard in part.shards:
+            read += part.read(shard.path, shard.skip, shard.take).as_numpy_iterator()
+        fetched = {Path(name).name for name, _ in server.sent}
+        assert fetched <= {Path(path).name for path in part.paths}
+        assert 0 < len(fetched) < 4
+    assert read == list(split.numbered.read(np.arange(50)))
 
 
 def test_a_shard_that_is_not_listed_is_named(server: Server, there: Planned) -> None:
