@@ -47,6 +47,9 @@ ELSEWHERE = {
     "logger=mlflow": "wants another package; test_services runs it where that is there",
     "hydra/launcher=submitit_slurm": "wants a cluster; test_slurm starts one",
     "dataset=python": "wants an installed package; test_rows_python runs it with one",
+    "dataset.data_dir=s3://": "wants a bucket; test_remote_tfds has a server",
+    "dataset.files=gs://": "wants a bucket, too",
+    "dataset.data_dir=https://": "wants a web server; test_remote_tfds has one here",
     "hydra/sweeper=optuna": "wants another package; test_plugins runs it where that is there",
 }
 """Commands that are not run here, and why."""
