@@ -26,6 +26,7 @@ class Bucket:
             and 0 closes the connection when the object has been written, so that the answer is lost.
         written: Names of the objects that were written, in order.
         files: Its file system.
+        is_encrypted: Whether it answers as of objects that a key of their own encrypts: an ETag is then no MD5.
         most: How many objects are written until requests that write wait for `goes_on`; None for any number.
         is_waiting: Is set when one waits.
         goes_on: Ends these waits, whose objects are not written.
@@ -34,6 +35,7 @@ class Bucket:
     endpoint: str
     store: str
     files: Any = None
+    is_encrypted: bool = False
     most: int | None = None
     goes_on: threading.Event = field(default_factory=threading.Event)
     is_waiting: threading.Event = field(default_factory=threading.Event)
@@ -66,7 +68,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(status, {}, b"")
             return
         store = http.client.HTTPConnection(urlsplit(of.store).netloc)
-        store.request(self.command, self.path, body, dict(self.headers))
+        given = dict(self.headers)
+        given |= {"If-Match": given["If-Match"][::-1]} if of.is_encrypted and "If-Match" in given else {}
+        store.request(self.command, self.path, body, given)
         answer = store.getresponse()
         content = answer.read()
         if writes and answer.status == 200:
@@ -77,6 +81,8 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name: value for name, value in answer.getheaders() if name.lower() not in _OF_A_CONNECTION}
         if self.command == "HEAD":
             headers["Content-Length"] = answer.getheader("Content-Length", "0")
+        if of.is_encrypted and "ETag" in headers:
+            headers |= {"ETag": headers["ETag"][::-1], "x-amz-server-side-encryption": "aws:kms"}
         self._answer(answer.status, headers, content)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _forward  # noqa: N815 - names of the base class

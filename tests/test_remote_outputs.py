@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from etlrun.remote import fetch
+from etlrun.remote.copies import Copies
+from etlrun.remote.objects import looked_up
 from etlrun.remote.put import put, put_all, there
 from etlrun.system.errors import EtlrunError
 from tests.buckets import Bucket, store
@@ -91,6 +93,13 @@ def test_an_object_without_an_md5_is_not_taken_for_another_of_its_size(store: Bu
         put(path, url, {})
     put(path, url, {}, replaces=True)
     assert store.files.cat_file(url, end=3) == b"two"
+
+
+def test_objects_that_are_encrypted_have_no_md5(store: Bucket, files: list[tuple[Path, str]], tmp_path: Path) -> None:
+    store.is_encrypted = True
+    put_all(files, {})
+    (path,) = Copies(tmp_path, {}).all([looked_up(files[0][1], {})])
+    assert Path(path).read_text() == "a"
 
 
 def test_an_interruption_leaves_nothing(store: Bucket, files: list[tuple[Path, str]]) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from etlrun.remote.copies import Copies
 from etlrun.remote.objects import Object, changed, listed, looked_up
+from etlrun.remote.put import put, remove, there
 from etlrun.sources.rows.keeping import kept_of
 from etlrun.system.errors import EtlrunError
 from tests.tables import a_table, values
@@ -130,6 +131,25 @@ def test_an_object_that_a_listing_had_is_refused_when_it_is_fetched(store: Store
         assert found == f"{objects[0].url}: {CHANGED}"
     else:  # this server ignores generations
         assert f"expected the MD5 {objects[0].md5}, which the server says" in found
+
+
+def test_files_are_published_in_the_place_of_nothing(store: Store, tmp_path: Path) -> None:
+    path, url = tmp_path / "a.csv", f"{store.scheme}://bucket/out/a.csv"
+    path.write_bytes(b"one")
+    assert there(url, store.storage) == []
+    of = put(path, url, store.storage)
+    assert (of, put(path, url, store.storage)) == (looked_up(url, store.storage), of)
+    path.write_bytes(b"two")
+    with pytest.raises(EtlrunError) as caught:
+        put(path, url, store.storage)
+    assert str(caught.value) == (
+        f"{url}: found another object; expected no object there, so that nothing is overwritten\n"
+        "    -> choose another place, or remove it"
+    )
+    assert put(path, url, store.storage, replaces=True).version != of.version
+    assert there(f"{store.scheme}://bucket/out", store.storage) == [url]
+    remove(url, store.storage)
+    assert there(url, store.storage) == []
 
 
 @pytest.mark.needs("moto", "s3fs")

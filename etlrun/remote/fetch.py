@@ -20,7 +20,7 @@ import google_crc32c
 from etlrun.remote.failures import ChangedError, UnreachableError, interrupted, is_worth_a_retry, reason_of
 from etlrun.remote.objects import Object, Storage, changed, looked_up
 from etlrun.remote.room import PART, unwritable
-from etlrun.remote.streams import answer_of
+from etlrun.remote.streams import Answer, answer_of
 from etlrun.system.errors import WorldError
 from etlrun.system.locks import SILENT_S, Lock
 
@@ -113,12 +113,13 @@ class Fetch:
 
     def _arrive(self) -> None:
         """Try until the whole object is there; raise `SilentError` when nothing has arrived for `LONGEST_S`."""
-        pause_s, since_s, before, is_of_version = _FIRST_PAUSE_S, time.monotonic(), self._done, self.of.bytes == 0
+        pause_s, since_s, before = _FIRST_PAUSE_S, time.monotonic(), self._done
+        answer: Answer | None = None
         self._tell(before)
         self.part.touch()
         while self._done < self.of.bytes:
             try:
-                is_of_version = self._go_on()
+                answer = self._go_on()
             except WorldError:
                 raise
             except Exception as error:
@@ -134,7 +135,7 @@ class Fetch:
                 if self.stop.wait(pause_s * random.uniform(0.5, 1.5)):  # noqa: S311 - no secret
                     raise interrupted(self.of.url) from error
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-        self._check(is_of_version=is_of_version)
+        self._check(answer)
 
     @property
     def _done(self) -> int:
@@ -142,8 +143,8 @@ class Fetch:
             return self.part.stat().st_size
         return 0
 
-    def _go_on(self) -> bool:
-        """Fetch what is missing; return whether it is known to be of the version that is wanted."""
+    def _go_on(self) -> Answer:
+        """Fetch what is missing; return the answer of the server."""
         self.asked()
         done = self._done
         answer = answer_of(self.of, self.storage, done)
@@ -157,7 +158,7 @@ class Fetch:
                 self._tell(done, len(chunk))
         if done < self.of.bytes:
             raise ConnectionError(f"the end of the transfer at byte {done:,} of {self.of.bytes:,}")
-        return answer.is_of_version
+        return answer
 
     @contextmanager
     def _opened(self, mode: str) -> Iterator[FileIO]:
@@ -175,13 +176,15 @@ class Fetch:
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def _check(self, *, is_of_version: bool) -> None:
+    def _check(self, answer: Answer | None) -> None:
         """Raise `UnreachableError` for an object that has changed or is damaged, which is removed."""
+        is_of_version = self.of.bytes == 0 if answer is None else answer.is_of_version
         if not is_of_version and looked_up(self.of.url, self.storage) != self.of:
             raise ChangedError(self.of.url)
         if (size := self._done) != self.of.bytes:
             raise ChangedError(self.of.url, f"{size:,} bytes", f"{self.of.bytes:,} bytes")
-        kind, expected = ("MD5", self.of.md5) if self.of.md5 else ("CRC32C", self.of.crc32c)
+        md5 = self.of.md5 if answer is None or answer.is_tag_md5 else ""
+        kind, expected = ("MD5", md5) if md5 else ("CRC32C", self.of.crc32c)
         with self.part.open("rb") as file:
             found = _DIGESTS[kind](file) if expected else ""
             os.fsync(file.fileno())

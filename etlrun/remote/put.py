@@ -131,9 +131,9 @@ def _object_at(url: str, storage: Storage) -> Object | None:
     try:
         return looked_up(url, storage)
     except UnreachableError as error:
-        if isinstance(error.__cause__, Exception) and status_of(error.__cause__) != _NONE:
-            raise error.__cause__ from error
-        return None
+        if error.is_gone or error.__cause__ is None:  # the latter of a folder
+            return None
+        raise error.__cause__ from error
 
 
 def put_all(files: Sequence[tuple[Path, str]], storage: Storage) -> None:

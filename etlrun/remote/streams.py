@@ -22,11 +22,13 @@ class Answer:
         start: The byte at which it begins: that asked for, or 0 of a server without ranges.
         chunks: The content from there on, whose `close` ends the transfer.
         is_of_version: Whether it is known to be of the version that was asked for.
+        is_tag_md5: Whether its ETag may be its MD5: not of objects of S3 that a key of their own encrypts.
     """
 
     start: int
     chunks: Generator[bytes, None, None]
     is_of_version: bool
+    is_tag_md5: bool = True
 
 
 def answer_of(of: Object, storage: Storage, start: int) -> Answer:
@@ -41,7 +43,7 @@ def answer_of(of: Object, storage: Storage, start: int) -> Answer:
     if scheme in ("http", "https"):
         return _of_http(files, of, start)
     if scheme in ("s3", "s3a"):
-        return Answer(start=start, chunks=_of_s3(files, of, start), is_of_version=True)
+        return _of_s3(files, of, start)
     generation = {"generation": of.version} if scheme in ("gs", "gcs") else {}
     return Answer(start=start, chunks=_of_ranges(files, of, start, generation), is_of_version=bool(generation))
 
@@ -63,7 +65,7 @@ def _of_http(files: Any, of: Object, start: int) -> Answer:
     return Answer(start=begins, chunks=chunks, is_of_version=bool(version))
 
 
-def _of_s3(files: Any, of: Object, start: int) -> Generator[bytes, None, None]:
+def _of_s3(files: Any, of: Object, start: int) -> Answer:
     bucket, key, _ = files.split_path(of.url)
     ranged = {"Range": f"bytes={start}-"} if start else {}
     answer = files.call_s3("get_object", Bucket=bucket, Key=key, IfMatch=of.version, **ranged)
@@ -71,7 +73,9 @@ def _of_s3(files: Any, of: Object, start: int) -> Generator[bytes, None, None]:
     if version_of(answer) != of.version:
         body.close()
         raise ChangedError(of.url)
-    yield from _chunks(files.loop, body.read, lambda: files.loop.call_soon_threadsafe(body.close))
+    chunks = _chunks(files.loop, body.read, lambda: files.loop.call_soon_threadsafe(body.close))
+    is_tag_md5 = "SSECustomerAlgorithm" not in answer and "kms" not in answer.get("ServerSideEncryption", "")
+    return Answer(start=start, chunks=chunks, is_of_version=True, is_tag_md5=is_tag_md5)
 
 
 def _chunks(loop: Any, read: Read, close: Callable[[], None]) -> Generator[bytes, None, None]:
