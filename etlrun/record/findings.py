@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+_IfKnown = Annotated[float | None, Field(exclude_if=lambda value: value is None)]
 Kind = Literal["input", "model", "balanced", "unknown"]
 
 
@@ -121,8 +122,8 @@ class Verdict:
     max_gain: float | None = None
     train_max_gain: float | None = None
     because: str = ""
-    arriving_bytes_per_s: float | None = None
-    consumed_bytes_per_s: float | None = None
+    arriving_bytes_per_s: _IfKnown = None
+    consumed_bytes_per_s: _IfKnown = None
     advice: str | None = None
     apart: tuple[Apart, ...] = ()
 
