@@ -80,6 +80,16 @@ def test_the_first_shard_has_the_bandwidth_first(server: Server, tmp_path: Path)
     ahead.close()
 
 
+def test_shards_begin_apart_so_that_they_do_not_end_together(server: Server, tmp_path: Path) -> None:
+    objects, server.pause_s = shards(server, 4, 3_000_000), 0.001
+    ahead = Copies(tmp_path, {}).ahead(objects)
+    for of in objects:
+        ahead.take(of)
+    ahead.close()
+    names = [name for name, _ in server.sent]
+    assert all(names[: names.index(f"x-{number + 1}")].count(f"x-{number}") > 14 for number in range(3))  # of 64 KiB
+
+
 def test_no_more_shards_come_than_there_may_be(server: Server, tmp_path: Path) -> None:
     objects, copies = shards(server, 12), Copies(tmp_path, {"at_once": 2})
     ahead = copies.ahead(objects)
