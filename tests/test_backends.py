@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+from etlrun.run.backend import prepare
 from etlrun.stages.network import masks, vectors
 from etlrun.stages.text import TextModel
 from tests.forked import Forked, forked_on_jax
@@ -61,6 +62,19 @@ def test_a_gpu_that_jax_does_not_see(tiny: Path, tmp_path: Path) -> None:
         "expected a GPU, since trainer.device=gpu\n"
         "    -> check the driver and the backend's GPU packages, or set trainer.device=auto\n"
     )
+
+
+def print_platforms() -> None:
+    import jax
+
+    with prepare(None):
+        print(json.dumps(jax.config.jax_platforms))
+
+
+def test_who_asks_for_the_cpu_gets_it_though_jax_was_imported_before(tmp_path: Path) -> None:
+    status, out, err = finish(Forked(print_platforms, tmp_path, on_jax=True))
+    assert status == 0, err
+    assert json.loads(out) == "cpu"
 
 
 def losses_of_layers() -> dict[str, list[float]]:

@@ -93,6 +93,7 @@ def test_who_asks_for_the_cpu_is_told_nothing(tiny: Path, tmp_path: Path, capsys
     [
         ({}, "no-such-package", "pip install 'etlrun[gpu]'"),
         ({}, "keras", "update the driver: the CUDA libraries are installed"),
+        ({}, "no-such-package keras", "update the driver: the CUDA libraries are installed"),
         ({"CUDA_VISIBLE_DEVICES": ""}, "no-such-package", "unset CUDA_VISIBLE_DEVICES, which hides it"),
         ({"JAX_PLATFORMS": "cpu"}, "no-such-package", "pip install 'etlrun[gpu]'"),
     ],
@@ -102,7 +103,7 @@ def test_a_gpu_that_is_asked_for_and_not_seen_comes_with_a_remedy(
 ) -> None:
     for name, value in variables.items():
         listed.setenv(name, value)
-    listed.setattr(backend, "_CUDA", {"tensorflow": ("gpu", package)})
+    listed.setattr(backend, "_CUDA", {"tensorflow": ("gpu", *package.split())})
     status, summary = run_here(tmp_path, emulated(tiny, "trainer.device=gpu"))
     assert status == 1
     assert summary["error"] == (

@@ -94,6 +94,14 @@ def test_no_more_batches_are_held_than_are_hashed_at_a_time() -> None:
     assert digest.taken().startswith("30:")
 
 
+def test_a_batch_that_was_read_ahead_counts_for_the_next_epoch() -> None:
+    digest = Digest()
+    digest.add(IMAGES[:2], LABELS[:2])
+    digest.add(IMAGES[2:], LABELS[2:])
+    assert digest.taken(1) == of(IMAGES[:2], LABELS[:2], 2)
+    assert digest.taken() == of(IMAGES[2:], LABELS[2:], 4)
+
+
 def test_what_is_wrong_with_a_batch_is_told_where_the_digest_is_taken() -> None:
     digest = Digest()
     digest.add(IMAGES, LABELS[:5])

@@ -41,11 +41,12 @@ class Digest:
             self._collect()
         self._hashing.append(self._pool.submit(_hashed, self._sequences, inputs, targets, *weights))
 
-    def taken(self) -> str:
-        """Return `COUNT:HEX` of the examples added since the last call; waits until they are hashed."""
-        while self._hashing:
-            self._collect()
-        text = self._text()
+    def taken(self, ahead: int = 0) -> str:
+        """Return `COUNT:HEX` of the examples added since the last call, without the last `ahead` batches.
+
+        These count for the next call. Waits until the others are hashed.
+        """
+        text = self.so_far(ahead)
         self._count = self._sum = 0
         return text
 

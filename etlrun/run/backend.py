@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -22,8 +22,8 @@ _VERSIONED = (
     "etlrun", "tensorflow", "keras", "tensorflow-datasets", "hydra-core", "omegaconf", "numpy", "jax",
 )  # fmt: skip
 
-_CUDA = {"tensorflow": ("gpu", "nvidia-cudnn-cu12"), "jax": ("jax-cuda", "jax-cuda12-plugin")}
-"""For each backend: the extra that installs its CUDA libraries, and a package that indicates them."""
+_CUDA = {"tensorflow": ("gpu", "nvidia-cudnn-cu12"), "jax": ("jax-cuda", "jax-cuda12-plugin", "jax-cuda13-plugin")}
+"""For each backend: the extra that installs its CUDA libraries, and packages each of which indicates them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +63,10 @@ def prepare(fit: Trainer | None, *, joins: bool = False) -> Iterator[Backend]:
         name = keras.backend.backend()
         if name != "tensorflow" or device == "cpu":
             leave_gpus()
+        if name == "jax" and device == "cpu":
+            import jax
+
+            jax.config.update("jax_platforms", "cpu")  # it has read the variable where columns were fitted before
     if joins and fit is not None:
         join(name, fit)
     with native_messages_kept():
@@ -174,14 +178,14 @@ def _remedy(name: str, listed: Sequence[Gpu]) -> str:
         return "check the driver and the backend's GPU packages"
     if variable := _hidden_by(name):
         return f"unset {variable}, which hides it"
-    extra, package = _CUDA.get(name, (None, None))
-    if extra is None or package is None:
+    extra, *packages = _CUDA.get(name, (None,))
+    if extra is None:
         return f"install {name} with its CUDA libraries"
-    try:
-        metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return f"pip install 'etlrun[{extra}]'"
-    return "update the driver: the CUDA libraries are installed"
+    for package in packages:
+        with suppress(metadata.PackageNotFoundError):
+            metadata.version(package)
+            return "update the driver: the CUDA libraries are installed"
+    return f"pip install 'etlrun[{extra}]'"
 
 
 def _hidden_by(name: str) -> str | None:

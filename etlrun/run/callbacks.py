@@ -212,8 +212,12 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         return {"learning_rate": float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))}
 
     def _digests(self) -> dict[str, str]:
-        found = {"digest": self.train.digest, "validation_digest": self.validation.digest if self.validation else None}
-        return {key: joint(digest.taken()) for key, digest in found.items() if digest is not None}
+        watches = {"digest": self.train, "validation_digest": self.validation}
+        return {
+            key: joint(watch.digest.taken(watch.meter.ahead))
+            for key, watch in watches.items()
+            if watch is not None and watch.digest is not None
+        }
 
 
 def _places(flow: Flow, trainer: Trainer) -> Callable[[str], int]:
