@@ -69,6 +69,14 @@ def test_a_store_that_is_too_slow_limits_a_run(
     assert f"\nfetched   {data['bytes'] / 1e6:,.1f} MB by 4 requests at {arriving} MB/s\n" in out
 
 
+def test_what_is_fetched_before_a_training_is_told_too(server: Server, tmp_path: Path) -> None:
+    words = emulated(Path("url"), f"dataset.data_dir={server.url}", f"dataset.copies={tmp_path / 'copies'}", *SPLITS)
+    whole = ["extract=sequential", "extract.shuffle_files=false", "load.shuffle=full", "cache=none"]
+    status, found = run_here(tmp_path / "run", [*words, *whole])
+    assert (status, found["fetched"]["requests"], found["fetched"]["bytes"]) == (0, SHARDS, found["dataset"]["bytes"])
+    assert (found["verdict"]["stage"] or "") != "extract.fetch"
+
+
 def test_a_plan_notes_what_is_to_be_fetched(server: Server, tmp_path: Path) -> None:
     base = small(Path("url"), f"dataset.data_dir={server.url}", f"dataset.copies={tmp_path}", "dataset.eval_split=null")
     whole, half = (plan_of(*base, f"dataset.split='{split}'") for split in ("train", "train[50%:]"))

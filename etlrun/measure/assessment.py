@@ -19,7 +19,7 @@ from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.verdict import judge, judge_alone
 from etlrun.measure.watched import Watch
 from etlrun.plan.plan import Plan, PlannedStage, stage_of
-from etlrun.record.findings import StageCost, StageRow
+from etlrun.record.findings import Fetched, StageCost, StageRow
 from etlrun.record.record import Record
 from etlrun.sources.rows.lengths import lengths_of
 from etlrun.stages.cache import cache_bytes
@@ -198,7 +198,7 @@ class Assessment:
         steady_s = sum(loop.measured_s - loop.fill_s for loop in train.loops)
         waits_s = sum(loop.input_wait_s for loop in train.loops)
         advised = advice(verdict.stage, self.work.plan, rows, self._conditions(name))
-        epochs = self.work.record.summary.epochs
+        epochs, copies = self.work.record.summary.epochs, self.work.train.context.source.copies
         self.work.record.update(
             verdict=dataclasses.replace(verdict, advice=verdict.advice or advised),
             step_floor_ms=None if train.floor_s is None else 1000 * train.floor_s,
@@ -215,7 +215,7 @@ class Assessment:
                 for row in rows
             ],
             autotune=tuned,
-            **({"fetched": fetching.fetched(self.loops.values())} if self._fetches("train") else {}),
+            **({} if copies is None else {"fetched": Fetched(**dataclasses.asdict(copies.traffic))}),
             resources=self._used,
             **self.usage,
         )

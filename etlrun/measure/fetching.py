@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import astuple
+from collections.abc import Sequence
 
 from etlrun.measure.meter import Loop
 from etlrun.measure.side import Side
-from etlrun.record.findings import Fetched, StageCost, Verdict
+from etlrun.record.findings import StageCost, Verdict
 from etlrun.stages.fetch import Fetch
 
 WORTH_REPORTING = 0.05
 """Fraction of the total time; a smaller part is not reported."""
 _MB = 1e6
-
-
-def fetched(loops: Iterable[Sequence[Loop]]) -> Fetched:
-    """Return what was fetched in all epochs, for the validation, too."""
-    of = [astuple(loop.traffic) for several in loops for loop in several]
-    return Fetched(**dict(zip(Fetched.model_fields, map(sum, zip(*of, strict=True)), strict=True)))
 
 
 def is_limit(loop: Loop) -> bool:

@@ -187,7 +187,7 @@ class Caches(Part):
 
 
 class Fetched(Part):
-    """What was fetched from URLs during the training."""
+    """What a run has fetched from URLs; on several hosts, what the first one has."""
 
     bytes: int = 0
     """Bytes that arrived."""
