@@ -1,5 +1,8 @@
 """Shards at URLs, of TFDS and of TFRecord files: the same batches as those of the files, and what is refused."""
 
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -9,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from etlrun.plan.plan import Plan
+from etlrun.run.interrupts import interrupts
 from etlrun.sources.corrupt import raise_cause
 from etlrun.sources.open import on_disk, open_source
 from etlrun.system.errors import EtlrunError
@@ -104,6 +108,20 @@ def test_training_begins_with_the_first_shard(server: Server, boxes: Path, there
         count = 1 + sum(1 for _ in read)
     (expected,) = passes(here(boxes, *IN_ORDER), 1)
     assert (first, count) == (expected[0], len(expected))
+
+
+class Interrupts(threading.Event):
+    """A wait in which this process gets a SIGINT."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        os.kill(os.getpid(), signal.SIGINT)
+        return super().wait(timeout)
+
+
+def test_a_signal_ends_the_wait_for_a_shard(server: Server, there: Planned) -> None:
+    server.held, server.pause = {SHARD.format(0)}, Interrupts()
+    with training_pipeline(there(*IN_ORDER)) as pipeline, pytest.raises(KeyboardInterrupt), interrupts():
+        batches(pipeline.dataset)
 
 
 @pytest.mark.parametrize("of", [here, as_records])
