@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -86,6 +87,18 @@ def test_a_transfer_that_is_cut_goes_on_where_it_ended(
 def test_a_server_without_ranges_sends_the_whole_file(server: Server, tmp_path: Path, content: bytes) -> None:
     url, server.has_ranges = server.put("x.csv", content), False
     assert fetch_one(url, tmp_path).read_bytes() == content
+
+
+def test_progress_counts_no_byte_twice(server: Server, tmp_path: Path, content: bytes) -> None:
+    (of,) = listed(server.put("x.csv", content), {})
+    server.has_ranges = False  # so that what is there comes again
+    path, told = Path(Copies(tmp_path, {}).path(of)), list[tuple[int, int]]()
+    path.parent.mkdir(parents=True)
+    path.with_name(".part").write_bytes(content[:MB])
+    fetch.Fetch(of, path, {}, Event(), lambda: None, lambda *counts: told.append(counts)).run()
+    assert path.read_bytes() == content
+    assert [sum(counts) for counts in zip(*told, strict=True)] == [len(content)] * 2
+    assert told[0] == (0, MB)
 
 
 def test_a_server_that_is_busy_is_asked_again(server: Server, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Copies that are fetched ahead of a reader: in its order, several at once, and only as many as there may be."""
 
+import hashlib
+import json
 import re
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks import remote_kills
 from etlrun.cli import cache
 from etlrun.remote.ahead import Ahead
 from etlrun.remote.copies import Copies, Traffic
@@ -20,6 +23,7 @@ from tests.servers import Server, serving
 READ = """\
 import sys
 from pathlib import Path
+from benchmarks import remote_kills
 from etlrun.cli import cache
 from etlrun.remote.ahead import Ahead
 from etlrun.remote.copies import Copies
@@ -249,3 +253,20 @@ def test_what_is_fetched_is_listed_beside_caches(
     ahead.close()
     cache.main(["gc", "--dir", str(tmp_path), "--max-bytes", "0", "--yes"])
     assert copies.missing(objects) == objects
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keep_bytes", [None, remote_kills.KEEP_BYTES])
+def test_no_kill_of_one_of_two_readers_leaves_a_wrong_byte(
+    server: Server, tmp_path: Path, keep_bytes: int | None
+) -> None:
+    server.pause_s = 0.004
+    sums = {}
+    for number in range(remote_kills.OBJECTS):
+        content = np.random.default_rng(number).bytes(remote_kills.BYTES)
+        sums[server.put(f"x-{number}", content)] = hashlib.sha256(content).hexdigest()
+    (tmp_path / "sums.json").write_text(json.dumps(sums))
+    found = remote_kills.Found()
+    remote_kills.rounds(found, keep_bytes, 2, server, tmp_path)
+    assert (found.kills, found.wrong_copies, found.wrong_reads, found.failed_readers) == (2, 0, 0, 0), found.told
+    assert found.most_bytes <= (keep_bytes or remote_kills.OBJECTS * remote_kills.BYTES)
