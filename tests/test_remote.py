@@ -15,6 +15,7 @@ import pytest
 
 from etlrun.remote import fetch
 from etlrun.remote.copies import Copies
+from etlrun.remote.failures import answered
 from etlrun.remote.objects import listed
 from etlrun.sources.rows.keeping import kept_of
 from etlrun.system.errors import ConfigError, EtlrunError
@@ -105,6 +106,23 @@ def test_a_server_that_is_busy_is_asked_again(server: Server, tmp_path: Path) ->
     url, server.first = server.put("x.csv", b"a,b\n"), [503, 429, 500]
     assert fetch_one(url, tmp_path).read_bytes() == b"a,b\n"
     assert server.first == []
+
+
+def test_a_busy_server_is_asked_again_what_there_is() -> None:
+    class BusyError(Exception):
+        status = 503
+
+    answers: list[object] = [BusyError(), BusyError(), "there"]
+
+    def asked() -> object:
+        if isinstance(answer := answers.pop(0), Exception):
+            raise answer
+        return answer
+
+    assert answered("s3://bucket/x", asked) == "there"
+    answers = [PermissionError()]
+    with pytest.raises(EtlrunError, match="found 403 Forbidden; expected credentials that may read it"):
+        answered("s3://bucket/x", asked)
 
 
 def test_a_server_that_stays_busy_is_given_up(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
