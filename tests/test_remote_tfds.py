@@ -17,7 +17,7 @@ from etlrun.sources.corrupt import raise_cause
 from etlrun.sources.open import on_disk, open_source
 from etlrun.system.errors import EtlrunError
 from tests.boxes import words_of
-from tests.configs import plan_of, refusal_of_plan
+from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
 from tests.pipelines import training_pipeline
 from tests.servers import Server, serving
 
@@ -257,3 +257,27 @@ def refusal(plan: Plan) -> str:
     with pytest.raises(EtlrunError) as caught:
         open_source(plan.spec.dataset)
     return str(caught.value)
+
+
+def files_words(*files: object) -> tuple[str, ...]:
+    listed = ",".join(f"'{of}'" for of in files)
+    return ("dataset=tfrecord", f"dataset.files=[{listed}]", "dataset.num_classes=2", "model=emulated")
+
+
+def test_tfrecord_files_may_be_a_list_of_patterns(boxes: Path) -> None:
+    words = files_words(*(boxes / FOLDER / f"*-0000[{numbers}]-*" for numbers in ("23", "12")))
+    features = ("dataset.features={width: float32}", "dataset.target={kind: class}", *DRAINED)
+    steps = ("transform.steps=[]", "transform.eval_steps=[]")
+    source = open_source(plan_of(*words, *features, *steps).spec.dataset)
+    assert [Path(path).name[-14:-9] for path in source.files["train"]] == ["00002", "00003", "00001"]  # type: ignore[attr-defined]
+
+
+def test_urls_and_files_in_one_dataset_and_credentials_are_refused() -> None:
+    assert refusal_of_spec(*files_words("s3://a/*.tfrecord", "b.tfrecord")) == (
+        "dataset.files: found URLs, and b.tfrecord; expected URLs alone, or files on this machine alone\n"
+        "    -> copy those of this machine there, or those of URLs here"
+    )
+    assert refusal_of_spec("dataset.data_dir='https://me:secret@host/a'") == (
+        "dataset.data_dir: found https://...@host/a; expected a URL without credentials, which summaries and pages "
+        "would tell\n    -> let the library of the store find credentials, as in the environment"
+    )
