@@ -58,6 +58,7 @@ def prepare(fit: Trainer | None, *, joins: bool = False) -> Iterator[Backend]:
         os.environ["JAX_PLATFORMS"] = "cpu"
     with loading():
         import keras
+        import tensorflow  # noqa: F401, ICN001 - by JAX Keras doesn't, and TensorFlow would take the GPU's memory, too
         import tensorflow_datasets  # noqa: F401 - imported here, since the run needs it next
 
         name = keras.backend.backend()
