@@ -164,6 +164,7 @@ def main() -> None:
     pythons = dict.fromkeys(GENERATORS, sys.executable)
     pythons |= {"mosaicml-streaming": known.mosaicml_streaming} if known.mosaicml_streaming else {}
     pythons |= {"litdata": known.litdata} if known.litdata else {}
+    command = f"`python -m benchmarks.remote --data-dir DIR --turns {known.turns}`"
     with tempfile.TemporaryDirectory() as name:
         size = written(known.data_dir, Path(name), pythons)
         with limited(Path(name, "store"), MB_PER_S, REQUEST_MS) as store:
@@ -178,11 +179,9 @@ def main() -> None:
             }.items():
                 text += f"\n{title}:\n\n{table()}"
                 print(text[text.rindex(f"\n{title}:") :], flush=True)
-    load = os.getloadavg()[2]
-    head = f"`python -m benchmarks.remote --data-dir DIR --turns {known.turns}` on {cores()} cores, whose load was "
-    head += f"{load:.1f} in the mean of 15 minutes; TensorFlow {tf.__version__}. "
-    if known.output:
-        known.output.write_text(head + text)
+                if known.output:
+                    load = f"load was {os.getloadavg()[2]:.1f} in the mean of 15 minutes; TensorFlow {tf.__version__}"
+                    known.output.write_text(f"{command} on {cores()} cores, whose {load}. {text}")
 
 
 if __name__ == "__main__":
