@@ -173,8 +173,6 @@ class Ahead:
     def _fetched(self, of: Object) -> EtlrunError | None:
         """Fetch an object that is not there; return why it can't be."""
         path = Path(self._copies.path(of))
-        if path.exists():
-            return None
         self._copies.count(fetching=1)
         self._begun += 1
         try:
@@ -197,13 +195,16 @@ class Ahead:
             waits_for, since_s = "", 0.0
             while not self._stop.is_set():
                 with self._changed:
-                    of = self._chosen()
+                    of = None if self._stop.is_set() else self._chosen()
                     if of is not None and self._copies.room.use([of], self._copies.keep_bytes, self._order()):
                         self._wanted.pop(of.key, None)
                         self._todo.pop(of.key, None)
                         self.ahead[of.key] = of
-                        self._latest, self._latest_bytes = of.key, 0
-                        return of
+                        if not Path(self._copies.path(of)).exists():
+                            self._latest, self._latest_bytes = of.key, 0
+                            return of
+                        self._end(of, None)  # here, since a change of the thread takes longer
+                        continue
                     if of is None or of.key not in self._wanted:
                         self._changed.wait(POLL_S)
                         continue
