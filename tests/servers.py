@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import socket
 import struct
 import threading
@@ -28,6 +29,7 @@ class Server:
         lengths: Content-Length of answers with content by name, in the place of the right one.
         pause: What ends all pauses.
         pause_s: Seconds before each 64 KiB.
+        login: User and password that each request has to have, such as `me:pass`; empty for none.
         held: Names of files that are not sent before the end of all pauses.
         sent: Names and numbers of bytes of the answers.
     """
@@ -43,6 +45,7 @@ class Server:
     lengths: dict[str, int] = field(default_factory=dict)
     pause: threading.Event = field(default_factory=threading.Event)
     pause_s: float = 0.0
+    login: str = ""
     held: set[str] = field(default_factory=set)
     sent: list[tuple[str, int]] = field(default_factory=list)
 
@@ -82,11 +85,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, *, has_content: bool) -> None:
         of, name = self.server.of, self.path[1:]
+        login = f"Basic {base64.b64encode(of.login.encode()).decode()}"
+        if of.login and self.headers.get("Authorization") != login:
+            self._head(401)
+            return
         if name.startswith("moved/"):
             self._head(302, Location=f"/{name.removeprefix('moved/')}")
             return
         if name not in of.files and (children := of.children(name)):
-            links = "".join(f'<a href="{child}">{child}</a>' for child in children).encode()
+            by_name = '<a href="?C=N;O=D">Name</a>'  # as on pages of Apache
+            links = "".join([by_name, *(f'<a href="{child}">{child}</a>' for child in children)]).encode()
             self._head(200, **{"Content-Length": str(len(links)), "Content-Type": "text/html"})
             if has_content:
                 self.wfile.write(links)
@@ -102,6 +110,9 @@ class _Handler(BaseHTTPRequestHandler):
         if wanted and of.has_ranges:
             first, _, last = wanted.partition("-")
             start, stop = int(first), min(int(last or stop) + 1, stop)
+            if start >= stop:
+                self._head(416)
+                return
             headers["Content-Range"], status = f"bytes {start}-{stop - 1}/{len(content)}", 206
         length = of.lengths.get(name, stop - start) if has_content else stop - start
         headers |= {"Content-Length": str(length)} | ({} if of.has_ranges else {"Accept-Ranges": "none"})

@@ -18,14 +18,14 @@ from etlrun.remote.copies import Copies
 from etlrun.remote.failures import answered
 from etlrun.remote.objects import listed
 from etlrun.sources.rows.keeping import kept_of
-from etlrun.system.errors import ConfigError, EtlrunError
-from tests.configs import spec_of
+from etlrun.system.errors import EtlrunError
 from tests.servers import Server, serving
 from tests.tables import a_table, values, write_houses
 
 MB = 1 << 20
 ANSWERS = "expected a server that answers\n    -> check the URL and the network, and run it again"
 VERSION = "a server that says the version of a file (ETag or Last-Modified), so that no copy of it is stale"
+SCHEME = "expected a scheme that fsspec reads here\n    -> install the package that it names, or copy the data"
 FETCH = """\
 import sys
 from pathlib import Path
@@ -173,6 +173,39 @@ def test_an_answer_of_another_length_is_refused(server: Server, tmp_path: Path) 
     )
 
 
+def test_a_file_that_ends_before_its_length_is_refused(server: Server, tmp_path: Path) -> None:
+    url = server.put("x.csv", b"a,b\n")
+    before = listed(url, {})
+    server.files["x.csv"], server.lengths = b"a,b", {"x.csv": 4}
+    with pytest.raises(EtlrunError) as caught:
+        Copies(tmp_path, {}).all(before)
+    assert str(caught.value) == (
+        f"{url}: found the end of the object at byte 3; expected 4 bytes, as its server said before\n"
+        "    -> run it again; if that remains, ask who writes the object"
+    )
+
+
+def test_a_password_is_taken_from_netrc(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url, server.login = server.put("x.csv", b"a,b\n"), "me:pass"
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password pass\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    assert fetch_one(url, tmp_path).read_bytes() == b"a,b\n"
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("S3://bucket/x.csv", "found a scheme in capitals; expected s3://\n    -> write it in small letters"),
+        (
+            "github://x.csv",
+            f"found GithubFileSystem.__init__() missing 2 required positional arguments: 'org' and 'repo'; {SCHEME}",
+        ),
+    ],
+)
+def test_a_scheme_that_is_not_read_here_is_refused(url: str, expected: str, tmp_path: Path) -> None:
+    assert refusal(url, tmp_path) == f"{url}: {expected}"
+
+
 def test_a_file_that_changes_meanwhile_is_refused(server: Server, tmp_path: Path, content: bytes) -> None:
     url = server.put("x.csv", content)
     before = listed(url, {})
@@ -223,23 +256,3 @@ def test_processes_fetch_an_object_once(server: Server, tmp_path: Path, content:
     told = [process.communicate() for process in running]
     assert [out for out, _ in told] == [f"{tmp_path}/fetched/{listed(url, {})[0].key}/x.csv\n"] * 2, told
     assert server.sent_of("x.csv") == len(content)
-
-
-def test_credentials_in_a_config_are_refused_and_not_shown() -> None:
-    words = ("dataset=table", "dataset.target={price: number}", "transform=columns", "model=tabular")
-    urls = ("https://me:secret@host/a.csv", "s3://bucket/b.csv?X-Amz-Signature=abc")
-    with pytest.raises(ConfigError) as caught:
-        spec_of(*words, f'dataset.files=["{urls[0]}","{urls[1]}"]', "dataset.storage={key: abc}")
-    expected = "expected a URL without credentials, which summaries and pages would tell"
-    remedy = "    -> let the library of the store find credentials, as in the environment"
-    options = "anon, at_once, endpoint_url, profile, project or requester_pays"
-    assert str(caught.value) == "\n".join(
-        [
-            f"dataset.files: found https://...@host/a.csv; {expected}",
-            remedy,
-            f"dataset.files: found s3://bucket/b.csv?...; {expected}",
-            remedy,
-            f"dataset.storage: found key; expected null, or a mapping from {options}",
-            remedy,
-        ]
-    )

@@ -194,7 +194,7 @@ def test_copies_in_use_stay(server: Server, tmp_path: Path) -> None:
 def test_room_that_is_too_small_is_refused_with_numbers(server: Server, tmp_path: Path) -> None:
     objects = shards(server, 3)
     copies = Copies(tmp_path, {}, 250_000)
-    expected = "dataset.keep: found 0.2 MB; expected at least 0.3 MB for 3 files that are read at once"
+    expected = "dataset.keep: found 250 kB; expected at least 0.4 MB for 3 files that are read at once"
     remedy = "\n    -> set dataset.keep=all, or to a size that is large enough"
     for use in (copies.all, lambda objects: copies.ahead(objects, num_open=3)):
         with pytest.raises(EtlrunError) as caught:

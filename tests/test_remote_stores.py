@@ -104,6 +104,14 @@ def test_a_listing_says_what_a_look_at_each_object_says(store: Store, tmp_path: 
     assert list(changed(objects, store.storage)) == []
 
 
+def test_names_of_objects_are_no_urls(store: Store, tmp_path: Path) -> None:
+    (of,) = store.put(1)
+    name = "a #1?b%20c.csv"
+    store.files.pipe_file(f"bucket/x/{name}", b"a,b\n")
+    (path,) = Copies(tmp_path, store.storage).all(listed(of.url.replace("0.csv", name), store.storage))
+    assert (Path(path).name, Path(path).read_bytes()) == (name, b"a,b\n")
+
+
 def test_objects_that_change_or_go_are_named_in_each_pass(store: Store, tmp_path: Path) -> None:
     objects, copies = store.put(), Copies(tmp_path, store.storage)
     copies.all(objects)

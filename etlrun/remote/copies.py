@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
+from math import ceil
 from pathlib import Path
 from threading import Lock
 
@@ -20,6 +21,7 @@ from etlrun.remote.objects import Object, Storage
 from etlrun.remote.room import FETCHED, Room
 from etlrun.stages.paths import AT_ONCE
 from etlrun.system.errors import EtlrunError, Fault, WorldError
+from etlrun.system.machine import rounded
 from etlrun.system.progress import fetching
 
 __all__ = ["Ahead", "Copies"]
@@ -140,10 +142,11 @@ class Copies:
     def too_small(self, needed_bytes: int, count: int, *, by_others: bool = False) -> WorldError:
         """Return the error for a limit below what is read at once, here or also by other processes."""
         others = " beside those that other processes use" if by_others else ""
+        files = f"{count} files that are" if count > 1 else "1 file that is"
         return WorldError(
             where="dataset.keep",
-            found=f"{(self.keep_bytes or 0) / _MB:,.1f} MB",
-            expected=f"at least {needed_bytes / _MB:,.1f} MB for {count} files that are read at once{others}",
+            found=rounded(self.keep_bytes or 0),
+            expected=f"at least {ceil(10 * needed_bytes / _MB) / 10:,.1f} MB for {files} read at once{others}",
             remedy="set dataset.keep=all, or to a size that is large enough",
         )
 

@@ -17,7 +17,7 @@ from threading import Event
 
 import google_crc32c
 
-from etlrun.remote.failures import ChangedError, UnreachableError, interrupted, is_worth_a_retry, reason_of
+from etlrun.remote.failures import ChangedError, UnreachableError, interrupted, is_worth_a_retry, reason_of, status_of
 from etlrun.remote.objects import Object, Storage, changed, looked_up
 from etlrun.remote.room import PART, unwritable
 from etlrun.remote.streams import Answer, answer_of
@@ -27,6 +27,8 @@ from etlrun.system.locks import SILENT_S, Lock
 LONGEST_S = 120.0
 """Seconds of tries in which nothing arrives, after which the last reason is reported."""
 _CHUNK_BYTES = 1 << 20
+_NO_MORE = 416
+"""Status of HTTP for a range behind the end."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 10.0
 
 
@@ -126,6 +128,9 @@ class Fetch:
                 if self._done > before:
                     pause_s, since_s, before = _FIRST_PAUSE_S, time.monotonic(), self._done
                 if not is_worth_a_retry(error):
+                    if status_of(error) == _NO_MORE:
+                        found, expected = f"the end of the object at byte {self._done:,}", f"{self.of.bytes:,} bytes"
+                        raise ChangedError(self.of.url, found, f"{expected}, as its server said before") from error
                     reason = next(changed([self.of], self.storage), None)
                     raise reason or UnreachableError.of(self.of.url, error) from error
                 if time.monotonic() - since_s > LONGEST_S:

@@ -29,9 +29,11 @@ _CONNECTIONS = 256
 _VERSIONS = ("generation", "ETag", "etag", "md5Hash", "Last-Modified", "LastModified", "mtime", "updated")
 """What fsspec's file systems say of the version of an object, the surest first; a VersionId of S3 is in no listing."""
 _MD5, _MAGIC, _LOOKED_UP_AT_ONCE = 32, "*[", 16
-_S3, _GCS = ("s3", "s3a"), ("gs", "gcs")
+_S3, _GCS, _WEB = ("s3", "s3a"), ("gs", "gcs"), ("http", "https")
 LISTING = (*_S3, *_GCS)
 """Schemes of stores whose listings say the versions of objects."""
+_OF_ENVIRONMENT = {"trust_env": True}
+"""Makes aiohttp take proxies from the environment, and passwords from `~/.netrc`, as botocore and requests do."""
 _PACKAGES = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "http": "http", "https": "http"}
 """Extras of etlrun by schemes of URLs, which bring the packages that read them."""
 
@@ -57,7 +59,8 @@ class Object:
     @property
     def name(self) -> str:
         """Its name, the last part of its path."""
-        return PurePosixPath(unquote(urlsplit(self.url).path)).name
+        path = unquote(urlsplit(self.url).path) if _scheme_of(self.url) in _WEB else self.url
+        return PurePosixPath(path).name
 
     @property
     def key(self) -> str:
@@ -76,13 +79,15 @@ def file_system(url: str, storage: Storage) -> Any:
     import fsspec
 
     scheme = _scheme_of(url)
+    if not url.startswith(scheme):  # libraries of stores take it for the name of a bucket
+        raise UnreachableError(url, "a scheme in capitals", f"{scheme}://", "write it in small letters")
     try:
         if scheme in _GCS and storage.get("endpoint_url"):
             from gcsfs.core import GCSFileSystem  # what fsspec takes waits a minute for a service of Google's alone
 
             return GCSFileSystem(**_options(scheme, storage))
         return fsspec.filesystem(scheme, **_options(scheme, storage))
-    except (ImportError, ValueError) as error:
+    except (ImportError, TypeError, ValueError) as error:
         extra = _PACKAGES.get(scheme)
         remedy = f"pip install 'etlrun[{extra}]'" if extra else "install the package that it names, or copy the data"
         found = headline(error).rstrip(".")
@@ -98,13 +103,13 @@ def _options(scheme: str, storage: Storage) -> dict[str, Any]:
             "max_pool_connections": _CONNECTIONS,
         }
         return options
-    if scheme in (*_GCS, "http", "https"):
+    if scheme in (*_GCS, *_WEB):
         from aiohttp import ClientTimeout
 
         timeout = ClientTimeout(total=None, sock_connect=_SILENT_S, sock_read=_SILENT_S)
         if scheme not in _GCS:
-            return {"client_kwargs": {"timeout": timeout}}
-        options["requests_timeout"] = timeout
+            return {"client_kwargs": {"timeout": timeout, **_OF_ENVIRONMENT}}
+        options |= {"requests_timeout": timeout, "session_kwargs": _OF_ENVIRONMENT}
         if options.pop("anon", False):
             options["token"] = "anon"  # noqa: S105 - gcsfs's word for none
     return options
@@ -167,7 +172,7 @@ def _hex(encoded: str | None) -> str:
 
 @cache
 def _listed(pattern: str, storage: tuple[tuple[str, bool | str | int], ...]) -> tuple[Object, ...]:
-    if not any(letter in urlsplit(pattern).path for letter in _MAGIC):
+    if not any(letter in (urlsplit(pattern).path if _scheme_of(pattern) in _WEB else pattern) for letter in _MAGIC):
         return (looked_up(pattern, dict(storage)),)
     found = found_now(pattern, dict(storage))
     unknown = [url for url, of in found.items() if of is None]
@@ -176,7 +181,10 @@ def _listed(pattern: str, storage: tuple[tuple[str, bool | str | int], ...]) -> 
 
 
 def found_now(pattern: str, storage: Storage) -> dict[str, Object | None]:
-    """Return the objects of a pattern by their URLs; None for those of which a listing does not say the version."""
+    """Return the objects of a pattern by their URLs; None for those of which a listing does not say the version.
+
+    Links of a page to itself in another order, such as `?C=M;O=A`, name no objects.
+    """
     files, scheme = file_system(pattern, storage), _scheme_of(pattern)
 
     def asked() -> Any:
@@ -186,7 +194,8 @@ def found_now(pattern: str, storage: Storage) -> dict[str, Object | None]:
     found: dict[str, Object | None] = {}
     for path, said in answered(pattern, asked).items():
         url = path if "://" in path else f"{scheme}://{path}"
-        if said.get("type") != "directory":
+        is_of_page = scheme in _WEB and urlsplit(url).query and not urlsplit(pattern).query
+        if said.get("type") != "directory" and not is_of_page:
             found[url] = _object(url, said) if scheme in LISTING and version_of(said) else None
     return found
 

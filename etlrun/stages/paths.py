@@ -36,6 +36,7 @@ FILES_EXPECTED = "a pattern of files or URLs, a list of patterns, or a mapping f
 
 _SECRET = re.compile(r"(?i)signature|token|secret|credential|password|api_?key|\bsig=")
 _STORAGE = ("anon", "at_once", "endpoint_url", "profile", "project", "requester_pays")
+_FLAGS = ("anon", "requester_pays")
 STORAGE_EXPECTED = f"null, or a mapping from {', '.join(_STORAGE[:-1])} or {_STORAGE[-1]}"
 Storage = dict[str, bool | int | str]
 """How a store is reached, without credentials, which a config would tell its readers."""
@@ -64,6 +65,14 @@ def unfit_storage(storage: Mapping[str, bool | int | str]) -> Iterator[tuple[str
     """Yield what is found, expected and to do for options of a store; values of unknown ones are not shown."""
     if others := [name for name in storage if name not in _STORAGE]:
         yield ", ".join(others), STORAGE_EXPECTED, _BY_LIBRARY
+    for name in (name for name in _FLAGS if not isinstance(storage.get(name, True), bool)):
+        yield f"{name}: {storage[name]}", "true or false", f"set {name}: true, or leave it out"
+    endpoint = str(storage.get("endpoint_url", "https://"))
+    for found, expected, remedy in with_secrets([endpoint]):
+        yield f"endpoint_url: {found}", expected, remedy
+    if urlsplit(endpoint).scheme.lower() not in ("http", "https"):
+        shown = without_secrets(endpoint)
+        yield f"endpoint_url: {shown}", "a URL with http:// or https://", "write the scheme before the host"
     at_once = storage.get("at_once", 1)
     if isinstance(at_once, bool | str) or not 1 <= at_once <= _MOST_AT_ONCE:
         yield f"at_once: {at_once}", f"an integer from 1 to {_MOST_AT_ONCE}", "set at_once: 8"
@@ -80,6 +89,8 @@ def with_secrets(patterns: Iterable[str]) -> Iterator[tuple[str, str, str]]:
 def without_secrets(url: str) -> str:
     """Return a URL without what may be a credential in it: a user, a password, the values of a query."""
     parts = urlsplit(url)
-    query = "..." if _SECRET.search(parts.query) else parts.query
     host = parts.netloc.rpartition("@")
+    if not host[1] and not _SECRET.search(parts.query):
+        return url
+    query = "..." if _SECRET.search(parts.query) else parts.query
     return parts._replace(netloc=f"...@{host[2]}" if host[1] else host[2], query=query).geturl()
