@@ -228,7 +228,7 @@ def test_a_full_disk_says_what_makes_room(server: Server, tmp_path: Path) -> Non
         of = next(of for of in objects if of.key in caught.value.faults[0].where)
         assert str(caught.value) == (
             f"{disk / 'fetched' / of.key}: found No space left on device; "
-            f"expected a folder with space for 0.1 MB of {of.url}\n"
+            f"expected a folder with space for 100 kB of {of.url}\n"
             "    -> free disk space, set dataset.keep to a size, such as 20GB, with which files that were read make "
             "room for others, or choose another folder for the copies"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import logging
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -110,6 +111,7 @@ def _options(scheme: str, storage: Storage) -> dict[str, Any]:
         if scheme not in _GCS:
             return {"client_kwargs": {"timeout": timeout, **_OF_ENVIRONMENT}}
         options |= {"requests_timeout": timeout, "session_kwargs": _OF_ENVIRONMENT}
+        logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # errors are raised, too, and tracebacks hide them
         if options.pop("anon", False):
             options["token"] = "anon"  # noqa: S105 - gcsfs's word for none
     return options

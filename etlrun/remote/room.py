@@ -27,6 +27,7 @@ from etlrun.cache.locks import mark, marks_of, unmark
 from etlrun.remote.objects import Object
 from etlrun.system.errors import WorldError
 from etlrun.system.locks import Lock, alone
+from etlrun.system.machine import rounded
 
 FETCHED = "fetched"
 """Name of the folder of copies in a folder of caches."""
@@ -34,7 +35,6 @@ PART = ".part"
 """Name of what has arrived of an object."""
 _KEY = re.compile("[0-9a-f]{20}")
 _MARK = "copies"
-_MB = 1_000_000
 
 
 def unwritable(error: OSError, folder: Path, needed_bytes: int, what: str) -> WorldError:
@@ -46,7 +46,7 @@ def unwritable(error: OSError, folder: Path, needed_bytes: int, what: str) -> Wo
     return WorldError(
         where=str(error.filename or folder),
         found=error.strerror or str(error),
-        expected=f"a folder with space for {needed_bytes / _MB:,.1f} MB of {what}",
+        expected=f"a folder with space for {rounded(needed_bytes)} of {what}",
         remedy=remedy,
     )
 
