@@ -10,16 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field
 
-from etlrun.stages.base import (
-    DATA,
-    SPEED,
-    TRAINING,
-    Expected,
-    Flag,
-    OptionalText,
-    Stage,
-    Text,
-)
+from etlrun.stages.base import DATA, SPEED, TRAINING, Expected, Flag, OptionalText, Stage, Text
 from etlrun.stages.declared import (
     FEATURES,
     STRINGS,
@@ -149,7 +140,25 @@ class Dataset(Stage):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Declared(Dataset):
+class OfFiles(Dataset):
+    """A dataset of files on this machine, or of URLs.
+
+    Attributes:
+        storage: How the store of URLs is reached, such as `{anon: true}`; null as its library finds it by itself.
+    """
+
+    storage: Annotated[Storage | None, Expected(STORAGE_EXPECTED), SPEED] = None
+
+    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+        yield from super().faults()
+        for found in with_secrets(self.urls):
+            yield self.given_by, *found
+        for found in unfit_storage(self.storage or {}):
+            yield "storage", *found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared(OfFiles):
     """A dataset of serialised examples: images with one label each, or declared features.
 
     Attributes:
@@ -163,7 +172,6 @@ class Declared(Dataset):
             in `{price: number, kind: {class 3: {weight: 0.5}}}`.
         weight: Feature with the weight of each example in the loss and the metrics, which is no input: float32, unless
             `features` has its type; null if all are equal.
-        storage: How the store of URLs is reached, such as `{anon: true}`; null as its library finds it by itself.
         keep: How much of what is fetched from URLs stays on this machine: `all`, or a size such as `20GB`, for which
             files that have been read are removed while others are fetched.
         copies: Folder of what is fetched; null for the user's cache folder.
@@ -174,7 +182,6 @@ class Declared(Dataset):
     features: Annotated[Features | None, Expected(FEATURES), DATA] = None
     target: Annotated[Targets | None, Expected(TARGETS), DATA, TRAINING] = None
     weight: Annotated[Text | None, Expected("a feature, or null"), DATA, TRAINING] = None
-    storage: Annotated[Storage | None, Expected(STORAGE_EXPECTED), SPEED] = None
     keep: Annotated[Keep, SPEED] = "all"
     copies: Annotated[OptionalPath, SPEED] = None
 
@@ -199,10 +206,6 @@ class Declared(Dataset):
 
     def faults(self) -> Iterator[tuple[str, str, str, str]]:
         yield from super().faults()
-        for found in with_secrets(self.urls):
-            yield self.given_by, *found
-        for found in unfit_storage(self.storage or {}):
-            yield "storage", *found
         yield from unfit_of_several({name: described(of) for name, of in (self.target or {}).items()})
 
     def rules(self) -> Iterator[tuple[str, str, str, str]]:

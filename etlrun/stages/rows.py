@@ -10,20 +10,16 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, InstanceOf, WithJsonSchema
 
 from etlrun.stages.base import DATA, SPEED, TRAINING, Expected, Text
-from etlrun.stages.dataset import Dataset
+from etlrun.stages.dataset import Dataset, OfFiles
 from etlrun.stages.flow import Flow
 from etlrun.stages.known import BETWEEN, Known, Type
 from etlrun.stages.made import user_path
 from etlrun.stages.paths import (
     FILES_EXPECTED,
-    STORAGE_EXPECTED,
     Files,
     OptionalPath,
-    Storage,
     is_remote,
     patterns_of,
-    unfit_storage,
-    with_secrets,
     without_secrets,
 )
 from etlrun.stages.splitting import EXPECTED, SplitBy, Written, faults_of
@@ -148,14 +144,8 @@ class Rows(Dataset):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileRows(Rows):
-    """Rows of files on this machine, or of URLs.
-
-    Attributes:
-        storage: How the store of URLs is reached, such as `{anon: true}`; null as its library finds it by itself.
-    """
-
-    storage: Annotated[Storage | None, Expected(STORAGE_EXPECTED), SPEED] = None
+class FileRows(OfFiles, Rows):
+    """Rows of files on this machine, or of URLs."""
 
     @property
     def patterns(self) -> Mapping[str, tuple[str, ...]]:
@@ -165,13 +155,6 @@ class FileRows(Rows):
     @property
     def urls(self) -> tuple[str, ...]:
         return tuple(pattern for of in self.patterns.values() for pattern in of if is_remote(pattern))
-
-    def faults(self) -> Iterator[tuple[str, str, str, str]]:
-        yield from super().faults()
-        for found in with_secrets(self.urls):
-            yield "files", *found
-        for found in unfit_storage(self.storage or {}):
-            yield "storage", *found
 
 
 @dataclass(frozen=True, kw_only=True)
