@@ -91,6 +91,10 @@ def test_a_plan_notes_what_is_to_be_fetched(server: Server, tmp_path: Path) -> N
     assert with_figures(half).remarks[-1:] == (f"to fetch: nothing, all 2 shards ({rounded(last)}) are here",)
     left = f"to fetch: {rounded(total - last)} in 2 of 4 shards; {rounded(last)} are here"
     assert with_figures(whole).remarks[-1:] == (left,)
+    nowhere = plan_of(*base, f"dataset.data_dir={server.url}/none")
+    name = nowhere.spec.dataset.name
+    why = f"dataset.data_dir: found no {server.url}/none/{name}/VERSION/dataset_info.json"
+    assert with_figures(nowhere).remarks[-1:] == (f"to fetch: unknown, since a run would fail: {why}",)
 
 
 def test_two_runs_at_once_fetch_each_shard_once(server: Server, tmp_path: Path) -> None:

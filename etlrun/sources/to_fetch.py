@@ -22,15 +22,18 @@ _Counts = Mapping[str, Mapping[str, int]]
 
 
 def note_of_fetching(dataset: Dataset) -> str | None:
-    """Return the note on the bytes that a run has to fetch, and those that are here; None without URLs.
+    """Return the note on the bytes that a run has to fetch, and those that are here, or why it is not known.
 
-    None, too, if the store does not answer, which the run says.
+    None without URLs, and if what the store says of the dataset is not what it holds, which the run says.
     """
     if not isinstance(dataset, Declared) or not dataset.urls:
         return None
     try:
         objects = [*_needed(dataset)]
-    except (EtlrunError, OSError, ValueError):
+    except EtlrunError as error:
+        fault = error.faults[0]
+        return f"to fetch: unknown, since a run would fail: {fault.where}: found {fault.found}"
+    except (OSError, ValueError):
         return None
     missing = copies_of(dataset).missing(objects)
     whole, left = sum(of.bytes for of in objects), sum(of.bytes for of in missing)
