@@ -26,7 +26,7 @@ FOLDER = "tiny_boxes/1.0.0"
 SHARD = FOLDER + "/tiny_boxes-train.tfrecord-0000{}-of-00004"
 DRAINED = ("trainer=drain", "trainer.epochs=2", "cache=none", "load.prefetch=0")
 IN_ORDER = ("extract=sequential", "extract.shuffle_files=false", "load.shuffle_buffer=0")
-FEW = ("extract=interleave", "extract.cycle_length=2", "extract.num_parallel_calls=null")
+FEW = ("extract=interleave", "extract.cycle_length=2")
 
 
 @pytest.fixture

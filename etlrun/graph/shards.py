@@ -65,10 +65,12 @@ def sequential(_nothing: None, stage: Sequential, context: Context) -> tf.data.D
 def interleave(_nothing: None, stage: Interleave, context: Context) -> tf.data.Dataset:
     """Return serialised examples (string scalars) of several shards in turn.
 
-    After an error, tf.data continues with a different shard if it has no parallel calls.
+    After an error, tf.data continues with a different shard if it has no parallel calls. Those of URLs are read without
+    them, so that the first record needs the first shard alone.
     """
-    skips = context.source.dataset.on_corrupt == "skip"
-    calls, open_at_once = autotuned(stage.num_parallel_calls), stage.at_once(len(context.split.shards))
+    skips, is_remote = context.source.dataset.on_corrupt == "skip", isinstance(context.split, RemoteSplit)
+    calls = None if is_remote else autotuned(stage.num_parallel_calls)
+    open_at_once = stage.at_once(len(context.split.shards))
     calls = (1 if skips else None) if calls is None else min(calls, open_at_once)  # AUTOTUNE is -1
     shards, read = _read(stage, context, open_at_once * (_OPENED_AHEAD if calls else 1))
     return shards.interleave(
