@@ -95,6 +95,13 @@ def test_a_plan_notes_what_is_to_be_fetched(server: Server, tmp_path: Path) -> N
     name = nowhere.spec.dataset.name
     why = f"dataset.data_dir: found no {server.url}/none/{name}/VERSION/dataset_info.json"
     assert with_figures(nowhere).remarks[-1:] == (f"to fetch: unknown, since a run would fail: {why}",)
+    first = min(sizes)
+    del server.files[first]
+    again = "dataset.storage={at_once: 2}"  # since a process lists a store once
+    whole, half = (plan_of(*base, again, f"dataset.split='{split}'") for split in ("train", "train[50%:]"))
+    assert with_figures(half).remarks[-1:] == (f"to fetch: nothing, all 2 shards ({rounded(last)}) are here",)
+    why = f"{server.url}/{first}: found no such file"
+    assert with_figures(whole).remarks[-1:] == (f"to fetch: unknown, since a run would fail: {why}",)
 
 
 def test_two_runs_at_once_fetch_each_shard_once(server: Server, tmp_path: Path) -> None:

@@ -161,6 +161,19 @@ def test_files_are_published_in_the_place_of_nothing(store: Store, tmp_path: Pat
 
 
 @pytest.mark.needs("moto", "s3fs")
+def test_credentials_that_are_not_found_are_no_silent_server(s3: Store, tmp_path: Path) -> None:
+    (of,), path = s3.put(1), tmp_path / "file"
+    path.touch()
+    with pytest.raises(EtlrunError) as reading:
+        looked_up(of.url, {"profile": "none"})
+    with pytest.raises(EtlrunError) as writing:
+        put(path, of.url, {"profile": "none"})
+    found = f"{of.url}: found The config profile (none) could not be found; expected credentials that may"
+    remedy = "    -> set those that the library of the store reads"
+    assert str(reading.value) == f"{found} read it\n{remedy}, or dataset.storage='{{anon: true}}' of a public store"
+    assert str(writing.value) == f"{found} list and write there\n{remedy}"
+
+
 def test_a_listing_is_one_request(s3: Store, caplog: pytest.LogCaptureFixture) -> None:
     s3.put()
     s3.files.call_s3("put_bucket_versioning", Bucket="bucket", VersioningConfiguration={"Status": "Enabled"})

@@ -1,6 +1,7 @@
 """Shards at URLs, of TFDS and of TFRecord files: the same batches as those of the files, and what is refused."""
 
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from etlrun.run.interrupts import interrupts
 from etlrun.sources.corrupt import raise_cause
 from etlrun.sources.open import on_disk, open_source
 from etlrun.system.errors import EtlrunError
+from etlrun.system.machine import rounded
 from tests.boxes import words_of
 from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
 from tests.pipelines import training_pipeline
@@ -250,6 +252,16 @@ def test_a_dataset_that_is_not_at_its_url_is_refused(server: Server, there: Plan
     assert refusal(there("dataset.name=boxes")) == (
         f"dataset.data_dir: found no {server.url}/boxes/VERSION/dataset_info.json; expected {expected}\n"
         "    -> check dataset.data_dir and dataset.name"
+    )
+
+
+def test_a_folder_of_copies_that_is_a_file_is_refused(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    text = refusal(here(server.url, f"dataset.copies={tmp_path / 'file'}"))
+    size = rounded(sum(len(of) for name, of in server.files.items() if name.endswith((".json", ".txt"))))
+    assert re.sub("/mirrors/[0-9a-f]{20}/", "/mirrors/KEY/", text) == (
+        f"{tmp_path}/file/mirrors/KEY/tiny_boxes: found Not a directory; expected a folder with space for {size} of "
+        f"{server.url}/{FOLDER}\n    -> choose another folder for the copies"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Self, TypeVar
@@ -12,11 +13,13 @@ _AGAIN = {408, 425, 429}
 """Statuses of HTTP below 500 after which another try may help."""
 _SERVERS = 500
 T = TypeVar("T")
-_GONE = 404
+_GONE, _UNKNOWN = 404, 401
+_OF_CREDENTIALS = re.compile("Credential|Profile|Token")
+"""Names of errors of libraries of stores that find no credentials, and so ask no server."""
 _PAUSES_S = (0.25, 0.5, 1.0, 2.0)
 """Seconds between tries to ask for what is no content."""
 _REASONS = {
-    401: ("401 Unauthorized", "credentials that may read it", "set those that the library of the store reads"),
+    _UNKNOWN: ("401 Unauthorized", "credentials that may read it", "set those that the library of the store reads"),
     403: ("403 Forbidden", "credentials that may read it", "set those that the library of the store reads"),
     _GONE: ("no such object", "one that is there", "check the URL"),
 }
@@ -46,7 +49,10 @@ class UnreachableError(WorldError):
         """Return the error for what a library of a store has raised."""
         status = status_of(error)
         if status in _REASONS:
-            reason = cls(url, *_REASONS[status])
+            found, expected, remedy = _REASONS[status]
+            if lacks_credentials(error):
+                found, remedy = reason_of(error), f"{remedy}, or dataset.storage='{{anon: true}}' of a public store"
+            reason = cls(url, found, expected, remedy)
             reason.is_gone = status == _GONE
             return reason
         return cls(url, reason_of(error), "a server that answers", "check the URL and the network, and run it again")
@@ -73,6 +79,8 @@ def status_of(error: BaseException) -> int | None:
     """Return the status of HTTP that an error stands for; None if there is none."""
     if isinstance(error, TimeoutError):
         return None
+    if lacks_credentials(error):
+        return _UNKNOWN
     if isinstance(error, OSError) and error.__cause__ is not None:  # as which fsspec raises answers of servers
         return status_of(error.__cause__)
     if isinstance(error, FileNotFoundError | PermissionError | FileExistsError):
@@ -89,8 +97,13 @@ def reason_of(error: Exception) -> str:
         return "no answer in time"
     if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
         return reason_of(error.__cause__)
-    status = status_of(error)
+    status = None if lacks_credentials(error) else status_of(error)
     return f"{status} {getattr(error, 'message', '')}".strip() if status else headline(error)
+
+
+def lacks_credentials(error: BaseException) -> bool:
+    """Return whether a library of a store has found no credentials, and so has asked no server."""
+    return _OF_CREDENTIALS.search(type(error).__name__) is not None
 
 
 def is_worth_a_retry(error: Exception) -> bool:

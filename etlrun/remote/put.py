@@ -14,7 +14,7 @@ from threading import Event
 from urllib.parse import urlsplit
 
 from etlrun.remote import fetch
-from etlrun.remote.failures import UnreachableError, is_worth_a_retry, reason_of, status_of
+from etlrun.remote.failures import UnreachableError, is_worth_a_retry, lacks_credentials, reason_of, status_of
 from etlrun.remote.objects import Object, Storage, file_system, looked_up
 from etlrun.system.errors import WorldError
 from etlrun.system.progress import progress
@@ -176,4 +176,6 @@ def put_all(files: Sequence[tuple[Path, str]], storage: Storage) -> None:
 
 def _unwritable(url: str, error: Exception) -> WorldError:
     reasons = _REASONS.get(status_of(error) or 0)
+    if lacks_credentials(error):
+        reasons = (reason_of(error), *_CREDENTIALS)
     return UnreachableError(url, *reasons) if reasons else UnreachableError.of(url, error)

@@ -20,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from etlrun.remote.copies import Copies
 from etlrun.remote.failures import UnreachableError
 from etlrun.remote.objects import Object, file_system, listed
+from etlrun.remote.room import unwritable
 from etlrun.sources.remote import copies_of
 from etlrun.stages.dataset import TfdsDataset
 from etlrun.system.errors import EtlrunError, WorldError
@@ -59,7 +60,10 @@ def mirror_of(dataset: TfdsDataset) -> Mirror:
     key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:20]
     folder = copies.folder.absolute().parent / "mirrors" / key / dataset.name / PurePosixPath(url).name
     if not (folder / _INFO).is_file():
-        _make(folder, objects, copies)
+        try:
+            _make(folder, objects, copies)
+        except OSError as error:
+            raise unwritable(error, folder, sum(of.bytes for of in _described(objects)), url) from error
     return Mirror(url=url, folder=folder, objects=objects)
 
 
@@ -107,9 +111,13 @@ def _none(
     )
 
 
+def _described(objects: Mapping[str, Object]) -> list[Object]:
+    return [of for name, of in objects.items() if name.endswith(_METADATA)]
+
+
 def _make(folder: Path, objects: Mapping[str, Object], copies: Copies) -> None:
     """Make the folder, which appears whole."""
-    described = [of for name, of in objects.items() if name.endswith(_METADATA)]
+    described = _described(objects)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with closing(copies.ahead(described)) as ahead, tempfile.TemporaryDirectory(dir=folder.parent) as made:
         staged = Path(made) / folder.name

@@ -14,7 +14,7 @@ from etlrun.sources.slices import slices
 from etlrun.sources.tfrecord import files_of
 from etlrun.stages.dataset import Dataset, Declared, TfdsDataset
 from etlrun.stages.tfrecords import TFRecords
-from etlrun.system.errors import EtlrunError
+from etlrun.system.errors import EtlrunError, WorldError
 from etlrun.system.machine import rounded
 
 _Counts = Mapping[str, Mapping[str, int]]
@@ -57,6 +57,9 @@ def _needed(dataset: Declared) -> Iterator[Object]:
             firsts = [0, *accumulate(counts[name].values())]
             for (file, count), first in zip(counts[name].items(), firsts[:-1], strict=True):
                 if max(start, first) < min(end, first + count):
+                    if file not in objects:
+                        expected, remedy = "a shard of the dataset", "write all shards there"
+                        raise WorldError(where=file, found="no such file", expected=expected, remedy=remedy)
                     found[objects[file]] = None
     yield from found
 
@@ -68,7 +71,8 @@ def _of_tfds(dataset: TfdsDataset) -> tuple[_Counts, Mapping[str, Object]]:
     for of in splits:
         lengths = [int(length) for length in of.get("shardLengths", [])]
         ends = [f"-{of['name']}.tfrecord-{number:05d}-of-{len(lengths):05d}" for number in range(len(lengths))]
-        files = [next(name for name in mirror.objects if name.endswith(end)) for end in ends]
+        absent = f"{mirror.url}/{dataset.name}"
+        files = [next((name for name in mirror.objects if name.endswith(end)), absent + end) for end in ends]
         counts[of["name"]] = dict(zip(files, lengths, strict=True))
     return counts, mirror.objects
 
