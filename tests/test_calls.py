@@ -18,12 +18,12 @@ from tests.programs import loaded, of_tiny
 
 
 def test_every_stage_has_a_text() -> None:
-    """A call is its own text; no cache is no stage, a logger is a callback of the loop, and a service is refused."""
+    """A call is its own text; no cache is no stage, a logger is a callback; a service and URLs are refused."""
     texts: set[type[Stage]] = {*DATASET_TEXTS}
     of_pipelines = [stages for group, stages in STAGES.items() if group not in {"model", "trainer", "profile"}]
     registered = {stage for stages in of_pipelines for stage in stages.values() if not issubclass(stage, Step | Logger)}
     missing = {stage.__name__ for stage in (registered | DATASET_STAGES.keys()) - texts}
-    assert missing == {"NoCache", "MemoryCache", "Service"}, f"etlrun/eject does not know all of {missing}"
+    assert missing == {"NoCache", "MemoryCache", "Service", "Fetch"}, f"etlrun/eject does not know all of {missing}"
     assert not [stage for stage in texts if stage.call is not Stage.call]
 
 

@@ -24,6 +24,7 @@ SPEEDS: dict[str, tuple[str, ...]] = {
         "transform.steps=[resize,scale_minus_one_one]",
         "transform.eval_steps=[resize,scale_minus_one_one]",
     ),
+    **dict.fromkeys(("dataset.storage", "dataset.keep", "dataset.copies"), ()),
     "extract.num_parallel_calls": ("extract.num_parallel_calls=2",),
     "transform.parse_batch": ("transform.parse_batch=16",),
     "transform.num_parallel_calls": ("transform.num_parallel_calls=null",),
@@ -65,6 +66,7 @@ UNTRIED = {
         "where a process of its own sends figures; test_services has such runs",
     ),
     **dict.fromkeys(("trainer.step_ms", "trainer.step_cores"), "test_a_batch_that_is_held_is_the_same"),
+    **dict.fromkeys(("dataset.storage", "dataset.keep", "dataset.copies"), "test_remote_tfds compares batches of URLs"),
     "measure.digest": "without it there is no digest",
 }
 APART = ("extract.decode", "cache.when_busy", "load.shuffle_at")

@@ -40,6 +40,7 @@ SAYS_NOTHING = {
         f"logger.{name}": "a program logs to TensorBoard and CSV alone"
         for name in ("tracking_uri", "experiment_name", "project", "entity", "mode")
     },
+    **dict.fromkeys(("dataset.storage", "dataset.keep", "dataset.copies"), "it refuses URLs"),
     "measure.au_min": "nothing is measured",
     "measure.digest": "nothing is measured",
 }

@@ -207,8 +207,10 @@ def test_unfit_overrides_are_refused_at_once(run: Path, capsys: pytest.CaptureFi
     assert message[3].startswith(
         "  cache: found In 'config': Could not find 'cache/dsk' Available options in 'cache': "
     )
-    known = "name, split, eval_split, on_corrupt, image_key, label_key, features, target, weight, version, data_dir, "
-    known += "download"
+    known = (
+        "name, split, eval_split, on_corrupt, storage, image_key, label_key, features, target, weight, keep, copies, "
+    )
+    known += "version, data_dir, download"
     assert refused(capsys, "evaluate", run, "dataset.splt=test", "load.prefetch=-1", status=2) == [
         f"  dataset.splt: found an unknown key; expected one of the keys {known}",
         "    -> did you mean `dataset.split`?",
