@@ -161,6 +161,20 @@ def test_files_are_published_in_the_place_of_nothing(store: Store, tmp_path: Pat
 
 
 @pytest.mark.needs("moto", "s3fs")
+def test_what_is_no_object_or_pattern_is_refused_by_name(s3: Store) -> None:
+    (of,) = s3.put(1)
+    expected = "an object, whose newest version is read\n    -> copy that version to an object of its own"
+    with pytest.raises(EtlrunError) as caught:
+        listed(f"{of.url}?versionId=1", s3.storage)
+    assert str(caught.value) == f"{of.url}?versionId=1: found a version of an object; expected {expected}"
+    with pytest.raises(EtlrunError) as caught:
+        listed("s3://bucket/x/**.csv", s3.storage)
+    assert str(caught.value) == (
+        "s3://bucket/x/**.csv: found ** in a name; expected ** between slashes, which is all folders below\n"
+        "    -> write * in the name, or ** as a folder, such as **/*.jpg"
+    )
+
+
 def test_credentials_that_are_not_found_are_no_silent_server(s3: Store, tmp_path: Path) -> None:
     (of,), path = s3.put(1), tmp_path / "file"
     path.touch()

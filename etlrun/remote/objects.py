@@ -82,13 +82,16 @@ def file_system(url: str, storage: Storage) -> Any:
     scheme = _scheme_of(url)
     if not url.startswith(scheme):  # libraries of stores take it for the name of a bucket
         raise UnreachableError(url, "a scheme in capitals", f"{scheme}://", "write it in small letters")
+    if scheme in _S3 and "?versionId=" in url:  # which s3fs leaves out
+        found, remedy = "a version of an object", "copy that version to an object of its own"
+        raise UnreachableError(url, found, "an object, whose newest version is read", remedy)
     try:
         if scheme in _GCS and storage.get("endpoint_url"):
             from gcsfs.core import GCSFileSystem  # what fsspec takes waits a minute for a service of Google's alone
 
             return GCSFileSystem(**_options(scheme, storage))
         return fsspec.filesystem(scheme, **_options(scheme, storage))
-    except (ImportError, TypeError, ValueError) as error:
+    except (ImportError, OSError, TypeError, ValueError) as error:
         extra = _PACKAGES.get(scheme)
         remedy = f"pip install 'etlrun[{extra}]'" if extra else "install the package that it names, or copy the data"
         found = headline(error).rstrip(".")
@@ -188,6 +191,9 @@ def found_now(pattern: str, storage: Storage) -> dict[str, Object | None]:
     Links of a page to itself in another order, such as `?C=M;O=A`, name no objects.
     """
     files, scheme = file_system(pattern, storage), _scheme_of(pattern)
+    if any("**" in part and part != "**" for part in pattern.split("/")):
+        remedy = "write * in the name, or ** as a folder, such as **/*.jpg"
+        raise UnreachableError(pattern, "** in a name", "** between slashes, which is all folders below", remedy)
 
     def asked() -> Any:
         files.invalidate_cache()

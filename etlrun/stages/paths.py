@@ -70,7 +70,7 @@ def unfit_storage(storage: Mapping[str, bool | int | str]) -> Iterator[tuple[str
     endpoint = str(storage.get("endpoint_url", "https://"))
     for found, expected, remedy in with_secrets([endpoint]):
         yield f"endpoint_url: {found}", expected, remedy
-    if urlsplit(endpoint).scheme.lower() not in ("http", "https"):
+    if endpoint.partition(":")[0].lower() not in ("http", "https"):
         shown = without_secrets(endpoint)
         yield f"endpoint_url: {shown}", "a URL with http:// or https://", "write the scheme before the host"
     at_once = storage.get("at_once", 1)
@@ -79,16 +79,21 @@ def unfit_storage(storage: Mapping[str, bool | int | str]) -> Iterator[tuple[str
 
 
 def with_secrets(patterns: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield what is found, expected and to do for each URL that may hold a credential, which is not shown."""
+    """Yield what is found, expected and to do for each URL that is none, or may hold a credential that is not shown."""
     for pattern in filter(is_remote, patterns):
-        if (shown := without_secrets(pattern)) != pattern:
+        if (shown := without_secrets(pattern)).endswith("://..."):
+            yield shown, "a URL such as s3://bucket/data or https://host/data", "check the name of its host"
+        elif shown != pattern:
             expected = "a URL without credentials, which summaries and pages would tell"
             yield shown, expected, _BY_LIBRARY
 
 
 def without_secrets(url: str) -> str:
-    """Return a URL without what may be a credential in it: a user, a password, the values of a query."""
-    parts = urlsplit(url)
+    """Return a URL without what may be a credential in it: a user, a password, the values of a query; all of no URL."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # whose text may hold a password
+        return f"{url.partition('://')[0]}://..."
     host = parts.netloc.rpartition("@")
     if not host[1] and not _SECRET.search(parts.query):
         return url
