@@ -150,6 +150,10 @@ def test_predictions_are_read_from_a_bucket_and_written_to_one(
             f"  --output: found {place}, which exists; expected a new file, so that nothing is overwritten",
             "    -> choose another --output, or remove it",
         ]
+    assert refused(capsys, "predict", run, *paths, "--output", "s3://bucket/rows/", status=2) == [
+        "  --output: found s3://bucket/rows/, the URL of a folder; expected that of a new file",
+        "    -> add the file's name",
+    ]
     store.statuses = [403]
     found = refused(capsys, "predict", run, "s3://bucket/photos/*.jpg", "--output", "s3://bucket/out/more.csv")
     assert "secret" not in "".join(found)

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> None:
         faults += error.faults
         is_config = False
     if name in FORMATS:
-        faults += outputs.faults_of(output, "a new folder")
+        faults += outputs.faults_of(output, outputs.NEW_FOLDER)
     if faults or run is None:
         raise ConfigError(faults) if is_config else EtlrunError(faults)
     with outputs.placed(output, exports.DESCRIPTION) as folder:

@@ -17,7 +17,7 @@ from etlrun.system.errors import ConfigError, EtlrunError, Fault, fault, printab
 from etlrun.system.files import refuse_unwritable, replacing
 from etlrun.system.loading import load_tensorflow
 from etlrun.system.terminal import say_note
-from etlrun.trained.outputs import OUTPUT, faults_of, placed
+from etlrun.trained.outputs import NEW_FILE, OUTPUT, faults_of, placed
 
 if TYPE_CHECKING:
     from etlrun.trained.load import Trained
@@ -161,7 +161,7 @@ def _faults(known: argparse.Namespace, paths: Sequence[str], words: Sequence[str
         found, expected = "parquet on the standard output", "a file, since Parquet is no text"
         yield Fault(where="--format", found=found, expected=expected, remedy="add --output FILE.parquet")
     if known.output is not None:
-        yield from faults_of(known.output, "a new file")
+        yield from faults_of(known.output, NEW_FILE)
 
 
 def _unfit_for_files(run: Trained) -> Iterator[Fault]:

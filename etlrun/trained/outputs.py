@@ -11,21 +11,25 @@ from pathlib import Path, PurePosixPath
 
 from etlrun.remote.failures import UnreachableError
 from etlrun.remote.put import put_all, there
-from etlrun.stages.paths import is_remote, with_secrets
+from etlrun.stages.paths import is_remote, with_secrets, without_secrets
 from etlrun.system.errors import Fault, fault
 
 OUTPUT = "--output"
+NEW_FILE, NEW_FOLDER = "a new file", "a new folder"
 
 
 def faults_of(output: str, what: str) -> Iterator[Fault]:
     """Yield why nothing can be written to `output`: something is there, or its store can't be written to.
 
-    `what` is a new file or a new folder.
+    `what` is `NEW_FILE` or `NEW_FOLDER`.
     """
     is_unsafe = False
     for found in with_secrets([output]):
         is_unsafe = True
         yield fault(OUTPUT, *found)
+    if is_remote(output) and output.endswith("/") and what == NEW_FILE:
+        yield fault(OUTPUT, f"{without_secrets(output)}, the URL of a folder", f"that of {what}", "add the file's name")
+        return
     try:
         is_taken = not is_unsafe and bool(there(output, {}) if is_remote(output) else os.path.lexists(output))
     except UnreachableError as error:
