@@ -175,6 +175,7 @@ def test_what_is_no_object_or_pattern_is_refused_by_name(s3: Store) -> None:
     )
 
 
+@pytest.mark.needs("moto", "s3fs")
 def test_credentials_that_are_not_found_are_no_silent_server(s3: Store, tmp_path: Path) -> None:
     (of,), path = s3.put(1), tmp_path / "file"
     path.touch()
@@ -188,6 +189,7 @@ def test_credentials_that_are_not_found_are_no_silent_server(s3: Store, tmp_path
     assert str(writing.value) == f"{found} list and write there\n{remedy}"
 
 
+@pytest.mark.needs("moto", "s3fs")
 def test_a_listing_is_one_request(s3: Store, caplog: pytest.LogCaptureFixture) -> None:
     s3.put()
     s3.files.call_s3("put_bucket_versioning", Bucket="bucket", VersioningConfiguration={"Status": "Enabled"})
