@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Self, TypeVar
 
 from etlrun.system.errors import EtlrunError, WorldError, headline
@@ -18,6 +19,7 @@ _OF_CREDENTIALS = re.compile("Credential|Profile|Token")
 """Names of errors of libraries of stores that find no credentials, and so ask no server."""
 _PAUSES_S = (0.25, 0.5, 1.0, 2.0)
 """Seconds between tries to ask for what is no content."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 10.0
 _REASONS = {
     _UNKNOWN: ("401 Unauthorized", "credentials that may read it", "set those that the library of the store reads"),
     403: ("403 Forbidden", "credentials that may read it", "set those that the library of the store reads"),
@@ -110,6 +112,14 @@ def is_worth_a_retry(error: Exception) -> bool:
     """Return whether another try may help: not after an answer that will stay the same."""
     status = status_of(error)
     return not isinstance(error, WorldError) and (status is None or status >= _SERVERS or status in _AGAIN)
+
+
+def pauses_s() -> Iterator[float]:
+    """Yield the seconds to wait before each further try: twice as long each time, and differing by chance."""
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        yield pause_s * random.uniform(0.5, 1.5)  # noqa: S311 - no secret
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
 def answered(url: str, asked: Callable[[], T]) -> T:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import random
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,15 @@ from threading import Event
 
 import google_crc32c
 
-from etlrun.remote.failures import ChangedError, UnreachableError, interrupted, is_worth_a_retry, reason_of, status_of
+from etlrun.remote.failures import (
+    ChangedError,
+    UnreachableError,
+    interrupted,
+    is_worth_a_retry,
+    pauses_s,
+    reason_of,
+    status_of,
+)
 from etlrun.remote.objects import Object, Storage, changed, looked_up
 from etlrun.remote.room import PART, unwritable
 from etlrun.remote.streams import Answer, answer_of
@@ -29,7 +36,6 @@ LONGEST_S = 120.0
 _CHUNK_BYTES = 1 << 20
 _NO_MORE = 416
 """Status of HTTP for a range behind the end."""
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 10.0
 
 
 class SilentError(UnreachableError):
@@ -115,7 +121,7 @@ class Fetch:
 
     def _arrive(self) -> None:
         """Try until the whole object is there; raise `SilentError` when nothing has arrived for `LONGEST_S`."""
-        pause_s, since_s, before = _FIRST_PAUSE_S, time.monotonic(), self._done
+        pauses, since_s, before = pauses_s(), time.monotonic(), self._done
         answer: Answer | None = None
         self._tell(before)
         self.part.touch()
@@ -126,7 +132,7 @@ class Fetch:
                 raise
             except Exception as error:
                 if self._done > before:
-                    pause_s, since_s, before = _FIRST_PAUSE_S, time.monotonic(), self._done
+                    pauses, since_s, before = pauses_s(), time.monotonic(), self._done
                 if not is_worth_a_retry(error):
                     if status_of(error) == _NO_MORE:
                         found, expected = f"the end of the object at byte {self._done:,}", f"{self.of.bytes:,} bytes"
@@ -137,9 +143,8 @@ class Fetch:
                     found = f"no byte in {LONGEST_S:.0f} s of tries, at last: {reason_of(error)}"
                     remedy = "run it again, which goes on where this ends"
                     raise SilentError(self.of.url, found, "a server that answers", remedy) from error
-                if self.stop.wait(pause_s * random.uniform(0.5, 1.5)):  # noqa: S311 - no secret
+                if self.stop.wait(next(pauses)):
                     raise interrupted(self.of.url) from error
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         self._check(answer)
 
     @property

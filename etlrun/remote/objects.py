@@ -30,8 +30,8 @@ _CONNECTIONS = 256
 _VERSIONS = ("generation", "ETag", "etag", "md5Hash", "Last-Modified", "LastModified", "mtime", "updated")
 """What fsspec's file systems say of the version of an object, the surest first; a VersionId of S3 is in no listing."""
 _MD5, _MAGIC, _LOOKED_UP_AT_ONCE = 32, "*[", 16
-_S3, _GCS, _WEB = ("s3", "s3a"), ("gs", "gcs"), ("http", "https")
-LISTING = (*_S3, *_GCS)
+S3, GCS, WEB = ("s3", "s3a"), ("gs", "gcs"), ("http", "https")
+LISTING = (*S3, *GCS)
 """Schemes of stores whose listings say the versions of objects."""
 _OF_ENVIRONMENT = {"trust_env": True}
 """Makes aiohttp take proxies from the environment, and passwords from `~/.netrc`, as botocore and requests do."""
@@ -60,7 +60,7 @@ class Object:
     @property
     def name(self) -> str:
         """Its name, the last part of its path."""
-        path = unquote(urlsplit(self.url).path) if _scheme_of(self.url) in _WEB else self.url
+        path = unquote(urlsplit(self.url).path) if scheme_of(self.url) in WEB else self.url
         return PurePosixPath(path).name
 
     @property
@@ -79,14 +79,14 @@ def file_system(url: str, storage: Storage) -> Any:
     """
     import fsspec
 
-    scheme = _scheme_of(url)
+    scheme = scheme_of(url)
     if not url.startswith(scheme):  # libraries of stores take it for the name of a bucket
         raise UnreachableError(url, "a scheme in capitals", f"{scheme}://", "write it in small letters")
-    if scheme in _S3 and "?versionId=" in url:  # which s3fs leaves out
+    if scheme in S3 and "?versionId=" in url:  # which s3fs leaves out
         found, remedy = "a version of an object", "copy that version to an object of its own"
         raise UnreachableError(url, found, "an object, whose newest version is read", remedy)
     try:
-        if scheme in _GCS and storage.get("endpoint_url"):
+        if scheme in GCS and storage.get("endpoint_url"):
             from gcsfs.core import GCSFileSystem  # what fsspec takes waits a minute for a service of Google's alone
 
             return GCSFileSystem(**_options(scheme, storage))
@@ -100,18 +100,18 @@ def file_system(url: str, storage: Storage) -> Any:
 
 def _options(scheme: str, storage: Storage) -> dict[str, Any]:
     options: dict[str, Any] = {name: value for name, value in storage.items() if name != "at_once"}
-    if scheme in _S3:
+    if scheme in S3:
         options["config_kwargs"] = {
             "connect_timeout": _SILENT_S,
             "read_timeout": _SILENT_S,
             "max_pool_connections": _CONNECTIONS,
         }
         return options
-    if scheme in (*_GCS, *_WEB):
+    if scheme in (*GCS, *WEB):
         from aiohttp import ClientTimeout
 
         timeout = ClientTimeout(total=None, sock_connect=_SILENT_S, sock_read=_SILENT_S)
-        if scheme not in _GCS:
+        if scheme not in GCS:
             return {"client_kwargs": {"timeout": timeout, **_OF_ENVIRONMENT}}
         options |= {"requests_timeout": timeout, "session_kwargs": _OF_ENVIRONMENT}
         logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # errors are raised, too, and tracebacks hide them
@@ -165,7 +165,7 @@ def version_of(found: Mapping[str, Any]) -> str:
 
 def _object(url: str, found: Mapping[str, Any]) -> Object:
     tag = str(found.get("ETag") or "").strip('"').lower()
-    is_md5 = _scheme_of(url) in _S3 and len(tag) == _MD5  # of several parts it is another, with a hyphen
+    is_md5 = scheme_of(url) in S3 and len(tag) == _MD5  # of several parts it is another, with a hyphen
     md5 = tag if is_md5 else _hex(found.get("md5Hash") or found.get("Content-MD5"))
     crc32c = _hex(found.get("crc32c"))
     return Object(url=url, bytes=int(found["size"]), version=version_of(found), md5=md5, crc32c=crc32c)
@@ -177,7 +177,7 @@ def _hex(encoded: str | None) -> str:
 
 @cache
 def _listed(pattern: str, storage: tuple[tuple[str, bool | str | int], ...]) -> tuple[Object, ...]:
-    if not any(letter in (urlsplit(pattern).path if _scheme_of(pattern) in _WEB else pattern) for letter in _MAGIC):
+    if not any(letter in (urlsplit(pattern).path if scheme_of(pattern) in WEB else pattern) for letter in _MAGIC):
         return (looked_up(pattern, dict(storage)),)
     found = found_now(pattern, dict(storage))
     unknown = [url for url, of in found.items() if of is None]
@@ -190,7 +190,7 @@ def found_now(pattern: str, storage: Storage) -> dict[str, Object | None]:
 
     Links of a page to itself in another order, such as `?C=M;O=A`, name no objects.
     """
-    files, scheme = file_system(pattern, storage), _scheme_of(pattern)
+    files, scheme = file_system(pattern, storage), scheme_of(pattern)
     if any("**" in part and part != "**" for part in pattern.split("/")):
         remedy = "write * in the name, or ** as a folder, such as **/*.jpg"
         raise UnreachableError(pattern, "** in a name", "** between slashes, which is all folders below", remedy)
@@ -202,13 +202,14 @@ def found_now(pattern: str, storage: Storage) -> dict[str, Object | None]:
     found: dict[str, Object | None] = {}
     for path, said in answered(pattern, asked).items():
         url = path if "://" in path else f"{scheme}://{path}"
-        is_of_page = scheme in _WEB and urlsplit(url).query and not urlsplit(pattern).query
+        is_of_page = scheme in WEB and urlsplit(url).query and not urlsplit(pattern).query
         if said.get("type") != "directory" and not is_of_page:
             found[url] = _object(url, said) if scheme in LISTING and version_of(said) else None
     return found
 
 
-def _scheme_of(url: str) -> str:
+def scheme_of(url: str) -> str:
+    """Return the scheme of a URL in small letters."""
     return urlsplit(url).scheme.lower()
 
 
@@ -232,7 +233,7 @@ def changed(objects: Sequence[Object], storage: Storage) -> Iterator[Unreachable
     for folder, those in folders.items():
         now: dict[str, Object | None] = {}
         prefix = os.path.commonprefix([of.url for of in those])  # noqa: RUF071 - of names, not of folders
-        if len(those) > 1 and _scheme_of(folder) in LISTING and not any(letter in prefix for letter in _MAGIC):
+        if len(those) > 1 and scheme_of(folder) in LISTING and not any(letter in prefix for letter in _MAGIC):
             with suppress(UnreachableError):
                 now = found_now(f"{prefix}*", storage)
         for of in those:

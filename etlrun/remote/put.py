@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,14 +13,14 @@ from threading import Event
 from urllib.parse import urlsplit
 
 from etlrun.remote import fetch
-from etlrun.remote.failures import UnreachableError, is_worth_a_retry, lacks_credentials, reason_of, status_of
-from etlrun.remote.objects import Object, Storage, file_system, looked_up
+from etlrun.remote.failures import UnreachableError, is_worth_a_retry, lacks_credentials, pauses_s, reason_of, status_of
+from etlrun.remote.objects import GCS, S3, Object, Storage, file_system, looked_up
 from etlrun.system.errors import WorldError
 from etlrun.system.progress import progress
 
-_SCHEMES = ("s3", "s3a", "gs", "gcs")
+_SCHEMES = (*S3, *GCS)
 """Schemes of stores that publish an object whole, and never one in the place of another, if they are asked to."""
-_AT_ONCE, _FIRST_PAUSE_S, _LONGEST_PAUSE_S, _NONE, _RACED, _MB = 8, 0.25, 10.0, 404, 412, 1_000_000
+_AT_ONCE, _NONE, _RACED, _MB = 8, 404, 412, 1_000_000
 _CREDENTIALS = ("credentials that may list and write there", "set those that the library of the store reads")
 _REASONS = {
     401: ("401 Unauthorized", *_CREDENTIALS),
@@ -64,7 +63,7 @@ def put(path: Path, url: str, storage: Storage, stop: Event | None = None, *, re
         UnreachableError: The store refuses, or does not answer for `fetch.LONGEST_S`, or until `stop` is set.
     """
     one, stop = _Put(path, url, storage, replaces), stop or Event()
-    pause_s, since_s = _FIRST_PAUSE_S, time.monotonic()
+    pauses, since_s = pauses_s(), time.monotonic()
     while True:
         try:
             return one.sent()
@@ -77,9 +76,8 @@ def put(path: Path, url: str, storage: Storage, stop: Event | None = None, *, re
             if time.monotonic() - since_s > fetch.LONGEST_S:
                 found = f"no success in {fetch.LONGEST_S:.0f} s of tries, at last: {reason_of(error)}"
                 raise UnreachableError(url, found, "a store that takes it", "run it again") from error
-            if stop.wait(pause_s * random.uniform(0.5, 1.5)):  # noqa: S311 - no secret
+            if stop.wait(next(pauses)):
                 raise UnreachableError(url, "an interruption", "the whole object", "run it again") from error
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
 @dataclass

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from etlrun.remote.failures import ChangedError, UnreachableError
-from etlrun.remote.objects import Object, Storage, file_system, version_of
+from etlrun.remote.objects import GCS, S3, WEB, Object, Storage, file_system, scheme_of, version_of
 
 Read = Callable[[int], Awaitable[bytes]]
 _READ_BYTES, _RANGE_BYTES = 1 << 20, 8 << 20
@@ -38,13 +37,13 @@ def answer_of(of: Object, storage: Storage, start: int) -> Answer:
         ChangedError: The server has another version.
         Exception: What the library of the store raises.
     """
-    scheme = urlsplit(of.url).scheme.lower()
+    scheme = scheme_of(of.url)
     files = file_system(of.url, storage)
-    if scheme in ("http", "https"):
+    if scheme in WEB:
         return _of_http(files, of, start)
-    if scheme in ("s3", "s3a"):
+    if scheme in S3:
         return _of_s3(files, of, start)
-    generation = {"generation": of.version} if scheme in ("gs", "gcs") else {}
+    generation = {"generation": of.version} if scheme in GCS else {}
     return Answer(start=start, chunks=_of_ranges(files, of, start, generation), is_of_version=bool(generation))
 
 

@@ -36,13 +36,8 @@ def faults_of(output: str, what: str) -> Iterator[Fault]:
         yield from error.faults
         return
     if is_taken:
-        remedy = f"choose another {OUTPUT}, or remove it"
-        yield Fault(
-            where=OUTPUT,
-            found=f"{output}, which exists",
-            expected=f"{what}, so that nothing is overwritten",
-            remedy=remedy,
-        )
+        expected, remedy = f"{what}, so that nothing is overwritten", f"choose another {OUTPUT}, or remove it"
+        yield fault(OUTPUT, f"{output}, which exists", expected, remedy)
 
 
 @contextmanager

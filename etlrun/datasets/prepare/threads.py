@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 
 def in_order(
-    work: Callable[[Item], Result], items: Iterable[Item], ended: Callable[[], object] = list
+    work: Callable[[Item], Result], items: Iterable[Item], ended: Callable[[], object] = lambda: None
 ) -> Iterator[Result]:
     """Yield the result of `work` on each item, in their order; for each core, two items or results are held at once.
 

@@ -94,7 +94,5 @@ def _unwritable(options: Options, error: OSError) -> WorldError:
         where=str(error.filename or options.family),
         found=error.strerror or str(error),
         expected="a folder that can be written to, with space for the images",
-        remedy="free disk space, and run the same command again"
-        if is_full or options.url
-        else "choose another --data-dir",
+        remedy="free disk space, and run the same command again" if is_full else "choose another --data-dir",
     )
