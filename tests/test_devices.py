@@ -21,9 +21,9 @@ pytestmark = pytest.mark.slow
 SHARED = ("load.drop_remainder=true", "trainer.jit_compile=auto")
 
 
-def on_four_devices(backend: str, runs: Sequence[Sequence[str]], cwd: Path) -> tuple[list[int], str]:
+def on_devices(backend: str, runs: Sequence[Sequence[str]], cwd: Path, count: int = 4) -> tuple[list[int], str]:
     """The exit status of each run, one after the other in a process, and what was printed on standard error."""
-    forced = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    forced = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={count}", "TF_CPP_MIN_LOG_LEVEL": "3"}
     work = partial(in_turn if backend == "jax" else _on_four_of_tensorflow, runs)
     _, out, err = finish(Forked(work, cwd, on_jax=backend == "jax", environment=forced))
     lines = [line for line in out.splitlines() if line.startswith("ended: ")]
@@ -58,7 +58,7 @@ def train(backend: str, folder: Path, tiny: Path) -> None:
         run("then_on_one", "trainer.epochs=2", "trainer.devices=1", f"trainer.resume={folder / 'four'}"),
         run("then_on_four", "trainer.epochs=3", "trainer.devices=all", f"trainer.resume={folder / 'then_on_one'}"),
     ]
-    status, err = on_four_devices(backend, runs, folder)
+    status, err = on_devices(backend, runs, folder)
     assert status == [0] * len(runs), err
 
 
@@ -94,7 +94,7 @@ def test_what_the_backend_can_not_share_is_refused(tiny: Path, tmp_path: Path) -
         tiny, SHARED[0], "trainer.jit_compile=true", "trainer.devices=2", f"hydra.run.dir={tmp_path / 'c'}"
     )
     clipped = small(tiny, *SHARED, "trainer.clipnorm=1.0", "trainer.devices=2", f"hydra.run.dir={tmp_path / 'd'}")
-    status, err = on_four_devices("tensorflow", [words, whole, compiled, clipped], tmp_path)
+    status, err = on_devices("tensorflow", [words, whole, compiled, clipped], tmp_path)
     assert status == [1, 2, 1, 1]
     named = "cpu:0, cpu:1, cpu:2, cpu:3"
     assert (

@@ -160,10 +160,10 @@ def without_strategy(model: keras.Model) -> keras.Model:
     return model
 
 
-def shared(model: keras.Model, step: Callable[[Any], Any], spec: Any) -> Any:
-    """Return the `tf.function` of a batch that takes a `step` on each device with its share; it returns metrics.
+def shared(model: keras.Model, step: Callable[[Any], Any]) -> Callable[[Any], Any] | None:
+    """Return the function of a batch that takes a `step` on each device with its share; it returns metrics.
 
-    None if TensorFlow uses one device. `spec` is the element spec of the batches.
+    None if TensorFlow uses one device.
     """
     strategy = _strategy
     if strategy is None:
@@ -177,7 +177,7 @@ def shared(model: keras.Model, step: Callable[[Any], Any], spec: Any) -> Any:
             strategy.run(step, args=(each,))
         return model.get_metrics_result()
 
-    return tf.function(on_batch, input_signature=[spec], autograph=False)
+    return on_batch
 
 
 @contextmanager

@@ -53,8 +53,10 @@ def _slept(seconds: float) -> Callable[..., Any]:
 
 
 def _traced(model: keras.Model, step: Callable[[Any], Any], spec: Any) -> Callable[[Any], Any]:
-    on_batch = devices.shared(model, step, spec) or tf.function(
-        step, input_signature=[spec], jit_compile=model.jit_compile, autograph=False
+    on_devices = devices.shared(model, step)
+    compiled = on_devices is None and model.jit_compile
+    on_batch = tf.function(
+        _counted(model, on_devices or step), input_signature=[spec], jit_compile=compiled, autograph=False
     )
     is_traced = False
 
@@ -64,6 +66,28 @@ def _traced(model: keras.Model, step: Callable[[Any], Any], spec: Any) -> Callab
             batches.begin(meanwhile=on_batch.get_concrete_function)
         is_traced = True
         return on_batch(next(batches))
+
+    return function
+
+
+def _counted(model: keras.Model, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return `step`, after which the loss of each of several targets is a mean over examples.
+
+    Keras counts each batch once, as if all had the same size, where the size is unknown when the step is traced.
+    """
+
+    def function(batch: Any) -> Any:
+        names = {f"{name}_loss" for name in model.output} if isinstance(model.output, dict) else set()
+        losses = [metric for metric in model.metrics if metric.name in names]
+        before = [(tf.identity(of.total.value), tf.identity(of.count.value)) for of in losses]
+        for of in losses:
+            of.reset_state()
+        found = step(batch)
+        examples = tf.cast(tf.shape(tf.nest.flatten(batch)[0])[0], tf.float32)
+        for of, (total, count) in zip(losses, before, strict=True):
+            of.total.assign(total + of.result() * examples)
+            of.count.assign(count + examples)
+        return model.get_metrics_result() if losses else found
 
     return function
 
