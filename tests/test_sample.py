@@ -2,18 +2,19 @@ import hashlib
 import json
 import os
 import signal
+import sys
 import time
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from etlrun.sources.open import open_source
-from etlrun.sources.sample import builder
-from etlrun.sources.sample.builder import NUM_EXAMPLES, jpeg
-from etlrun.sources.sample.draw import CLASSES, picture
+from etlrun.sources.open import open_source, source_type
+from etlrun.sources.sample import ahead, draw
+from etlrun.sources.sample.draw import CLASSES, JPEG_QUALITY, NUM_EXAMPLES, jpeg, picture
 from tests.configs import plan_of
 from tests.forked import Forked
 
@@ -27,7 +28,7 @@ def prepare(data_dir: Path) -> Forked:
 
 
 def _prepare(data_dir: Path) -> None:
-    builder.NUM_EXAMPLES = FEW
+    draw.NUM_EXAMPLES = FEW
     source = open_source(plan_of(f"dataset.data_dir={data_dir}").spec.dataset)
     print(source.split("train", "dataset.split").num_examples)
 
@@ -49,6 +50,26 @@ def test_every_machine_draws_the_same_bytes() -> None:
     for number in range(40):
         digest.update(jpeg(number))
     assert digest.hexdigest() == "f736e348a05fd4b5b6b01eb0ccda063247ad5c73e6e31219153b8a929c8d16c1"
+
+
+def test_they_are_those_of_tensorflow() -> None:
+    for number in range(4):
+        assert jpeg(number) == tf.io.encode_jpeg(picture(number), quality=JPEG_QUALITY).numpy()
+
+
+def test_a_run_that_needs_the_sample_has_it_drawn_in_a_process(
+    sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for data_dir in (sample, tmp_path):
+        dataset = plan_of(f"dataset.data_dir={data_dir}").spec.dataset
+        source_type(dataset).begin(dataset)
+        assert len(ahead._begun) == (data_dir == tmp_path)
+    assert list(islice(ahead.images(), 3)) == [jpeg(number) for number in range(3)]
+
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    ahead.begin()
+    with pytest.raises(RuntimeError, match=r"^the process that draws the sample has ended after 0 of 1200 images$"):
+        next(ahead.images())
 
 
 def test_pictures_cost_what_photos_cost() -> None:

@@ -176,6 +176,7 @@ def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
     if spec.fit is None or spec.fit.hosts == 1 or place_of(spec.fit).leads:
         log.open(planned, previous.folder if previous is not None else None)
 
+    source_type(spec.dataset).begin(spec.dataset)
     from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
 
     with prepare(spec.fit, joins=True) as backend:

@@ -181,6 +181,10 @@ class Source:
         raise NotImplementedError
 
     @classmethod
+    def begin(cls, dataset: Any) -> None:
+        """Begin what takes long to open `dataset`, and needs no TensorFlow, which is imported meanwhile."""
+
+    @classmethod
     def on_disk(cls, dataset: Any) -> OnDisk:
         """Return what is known of `dataset` without opening it; nothing if it isn't on this disk. Fast: plans ask."""
         raise NotImplementedError

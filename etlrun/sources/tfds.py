@@ -66,6 +66,13 @@ class TfdsSource(Source):
         return OnDisk(full_name=f"{dataset.name}/{home.name}", sizes=sizes)
 
     @classmethod
+    def begin(cls, dataset: TfdsDataset) -> None:
+        if dataset.name == SAMPLE_NAME and dataset.download and home_of(dataset) is None:
+            from etlrun.sources.sample.ahead import begin
+
+            begin()
+
+    @classmethod
     def by_class(cls, dataset: TfdsDataset, split: str) -> dict[str, int] | None:
         home = home_of(dataset)
         if home is None or dataset.keys[dataset.examples.target] != LABEL:

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
 import tensorflow_datasets as tfds
 
-from etlrun.sources.sample.draw import CLASSES, picture
-from etlrun.stages.lazy import tf
-
-NUM_EXAMPLES = 1200
-JPEG_QUALITY = 85
-_THREADS = 2
-
-
-def jpeg(number: int) -> bytes:
-    """Return image `number` as a JPEG file."""
-    encoded: bytes = tf.io.encode_jpeg(picture(number), quality=JPEG_QUALITY).numpy()
-    return encoded
+from etlrun.sources.sample.ahead import images
+from etlrun.sources.sample.draw import CLASSES
 
 
 class EtlrunSample(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]
@@ -47,6 +36,5 @@ class EtlrunSample(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]
         return {"train": self._generate_examples()}
 
     def _generate_examples(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        with ThreadPoolExecutor(_THREADS) as threads:
-            for number, encoded in enumerate(threads.map(jpeg, range(NUM_EXAMPLES))):
-                yield number, {"image": encoded, "label": number % len(CLASSES)}
+        for number, encoded in enumerate(images()):
+            yield number, {"image": encoded, "label": number % len(CLASSES)}
