@@ -14,8 +14,7 @@ from etlrun.cli.commands import COMMANDS
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.eject import program
-from etlrun.plan import render
-from etlrun.run import run
+from etlrun.plan import here, render
 from etlrun.run.why import keepers_for
 from etlrun.stages import STAGES
 from tests.configs import composed, plan_of
@@ -167,9 +166,9 @@ def test_the_last_override_of_a_key_counts_in_plans_runs_and_sweeps(line: str, t
     _, _, err = finish(forked([*words, *nowhere], tmp_path))
     assert err.startswith("etlrun: failed\n  trainer.resume=nowhere: found no run;"), err
     ran = (tmp_path / "run" / "plan.txt").read_text()
-    assert ran == run.text_of(grid.resolve(Request(overrides=[*words, nowhere[0]]), STAGES).plan)
+    assert ran == here.text_of(grid.resolve(Request(overrides=[*words, nowhere[0]]), STAGES).plan)
     (job,) = grid.of(Request(overrides=[*words, nowhere[0]], multirun=True), STAGES).jobs
-    assert ran == run.text_of(job.plan)
+    assert ran == here.text_of(job.plan)
 
 
 def test_a_format_that_is_not_there_is_refused(tmp_path: Path) -> None:

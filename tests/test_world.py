@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from etlrun.plan.here import with_figures
 from etlrun.run import run
 from etlrun.sources.open import open_source
 from etlrun.sources.tfds import open_builder
@@ -141,7 +142,7 @@ def test_a_split_that_is_not_there_is_refused_by_a_plan_as_by_a_run(
     key = word.partition("=")[0]
     message = f"{key}: found {SPLITS[word].format(name)}"
     with pytest.raises(EtlrunError) as caught:
-        run.with_figures(planned)
+        with_figures(planned)
     assert str(caught.value) == message
     dataset = planned.spec.dataset
     with pytest.raises(EtlrunError) as caught:

@@ -16,16 +16,15 @@ MULTIRUN_FORMATS = ("text", "json")
 
 def plan(arguments: list[str]) -> None:
     """Print the plan of a run, or of a multirun."""
-    from etlrun.plan import render
-    from etlrun.run import run
+    from etlrun.plan import here, render
 
     parser = argparse.ArgumentParser(prog="etlrun plan", description="Print the plan of a run, without running it.")
     parser.add_argument("--format", choices=sorted(render.FORMATS), default="text")
     parser.add_argument("--multirun", "-m", action="store_true", help="preview all combinations that `etlrun -m` runs")
     known, request = _parsed(parser, arguments)
     if not known.multirun:
-        planned = run.with_figures(grid.resolve(request, STAGES).plan)
-        sys.stdout.write(run.text_of(planned) if known.format == "text" else render.FORMATS[known.format](planned))
+        planned = here.with_figures(grid.resolve(request, STAGES).plan)
+        sys.stdout.write(here.text_of(planned) if known.format == "text" else render.FORMATS[known.format](planned))
     elif known.format in MULTIRUN_FORMATS:
         from etlrun.cli import multirun
         from etlrun.sweep import preview

@@ -19,9 +19,7 @@ _FORM = "a mapping such as {of: COLUMN, steps: [log1p, standardize]}"
 
 
 def parsed_columns(block: object, parser: Any) -> tuple[Columns, ...]:
-    """Return the step that a config's `transform.columns` describes; none for null or if there is a fault."""
-    if block is None:
-        return ()
+    """Return the step that a config's `transform.columns` describes; none if there is a fault."""
     if block == "auto":
         return (Columns(outputs=(), is_auto=True),)
     if not isinstance(block, Mapping) or not block:

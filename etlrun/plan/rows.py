@@ -8,8 +8,8 @@ from typing import cast
 
 from etlrun.plan.columns import misnamed
 from etlrun.plan.learned import columns_of, of_resumed, with_columns
+from etlrun.plan.lengths import lengths_noted
 from etlrun.plan.objective import with_defaults
-from etlrun.plan.sequences import lengths_noted
 from etlrun.plan.spec import RunSpec
 from etlrun.plan.splits import leaks_noted, notes_of
 from etlrun.plan.targets import outputs_of, require_columns, require_targets, require_values

@@ -18,7 +18,6 @@ from etlrun.stages.load import Batch
 from etlrun.stages.metrics import is_of_kind
 from etlrun.stages.model import require_one_size
 from etlrun.stages.rows import Rows
-from etlrun.stages.target_steps import Number
 from etlrun.stages.targets import kind_of, loss_of
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault
@@ -237,6 +236,8 @@ def _of_targets(spec: RunSpec) -> Iterator[str]:
 
 def _deviation(spec: RunSpec, name: str) -> float:
     """Return the standard deviation of a target of rows that is trained in its own units; 0 of any other."""
+    from etlrun.stages.target_steps import Number
+
     outputs = [output for step in spec.transform.steps if isinstance(step, Columns) for output in step.outputs]
     steps = [step for output in outputs if output.is_of_target and output.name == name for step in output.steps]
     return next((of.std or 0 for of in steps if isinstance(of, Number) and not of.standardize), 0)

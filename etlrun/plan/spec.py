@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from etlrun.plan.columns import parsed_columns
 from etlrun.plan.hints import hint, of_name, of_value
 from etlrun.plan.located import ABSENT, innermost, owner_of, value_at
 from etlrun.plan.unused import Unused, unused, without
 from etlrun.stages import UNUSABLE, Stages
 from etlrun.stages.base import Stage, expectation, field_metadata, names_of, selected
 from etlrun.stages.cache import Cache
+from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import SOURCES, Dataset, dataset_type
 from etlrun.stages.extract import Extract
 from etlrun.stages.load import Load
@@ -213,7 +213,7 @@ class _Parser:
         known = self.stages["transform"]
         options = ("steps", "eval_steps", "num_parallel_calls", "deterministic", "parse_batch", "columns", *known)
         self.unknown_keys("transform", block, options)
-        columns = parsed_columns(block.pop("columns", None), self)
+        columns = self.columns(block.pop("columns", None))
         names = {key: self.step_names(key, block.pop(key, None)) for key in options[:2]}
         used = {name for listed in names.values() for name in listed}
         for name in known:
@@ -233,6 +233,13 @@ class _Parser:
             dataclasses.replace(shell, steps=(*columns, *(steps[name] for name in names[key]))) for key in options[:2]
         )
         return train, evaluation
+
+    def columns(self, block: object) -> tuple[Columns, ...]:
+        if block is None:
+            return ()
+        from etlrun.plan.columns import parsed_columns  # with all steps on columns
+
+        return parsed_columns(block, self)
 
     def step_names(self, key: str, listed: object) -> list[str]:
         known = self.stages["transform"]

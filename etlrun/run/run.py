@@ -9,10 +9,10 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+from etlrun.plan import here as plans
 from etlrun.plan import learned, render
 from etlrun.plan.hosts import require_one_host
 from etlrun.plan.plan import Plan
@@ -28,11 +28,7 @@ from etlrun.run.backend import Backend
 from etlrun.run.hosts.here import here, place_of
 from etlrun.run.interrupts import interrupts
 from etlrun.run.loggers.log import Log
-from etlrun.sources.open import on_disk, source_type
-from etlrun.sources.slices import note_of_unused
-from etlrun.sources.to_fetch import note_of_fetching
 from etlrun.stages import STAGES, Stages
-from etlrun.stages.balance import note_of_classes
 from etlrun.stages.trainer import Trainer
 from etlrun.system.ends import how_ended
 from etlrun.system.errors import INTERRUPTED, EtlrunError, Failure, Fault, headline, of_system
@@ -48,30 +44,6 @@ _INTERRUPT = Failure(found="The run was interrupted")
 def freeze(folder: Path, config: Mapping[str, Any], overrides: list[str], config_dir: str | None = None) -> None:
     """Write the config of a new run to its folder, so that later edits of config files do not affect it."""
     Record.create(folder, config, overrides, config_dir=config_dir)
-
-
-def text_of(planned: Plan) -> str:
-    """Return the text of a plan, whose figures are known, for this machine and the data on it."""
-    known = on_disk(planned.spec.dataset).examples(planned.spec.dataset.split)
-    return render.text_here(planned, None if known is None else known.encoded_bytes)
-
-
-def with_figures(planned: Plan) -> Plan:
-    """Return a plan that also notes an unused split here, its classes if they matter, and what is to be fetched.
-
-    Raises:
-        EtlrunError: The dataset is here, and does not have the splits.
-    """
-    dataset = planned.spec.dataset
-    known, count = on_disk(dataset), partial(source_type(dataset).by_class, dataset, dataset.split)
-    splits = {dataset.key_of(name): dataset.split_of(name) for name in planned.pipelines}
-    refused = [error for key, split in splits.items() if split and (error := known.refusal(split, key))]
-    if refused:
-        raise EtlrunError([fault for error in refused for fault in error.faults])
-    unused = note_of_unused(dataset, known.counts) if "validation" in planned.pipelines else None
-    of_classes = note_of_classes(planned.spec.load, dataset.split, count)
-    found = filter(None, (unused, of_classes, note_of_fetching(dataset)))
-    return replace(planned, remarks=(*planned.remarks, *found))
 
 
 def run(folder: Path, stages: Stages = STAGES, planned: Plan | None = None) -> int:
@@ -164,9 +136,9 @@ def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
     spec = planned.spec
     record.update(au_min=spec.measure.au_min)
     record.event("planned", fingerprint=planned.fingerprint)
-    noted = with_figures(planned)
+    noted = plans.with_figures(planned)
     with record.writing():
-        write_atomically(record.folder / "plan.txt", text_of(noted))
+        write_atomically(record.folder / "plan.txt", plans.text_of(noted))
         write_atomically(record.folder / records.PLAN, render.as_json(noted))
         learned.write(spec, record.folder)
     record.update(plan_fingerprint=planned.fingerprint, remarks=[*record.summary.remarks, *planned.remarks])

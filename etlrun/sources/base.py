@@ -12,19 +12,15 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
-from etlrun.cache import keeper
-from etlrun.remote.copies import Copies
-from etlrun.sources.content import Content, Shard, cut
-from etlrun.sources.numbered import Numbered
 from etlrun.sources.on_disk import OnDisk, empty, unknown
 from etlrun.stages.dataset import Dataset, Declared
-from etlrun.stages.lazy import tf
+from etlrun.stages.lazy import np, npt, tf
 from etlrun.system.errors import WorldError
 
 if TYPE_CHECKING:
+    from etlrun.cache.keeper import Compared
+    from etlrun.remote.copies import Copies
+    from etlrun.sources.content import Shard
     from etlrun.sources.usable import Problem
 
 Example: TypeAlias = "dict[str, tf.Tensor]"
@@ -43,12 +39,18 @@ class Records(Protocol):
         """Return these records; raise `ValueError` if one is damaged, `OSError` if it can't be read."""
 
 
-class Identified(keeper.Content, Protocol):
+class Identified(Protocol):
     """Content of a split at the time of construction: files that are modified later count as changed."""
 
     @property
     def digest(self) -> str | None:
         """First 16 hex digits of a SHA-256 over what is read; None if it can't be read."""
+
+    def compared(self) -> Compared:
+        """Return a comparison for another pass."""
+
+    def changed(self) -> str | None:
+        """Return the path of a file that is, or was when a pass read it, another than at first; None if none is."""
 
     def files(self, *, whole: bool) -> list[list[object]]:
         """Return names with what identifies their content; `WorldError` if a file can't be read."""
@@ -77,11 +79,15 @@ class Split:
     @cached_property
     def content(self) -> Identified:
         """Content of the shards at the time of the first access."""
+        from etlrun.sources.content import Content
+
         return Content(self.shards)
 
     @cached_property
     def numbered(self) -> Records:
         """The records by number; see `Numbered` for what it raises."""
+        from etlrun.sources.numbered import Numbered
+
         return Numbered(self.shards)
 
     @property
@@ -106,6 +112,8 @@ class Split:
 
     def part(self, start: int, stop: int) -> Split:
         """Return the examples from the one of number `start` to the one before `stop`, in the order of the data."""
+        from etlrun.sources.content import cut
+
         return replace(self, shards=tuple(cut(self.shards, start, stop)), num_examples=stop - start)
 
     def shared(self, other: Split) -> int:

@@ -6,14 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from etlrun.remote.names import named_by_url
 from etlrun.sources.base import Source, Split
 from etlrun.sources.content import Shard
 from etlrun.sources.usable import CONVERT, Problem, problem
 from etlrun.stages.dataset import Dataset
-from etlrun.stages.lazy import tf
+from etlrun.stages.lazy import np, tf
 from etlrun.system.errors import EtlrunError, WorldError, headline, printable
 
 

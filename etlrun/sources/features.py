@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from etlrun.stages.dataset import IMAGE, LABEL, TfdsDataset
 from etlrun.stages.flow import ITEM_BYTES, Feature
-from etlrun.stages.lazy import tfds
+from etlrun.stages.lazy import np, tfds
 from etlrun.system.errors import WorldError, did_you_mean
 
 _TWO = 2

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import google_crc32c
-import numpy as np
-import numpy.typing as npt
+
+from etlrun.stages.lazy import np, npt
 
 _LENGTH, HEAD, _FOOT = 8, 12, 4
 AROUND = HEAD + _FOOT

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from etlrun.sources.content import Shard
 from etlrun.sources.framing import AROUND, framing, lengths, unframed
 from etlrun.sources.records import known, stamp_of
+from etlrun.stages.lazy import np, npt
 
 
 class Numbered:

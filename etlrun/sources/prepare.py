@@ -10,8 +10,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from etlrun.stages.dataset import SAMPLE_NAME, TfdsDataset
 from etlrun.system.errors import WorldError, one_line
 from etlrun.system.locks import alone
@@ -77,6 +75,8 @@ def _write(builder: Any, dataset: TfdsDataset, staged: Any) -> None:
     from tensorflow_datasets.core.download.util import DownloadError
 
     settings: dict[str, Any] = {"num_shards": SAMPLE_SHARDS} if dataset.name == SAMPLE_NAME else {}
+    from rich.console import Console
+
     Console(stderr=True).print(f"preparing {builder.info.full_name} in {builder.data_dir}", highlight=False)
     root = Path(builder.data_dir_root)
     try:

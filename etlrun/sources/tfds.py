@@ -13,12 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from etlrun.sources.base import Example, Source, Split, all_there, parser_of
-from etlrun.sources.content import Shard
-from etlrun.sources.features import checked
-from etlrun.sources.mirror import mirror_of
 from etlrun.sources.on_disk import CLASSES, OnDisk
-from etlrun.sources.prepare import is_prepared, needs_package, prepare
-from etlrun.sources.remote import RemoteSplit, copies_of, remote
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import LABEL, SAMPLE_NAME, TfdsDataset
 from etlrun.stages.lazy import tf, tfds
@@ -40,7 +35,14 @@ class TfdsSource(Source):
 
     def __init__(self, dataset: TfdsDataset) -> None:
         """Find the dataset, and prepare it if that is allowed; raise `WorldError` if it isn't available."""
-        self.dataset, self.copies = dataset, copies_of(dataset) if dataset.urls else None
+        from etlrun.sources.features import checked
+        from etlrun.sources.prepare import is_prepared, prepare
+
+        self.dataset = dataset
+        if dataset.urls:
+            from etlrun.sources.remote import copies_of
+
+            self.copies = copies_of(dataset)
         self.builder = open_builder(dataset)
         if not is_prepared(self.builder):
             prepare(dataset, open_builder)
@@ -88,6 +90,8 @@ class TfdsSource(Source):
         return {name: split.num_examples for name, split in self.builder.info.splits.items()}
 
     def split(self, name: str, where: str) -> Split:
+        from etlrun.sources.content import Shard
+
         try:
             instructions = self.builder.info.splits[name].file_instructions
         except (KeyError, ValueError, AssertionError) as error:
@@ -108,8 +112,11 @@ class TfdsSource(Source):
         all_there(self, split)
         return split
 
-    def _remote(self, split: Split) -> RemoteSplit:
+    def _remote(self, split: Split) -> Split:
         """Return a split of copies of the objects at the URL; raise `WorldError` if one is missing there."""
+        from etlrun.sources.mirror import mirror_of
+        from etlrun.sources.remote import copies_of, remote
+
         mirror, copies = mirror_of(self.dataset), self.copies or copies_of(self.dataset)
         names = [Path(shard.path).name for shard in split.shards]
         for name in names:
@@ -141,6 +148,8 @@ def home_of(dataset: TfdsDataset) -> Path | None:
 def homes_of(dataset: TfdsDataset) -> list[Path]:
     """Return the folders of all versions that are prepared, the newest last."""
     if dataset.urls:
+        from etlrun.sources.mirror import mirror_of
+
         try:
             return [mirror_of(dataset).folder]
         except EtlrunError:
@@ -180,6 +189,8 @@ def _require_tfrecords(builder: Any) -> None:
 def open_builder(dataset: TfdsDataset) -> Any:
     """Return TFDS's builder of `dataset`; raise `WorldError` if there is none."""
     if dataset.urls:
+        from etlrun.sources.mirror import mirror_of
+
         return tfds.builder_from_directory(mirror_of(dataset).folder)
     name = f"{dataset.name}:{dataset.version}" if dataset.version else dataset.name
     data_dir = str(Path(dataset.data_dir).expanduser()) if dataset.data_dir else None
@@ -193,6 +204,8 @@ def open_builder(dataset: TfdsDataset) -> Any:
     try:
         return _found(dataset, name, data_dir)
     except ImportError as error:
+        from etlrun.sources.prepare import needs_package
+
         raise needs_package(dataset, error) from error
     except (tfds.core.DatasetNotFoundError, AssertionError, ValueError) as error:
         if dataset.version is not None and (homes := homes_of(dataset)):

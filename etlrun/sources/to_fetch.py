@@ -12,7 +12,7 @@ from etlrun.sources.mirror import mirror_of
 from etlrun.sources.remote import copies_of
 from etlrun.sources.slices import slices
 from etlrun.sources.tfrecord import files_of
-from etlrun.stages.dataset import Dataset, Declared, TfdsDataset
+from etlrun.stages.dataset import Declared, TfdsDataset
 from etlrun.stages.tfrecords import TFRecords
 from etlrun.system.errors import EtlrunError, WorldError
 from etlrun.system.machine import rounded
@@ -21,13 +21,11 @@ _Counts = Mapping[str, Mapping[str, int]]
 """Numbers of examples by split, and in it by file."""
 
 
-def note_of_fetching(dataset: Dataset) -> str | None:
-    """Return the note on the bytes that a run has to fetch, and those that are here, or why it is not known.
+def note_of_fetching(dataset: Declared) -> str | None:
+    """Return the note on the bytes that a run has to fetch from URLs, and those that are here, or why it is not known.
 
-    None without URLs, and if what the store says of the dataset is not what it holds, which the run says.
+    None if what the store says of the dataset is not what it holds, which the run says.
     """
-    if not isinstance(dataset, Declared) or not dataset.urls:
-        return None
     try:
         objects = [*_needed(dataset)]
     except EtlrunError as error:

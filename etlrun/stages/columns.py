@@ -8,10 +8,7 @@ from functools import partial
 from typing import Annotated, Any, ClassVar
 
 from etlrun.stages.base import DATA, Expected
-from etlrun.stages.column_categories import Embed, Lookup
-from etlrun.stages.column_numbers import Fill, Missing
 from etlrun.stages.column_step import LARGEST, ColumnStep, UnfitColumnError
-from etlrun.stages.column_steps import COLUMN_STEPS
 from etlrun.stages.flow import NUMBER, Feature, Flow, UnfitError
 from etlrun.stages.lazy import pa, tf
 from etlrun.stages.step import Step
@@ -107,12 +104,16 @@ class Output:
     @property
     def weights(self) -> str | None:
         """File of the vectors that its embedding begins with; None if it has none."""
+        from etlrun.stages.column_categories import Embed
+
         last = self.steps[-1] if self.steps else None
         return last.weights if isinstance(last, Embed) else None
 
     @property
     def _reserved(self) -> Iterator[str]:
         """Yield what the first indices stand for, where a sequence is embedded, for people."""
+        from etlrun.stages.column_categories import Embed, Lookup
+
         unknown = next((step.oov for step in reversed(self.steps) if isinstance(step, Lookup)), None)
         if self.steps and isinstance(self.steps[-1], Embed) and self.steps[-1].padding:
             yield "0 is padding"
@@ -122,6 +123,8 @@ class Output:
     @property
     def is_of_target(self) -> bool:
         """Whether it is that of a target, with a step that no config names."""
+        from etlrun.stages.column_steps import COLUMN_STEPS
+
         return any(step.name not in COLUMN_STEPS for step in self.steps)
 
     @property
@@ -133,6 +136,8 @@ class Output:
     @property
     def indicator(self) -> Output | None:
         """The output that says where a value was missing; None unless its `fill` has an indicator."""
+        from etlrun.stages.column_numbers import Fill, Missing
+
         for place, step in enumerate(self.steps):
             if isinstance(step, Fill) and step.indicator:
                 return Output(name=f"{self.name}_missing", of=self.of, steps=(*self.steps[:place], Missing()))
@@ -141,6 +146,8 @@ class Output:
     @property
     def indicator_of(self) -> str | None:
         """Name of the output whose indicator it may be; None if it is none."""
+        from etlrun.stages.column_numbers import Missing
+
         is_one = bool(self.steps) and isinstance(self.steps[-1], Missing) and self.name.endswith("_missing")
         return self.name.removesuffix("_missing") if is_one else None
 

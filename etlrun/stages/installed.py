@@ -68,8 +68,9 @@ def with_installed(
 
 
 def _entries() -> Iterator[EntryPoint]:
+    found = entry_points()  # which reads the metadata of all packages
     for group in _EXPECTED:
-        yield from entry_points(group=group)
+        yield from found.select(group=group)
 
 
 def _added(entry: EntryPoint, made: Any, registry: Registry) -> Plugin | Fault:

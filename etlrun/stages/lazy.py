@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import cv2
     import keras
     import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
     import pyarrow.compute as pc
     import simplejpeg
@@ -39,7 +40,8 @@ else:
     simplejpeg = _Lazy("simplejpeg")
     cv2 = _Lazy("cv2")
     np = _Lazy("numpy")
+    npt = _Lazy("numpy.typing")
     pa = _Lazy("pyarrow")
     pc = _Lazy("pyarrow.compute")
 
-__all__ = ["cv2", "keras", "np", "pa", "pc", "simplejpeg", "tf", "tfds"]
+__all__ = ["cv2", "keras", "np", "npt", "pa", "pc", "simplejpeg", "tf", "tfds"]

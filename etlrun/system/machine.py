@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-import psutil
-
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """Environment variable that selects the GPUs visible to CUDA, and so to every backend."""
 
@@ -51,6 +49,8 @@ def processor() -> str:
 
 def memory_bytes() -> int:
     """Return the memory of the machine."""
+    import psutil  # no plan asks
+
     return int(psutil.virtual_memory().total)
 
 
@@ -112,6 +112,8 @@ def free_memory_bytes(root: Path = _ROOT) -> int:
     Memory that a group uses for inactive files counts as free, since the kernel reclaims it first.
     `root` is the folder of `proc` and `sys`.
     """
+    import psutil
+
     return max(0, min([psutil.virtual_memory().available, *_group_rooms(root)]))
 
 

@@ -1,0 +1,48 @@
+"""Plans on this machine: with the data that is on it, and figures of its cores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from etlrun.plan import render
+from etlrun.plan.plan import Plan
+from etlrun.sources.open import on_disk, source_type
+from etlrun.sources.slices import note_of_unused
+from etlrun.stages.balance import note_of_classes
+from etlrun.stages.dataset import Declared
+from etlrun.system.errors import EtlrunError
+
+
+def text_of(planned: Plan) -> str:
+    """Return the text of a plan, whose figures are known, for this machine and the data on it."""
+    known = on_disk(planned.spec.dataset).examples(planned.spec.dataset.split)
+    return render.text_here(planned, None if known is None else known.encoded_bytes)
+
+
+def with_figures(planned: Plan) -> Plan:
+    """Return a plan that also notes an unused split here, its classes if they matter, and what is to be fetched.
+
+    Raises:
+        EtlrunError: The dataset is here, and does not have the splits.
+    """
+    dataset = planned.spec.dataset
+    known, count = on_disk(dataset), partial(source_type(dataset).by_class, dataset, dataset.split)
+    splits = {dataset.key_of(name): dataset.split_of(name) for name in planned.pipelines}
+    refused = [error for key, split in splits.items() if split and (error := known.refusal(split, key))]
+    if refused:
+        raise EtlrunError([fault for error in refused for fault in error.faults])
+    unused = note_of_unused(dataset, known.counts) if "validation" in planned.pipelines else None
+    of_classes = note_of_classes(planned.spec.load, dataset.split, count)
+    found = filter(None, (unused, of_classes, _of_fetching(planned)))
+    return replace(planned, remarks=(*planned.remarks, *found))
+
+
+def _of_fetching(planned: Plan) -> str | None:
+    """Return the note on what a run has to fetch; None if nothing of its dataset is at URLs."""
+    dataset = planned.spec.dataset
+    if not isinstance(dataset, Declared) or not dataset.urls:
+        return None
+    from etlrun.sources.to_fetch import note_of_fetching
+
+    return note_of_fetching(dataset)
