@@ -28,6 +28,7 @@ from etlrun.run.backend import Backend
 from etlrun.run.hosts.here import here, place_of
 from etlrun.run.interrupts import interrupts
 from etlrun.run.loggers.log import Log
+from etlrun.sources.open import source_type
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.trainer import Trainer
 from etlrun.system.ends import how_ended
