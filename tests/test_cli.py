@@ -14,7 +14,8 @@ from etlrun.cli.commands import COMMANDS
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.eject import program
-from etlrun.plan import here, render
+from etlrun.graph import here
+from etlrun.plan import render
 from etlrun.run.why import keepers_for
 from etlrun.stages import STAGES
 from tests.configs import composed, plan_of

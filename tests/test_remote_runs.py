@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from etlrun.cli import size
-from etlrun.plan.here import with_figures
+from etlrun.graph.here import with_figures
 from etlrun.sources.open import open_source
 from etlrun.sources.remote import RemoteSplit
 from etlrun.system.machine import rounded

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.plan.here import with_figures
+from etlrun.graph.here import with_figures
 from etlrun.run import run
 from etlrun.sources.open import open_source
 from etlrun.sources.tfds import open_builder

@@ -16,7 +16,8 @@ MULTIRUN_FORMATS = ("text", "json")
 
 def plan(arguments: list[str]) -> None:
     """Print the plan of a run, or of a multirun."""
-    from etlrun.plan import here, render
+    from etlrun.graph import here
+    from etlrun.plan import render
 
     parser = argparse.ArgumentParser(prog="etlrun plan", description="Print the plan of a run, without running it.")
     parser.add_argument("--format", choices=sorted(render.FORMATS), default="text")

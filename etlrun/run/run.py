@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from etlrun.plan import here as plans
+from etlrun.graph import here as plans
 from etlrun.plan import learned, render
 from etlrun.plan.hosts import require_one_host
 from etlrun.plan.plan import Plan
