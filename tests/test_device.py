@@ -26,7 +26,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """A driver with a GPU that the backend doesn't see, without its CUDA libraries."""
     for variable in ("CUDA_VISIBLE_DEVICES", "JAX_PLATFORMS"):
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr(backend, "_CUDA", {name: (of[0], "no-such-package") for name, of in backend._CUDA.items()})
+    monkeypatch.setattr(backend, "_CUDA", dict.fromkeys(backend._CUDA, ("no-such-package",)))
     with_gpus(monkeypatch, "Tesla T4")
     seeing(monkeypatch)
     return monkeypatch
@@ -103,7 +103,7 @@ def test_a_gpu_that_is_asked_for_and_not_seen_comes_with_a_remedy(
 ) -> None:
     for name, value in variables.items():
         listed.setenv(name, value)
-    listed.setattr(backend, "_CUDA", {"tensorflow": ("gpu", *package.split())})
+    listed.setattr(backend, "_CUDA", {"tensorflow": tuple(package.split())})
     status, summary = run_here(tmp_path, emulated(tiny, "trainer.device=gpu"))
     assert status == 1
     assert summary["error"] == (
@@ -125,7 +125,7 @@ def test_gpus_that_somebody_hides_are_no_surprise(
 @pytest.mark.needs("jax")
 def test_jax_has_an_extra_of_its_own(tiny: Path, tmp_path: Path) -> None:
     told = "import pytest\nfrom tests.drivers import with_gpus\nwith_gpus(pytest.MonkeyPatch(), 'Tesla T4')\n"
-    told += "from etlrun.run import backend\nbackend._CUDA = {'jax': ('jax-cuda', 'no-such-package')}\n"
+    told += "from etlrun.run import backend\nbackend._CUDA = {}\n"
     (tmp_path / "sitecustomize.py").write_text(told)
     places = [str(tmp_path), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     words = [*small(tiny, "trainer.device=gpu"), f"hydra.run.dir={tmp_path / 'run'}"]
@@ -135,7 +135,7 @@ def test_jax_has_an_extra_of_its_own(tiny: Path, tmp_path: Path) -> None:
     assert err == (
         "etlrun: failed\n  trainer.device: found no GPU that Keras's jax backend can see, though the driver lists "
         "Tesla T4; expected a GPU, since trainer.device=gpu\n"
-        "    -> pip install 'etlrun[jax-cuda]', or set trainer.device=auto\n"
+        "    -> pip install 'etlrun[jax-cuda13]', or set trainer.device=auto\n"
     )
 
 

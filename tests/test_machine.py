@@ -4,8 +4,8 @@ from etlrun.measure.resources import GpuUse
 from etlrun.system.machine import Gpu, driver_gpus, gpu_ids, visible_gpus
 from tests.drivers import with_gpus, without_driver
 
-FIRST = Gpu(index=0, uuid="GPU-0000", name="Tesla T4")
-SECOND = Gpu(index=1, uuid="GPU-1000", name="NVIDIA L4")
+FIRST = Gpu(index=0, uuid="GPU-0000", name="Tesla T4", capability=(7, 5))
+SECOND = Gpu(index=1, uuid="GPU-1000", name="NVIDIA L4", capability=(8, 9))
 
 
 @pytest.fixture

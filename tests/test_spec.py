@@ -157,7 +157,7 @@ def test_all_faults_are_told_at_once() -> None:
         ("trainer.optimizer=adamax", "trainer.optimizer: found 'adamax'; expected adam, adamw, rmsprop or sgd"),
         (
             "trainer.mixed_precision=float16",
-            "trainer.mixed_precision: found 'float16'; expected mixed_float16, mixed_bfloat16 or null",
+            "trainer.mixed_precision: found 'float16'; expected mixed_float16, mixed_bfloat16, auto or null",
         ),
         ("trainer.jit_compile=yes_please", "trainer.jit_compile: found 'yes_please'; expected true, false or auto"),
         ("trainer.device=tpu", "trainer.device: found 'tpu'; expected auto, cpu or gpu"),

@@ -100,6 +100,9 @@ def _refused(spec: RunSpec) -> Iterator[Fault]:
     if spec.fit is not None and spec.fit.devices != 1:
         expected = "1, since a program trains on one device, to the same losses within rounding"
         yield conflict(spec.fit, "devices", expected, f"add {spec.fit.key('devices')}=1")
+    if spec.fit is not None and spec.fit.mixed_precision == "auto":
+        expected, key = "mixed_bfloat16, mixed_float16 or null in a program", spec.fit.key("mixed_precision")
+        yield conflict(spec.fit, "mixed_precision", expected, f"add {key}=null, or the one that its runs note")
 
 
 def _header(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -> str:

@@ -152,6 +152,8 @@ class Host(Part):
     """GPUs listed by the NVIDIA driver."""
     cuda_visible_devices: str | None = None
     """Environment variable CUDA_VISIBLE_DEVICES; null if it is not set."""
+    precision: str = "float32"
+    """Keras's dtype policy of new layers, such as mixed_bfloat16."""
 
 
 class Read(Part):

@@ -185,6 +185,8 @@ def _say_device(record: Record, backend: Backend, spec: RunSpec) -> None:
     sharing = record.summary.jobs_on_gpu
     if host.accelerators and sharing > 1:
         notes.append(f"Up to {sharing} concurrent jobs share this GPU, which affects their times and its memory.")
+    if spec.fit is not None and spec.fit.mixed_precision == "auto":
+        notes.append(f"{spec.fit.key('mixed_precision')} = auto: {host.precision}.")
     if backend.name == "jax" and spec.fit is not None and spec.model.learns and spec.fit.jit_compile is False:
         key = spec.fit.key("jit_compile")
         notes.append(f"{key} = false: Keras's jax backend takes each operation of a step by itself; set {key}=auto.")

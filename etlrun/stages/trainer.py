@@ -69,7 +69,8 @@ class Trainer(Stage):
         optimizer: Keras's name of the optimizer.
         learning_rate: Learning rate of the optimizer.
         seed: Seed of all randomness: weights, shuffling, augmentation.
-        mixed_precision: Keras's dtype policy for the layers; null for float32.
+        mixed_precision: Keras's dtype policy for the layers; null for float32. `auto` is mixed_bfloat16 on a GPU of
+            compute capability 8.0 or more, mixed_float16 on one of 7.0 or more, and else float32.
         jit_compile: Whether XLA compiles the steps; `auto` leaves it to Keras.
         device: `auto` uses an accelerator if there is one, `gpu` fails if there is none.
         devices: Number of devices that share each batch, or `all`; `load.batch_size` is that of all of them together.
@@ -118,7 +119,9 @@ class Trainer(Stage):
     learning_rate: Annotated[PositiveNumber, TRAINING]
     seed: Annotated[Seed, TRAINING]
     mixed_precision: Annotated[
-        Literal["mixed_float16", "mixed_bfloat16"] | None, Expected("mixed_float16, mixed_bfloat16 or null"), TRAINING
+        Literal["mixed_float16", "mixed_bfloat16", "auto"] | None,
+        Expected("mixed_float16, mixed_bfloat16, auto or null"),
+        TRAINING,
     ]
     jit_compile: Annotated[bool | Literal["auto"], Expected("true, false or auto"), TRAINING]
     device: Annotated[Literal["auto", "cpu", "gpu"], Expected("auto, cpu or gpu"), TRAINING]

@@ -13,6 +13,10 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 """Environment variable that selects the GPUs visible to CUDA, and so to every backend."""
 
 
+Version = tuple[int, int]
+"""First and second number of a version."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
     """A GPU that the driver lists.
@@ -21,11 +25,13 @@ class Gpu:
         index: Index in the driver's order, which may differ from CUDA's.
         uuid: Unique identifier, which CUDA accepts, too.
         name: Product name, such as `Tesla T4`.
+        capability: Compute capability, such as (7, 5).
     """
 
     index: int
     uuid: str
     name: str
+    capability: Version
 
 
 CORES = {"cores": 0, "cores-1": 1}
@@ -70,11 +76,32 @@ def driver_gpus() -> list[Gpu]:
     try:
         found = [(index, pynvml.nvmlDeviceGetHandleByIndex(index)) for index in range(pynvml.nvmlDeviceGetCount())]
         return [
-            Gpu(index=index, uuid=pynvml.nvmlDeviceGetUUID(handle), name=pynvml.nvmlDeviceGetName(handle))
+            Gpu(
+                index=index,
+                uuid=pynvml.nvmlDeviceGetUUID(handle),
+                name=pynvml.nvmlDeviceGetName(handle),
+                capability=tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
+            )
             for index, handle in found
         ]
     except pynvml.NVMLError:
         return []
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def driver_version() -> str:
+    """Return the version of NVIDIA's driver, such as `580.65.06`; empty without one."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ""
+    try:
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return ""
     finally:
         pynvml.nvmlShutdown()
 

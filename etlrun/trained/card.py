@@ -60,7 +60,7 @@ def _model(run: Trained, described: Mapping[str, Any]) -> list[Row]:
         ("network", f"{spec.model.path}{f', {size:,} parameters' if size else ''}"),
         ("format", f"{described['format']}, written with {versions}"),
         ("classes", "none" if classes is None else f"{len(classes)}: {listed(classes, _MOST_CLASSES)}"),
-        ("precision", spec.fit.mixed_precision or "float32" if spec.fit else "float32"),
+        ("precision", run.precision or "float32"),
         ("check", f"{drawn} drawn {noun}: predictions differ from the model's by up to {differs}"),
     ]
 

@@ -228,8 +228,8 @@ def unfit(run: Trained, name: str) -> Iterator[Fault]:
         yield Fault(where=str(run.folder), found=found, expected="a model of one image or array", remedy=remedy)
         return
     whole = ", ".join(_those("takes_mixed"))
-    if run.trainer.mixed_precision is not None and not of.takes_mixed:
-        found = f"{run.trainer.mixed_precision}, which {name} can't hold"
+    if run.precision is not None and not of.takes_mixed:
+        found = f"{run.precision}, which {name} can't hold"
         remedy = f"train in float32, or choose another format: {whole}"
         yield Fault(where=Trainer.key("mixed_precision"), found=found, expected="null, for float32", remedy=remedy)
     arrays = ", ".join(other for other in FORMATS if not FORMATS[other].takes_files)

@@ -79,6 +79,14 @@ class Trained:
         return None if names is None else tuple(names)
 
     @property
+    def precision(self) -> str | None:
+        """Keras's dtype policy of the training; None for float32."""
+        then = self.trainer.mixed_precision
+        if then != "auto":
+            return then
+        return None if self.summary.host.precision == "float32" else self.summary.host.precision
+
+    @property
     def storage(self) -> dict[str, Any]:
         """How the store of files that are named by URLs is reached: as that of the dataset, if it may be in one."""
         return getattr(self.plan.spec.dataset, "storage", None) or {}

@@ -1,0 +1,138 @@
+"""Comparison of the GPUs and their driver with what the installed backend is built for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import metadata
+
+from etlrun.stages.trainer import Trainer
+from etlrun.system.errors import Fault
+from etlrun.system.machine import Gpu, Version
+
+_DRIVERS = {12: 525, 13: 580}
+"""For each version of CUDA the oldest driver, by its first number."""
+_OF_JAX: dict[int, Version] = {13: (7, 5), 12: (5, 2)}
+"""For each version of CUDA that JAX has a plugin for, the lowest compute capability; the newest version is first."""
+_NEWEST, _OLDEST = max(_OF_JAX), min(_OF_JAX)
+_BFLOAT16, _FLOAT16 = (8, 0), (7, 0)
+"""Lowest compute capabilities whose tensor cores multiply these."""
+_CUDNN = (9, 24)
+"""First version of cuDNN whose convolutions XLA compiles: public reports have 9.3 and 9.5 fail."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """What a backend is built for.
+
+    Attributes:
+        name: Name and version of the package with its kernels.
+        cuda: First number of the version of CUDA.
+        least: Lowest compute capability.
+        most: First number of the highest compute capability; None if its compiler knows all that this CUDA knows.
+    """
+
+    name: str
+    cuda: int
+    least: Version
+    most: int | None = None
+
+
+def built_for(backend: str) -> Built | None:
+    """Return what Keras's `backend` is built for; None if it has no CUDA, or doesn't tell."""
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        found = tf.sysconfig.get_build_info()
+        return of_build_info(f"TensorFlow {tf.__version__}", found) if found["is_cuda_build"] else None
+    if backend == "jax":
+        for cuda, least in _OF_JAX.items():
+            if version := _installed(f"jax-cuda{cuda}-plugin"):
+                return Built(name=f"jax-cuda{cuda}-plugin {version}", cuda=cuda, least=least)
+    return None
+
+
+def of_build_info(name: str, found: dict[str, object]) -> Built | None:
+    """Return what TensorFlow's build information tells, such as `sm_89` and `compute_90`; None if it lacks these."""
+    told, cuda = found.get("cuda_compute_capabilities"), str(found.get("cuda_version", ""))
+    words = told if isinstance(told, list) else []
+    known = [(int(of[1]), int(of[2])) for word in words if (of := re.fullmatch(r"\w+_(\d+)(\d)[a-z]?", word))]
+    first = cuda.partition(".")[0]
+    if not known or not first.isdigit():
+        return None
+    return Built(name=name, cuda=int(first), least=min(known), most=max(known)[0])
+
+
+def unfit(gpu: Gpu, driver: str, built: Built) -> Fault | None:
+    """Return why a GPU of that `driver`, such as `580.65.06`, can't run what is `built`; None if it can.
+
+    A GPU runs what is built for a lower capability with the same first number. What is built for a lower first number
+    is compiled by the driver, which fails for TensorFlow's kernels.
+    """
+    needed, now = _DRIVERS.get(built.cuda, 0), driver.partition(".")[0]
+    where, found = Trainer.key("device"), f"{gpu.name} of compute capability {_text(gpu.capability)}"
+    if now.isdigit() and int(now) < needed:
+        is_older = built.cuda == _NEWEST and int(now) >= _DRIVERS[_OLDEST]
+        return Fault(
+            where=where,
+            found=f"{gpu.name} with version {driver} of NVIDIA's driver",
+            expected=f"version {needed} or newer for {built.name}, which is built for CUDA {built.cuda}",
+            remedy=f"update the driver{f', or {_of_jax(_OLDEST)}' if is_older else ''}",
+        )
+    if built.most is not None and gpu.capability[0] > built.most:
+        expected = f"at most {built.most}.x for {built.name}, whose kernels fail on newer ones with errors of PTX"
+        return Fault(where=where, found=found, expected=expected, remedy=_of_jax(_NEWEST))
+    if gpu.capability < built.least:
+        expected = f"at least {_text(built.least)} for {built.name}"
+        remedy = _of_jax(_OLDEST) if gpu.capability >= _OF_JAX[_OLDEST] else "use another GPU"
+        return Fault(where=where, found=found, expected=expected, remedy=remedy)
+    return None
+
+
+def _of_jax(cuda: int) -> str:
+    return f"set the environment variable KERAS_BACKEND=jax after pip install 'etlrun[jax-cuda{cuda}]'"
+
+
+def extra(backend: str, listed: Iterable[Gpu], driver: str) -> str | None:
+    """Return the extra with the CUDA libraries of `backend` that suit these GPUs and their driver; None if it has none.
+
+    Of JAX it is the one of the newest CUDA.
+    """
+    newest = Built(name="", cuda=_NEWEST, least=_OF_JAX[_NEWEST])
+    suits = not any(unfit(gpu, driver, newest) for gpu in listed)
+    return {"tensorflow": "gpu", "jax": f"jax-cuda{_NEWEST if suits else _OLDEST}"}.get(backend)
+
+
+def unfit_cudnn(trainer: Trainer, backend: str, version: str | None = None) -> Fault | None:
+    """Return why XLA's convolutions would fail with the installed cuDNN, or that `version`; None if they don't."""
+    version = version or _installed("nvidia-cudnn-cu12")
+    if backend != "tensorflow" or trainer.jit_compile is False or version is None:
+        return None
+    if tuple(int(word) for word in re.findall(r"\d+", version)[:2]) >= _CUDNN:
+        return None
+    least, key = _text(_CUDNN), trainer.key("jit_compile")
+    return Fault(
+        where=key,
+        found=f"{str(trainer.jit_compile).lower()} with cuDNN {version}",
+        expected=f"cuDNN {least} or newer, since convolutions that XLA compiles fail with older ones",
+        remedy=f"pip install 'nvidia-cudnn-cu12>={least}', or set {key}=false",
+    )
+
+
+def precision(capability: Version | None) -> str | None:
+    """Return the policy of `trainer.mixed_precision=auto` on a GPU of that compute capability; None on a CPU."""
+    if capability is None or capability < _FLOAT16:
+        return None
+    return "mixed_bfloat16" if capability >= _BFLOAT16 else "mixed_float16"
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _text(version: Version) -> str:
+    return ".".join(map(str, version))
