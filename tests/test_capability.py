@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from etlrun.eject.program import ejected, versions
-from etlrun.run import backend
-from etlrun.run.capability import Built, built_for, extra, of_build_info, precision, unfit, unfit_cudnn
+from etlrun.run import capability
+from etlrun.run.capability import Built, built_for, extra, fastest, of_build_info, unfit, unfit_cudnn
 from etlrun.system.errors import ConfigError
 from etlrun.system.machine import Gpu, Version
 from tests.configs import plan_of, spec_of
@@ -145,10 +145,11 @@ def test_an_old_cudnn_is_refused_where_xla_compiles_convolutions() -> None:
 
 
 def test_the_precision_is_the_one_that_a_gpu_is_fast_with() -> None:
-    chosen = {name: precision(capability) for name, capability in CARDS.items()}
+    chosen = {name: fastest([name, "Tesla T4"], [card("Tesla T4"), card(name)]) for name in CARDS}
     assert {name for name, of in chosen.items() if of == "mixed_float16"} == {"Tesla V100-SXM2-16GB", "Tesla T4"}
     assert {of for name, of in chosen.items() if CARDS[name] >= (8, 0)} == {"mixed_bfloat16"}
-    assert precision((6, 0)) is precision(None) is None
+    old = card("Tesla P100-PCIE-16GB", (6, 0))
+    assert fastest([old.name], [old]) is fastest([], [card("Tesla T4")]) is None
 
 
 def test_a_program_has_a_precision_of_its_own() -> None:
@@ -165,7 +166,7 @@ def test_a_run_on_a_card_that_its_backend_is_not_built_for_is_refused_before_the
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_gpus(monkeypatch, "NVIDIA GeForce RTX 5090", "Tesla T4")
-    monkeypatch.setattr(backend, "built_for", lambda _: TENSORFLOW)
+    monkeypatch.setattr(capability, "built_for", lambda _: TENSORFLOW)
     seeing(monkeypatch, "Tesla T4", "NVIDIA GeForce RTX 5090")
     words = emulated(tiny, *QUICK, "trainer.mixed_precision=auto")
     status, summary = run_here(tmp_path / "first", words)

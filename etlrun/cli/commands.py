@@ -33,7 +33,7 @@ _CONFIG = "[OVERRIDE ...]"
 COMMANDS = {
     "plan": Command(_CONFIG, "print the plan of a run; with -m the jobs of a sweep", "configs", "plan"),
     "show": Command(_CONFIG, "show examples after each step of a plan, as a page", "configs", "show"),
-    "doctor": Command(_CONFIG, "examine the images or the rows of a dataset", "configs", "doctor"),
+    "doctor": Command(_CONFIG, "examine a dataset, or with --device the device", "configs", "doctor"),
     "stats": Command(_CONFIG, "print figures of columns, or of images for `normalize`", "configs", "stats"),
     "tune": Command(_CONFIG, "find the fastest config, and prove that it is"),
     "check": Command("", "check all config files"),

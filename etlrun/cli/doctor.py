@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from etlrun.cli.doctor_device import of_device
 from etlrun.cli.doctor_rows import of_rows, plain, print_findings, print_page, print_stats
 from etlrun.plan.plan import Plan
 from etlrun.stages.rows import Rows
@@ -29,10 +30,12 @@ def parser() -> argparse.ArgumentParser:
         prog="etlrun doctor",
         description="Examine a dataset. Of images: broken, duplicate and nearly duplicate ones, classes, sizes, "
         "formats, and what caches would take. Of rows: what is missing, equal or far from all others, columns that "
-        "give the target away, and splits that differ. Nothing is written but the page.",
+        "give the target away, and splits that differ. Of a device: what a convolution, a product in mixed precision "
+        "and a copy of a batch take. Nothing is written but the page.",
     )
     parser.add_argument("--format", choices=["text", "json"], default="text")
     parser.add_argument("--html", type=Path, metavar="FILE", help="page with samples to write")
+    parser.add_argument("--device", action="store_true", help="try the device and its driver, and not the dataset")
     parser.add_argument("--all", action="store_true", help="all splits of the dataset, and not those of the config")
     return parser
 
@@ -43,6 +46,11 @@ def doctor(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> N
     Raises:
         WorldError: Data is missing or can't be read, or the page can't be written.
     """
+    if known.device:
+        if known.html is not None or known.all:
+            parser().error("--device examines no dataset: leave out --html and --all")
+        of_device(plan, as_json=known.format == "json")
+        return
     if known.html is not None:
         refuse_unwritable(known.html.parent, "--html")
     made_by = shlex.join(["etlrun", "doctor", *arguments])

@@ -12,10 +12,10 @@ from importlib import metadata
 import psutil
 
 from etlrun.record.summary import Host
-from etlrun.run.capability import built_for, extra, precision, unfit, unfit_cudnn
+from etlrun.run.capability import extra, first_unfit, precision, require_fit
 from etlrun.run.hosts.here import here, join, leave
 from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import Fault, WorldError
+from etlrun.system.errors import WorldError
 from etlrun.system.loading import leave_gpus, loading, native_messages_kept
 from etlrun.system.machine import VISIBLE, Gpu, cores, driver_gpus, driver_version, listed_ids, processor
 
@@ -77,39 +77,16 @@ def prepare(fit: Trainer | None, *, joins: bool = False) -> Iterator[Backend]:
     if device == "gpu" and not found:
         raise _no_gpu(name, listed)
     if found and fit and device != "cpu":
-        _require_fit(name, fit, found, listed)
+        require_fit(name, fit, found, listed)
     unseen = _unseen(name, listed) if device == "auto" and not found else ""
     policy = keras.config.dtype_policy()
-    if chosen := fit and _precision(fit, found, listed):
+    if chosen := fit and precision(fit, found, listed):
         keras.config.set_dtype_policy(chosen)
     try:
         yield Backend(name=name, versions=_versions(), host=_host(found, listed, fit), unseen=unseen)
         leave()
     finally:
         keras.config.set_dtype_policy(policy)
-
-
-def _require_fit(name: str, fit: Trainer, found: Sequence[str], listed: Sequence[Gpu]) -> None:
-    """Raise `WorldError` if a GPU of the training, its driver or cuDNN can't run what the backend is built for."""
-    used = found[: None if fit.devices == "all" else fit.devices]
-    for fault in (_unfit(name, [gpu for gpu in listed if gpu.name in used]), unfit_cudnn(fit, name)):
-        if fault is not None:
-            remedy = f"{fault.remedy}, or set {fit.key('device')}=cpu"
-            raise WorldError(where=fault.where, found=fault.found, expected=fault.expected, remedy=remedy)
-
-
-def _unfit(name: str, gpus: Sequence[Gpu]) -> Fault | None:
-    """Return why the first of these GPUs that can't run what the backend `name` is built for can't; None if all can."""
-    built, driver = built_for(name), driver_version()
-    faults = (unfit(gpu, driver, built) for gpu in gpus if built is not None)
-    return next((fault for fault in faults if fault is not None), None)
-
-
-def _precision(fit: Trainer, found: Sequence[str], listed: Sequence[Gpu]) -> str | None:
-    """Return Keras's policy for the precision of `fit`, which may depend on the first of the GPUs; None for float32."""
-    if fit.mixed_precision != "auto":
-        return fit.mixed_precision
-    return precision(next((gpu.capability for gpu in listed if found and gpu.name == found[0]), None))
 
 
 def _no_gpu(name: str, listed: Sequence[Gpu]) -> WorldError:
@@ -205,7 +182,7 @@ def _remedy(name: str, listed: Sequence[Gpu]) -> str:
         return "check the driver and the backend's GPU packages"
     if variable := _hidden_by(name):
         return f"unset {variable}, which hides it"
-    if fault := _unfit(name, listed):
+    if fault := first_unfit(name, listed):
         return f"{fault.remedy} (found {fault.found}; expected {fault.expected})"
     for package in _CUDA.get(name, ()):
         with suppress(metadata.PackageNotFoundError):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
 from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import Fault
-from etlrun.system.machine import Gpu, Version
+from etlrun.system.errors import Fault, WorldError
+from etlrun.system.machine import Gpu, Version, driver_version
 
 _DRIVERS = {12: 525, 13: 580}
 """For each version of CUDA the oldest driver, by its first number."""
@@ -37,6 +37,11 @@ class Built:
     cuda: int
     least: Version
     most: int | None = None
+
+    def __str__(self) -> str:
+        ends = "or more" if self.most is None else f"to {self.most}.x"
+        driver = _DRIVERS.get(self.cuda)
+        return f"{self.name}: CUDA {self.cuda}, driver {driver} or newer, compute capability {_text(self.least)} {ends}"
 
 
 def built_for(backend: str) -> Built | None:
@@ -120,9 +125,34 @@ def unfit_cudnn(trainer: Trainer, backend: str, version: str | None = None) -> F
     )
 
 
-def precision(capability: Version | None) -> str | None:
-    """Return the policy of `trainer.mixed_precision=auto` on a GPU of that compute capability; None on a CPU."""
-    if capability is None or capability < _FLOAT16:
+def require_fit(backend: str, trainer: Trainer, found: Sequence[str], listed: Sequence[Gpu]) -> None:
+    """Raise `WorldError` if a GPU of the training, its driver or cuDNN can't run what the backend is built for.
+
+    `found` are the names of the GPUs that the backend sees, and `listed` those of the driver.
+    """
+    used = found[: None if trainer.devices == "all" else trainer.devices]
+    for fault in (first_unfit(backend, [gpu for gpu in listed if gpu.name in used]), unfit_cudnn(trainer, backend)):
+        if fault is not None:
+            remedy = f"{fault.remedy}, or set {trainer.key('device')}=cpu"
+            raise WorldError(where=fault.where, found=fault.found, expected=fault.expected, remedy=remedy)
+
+
+def first_unfit(backend: str, gpus: Iterable[Gpu]) -> Fault | None:
+    """Return why the first of these GPUs that can't run what Keras's `backend` is built for can't; None if all can."""
+    built, driver = built_for(backend), driver_version()
+    faults = (unfit(gpu, driver, built) for gpu in gpus if built is not None)
+    return next((fault for fault in faults if fault is not None), None)
+
+
+def precision(trainer: Trainer, found: Sequence[str], listed: Sequence[Gpu]) -> str | None:
+    """Return Keras's policy for the precision of `trainer`, for `auto` that of the first GPU; None for float32."""
+    return fastest(found, listed) if trainer.mixed_precision == "auto" else trainer.mixed_precision
+
+
+def fastest(found: Sequence[str], listed: Sequence[Gpu]) -> str | None:
+    """Return the policy whose numbers the first GPU that is `found` multiplies fastest; None for float32."""
+    capability = next((gpu.capability for gpu in listed if found and gpu.name == found[0]), (0, 0))
+    if capability < _FLOAT16:
         return None
     return "mixed_bfloat16" if capability >= _BFLOAT16 else "mixed_float16"
 
