@@ -26,7 +26,7 @@ from benchmarks.kills import child
 from etlrun.datasets.prepare.opened import opened
 from etlrun.datasets.prepare.options import parsed
 from etlrun.datasets.prepare.prepare import prepare
-from etlrun.sources.sample.builder import jpeg
+from etlrun.sources.sample.draw import jpeg
 
 PHOTOS = Path(os.environ.get("ETLRUN_SHARED", Path(__file__).parents[2] / "shared")) / "data/tfds/cats_vs_dogs/4.0.1"
 COPIES = 4

@@ -18,8 +18,7 @@ import tensorflow_datasets as tfds
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.plan.plan import Plan
-from etlrun.sources.sample import builder
-from etlrun.sources.sample.builder import jpeg
+from etlrun.sources.sample import builder, draw
 from etlrun.stages import STAGES
 from etlrun.stages.dataset import SAMPLE_NAME
 from etlrun.stages.image import Decode
@@ -82,7 +81,7 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data_dir of the sample dataset with 160 images: five batches, in eight shards."""
     data_dir = tmp_path_factory.mktemp("few")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(builder, "NUM_EXAMPLES", 160)
+        patch.setattr(draw, "NUM_EXAMPLES", 160)
         sample = builder.EtlrunSample(data_dir=data_dir)
         sample.download_and_prepare(download_config=tfds.download.DownloadConfig(num_shards=8))
     return data_dir
@@ -110,5 +109,5 @@ def test_the_parallel_pipeline_is_that_of_the_exercise_but_for_its_order(dataset
 @pytest.mark.parametrize("number", range(4))
 def test_a_jpeg_of_the_sample_has_the_pixels_of_decode_jpeg(number: int) -> None:
     """`decode_image` takes PNG, BMP and GIF as well, and hands a JPEG to the same decoder with the same method."""
-    found: Any = Decode.op(tf.constant(jpeg(number))).numpy()
-    np.testing.assert_array_equal(found, tf.io.decode_jpeg(jpeg(number), channels=3).numpy())
+    found: Any = Decode.op(tf.constant(draw.jpeg(number))).numpy()
+    np.testing.assert_array_equal(found, tf.io.decode_jpeg(draw.jpeg(number), channels=3).numpy())

@@ -61,7 +61,6 @@ class Pipeline:
             memory = staged(counted(self._first(before, context), self._kept, context), cache, context)
             self._in_memory = memory.with_options(as_written())  # which apply to all datasets derived from it
         self._number, self._skipped, self.filling_s = 0, 0, 0.0
-        self._has_functions = not self._has_memory or any(planned.stage.maps_each for planned in after)
         self._traced = tf.function(partial(self._of_pass, None), autograph=False)
         batches = self._begun_by(tf.constant(0, tf.int64))
         if differs(batches, stages[-1].gives):
@@ -121,9 +120,7 @@ class Pipeline:
         return self._of_pass(skipped, *decided) if skipped else self._begun_by(*decided)
 
     def _begun_by(self, *decided: tf.Tensor) -> tf.data.Dataset:
-        """Return `_of_pass`; if it has functions, traced once for all passes, which takes as long as a few batches."""
-        if not self._has_functions:
-            return self._of_pass(None, *decided)
+        """Return `_of_pass`, traced once for all passes: to make each anew takes as long as to read a few batches."""
         batches: tf.data.Dataset = self._traced.get_concrete_function(*decided)(*decided)
         return batches
 
