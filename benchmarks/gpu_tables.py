@@ -14,6 +14,15 @@ TITLES = {
     "equal": "The same trainings on the GPU, on a CPU, and on the GPU again",
     "kills": "Killed inside the third epoch and resumed",
 }
+UNTRIED = """
+## Not tried
+
+- Installed from the extras `gpu`, `jax-cuda12` and `jax-cuda13`: that pip resolves them on Python 3.12 was tried, to TensorFlow 2.21.0
+  with cuDNN 9.28, and to JAX 0.12.0.1 with the libraries of CUDA 12.9 and 13.5. On Python 3.11, the newest JAX is 0.10.2.
+- Refusals of a card, a driver or a cuDNN on such a machine: T4, A100, H100, RTX 4090, RTX 5090 and B200 are figures of tests.
+- `etlrun doctor --device` on a GPU, `trainer.mixed_precision=auto` there, and steps in mixed precision that came to their end.
+- TensorFlow's backend on any GPU; steps that are not compiled, profiles, several GPUs, the second job of a sweep.
+"""
 LOSSES = ("loss", "val_loss")
 Summary = dict[str, Any]
 
@@ -26,7 +35,7 @@ def tables(folder: Path) -> str:
         if runs:
             lines += ["", f"## {title}", "", *machines(runs.values()), ""]
             lines += {"equal": equal, "kills": kills, "seen": seen}.get(part, measured)(runs, folder / part)
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + UNTRIED
 
 
 def summaries(folder: Path) -> dict[str, Summary]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from etlrun.plan.plan import Plan
 from etlrun.system import machine
@@ -49,7 +49,7 @@ def of_device(plan: Plan, *, as_json: bool) -> None:
         raise SystemExit(1)
 
 
-def _print(told: dict[str, object], found: list[Tried]) -> None:
+def _print(told: dict[str, Any], found: list[Tried]) -> None:
     for name, value in told.items():
         lines = value if isinstance(value, list) else [value]
         if isinstance(value, dict):
