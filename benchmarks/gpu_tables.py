@@ -17,10 +17,10 @@ TITLES = {
 UNTRIED = """
 ## Not tried
 
-- Installed from the extras `gpu`, `jax-cuda12` and `jax-cuda13`: that pip resolves them on Python 3.12 was tried, to TensorFlow 2.21.0
-  with cuDNN 9.28, and to JAX 0.12.0.1 with the libraries of CUDA 12.9 and 13.5. On Python 3.11, the newest JAX is 0.10.2.
-- Refusals of a card, a driver or a cuDNN on such a machine: T4, A100, H100, RTX 4090, RTX 5090 and B200 are figures of tests.
-- `etlrun doctor --device` on a GPU, `trainer.mixed_precision=auto` there, and steps in mixed precision that came to their end.
+- Installed from the extras `gpu`, `jax-cuda12` and `jax-cuda13`: that pip resolves them on Python 3.12 was tried, to
+  TensorFlow 2.21.0 with cuDNN 9.28, and to JAX 0.12.0.1 with CUDA 12.9 and 13.5. On Python 3.11 the newest JAX is 0.10.2.
+- Refusals of a card, a driver or a cuDNN: T4, A100, H100, RTX 4090, RTX 5090 and B200 are figures of tests.
+- `etlrun doctor --device` on a GPU, `trainer.mixed_precision=auto` there, and steps in mixed precision to their end.
 - TensorFlow's backend on any GPU; steps that are not compiled, profiles, several GPUs, the second job of a sweep.
 """
 LOSSES = ("loss", "val_loss")
