@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from etlrun.record import record as records
+from etlrun.record.config import read_config
 from etlrun.record.summary import Summary, read_summary
 from etlrun.results.sizing import size
 from etlrun.system import machine
@@ -102,7 +102,7 @@ def costs_of(folder: Path, summary: Summary, known: argparse.Namespace) -> Costs
     found = size(folder, summary, 1.0, 1.0)
     of_stages = {stage: 1000 * busy / found.examples_per_s for stage, busy in found.needs[0].threads.items()}
     read_ms = sum(ms for stage, ms in of_stages.items() if stage.startswith(("extract.", "load.")))
-    height, width = records.read_config(folder)["transform"]["resize"]["size"]
+    height, width = read_config(folder)["transform"]["resize"]["size"]
     given_bytes = height * width * 3
     network = known.network_gbit_per_s * 1e9 / 8
     examples = sum(summary.dataset.examples.values())

@@ -13,7 +13,7 @@ from etlrun.plan import learned, render
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import RunSpec, parse
-from etlrun.record.record import read_config
+from etlrun.record.config import read_config
 from etlrun.run import checkpoint
 from etlrun.stages import STAGES
 from etlrun.system.errors import EtlrunError

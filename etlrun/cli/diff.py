@@ -6,18 +6,20 @@ import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from etlrun.cli.show import write
 from etlrun.review import show
 from etlrun.review.folders import working_tree
-from etlrun.review.measured import Runs
 from etlrun.review.review import Images, Review, Reviewed, review
 from etlrun.review.sides import of_folders, resolve
 from etlrun.stages.base import DATA
 from etlrun.system.errors import ConfigError, WorldError
 from etlrun.system.files import refuse_unwritable
+
+if TYPE_CHECKING:
+    from etlrun.review.measured import Runs
 
 _DIFFERS, _REFUSED = 1, ConfigError.status
 _NOW = "the working tree"
@@ -35,7 +37,7 @@ def main(arguments: list[str]) -> None:
         if known.new is None
         else resolve(known.new, now, known.experiment, old)
     )
-    found = review(old, new, known.experiment, None if known.runs is None else Runs(known.runs))
+    found = review(old, new, known.experiment, None if known.runs is None else _runs(known.runs))
     if known.show is not None:
         found = _with_images(found, known.show)
     if known.format == "text":
@@ -46,6 +48,12 @@ def main(arguments: list[str]) -> None:
         raise SystemExit(_REFUSED)
     if known.exit_code and found.changes:
         raise SystemExit(_DIFFERS)
+
+
+def _runs(folder: Path) -> Runs:
+    from etlrun.review.measured import Runs
+
+    return Runs(folder)
 
 
 def _folder(text: str) -> Path:
@@ -71,6 +79,7 @@ def _with_images(found: Review, folder: Path) -> Review:
 
 
 def _images(reviewed: Reviewed, folder: Path) -> Images:
+    from etlrun.cli.show import write
     from etlrun.datasets.examine.compare import before_and_after
 
     changes = [of for of in reviewed.comparison.differences if of.kind == DATA]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic_core import to_json
 
-from etlrun.record.record import CONFIG
+from etlrun.record.config import CONFIG
 from etlrun.record.summary import read_summary
 from etlrun.results.sizing import Need, Sizing, size
 from etlrun.system.errors import WorldError

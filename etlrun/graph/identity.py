@@ -10,18 +10,20 @@ import importlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packaging.version import Version
 
 from etlrun import __version__
-from etlrun.cache.store import Identity
-from etlrun.graph.context import Reading
 from etlrun.plan.plan import Plan, PlannedStage, at_cache, data_values, values_of
 from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import Stage
 from etlrun.stages.plugins import digest_of
 from etlrun.stages.trainer import Trainer
+
+if TYPE_CHECKING:
+    from etlrun.cache.store import Identity
+    from etlrun.graph.context import Reading
 
 _FORMAT = 3
 """Version of the file format of caches, and of the code that reads and parses examples."""

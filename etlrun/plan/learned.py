@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from etlrun.plan.spec import RunSpec, parse
-from etlrun.record import record as records
+from etlrun.record.config import known_config
 from etlrun.stages import STAGES
 from etlrun.stages.column_step import ColumnStep
 from etlrun.stages.column_steps import COLUMN_STEPS
@@ -102,7 +102,7 @@ def of_resumed(spec: RunSpec, known: Known) -> Columns | None:
     if folder is None or not (folder / FILE).is_file():
         return None
     try:
-        before = parse(records.known_config(folder, ""), STAGES)
+        before = parse(known_config(folder, ""), STAGES)
     except EtlrunError:  # which is told of when the run is resumed
         return None
     columns, then = _held(folder)

@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from etlrun.record import record as records
+from etlrun.record.config import PLAN
 from etlrun.record.findings import StageCost
 from etlrun.record.summary import Summary
 
@@ -71,7 +72,7 @@ def boxes(folder: Path, summary: Summary) -> tuple[str, list[Box]]:
 def _planned(folder: Path, pipeline: str) -> dict[str, tuple[str, ...]]:
     """Return the stages of a pipeline in order, each with its steps; empty if `plan.json` can't be read."""
     try:
-        stages = json.loads((folder / records.PLAN).read_bytes())[pipeline]
+        stages = json.loads((folder / PLAN).read_bytes())[pipeline]
         return {str(stage["stage"]): tuple(str(step["stage"]) for step in stage.get("steps", ())) for stage in stages}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return {}

@@ -20,6 +20,7 @@ from etlrun.record import record as records
 from etlrun.record import report
 from etlrun.record.boxes import boxes
 from etlrun.record.charts import Line, Point, bars, curves
+from etlrun.record.config import CONFIG
 from etlrun.record.locks import is_nobodys
 from etlrun.record.record import Record
 from etlrun.record.summary import RUNNING, SUMMARY, Epoch, Summary, read_summary, shown_metric
@@ -135,7 +136,7 @@ def _command(summary: Summary) -> str:
 
 def _config(folder: Path) -> str:
     try:
-        text = (folder / records.CONFIG).read_text(encoding="utf-8", errors="replace")
+        text = (folder / CONFIG).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
     return _cut(text, _CONFIG)

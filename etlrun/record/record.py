@@ -18,33 +18,15 @@ from typing import Any
 
 import yaml
 
+from etlrun.record.config import CONFIG
 from etlrun.record.findings import finite
 from etlrun.record.summary import RUNNING, SUMMARY, Epoch, Summary, read_summary, steady_rate
-from etlrun.system.errors import WorldError, headline
+from etlrun.system.errors import WorldError
 from etlrun.system.files import write_atomically
 
-EVENTS, CONFIG, REPORT, PAGE, PLAN = "events.jsonl", "config.yaml", "report.md", "report.html", "plan.json"
+EVENTS, REPORT, PAGE = "events.jsonl", "report.md", "report.html"
 LOG, RESULTS = "log.json", "results.json"
 MODEL, EXPORTS = "model.keras", "exports"
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """Read the composed config of a run; `OSError` if there is none."""
-    config: dict[str, Any] = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
-    return config
-
-
-def known_config(folder: Path, remedy: str) -> dict[str, Any]:
-    """Read the composed config of a run; `WorldError` with that `remedy` if there is none."""
-    try:
-        config = read_config(folder)
-        if isinstance(config, dict) and config:
-            return config
-        found = "no config"
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        found = headline(error)
-    expected = "the config that the run was started with"
-    raise WorldError(where=str(folder / CONFIG), found=found, expected=expected, remedy=remedy)
 
 
 def events(folder: Path, last_bytes: int | None = None) -> Iterator[Mapping[str, Any]]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from etlrun.measure.gains import Gain, Rates, gains, itself, noise_of
 from etlrun.record import record as records
+from etlrun.record.config import read_config
 from etlrun.record.findings import finite
 from etlrun.record.locks import is_nobodys
 from etlrun.record.outcome import COLD, UNCACHED, WARM, Outcome, outcome, outcome_of
@@ -84,7 +85,7 @@ def _scanned(folder: Path) -> tuple[list[_Known], list[Run]]:
         summary = read_summary(path.parent)
         name = path.parent.relative_to(folder)
         if summary is not None and not summary.only_fills and ATTEMPTS not in name.parts:
-            frozen = partial(records.read_config, path.parent)
+            frozen = partial(read_config, path.parent)
             configs.append(_Known(tuple(summary.overrides), summary.plan_fingerprint or "", frozen))
             runs.append(Run(name=str(name), config=len(runs), repeat=0, outcome=outcome(summary)))
     return configs, runs

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from etlrun.record import record as records
+from etlrun.record.config import read_config
 from etlrun.record.findings import Fetched, Resources
 from etlrun.record.summary import Summary
 from etlrun.stages.fetch import Fetch
@@ -93,7 +94,7 @@ def size(folder: Path, summary: Summary, step_ms: float | None, au: float) -> Si
 
     Without `step_ms` it is the accelerator of the run. `WorldError` if the run has not measured what is needed.
     """
-    config = records.read_config(folder)
+    config = read_config(folder)
     if config["load"].get("service") is not None:
         remedy = "size a run of the same config with load=shuffled"
         raise _unmeasured(folder, "load.service, whose passes are not measured", "a run without a service", remedy)

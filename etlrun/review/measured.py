@@ -16,7 +16,7 @@ from etlrun.plan.learned import recalled
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import RunSpec, parse
-from etlrun.record import record as records
+from etlrun.record.config import read_config
 from etlrun.record.outcome import outcome, records_read
 from etlrun.record.summary import COMPLETED, SUMMARY, Summary, read_summary
 from etlrun.review.difference import Comparison, compare
@@ -108,9 +108,7 @@ class Runs:
             if summary is None or summary.status != COMPLETED:
                 continue
             try:
-                self._runs.append(
-                    (summary, plan(recalled(parse(records.read_config(path.parent), STAGES), path.parent)))
-                )
+                self._runs.append((summary, plan(recalled(parse(read_config(path.parent), STAGES), path.parent))))
             except (EtlrunError, OSError):
                 continue
         if not self._runs:

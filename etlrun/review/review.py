@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from etlrun.plan.plan import Plan
 from etlrun.review.caches import Kept, caches
 from etlrun.review.difference import Comparison, compare
-from etlrun.review.measured import Measured, Runs
 from etlrun.review.sides import DEFAULT, Side, Variant
 from etlrun.system.errors import ConfigError, Fault
+
+if TYPE_CHECKING:
+    from etlrun.review.measured import Measured, Runs
 
 NOTHING = Comparison(differences=(), kinds=(), since="", is_reordered=False, doubts=(), notes=())
 

@@ -26,7 +26,7 @@ from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import GROUPS, parse, parse_command
 from etlrun.plan.unused import leaves
-from etlrun.record import record as records
+from etlrun.record.config import CONFIG, PLAN, read_config
 from etlrun.review.folders import Folders, at_revision, is_revision
 from etlrun.review.lines import located, revision_prefix
 from etlrun.stages import STAGES
@@ -91,7 +91,7 @@ def of_config(word: str, config: Mapping[str, Any], run: Path | None = None) -> 
     """
     spec = parse(config, STAGES)
     spec = spec if run is None else recalled(spec, run)
-    planned = plan(spec) if run is None else as_recorded(plan(spec), run / records.PLAN)
+    planned = plan(spec) if run is None else as_recorded(plan(spec), run / PLAN)
     return Side(word=word, variants={"": Variant(config=config, plan=planned)})
 
 
@@ -115,8 +115,8 @@ def _asked(word: str, request: requests.Request) -> Side:
 
 def _resolved(word: str, now: Folders, experiment: str | None, like: Side | None) -> Side:
     path = Path(word)
-    if word and os.path.isfile(path / records.CONFIG):  # noqa: PTH113 - false for many overrides, too long for a name
-        return of_config(word, records.read_config(path), path)
+    if word and os.path.isfile(path / CONFIG):  # noqa: PTH113 - false for many overrides, too long for a name
+        return of_config(word, read_config(path), path)
     if path.suffix in {".yaml", ".yml"} and path.is_file():
         return _of_file(word, path.resolve(), now)
     if not word or "=" in word or word.startswith(("+", "~")):

@@ -13,7 +13,7 @@ from etlrun.plan.learned import recalled
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse, show
-from etlrun.record import record as records
+from etlrun.record.config import PLAN, known_config
 from etlrun.record.locks import is_nobodys
 from etlrun.record.summary import SUMMARY, Epoch, read_summary
 from etlrun.stages import Stages
@@ -98,9 +98,9 @@ def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
     if trainer is None or trainer.resume is None:
         return None
     left = _left_in(Path(trainer.resume))
-    before = plan(recalled(parse(records.known_config(left.folder, _START_NEW), stages), left.folder))
+    before = plan(recalled(parse(known_config(left.folder, _START_NEW), stages), left.folder))
     _same_rows(planned.spec.dataset, before.spec.dataset, left.folder)
-    before = as_recorded(before, left.folder / records.PLAN)
+    before = as_recorded(before, left.folder / PLAN)
     _same_config(planned, before, left.folder)
     _same_place(trainer, before.spec.fit, left)
     done, last = len(left.epochs), trainer.planned_phases[-1]

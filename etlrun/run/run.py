@@ -21,6 +21,7 @@ from etlrun.plan.spec import RunSpec, parse
 from etlrun.record import page, report
 from etlrun.record import record as records
 from etlrun.record import summary as statuses
+from etlrun.record.config import PLAN, read_config
 from etlrun.record.locks import nobodys
 from etlrun.record.record import Record
 from etlrun.run import checkpoint
@@ -65,7 +66,7 @@ def _run(record: Record, stages: Stages, planned: Plan | None) -> int:
     try:
         with interrupts():
             if planned is None:
-                planned = plan(parse(records.read_config(record.folder), stages))
+                planned = plan(parse(read_config(record.folder), stages))
                 require_one_host(planned.spec, "only a single run without options of Hydra's joins other hosts")
             _work(record, stages, planned, log)
     except KeyboardInterrupt:
@@ -140,7 +141,7 @@ def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
     noted = plans.with_figures(planned)
     with record.writing():
         write_atomically(record.folder / "plan.txt", plans.text_of(noted))
-        write_atomically(record.folder / records.PLAN, render.as_json(noted))
+        write_atomically(record.folder / PLAN, render.as_json(noted))
         learned.write(spec, record.folder)
     record.update(plan_fingerprint=planned.fingerprint, remarks=[*record.summary.remarks, *planned.remarks])
     previous = checkpoint.previous_run(planned, stages)

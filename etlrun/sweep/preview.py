@@ -15,7 +15,7 @@ from pydantic_core import to_json
 from etlrun.config.grid import Grid
 from etlrun.config.jobs import identity_of
 from etlrun.plan.plan import Plan, sections
-from etlrun.record import record as records
+from etlrun.record.config import read_config
 from etlrun.record.summary import COMPLETED, SUMMARY, read_summary
 from etlrun.sweep.ledger import Config, Ledger, configs_of, own_overrides
 from etlrun.sweep.unfit import LeftOut, describe, left_out
@@ -189,7 +189,7 @@ def _identity(folder: Path, known: dict[Path, list[str]]) -> str:
     except (OSError, ValueError, IndexError, KeyError):
         known.setdefault(folder.parent, [])
     try:
-        return identity_of(records.read_config(folder))
+        return identity_of(read_config(folder))
     except (OSError, ValueError):
         return ""
 

@@ -14,7 +14,7 @@ from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.plan import render
 from etlrun.plan.spec import parse
-from etlrun.record import record as records
+from etlrun.record.config import CONFIG, read_config
 from etlrun.record.page import EVALUATIONS
 from etlrun.stages import STAGES
 from etlrun.stages.image import Decode
@@ -224,7 +224,7 @@ def _again(run: Trained) -> Iterator[str]:
     summary = run.summary
     options = ["--config-dir", summary.config_dir] if summary.config_dir else []
     yield from ("```", shlex.join(["python", "-m", "etlrun", *summary.overrides, *options]), "```", "")
-    yield f"The plan has the fingerprint {run.then.fingerprint}, and `{run.folder / records.CONFIG}` all of its values."
+    yield f"The plan has the fingerprint {run.then.fingerprint}, and `{run.folder / CONFIG}` all of its values."
     if not _is_same(run):
         yield "The config files have changed since, or another config was named: today the command makes another plan."
     if summary.resumed_from:
@@ -241,7 +241,7 @@ def _is_same(run: Trained) -> bool:
     except EtlrunError:
         return False
     if isinstance(run.then.spec.dataset, Rows):  # which may be gone, or others
-        return parse(job.config, STAGES) == parse(records.read_config(run.folder), STAGES)
+        return parse(job.config, STAGES) == parse(read_config(run.folder), STAGES)
     return job.plan.fingerprint == run.then.fingerprint
 
 

@@ -18,6 +18,7 @@ from etlrun.plan.planner import plan
 from etlrun.plan.spec import RunSpec, parse, show
 from etlrun.plan.training import validates
 from etlrun.record import record as records
+from etlrun.record.config import CONFIG, known_config
 from etlrun.record.locks import is_nobodys
 from etlrun.record.record import MODEL
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, PRUNED, RUNNING, SUMMARY, Summary, read_summary
@@ -111,12 +112,10 @@ def trained(folder: Path, words: Sequence[str] = (), stages: Stages = STAGES, *,
     if summary is None:
         raise EtlrunError(faults)
     try:
-        config = records.known_config(folder, "restore the file, or train again")
+        config = known_config(folder, "restore the file, or train again")
     except WorldError as error:
         raise EtlrunError([*faults, *error.faults]) from error
-    then = _planned(
-        config, stages, faults, f"{folder / records.CONFIG}: ", _TRAIN_AGAIN, partial(recalled, folder=folder)
-    )
+    then = _planned(config, stages, faults, f"{folder / CONFIG}: ", _TRAIN_AGAIN, partial(recalled, folder=folder))
     if then is not None:
         faults += _model_faults(folder, summary, then)
     wrong: list[Fault] = []

@@ -15,8 +15,9 @@ from typing import Any
 
 from etlrun.plan.plan import Plan
 from etlrun.plan.unused import leaves
+from etlrun.record.config import read_config
 from etlrun.record.findings import Findings
-from etlrun.record.record import LOG, Record, read_config
+from etlrun.record.record import LOG, Record
 from etlrun.record.summary import COMPLETED, SUMMARY, Epoch
 from etlrun.run.loggers.writer import Behind, Opening, Writer
 from etlrun.stages.logger import Logger

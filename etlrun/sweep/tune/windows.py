@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from etlrun.record import record as records
+from etlrun.record.config import read_config
 from etlrun.record.locks import nobodys
 from etlrun.record.record import Record
 from etlrun.record.summary import COMPLETED, FAILED, Epoch, Summary, read_summary
@@ -186,7 +186,7 @@ class Windows:
 
 def _config(folder: Path) -> Mapping[str, Any] | None:
     try:
-        return _without_folder(records.read_config(folder))
+        return _without_folder(read_config(folder))
     except (OSError, ValueError):
         return None
 

@@ -1,0 +1,31 @@
+"""Config and plan of a run, as they are frozen in its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from etlrun.system.errors import WorldError, headline
+
+CONFIG, PLAN = "config.yaml", "plan.json"
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Read the composed config of a run; `OSError` if there is none."""
+    config: dict[str, Any] = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
+    return config
+
+
+def known_config(folder: Path, remedy: str) -> dict[str, Any]:
+    """Read the composed config of a run; `WorldError` with that `remedy` if there is none."""
+    try:
+        config = read_config(folder)
+        if isinstance(config, dict) and config:
+            return config
+        found = "no config"
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        found = headline(error)
+    expected = "the config that the run was started with"
+    raise WorldError(where=str(folder / CONFIG), found=found, expected=expected, remedy=remedy)
