@@ -6,11 +6,11 @@ from etlrun.cli.main import main
 
 
 def run() -> None:
-    """Run a command, whose garbage collections don't look at modules, and do not look for anything at its end.
+    """Run a command without garbage collections while its modules are imported, and at its end.
 
     Both took a seventh of the time of commands that import no TensorFlow.
     """
-    gc.freeze()
+    gc.disable()
     try:
         main()
     finally:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 
 from etlrun.cli import main as cli
 from etlrun.cli.commands import COMMANDS
-from etlrun.cli.completion import completions
+from etlrun.cli.completion import OF_COMMANDS, completions
 from tests.configs import CONF
 
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
@@ -37,11 +39,26 @@ GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
         ('etlrun plan dataset.split="tra', []),
         ("etlrun predict outputs/", []),
         ("etlrun --conf", ["--config-dir", "--config-name"]),
+        ("etlrun --config-dir ", []),
+        ("etlrun plan load=plain --f", ["--format"]),
+        ("etlrun cache gc --", ["--dir", "--help", "--max-bytes", "--yes"]),
+        ("etlrun evaluate run --c", []),
+        ("etlrun diff --runs ", []),
         ("etlrun --config-dir /nowhere cache=d", ["cache=disk"]),
     ],
 )
 def test_commands_groups_options_keys_and_values_complete_a_word(line: str, found: list[str]) -> None:
     assert completions(line) == found
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_options_of_a_command_complete_a_word(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    parts = [of for of in OF_COMMANDS if of.startswith(f"{command} ")]
+    for words in (of.split() for of in parts or [command]):
+        with pytest.raises(SystemExit):
+            cli.main([*words, "--help"])
+        options = {*re.findall(r"(?<![\w-])--[a-z][a-z-]*", capsys.readouterr().out.partition("options:")[2])}
+        assert {*completions(f"etlrun {' '.join(words)} --")} == options
 
 
 @pytest.mark.parametrize("line", ["", "etlrun", "etlrun "])
@@ -92,6 +109,41 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 """
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert (done.stdout.splitlines(), done.stderr) == (reply or [""], "")
+
+
+_AS_ZSH = """compdef() {{ }}; _files() {{ print a file }}
+compadd() {{ while [[ $1 != -- ]] {{ shift }}; print -l -- ${{(M)@[2,-1]:#${{words[CURRENT]}}*}} }}
+eval "$({etlrun} -sc install=zsh)"; words=({etlrun} {words}) CURRENT={count}; _etlrun
+"""
+_AS_FISH = "{etlrun} -sc install=fish | source; complete -C 'etlrun {words}'"
+
+
+@pytest.mark.parametrize(("shell", "script"), [("zsh", _AS_ZSH), ("fish", _AS_FISH)], ids=["zsh", "fish"])
+@pytest.mark.parametrize(
+    ("words", "reply"),
+    [
+        ("pre", ["predict", "prepare"]),
+        ("plan cache=d", ["cache=disk"]),
+        ("plan load.pre", ["load.prefetch="]),
+        ("diff --ex", ["--exit-code", "--experiment"]),
+        ("predict a", ["a file"]),
+    ],
+)
+def test_other_shells_complete_the_word_at_the_cursor(
+    shell: str, script: str, words: str, reply: list[str], tmp_path: Path
+) -> None:
+    """Zsh with its function that takes what is found as a stand-in, which needs a terminal; fish as a whole."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    (tmp_path / "a file").touch()
+    installed = Path(sys.executable).with_name("etlrun")
+    text = script.format(etlrun=installed, words=words, count=len(words.split()) + 1)
+    environment = {**os.environ, "PATH": f"{installed.parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [shell, "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    found = [line.partition("\t")[0].replace("\\ ", " ") for line in done.stdout.splitlines() if line.strip()]
+    assert (found, done.stderr) == (reply, "")
 
 
 @pytest.mark.parametrize(("asked", "found"), [([], "nothing"), (["install=csh"], "install=csh"), (["bash"], "bash")])

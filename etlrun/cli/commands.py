@@ -29,13 +29,13 @@ class Command:
     function: str = "main"
 
 
-_CONFIG = "[OVERRIDE ...]"
+CONFIG = "[OVERRIDE ...]"
 COMMANDS = {
-    "plan": Command(_CONFIG, "print the plan of a run; with -m the jobs of a sweep", "configs", "plan"),
-    "show": Command(_CONFIG, "show examples after each step of a plan, as a page", "configs", "show"),
-    "doctor": Command(_CONFIG, "examine a dataset, or with --device the device", "configs", "doctor"),
-    "stats": Command(_CONFIG, "print figures of columns, or of images for `normalize`", "configs", "stats"),
-    "tune": Command(_CONFIG, "find the fastest config, and prove that it is"),
+    "plan": Command(CONFIG, "print the plan of a run; with -m the jobs of a sweep", "configs", "plan"),
+    "show": Command(CONFIG, "show examples after each step of a plan, as a page", "configs", "show"),
+    "doctor": Command(CONFIG, "examine a dataset, or with --device the device", "configs", "doctor"),
+    "stats": Command(CONFIG, "print figures of columns, or of images for `normalize`", "configs", "stats"),
+    "tune": Command(CONFIG, "find the fastest config, and prove that it is"),
     "check": Command("", "check all config files"),
     "diff": Command("OLD [NEW]", "report the effect of a change of overrides, files or runs"),
     "prepare": Command("SOURCE --name NAME", "write own images as a TFDS dataset"),
@@ -44,13 +44,13 @@ COMMANDS = {
     "evaluate": Command("RUN [OVERRIDE ...]", "evaluate the model of a run on a split"),
     "predict": Command("RUN PATH ...", "predict images or rows with the model of a run"),
     "export": Command("RUN --format FORMAT", "export the model of a run to SavedModel, ONNX, LiteRT, torch"),
-    "eject": Command(_CONFIG, "print an equivalent Python program without etlrun", "configs", "eject"),
+    "eject": Command(CONFIG, "print an equivalent Python program without etlrun", "configs", "eject"),
     "freeze": Command("RUN", "print the values that AUTOTUNE chose, as YAML", "runs_read", "freeze"),
     "size": Command("RUN", "print the cores, storage and cache that an accelerator needs"),
     "cache": Command("ls|why|gc|rm", "list, explain and remove the caches on disk"),
     "service": Command("dispatcher|worker", "serve the input pipeline from this machine"),
     "plugins": Command("", "list what installed packages add: models, losses, steps"),
-    "vocabulary": Command(f"--size N {_CONFIG}", "train pieces of words on the texts of a table, or on FILES"),
+    "vocabulary": Command(f"--size N {CONFIG}", "train pieces of words on the texts of a table, or on FILES"),
     "schema": Command("", "print the JSON schema of config files, for editors", "configs", "schema"),
 }
 _INSTEAD = {
@@ -68,8 +68,14 @@ def call(name: str, arguments: list[str]) -> None:
     """Import and call a command."""
     command = COMMANDS[name]
     module = importlib.import_module(f"etlrun.cli.{command.module or name}")
-    gc.freeze()  # collections need not look at modules
+    collect_again()
     getattr(module, command.function)(arguments)
+
+
+def collect_again() -> None:
+    """Turn garbage collections on again, which need not look at modules."""
+    gc.freeze()
+    gc.enable()
 
 
 def refuse_unknown(arguments: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Completion of command lines by shells: commands, groups, options, keys and their values, read from the config files.
+"""Completion of command lines by shells: commands and their options, groups, keys and their values, of config files.
 
 It imports neither Hydra nor the stages, so that it answers at once, and prints nothing but what completes the word.
 """
@@ -13,11 +13,37 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from etlrun.cli.commands import COMMANDS
+from etlrun.cli.commands import COMMANDS, CONFIG
 from etlrun.config.folders import config_dir, options_of
 from etlrun.system.errors import ConfigError, Fault
 
 _OPTIONS = ("--help", "--version", "--multirun", "--config-dir", "--config-name", "--cfg", "--info")
+"""Options without a command."""
+OF_COMMANDS = {
+    "plan": "format multirun",
+    "show": "batches examples output passes png split",
+    "doctor": "all device format html",
+    "tune": "write",
+    "check": "config-dir golden strict update",
+    "diff": "config-dir exit-code experiment format runs show",
+    "prepare": "convert data-dir features name on-corrupt seed shards split version",
+    "runs ls": "format",
+    "evaluate": "format importance threshold",
+    "predict": "format on-corrupt output top",
+    "export": "format output",
+    "size": "au format step-ms",
+    "cache ls": "dir",
+    "cache why": "config-dir",
+    "cache gc": "dir max-bytes yes",
+    "cache rm": "dir",
+    "service dispatcher": "port trusted-network",
+    "service worker": "dispatcher host port trusted-network",
+    "plugins": "format",
+    "vocabulary": "out size",
+}
+"""Options of commands, beside those of all, and of all that take overrides."""
+_PATHS = ("-cd", "--config-dir", "--data-dir", "--dir", "--golden", "--html", "--out", "--output", "--png", "--runs")
+"""Options whose values shells complete, as they do without a completion of ours."""
 _OPEN = ("=", ".")
 """Ends of what the user goes on to type behind."""
 _BASH = """\
@@ -40,12 +66,18 @@ _etlrun() {
 }
 compdef _etlrun etlrun
 """
-_FISH = "complete -c etlrun -a '(COMP_LINE=(commandline -cp) etlrun -sc query=fish 2>/dev/null)'\n"
+_FISH = """\
+function _etlrun
+    set -l found (COMP_LINE=(commandline -cp) etlrun -sc query=fish 2>/dev/null)
+    if test -n "$found"; printf '%s\\n' $found; else; __fish_complete_path (commandline -ct); end
+end
+complete -c etlrun -f -a '(_etlrun)'
+"""
 _INSTALL = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 _UNINSTALL = {
     "bash": "complete -r etlrun; unset -f _etlrun\n",
     "zsh": "compdef -d etlrun; unfunction _etlrun\n",
-    "fish": "complete -e -c etlrun\n",
+    "fish": "complete -e -c etlrun; functions -e _etlrun\n",
 }
 _UNQUOTED = re.compile(r"[\w./:-]+")
 
@@ -86,7 +118,9 @@ def _split(line: str) -> list[str]:
 
 def _possible(before: Sequence[str], word: str) -> Iterator[str]:
     if word.startswith("-"):
-        yield from _OPTIONS
+        yield from _options(before)
+        return
+    if before and before[-1] in _PATHS:
         return
     if not before:
         yield from COMMANDS
@@ -95,6 +129,16 @@ def _possible(before: Sequence[str], word: str) -> Iterator[str]:
         yield from command.takes.split("|")
     elif command is None or "OVERRIDE" in command.takes or list(before[:2]) == ["cache", "why"]:
         yield from _overrides(before, word)
+
+
+def _options(before: Sequence[str]) -> Iterator[str]:
+    command = COMMANDS.get(before[0]) if before else None
+    if command is None:
+        yield from _OPTIONS
+        return
+    own = OF_COMMANDS.get(before[0]) or OF_COMMANDS.get(" ".join(before[:2]), "")
+    of_configs = ["config-dir", "config-name"] if command.takes.endswith(CONFIG) and command.takes[:3] != "RUN" else []
+    yield from (f"--{option}" for option in ("help", *own.split(), *of_configs))
 
 
 def _overrides(before: Sequence[str], word: str) -> Iterator[str]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gc
-
 from etlrun.cli import launch, multirun
+from etlrun.cli.commands import collect_again
 from etlrun.config import grid
 from etlrun.config.refusals import UNCOMPOSABLE, refusal
 from etlrun.config.request import Request
@@ -24,7 +23,7 @@ def main(arguments: list[str]) -> None:
     Raises:
         ConfigError: A config is invalid.
     """
-    gc.freeze()  # collections need not look at modules
+    collect_again()
     if any(argument.split("=")[0] in HYDRA_ANSWERS for argument in arguments):
         _by_hydra(arguments)
         return
