@@ -33,6 +33,8 @@ EXPERIMENTS = tuple(sorted(path.stem for path in (CONF / "experiment").glob("*.y
 ROWS = ("dataset.files={train: '*.tfrecord'}", "dataset.target={label: class}")
 MANDATORY = {"table": ROWS, "text": ROWS}
 """Values that experiments leave to the user, by experiment, as `check` gives them."""
+TENSORFLOW = "transform.decode.library=tensorflow"
+"""Where a test is about steps and maps, not about the stage that does the work of some of them."""
 TRAINER_KEYS = ", ".join(field.name for field in fields(Trainer))
 
 
@@ -151,8 +153,8 @@ OTHER_VALUES: dict[str, str] = {
     "extract.deterministic": "false",
     "transform.num_parallel_calls": "null",
     "transform.deterministic": "false",
-    "transform.decode.library": "turbo",
-    "transform.decode.scaled": "true",
+    "transform.decode.library": "tensorflow",
+    "transform.decode.fast": "true",
     "transform.resize.size": "[64,65]",
     "transform.resize.method": "area",
     "transform.resize.antialias": "true",
@@ -254,7 +256,6 @@ def beside(parameter: str) -> tuple[str, ...]:
     others = {
         "dataset.features": "model=emulated",
         "trainer.focal_gamma": "trainer.loss=focal_crossentropy",
-        "transform.decode.scaled": "transform.decode.library=turbo",
         "model.name": "model=keras_application",
         "trainer.devices": "load.drop_remainder=true",
         **dict.fromkeys(("logger.tracking_uri", "logger.experiment_name"), "logger=mlflow"),

@@ -17,7 +17,7 @@ from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.service.pipeline import ServedPipeline
 from etlrun.sources.open import open_source
-from tests.configs import plan_of
+from tests.configs import TENSORFLOW, plan_of
 from tests.forked import Forked, forked
 from tests.runs import small
 
@@ -92,9 +92,9 @@ def at(found: Iterable[Cluster]) -> tuple[str, ...]:
 
 
 def planned(data_dir: Path, *overrides: str) -> Any:
-    """Plan of a run that holds little in advance."""
+    """Plan of a run that holds little in advance, and decodes with either as the workers do."""
     given = {word.split("=")[0] for word in overrides}
-    words = ("cache=none", "load.batch_size=1", "load.prefetch=1")
+    words = ("cache=none", "load.batch_size=1", "load.prefetch=1", TENSORFLOW)
     return plan_of(*small(data_dir, *(word for word in words if word.split("=")[0] not in given), *overrides))
 
 

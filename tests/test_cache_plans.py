@@ -10,7 +10,7 @@ from etlrun.plan.plan import at_cache
 from etlrun.run import run
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.cache import CACHES, MemoryCache, Space
-from tests.configs import composed, plan_of, refusal_of_plan, refusal_of_spec
+from tests.configs import TENSORFLOW, composed, plan_of, refusal_of_plan, refusal_of_spec
 from tests.runs import emulated, summary_of
 
 SCALED = "transform.steps=[decode,center_crop,resize,scale_minus_one_one]"
@@ -37,7 +37,7 @@ def stages_of(*overrides: str) -> list[str]:
 )
 def test_steps_after_the_cache_come_after_the_shuffling(at: str, before: str, after: str | None) -> None:
     middle = [after] if after else []
-    assert stages_of(SCALED, SCALED_TOO, f"cache.at={at}") == [
+    assert stages_of(SCALED, SCALED_TOO, f"cache.at={at}", TENSORFLOW) == [
         "extract.interleave",
         before,
         "cache.memory",
@@ -51,7 +51,10 @@ def test_steps_after_the_cache_come_after_the_shuffling(at: str, before: str, af
 def test_features_are_made_before_the_cache() -> None:
     plan = plan_of("cache.at=features", "model.trainable=false")
     before, _, after = at_cache(plan.train)
-    assert [planned.stage.path for planned in before] == ["extract.interleave", "transform.map", "model.backbone"]
+    assert [planned.stage.path for planned in before] == [
+        *("extract.interleave", "transform.map", "transform.turbo"),
+        "model.backbone",
+    ]
     assert str(before[-1].gives) == "float32 [1280], label"
     assert str(after[-1].gives) == "32 x float32 [1280], label"
 

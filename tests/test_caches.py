@@ -75,11 +75,11 @@ def test_why_finds_a_hit_and_names_the_first_difference(tiny: Path, made: Path, 
         f"train      hit   KEY  38 examples, 0.1 MB, used {hits[0].rsplit('used ')[1]}",
         f"validation hit   KEY  10 examples, 0.0 MB, used {hits[1].rsplit('used ')[1]}",
     ]
-    lines = say(capsys, "why", *words, "transform.resize.method=area").splitlines()
+    lines = say(capsys, "why", *words, "transform.resize.size=[40,32]").splitlines()
     assert [re.sub(r"[0-9a-f]{20}", "KEY", line).strip() for line in lines[:3]] == [
         "train      miss  KEY",
         (f"nearest is KEY (tiny_pictures/1.2.0 train[:80%], created by 32 with {' '.join(before)})"),
-        "differs in transform.resize.method: bilinear in the cache, area in this config",
+        "differs in transform.resize.size: [32, 32] in the cache, [40, 32] in this config",
     ]
 
 

@@ -103,10 +103,10 @@ def test_to_answer_the_packages_of_configs_are_imported(answers: dict[tuple[str,
 
 
 def test_a_cache_is_explained_without_tensorflow(tiny: Path, folder: Path, tmp_path: Path) -> None:
-    """With the steps and the turbo decoding before it; of TFDS's datasets TFDS alone is imported."""
+    """With the decoding before it; of TFDS's datasets TFDS alone is imported."""
     import tensorflow  # noqa: F401, ICN001
 
-    disk = ("model=emulated", "cache=disk", f"cache.dir={tmp_path / 'caches'}", "transform.decode.library=turbo")
+    disk = ("model=emulated", "cache=disk", f"cache.dir={tmp_path / 'caches'}")
     for dataset, imported in (
         (small(tiny), {"tensorflow_datasets"}),
         (["dataset=folder", f"dataset.dir={folder}"], set()),

@@ -13,12 +13,11 @@ from etlrun.review.difference import compare
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
 from tests import pictures
-from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
+from tests.configs import TENSORFLOW, plan_of, refusal_of_plan, refusal_of_spec
 from tests.pipelines import as_bytes, training_pipeline
 from tests.programs import of_tiny
 from tests.runs import emulated, run_here, small
 
-TURBO = "transform.decode.library=turbo"
 JPEG = "cache.codec=jpeg90"
 FLIPPED = ("transform.steps=[decode,resize,random_flip,scale_minus_one_one]", "cache.at=resize")
 
@@ -37,7 +36,7 @@ def images_of(batches: Any) -> Any:
 
 
 @pytest.mark.parametrize("more", [(), FLIPPED], ids=["plain", "flipped"])
-@pytest.mark.parametrize("library", [(), (TURBO,)], ids=["tensorflow", "turbo"])
+@pytest.mark.parametrize("library", [(TENSORFLOW,), ()], ids=["tensorflow", "turbo"])
 def test_each_pass_sees_what_the_jpegs_hold(
     library: tuple[str, ...], more: tuple[str, ...], tiny: Path, tmp_path: Path
 ) -> None:
@@ -61,14 +60,14 @@ def test_the_first_pass_is_that_of_an_encoder_and_a_decoder(tiny: Path) -> None:
 def test_both_libraries_read_the_same_pixels(tiny: Path) -> None:
     """So that the choice changes the speed of a cache, and the pixels only by what is before it."""
     words = small(tiny, "cache=memory", JPEG, "transform.resize.size=[40,48]")
-    plain, turbo = (stages_of(plan_of(*words, *library)) for library in ((), (TURBO,)))
+    plain, turbo = (stages_of(plan_of(*words, *library)) for library in ((TENSORFLOW,), ()))
     assert [*turbo][-3:] == ["load.batch", "transform.turbo_after_cache", "load.prefetch"]
     natively, (step,) = turbo["transform.turbo_after_cache"], plain["transform.after_cache"].steps
     for seed in range(5):
         data = pictures.jpeg(seed)
         (found,) = natively.op([data], **natively.values)
         np.testing.assert_array_equal(found, step.op(data, **step.values))
-    assert plan_of(*words).fingerprint != plan_of(*words, TURBO).fingerprint
+    assert plan_of(*words).fingerprint != plan_of(*words, TENSORFLOW).fingerprint
 
 
 def test_it_changes_the_data_of_a_run_with_a_cache() -> None:
@@ -91,7 +90,7 @@ def test_it_changes_the_data_of_a_run_with_a_cache() -> None:
 
 @pytest.mark.slow
 def test_a_program_reads_the_same_batches(tiny: Path, tmp_path: Path) -> None:
-    for library in ((), (TURBO,)):
+    for library in ((TENSORFLOW,), ()):
         words = ("cache=disk", JPEG, f"cache.dir={tmp_path / 'caches'}", *FLIPPED, *library)
         _, module = of_tiny(tiny, tmp_path, *words)
         passes = passes_of(*small(tiny, *words))
@@ -100,7 +99,7 @@ def test_a_program_reads_the_same_batches(tiny: Path, tmp_path: Path) -> None:
 
 
 def test_a_run_fills_and_reads_it_and_knows_its_size(tiny: Path, tmp_path: Path) -> None:
-    words = emulated(tiny, "cache=disk", JPEG, TURBO, f"cache.dir={tmp_path / 'caches'}", "trainer.epochs=2")
+    words = emulated(tiny, "cache=disk", JPEG, f"cache.dir={tmp_path / 'caches'}", "trainer.epochs=2")
     words += ["measure.digest=true", "transform.resize.size=[128,128]"]
     runs = [run_here(tmp_path / name, words) for name in ("fills", "reads")]
     assert [status for status, _ in runs] == [0, 0]

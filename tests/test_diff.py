@@ -171,11 +171,11 @@ def test_markdown_has_a_table_and_a_picture(told: Any) -> None:
     [
         ("dataset.split=train", ["train_0"]),
         ("extract=sequential", ["train_1", "validation_1"]),
-        ("transform.num_parallel_calls=2", ["train_2", "validation_2"]),
-        ("cache.dtype=uint8", ["train_3", "validation_3"]),
-        ("load.shuffle_buffer=8", ["train_4"]),
-        ("load.drop_remainder=true", ["train_5"]),
-        ("load.batch_size=8", ["train_5", "validation_4"]),
+        ("transform.num_parallel_calls=2", ["train_2", "train_3", "validation_2", "validation_3"]),
+        ("cache.dtype=uint8", ["train_4", "validation_4"]),
+        ("load.shuffle_buffer=8", ["train_5"]),
+        ("load.drop_remainder=true", ["train_6"]),
+        ("load.batch_size=8", ["train_6", "validation_5"]),
         ("trainer.epochs=9", ["model"]),
     ],
 )

@@ -6,7 +6,7 @@ from etlrun.plan.spec import parse
 from etlrun.review.difference import Comparison, Difference, compare
 from etlrun.stages import STAGES
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind
-from tests.configs import KINDS, OTHER_VALUES, beside, composed, plan_of
+from tests.configs import KINDS, OTHER_VALUES, TENSORFLOW, beside, composed, plan_of
 
 SCALE = "transform.scale_minus_one_one"
 LEFT_OUT = "(keeps or drops the last, smaller batch of a pass)"
@@ -111,7 +111,7 @@ def shown(found: Comparison) -> list[str]:
             ],
         ),
         (
-            ["extract=tfds"],
+            ["extract=tfds", TENSORFLOW],
             [
                 "extract=tfds",
                 "extract.decode=true",

@@ -53,7 +53,6 @@ BASES = {
     "load.shuffle_at": ("cache=none",),
     "load.sample": ("extract=sequential", "cache=none", "load.shuffle=full"),
     "load.shuffle": ("extract=sequential", "cache=none"),
-    "transform.decode.scaled": ("transform.decode.library=turbo",),
     **{f"trainer.schedule.{name}": words for name, words in OF_SCHEDULES.items()},
     "trainer.early_stopping": ("trainer.early_stopping.patience=2",),
 }

@@ -105,11 +105,11 @@ def test_a_shard_that_was_another_one_for_a_while_and_is_read_by_tfds(tiny: Path
     "words",
     [
         ("cache.at=source",),
-        ("extract=sequential", "transform.decode.library=turbo"),
+        ("extract=sequential", "transform.decode.library=tensorflow"),
         ("transform.parse_batch=4",),
         ("dataset.on_corrupt=skip",),
     ],
-    ids=["source", "turbo", "parse_batch", "skip"],
+    ids=["source", "tensorflow", "parse_batch", "skip"],
 )
 def test_an_image_of_a_folder_that_was_another_one_for_a_while(
     words: tuple[str, ...], folder: Path, tmp_path: Path

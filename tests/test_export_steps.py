@@ -91,13 +91,12 @@ def test_what_a_format_cannot_hold_is_named(
             f"  trainer.mixed_precision: found mixed_float16, which {name} can't hold; expected null, for float32",
             "    -> train in float32, or choose another format: saved_model, keras",
         ]
-    library = "transform.decode.library: found libjpeg-turbo and OpenCV"
-    turbo = ended(tmp_path / "turbo", small(tiny, "transform.decode.library=turbo"))
-    assert refused(capsys, "export", turbo, "--format", "saved_model") == [
-        f"  {library}, which saved_model can't hold; expected steps of TensorFlow",
-        f"    -> train with tensorflow, or choose a format that takes arrays: {ARRAYS}",
+    fast = ended(tmp_path / "fast", small(tiny, "transform.decode.fast=true"))
+    assert refused(capsys, "export", fast, "--format", "saved_model") == [
+        "  transform.decode.fast: found true, for coarser images, which saved_model can't decode; expected false",
+        f"    -> train with transform.decode.fast=false, or choose a format that takes arrays: {ARRAYS}",
     ]
-    assert [step.stage.path for step in split(trained(turbo).plan, takes_files=False).caller] == ["transform.turbo"]
+    assert [step.stage.path for step in split(trained(fast).plan, takes_files=False).caller] == ["transform.turbo"]
     monkeypatch.setitem(FORMATS, "onnx", dataclasses.replace(FORMATS["onnx"], modules=("not_there", "json")))
     assert refused(capsys, "export", half, "--format", "onnx")[:2] == [
         "  --format: found onnx, without the module not_there; expected what writes and runs the format",

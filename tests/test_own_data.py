@@ -62,7 +62,7 @@ def test_folders_of_splits_are_splits(folder: Path) -> None:
         ("extract=sequential", "cache=none"),
         ("extract.cycle_length=all", "extract.block_length=2", "extract.shuffle_files=true", "cache=none"),
         ("cache=memory", "cache.at=source"),
-        ("cache=none", "transform.decode.library=turbo"),
+        ("cache=none", "transform.decode.library=tensorflow"),
         ("cache=none", "extract=sequential", "load.shuffle=full"),
         ("cache=disk", "extract=sequential", "load.shuffle=full"),
         ("cache=none", "extract=sequential", "load.shuffle=full", "load.sample=uniform_by_class"),

@@ -23,7 +23,7 @@ BATCH = "transform.parse_batch=7"
         ("cache=none",),
         ("cache=memory", "cache.at=source"),
         ("cache=none", "extract=sequential", "load.shuffle=full"),
-        ("cache=none", "transform.decode.library=turbo"),
+        ("cache=none", "transform.decode.library=tensorflow"),
         ("cache=none", "transform.num_parallel_calls=null"),
     ],
     ids=" ".join,

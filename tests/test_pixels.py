@@ -49,7 +49,7 @@ def plan_of_folder(folder: Path, *words: str) -> Plan:
     return plan_of(*own, *words)
 
 
-@pytest.mark.parametrize("words", [(), ("transform.decode.library=turbo",)])
+@pytest.mark.parametrize("words", [(), ("transform.decode.library=tensorflow",)])
 def test_a_run_skips_and_names_an_image_of_too_many_pixels(words: tuple[str, ...], folder: Path) -> None:
     plan = plan_of_folder(folder, "dataset.on_corrupt=skip", *words)
     source = open_source(plan.spec.dataset)

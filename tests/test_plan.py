@@ -6,7 +6,7 @@ import pytest
 from etlrun.plan.plan import PlannedStage
 from etlrun.plan.planner import plan
 from etlrun.stages.base import Kind
-from tests.configs import KINDS, OTHER_VALUES, beside, plan_of, refusal_of_plan, spec_of
+from tests.configs import KINDS, OTHER_VALUES, TENSORFLOW, beside, plan_of, refusal_of_plan, spec_of
 
 SHAPE = "float32 [64, 64, 3]"
 MODEL = "model.mobilenet_v2: found 32 x float32"
@@ -30,20 +30,20 @@ def paths(stages: Iterable[PlannedStage]) -> list[str]:
 def test_the_order_of_stages(cache: str, shuffle_buffer: int, prefetch: str) -> None:
     planned = plan_of(f"cache={cache}", f"load.shuffle_buffer={shuffle_buffer}", f"load.prefetch={prefetch}")
     shuffle = ["load.shuffle"] if shuffle_buffer else []
-    ready = ["load.batch", *([] if prefetch == "0" else ["load.prefetch"])]
+    decoded, ahead = ["transform.map", "transform.turbo"], [] if prefetch == "0" else ["load.prefetch"]
     if cache == "none":
-        assert paths(planned.train) == ["extract.interleave", *shuffle, "transform.map", *ready]
-        assert paths(planned.evaluation) == ["extract.interleave", "transform.map", *ready]
+        assert paths(planned.train) == ["extract.interleave", *shuffle, "load.batch", *decoded, *ahead]
+        assert paths(planned.evaluation) == ["extract.interleave", "load.batch", *decoded, *ahead]
     else:
-        read = ["extract.interleave", "transform.map", f"cache.{cache}"]
-        assert paths(planned.train) == [*read, *shuffle, *ready]
-        assert paths(planned.evaluation) == [*read, *ready]
+        read = ["extract.interleave", *decoded, f"cache.{cache}"]
+        assert paths(planned.train) == [*read, *shuffle, "load.batch", *ahead]
+        assert paths(planned.evaluation) == [*read, "load.batch", *ahead]
 
 
 def test_corrupt_records_are_left_out_after_the_transformation_and_before_the_cache() -> None:
     planned = plan_of("dataset.on_corrupt=skip")
-    start = ["extract.interleave", "transform.map", "dataset.skip_corrupt", "cache.memory"]
-    assert paths(planned.train)[:4] == paths(planned.evaluation)[:4] == start
+    start = ["extract.interleave", "transform.map", "transform.turbo", "dataset.skip_corrupt", "cache.memory"]
+    assert paths(planned.train)[:5] == paths(planned.evaluation)[:5] == start
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_corrupt_records_are_left_out_after_the_transformation_and_before_the_ca
     ],
 )
 def test_records_are_parsed_unless_tfds_does_it(overrides: list[str], steps: list[str]) -> None:
-    planned = plan_of(*overrides)
+    planned = plan_of(*overrides, TENSORFLOW)
     assert paths(planned.train[1].steps) == paths(planned.evaluation[1].steps) == steps
 
 
@@ -76,7 +76,7 @@ def test_the_model_scales_pictures_that_are_uint8() -> None:
         "transform.scale_minus_one_one",
         f"32 x {SHAPE} in [-1, 1], label",
     )
-    assert str(plan_of().train[1].gives) == "uint8 [64, 64, 3] in [0, 255], label"
+    assert str(plan_of().train[2].gives) == "uint8 [64, 64, 3] in [0, 255], label"
 
 
 @pytest.mark.parametrize("drop", ["true", "false"])
@@ -87,7 +87,7 @@ def test_validation_never_drops_the_remainder(drop: str) -> None:
 
 
 def test_shuffling_takes_the_seed_of_the_trainer() -> None:
-    shuffle = plan_of("trainer.seed=7", "load.shuffle_buffer=9").train[3].stage
+    shuffle = plan_of("trainer.seed=7", "load.shuffle_buffer=9").train[4].stage
     assert (shuffle.path, getattr(shuffle, "seed", None), getattr(shuffle, "buffer_size", None)) == (
         "load.shuffle",
         7,
@@ -101,7 +101,7 @@ def test_without_an_eval_split_nothing_is_validated() -> None:
 
 def test_stages_are_random_where_they_or_their_steps_are() -> None:
     planned = plan_of("transform=augmented_224", "cache=none")
-    assert paths(stage for stage in planned.train if stage.is_random) == ["load.shuffle", "transform.map"]
+    assert paths(stage for stage in planned.train if stage.is_random) == ["load.shuffle", "transform.after_turbo"]
     assert paths(stage for stage in planned.evaluation if stage.is_random) == []
 
 

@@ -180,7 +180,6 @@ def test_a_file_larger_than_a_record_may_be_is_broken(tmp_path: Path, monkeypatc
 
 
 def test_a_jpeg_of_which_libjpeg_warns_is_noted_by_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("simplejpeg", reason="the extra turbo is not installed")
     source = write_photos(tmp_path / "photos", 4)
     (source / "disc" / "half.jpg").write_bytes(HALF)
     prepared(source, tmp_path / "data")

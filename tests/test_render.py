@@ -7,7 +7,7 @@ import pytest
 from etlrun.plan import render
 from etlrun.plan.plan import PlannedStage
 from etlrun.review import golden
-from tests.configs import CONF, EXPERIMENTS, experiment, plan_of
+from tests.configs import CONF, EXPERIMENTS, TENSORFLOW, experiment, plan_of
 
 PLANS = CONF.parent / "tests" / "golden" / "plans"
 
@@ -109,7 +109,7 @@ def test_json_has_each_value_with_its_kind() -> None:
         "deterministic": {"value": False, "kind": "order"},
         "shuffle_files": {"value": False, "kind": "order"},
     }
-    assert document["train"][1]["steps"][2]["parameters"]["size"] == {"value": [64, 64], "kind": "data"}
+    assert document["train"][2]["steps"][1]["parameters"]["size"] == {"value": [64, 64], "kind": "data"}
     assert document["dataset"]["data_dir"] == {"value": None, "kind": "speed"}
     assert document["model"]["parameters"]["alpha"] == {"value": 0.35, "kind": "training"}
     assert document["trainer"]["parameters"]["device"] == {"value": "auto", "kind": "training"}
@@ -120,7 +120,7 @@ def test_json_has_each_value_with_its_kind() -> None:
 
 
 def test_mermaid_draws_a_chain_from_each_split_to_the_model() -> None:
-    assert render.mermaid(plan_of("extract=sequential", "load.prefetch=0")) == DEFAULT_MERMAID
+    assert render.mermaid(plan_of("extract=sequential", "load.prefetch=0", TENSORFLOW)) == DEFAULT_MERMAID
 
 
 def test_mermaid_leaves_validation_out_where_there_is_none() -> None:

@@ -29,7 +29,7 @@ WAYS: dict[str, tuple[str, ...]] = {
     "shuffled": ("extract.cycle_length=3", "extract.shuffle_files=true", "load.shuffle_buffer=7"),
     "after all steps": ("load.shuffle_at=before_batch", "load.shuffle_buffer=7"),
     "parsed together": ("transform.parse_batch=4",),
-    "turbo": ("transform.decode.library=turbo",),
+    "turbo": ("transform.resize.dtype=uint8",),
     "memory": ("cache=memory", "cache.at=resize", "load.shuffle_buffer=7"),
     "disk": (*DISK, "load.shuffle_buffer=7"),
     "disk, interleaved": ("cache=disk", "cache.at=resize", "extract.cycle_length=3", "extract.shuffle_files=true"),
@@ -118,7 +118,7 @@ def test_records_that_are_equal_differ_too(tmp_path: Path) -> None:
     data.mkdir()
     records(data, "a.tfrecord", range(6))
     shutil.copy(data / "a.tfrecord", data / "b.tfrecord")
-    words = (*STEPS, "transform.decode.library=turbo", "dataset.on_corrupt=skip", "load.batch_size=1", "cache=none")
+    words = (*STEPS, "dataset.on_corrupt=skip", "load.batch_size=1", "cache=none")
     plan = of_records(data, *words, "dataset.split=train", "dataset.eval_split=null", "trainer.epochs=1")
     found = batches(plan)
     assert (len(found), len({*found})) == (12, 12)

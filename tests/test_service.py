@@ -16,6 +16,7 @@ from etlrun.graph import parts
 from etlrun.service import servers
 from etlrun.sweep import process
 from etlrun.system.errors import ConfigError, WorldError
+from tests.configs import TENSORFLOW
 from tests.forked import forked
 from tests.pictures import bytes_feature, damaged, truncate, with_feature
 from tests.pipelines import training_pipeline
@@ -210,7 +211,7 @@ def test_a_pass_does_not_wait_without_end_for_a_worker_that_stands_still(tiny: P
 
 
 def test_a_run_sees_what_a_run_without_a_service_sees(tiny: Path, tmp_path: Path, two: list[Cluster]) -> None:
-    words = ["cache=none", "load.batch_size=1", "trainer.epochs=2", "measure.digest=true"]
+    words = ["cache=none", "load.batch_size=1", "trainer.epochs=2", "measure.digest=true", TENSORFLOW]
     _, local = run_here(tmp_path / "local", emulated(tiny, *words))
     status, summary = run_here(tmp_path / "served", emulated(tiny, *words, *at(two)))
     assert (status, summary["status"]) == (0, "completed")

@@ -13,6 +13,7 @@ import pytest
 from etlrun.cache import parts
 from etlrun.sweep import process
 from etlrun.system.errors import WorldError
+from tests.configs import TENSORFLOW
 from tests.networks import trained_here
 from tests.pipelines import training_pipeline
 from tests.runs import events_of, losses_of
@@ -106,8 +107,8 @@ def test_while_another_run_fills_the_cache_the_workers_read_the_files(
 
 
 def test_runs_with_a_service_and_a_cache_learn_the_same(tiny: Path, tmp_path: Path, two: list[Cluster]) -> None:
-    words = ("trainer.epochs=2", "trainer.learning_rate=0.1", "measure.digest=true", *AT_RESIZE)
-    _, none = trained_here(tmp_path / "none", tiny, *words[:3], FLIPPED, "cache=none")
+    words = ("trainer.epochs=2", "trainer.learning_rate=0.1", "measure.digest=true", TENSORFLOW, *AT_RESIZE)
+    _, none = trained_here(tmp_path / "none", tiny, *words[:4], FLIPPED, "cache=none")
     _, local = trained_here(tmp_path / "local", tiny, *words, *on_disk(tmp_path))
     for name, folder, own in (("filled", tmp_path / "other", "filled"), ("read", tmp_path, "read")):
         status, summary = trained_here(tmp_path / name, tiny, *words, *on_disk(folder), *at(two))

@@ -7,19 +7,23 @@ import pytest
 from etlrun.eject import program
 from etlrun.review.difference import compare
 from etlrun.system.errors import ConfigError
-from tests.configs import composed, plan_of, refusal_of_plan, refusal_of_spec, spec_of
+from tests.configs import TENSORFLOW, composed, plan_of, refusal_of_plan, refusal_of_spec, spec_of
 
 SERVED = ("load=service", "load.service.address=cpu1:5050", "load.service.trusted_network=true")
 SERVICE = (*SERVED, "cache=none")
 
 
 def test_a_service_changes_no_result() -> None:
-    plan, local = plan_of(*SERVICE), plan_of("cache=none")
+    plan, local = plan_of(*SERVICE), plan_of("cache=none", TENSORFLOW)
     assert plan.fingerprint == local.fingerprint
     for stages in plan.pipelines.values():
         assert [planned.stage.path for planned in stages[-3:]] == ["load.batch", "load.service", "load.prefetch"]
     assert plan.remarks == (
         ("load.service: tf.data's service listens on all interfaces of its machines: let a firewall limit it."),
+        (
+            "transform.decode.library = turbo: with load.service TensorFlow decodes and resizes, since libjpeg-turbo "
+            "is called by Python, which stays in its process."
+        ),
     )
     assert spec_of(*SERVICE).has_order
 
@@ -112,10 +116,10 @@ def test_a_block_is_checked(overrides: tuple[str, ...], message: str) -> None:
             ),
         ),
         (
-            ("transform.decode.library=turbo",),
+            ("transform.decode.fast=true",),
             (
-                "transform.decode.library: found turbo; expected tensorflow with load.service, since libjpeg-turbo "
-                "is called by Python, which stays in its process\n    -> set transform.decode.library=tensorflow"
+                "transform.decode.fast: found true; expected false with load.service, since libjpeg-turbo is called "
+                "by Python, which stays in its process\n    -> set transform.decode.fast=false, or load=shuffled"
             ),
         ),
         (
@@ -146,7 +150,7 @@ def test_what_other_processes_can_not_do_is_refused(overrides: tuple[str, ...], 
 
 def test_a_cache_on_disk_is_read_by_the_workers() -> None:
     plan = plan_of(*SERVED, "cache=disk", "trainer.epochs=1")
-    assert plan.fingerprint == plan_of("cache=none", "trainer.epochs=1").fingerprint
+    assert plan.fingerprint == plan_of("cache=none", "trainer.epochs=1", TENSORFLOW).fingerprint
     assert [planned.stage.path for planned in plan.train] == [
         *("extract.interleave", "transform.map", "cache.disk", "load.shuffle"),
         *("load.batch", "load.service", "load.prefetch"),
@@ -163,7 +167,7 @@ def test_a_cache_on_disk_is_read_by_the_workers() -> None:
 def test_a_diff_tells_the_kinds() -> None:
     told = [
         compare(plan_of(*old), plan_of(*new), (composed(*old), composed(*new)))
-        for old, new in ((("cache=none",), SERVICE), (SERVICE, (*SERVED, "cache=disk")))
+        for old, new in ((("cache=none", TENSORFLOW), (*SERVICE, TENSORFLOW)), (SERVICE, (*SERVED, "cache=disk")))
     ]
     assert [one.headline for one in told] == ["changes only the speed", "changes only the speed"]
     assert [(of.path, of.old, of.new, of.kind) for of in told[0].differences] == [

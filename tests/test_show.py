@@ -25,14 +25,13 @@ from etlrun.stages.image import Decode
 from etlrun.system.errors import ConfigError, WorldError
 from etlrun.system.thumbnails import SIDE, data_url, thumbnail
 from tests import boxes as of_boxes
-from tests.configs import plan_of
+from tests.configs import TENSORFLOW, plan_of
 from tests.pictures import NUM_EXAMPLES, bytes_feature, damaged, jpeg, truncate, with_feature
 from tests.readers import ran
 from tests.runs import emulated
 
 UNSHUFFLED = ("load.shuffle_buffer=0", "load.batch_size=8", "load.drop_remainder=false")
 FLIPPED = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
-TURBO = "transform.decode.library=turbo"
 FEW = Wanted(batches=2, examples=3)
 
 
@@ -65,14 +64,14 @@ def epochs(plan: Plan, pipeline: str, count: int) -> list[Any]:
 @pytest.mark.parametrize(
     ("overrides", "steps"),
     [
-        (("extract=tfds",), ["tfds", "decode", "resize", "scale_minus_one_one"]),
-        ((FLIPPED, "cache.at=resize"), ["parse", "decode", "resize", "random_flip", "scale_minus_one_one"]),
-        ((TURBO, "cache=none"), ["parse", "turbo", "scale_minus_one_one"]),
-        ((TURBO, "cache=none", "dataset.on_corrupt=skip"), ["parse", "turbo", "scale_minus_one_one"]),
-        (("cache.codec=jpeg90", TURBO), ["parse", "turbo", "codec", "turbo_after_cache", "scale_minus_one_one"]),
+        (("extract=tfds", TENSORFLOW), ["tfds", "decode", "resize", "scale_minus_one_one"]),
+        ((FLIPPED, "cache.at=resize", TENSORFLOW), ["parse", "decode", "resize", "random_flip", "scale_minus_one_one"]),
+        (("cache=none",), ["parse", "turbo", "scale_minus_one_one"]),
+        (("cache=none", "dataset.on_corrupt=skip"), ["parse", "turbo", "scale_minus_one_one"]),
+        (("cache.codec=jpeg90",), ["parse", "turbo", "codec", "turbo_after_cache", "scale_minus_one_one"]),
         (
             ("extract=sequential", "load.shuffle=full", "cache=none"),
-            ["parse", "decode", "resize", "scale_minus_one_one"],
+            ["parse", "turbo", "scale_minus_one_one"],
         ),
     ],
 )

@@ -124,7 +124,7 @@ def test_a_diff_without_images_says_why(told: Any, tiny: Path, tmp_path: Path) -
     assert images("load.prefetch=1") is None
     missing = images("dataset.name=mnist")
     assert missing["text"].startswith("none, since dataset.data_dir: found no mnist/")
-    same = images("transform.decode.library=turbo", "transform.decode.scaled=true", "transform.resize.dtype=uint8")
+    same = images("transform.decode.fast=true", "transform.resize.dtype=uint8")
     assert same["text"] == "4 examples of train before and after"
     assert images("'dataset.eval_split=\"train[:9]\"'")["text"] == "4 examples of validation before and after"
     assert "begin with different examples" in (tmp_path / "images" / "diff.html").read_text()

@@ -10,7 +10,7 @@ from etlrun.plan import render
 from etlrun.plan.plan import Plan
 from etlrun.review.difference import compare
 from etlrun.sources.open import on_disk
-from tests.configs import plan_of
+from tests.configs import TENSORFLOW, plan_of
 from tests.own import PETS, image, of_folder
 from tests.pipelines import as_bytes, training_pipeline
 from tests.runs import emulated, run_here, small
@@ -25,8 +25,8 @@ def stages_of(*overrides: str) -> list[str]:
 
 
 def test_without_a_cache_the_buffer_holds_what_is_read() -> None:
-    assert stages_of("cache=none")[:3] == ["extract.interleave", "load.shuffle", "transform.map"]
-    assert stages_of("cache=none", "extract=tfds")[:3] == ["extract.tfds", "load.shuffle", "transform.map"]
+    assert stages_of("cache=none")[:3] == ["extract.interleave", "load.shuffle", "load.batch"]
+    assert stages_of("cache=none", "extract=tfds")[:3] == ["extract.tfds", "load.shuffle", "load.batch"]
     assert "load.shuffle" not in [planned.stage.path for planned in plan_of("cache=none").evaluation]
 
 
@@ -86,7 +86,7 @@ def test_it_changes_the_speed_alone() -> None:
 def test_a_run_measures_the_stages_in_their_place(tiny: Path, tmp_path: Path) -> None:
     """Wherever the buffer is, the transformation is a stage of its own, and the rows are in the order of the plan."""
     words = emulated(tiny, "cache=none", "load.shuffle_buffer=38", "measure.digest=true", "dataset.eval_split=null")
-    words += ["trainer.epochs=4", "transform.resize.size=[224,224]", "model.step_ms=20"]
+    words += [TENSORFLOW, "trainer.epochs=4", "transform.resize.size=[224,224]", "model.step_ms=20"]
     _, early = run_here(tmp_path / "early", words)
     _, late = run_here(tmp_path / "late", [*words, AFTER_ALL])
     assert [epoch["digest"] for epoch in early["epochs"]] == [epoch["digest"] for epoch in late["epochs"]]

@@ -9,7 +9,7 @@ from etlrun.measure.probes import settled_values, with_settled
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.watched import Watch, Watched
 from etlrun.plan.plan import Plan
-from tests.configs import plan_of
+from tests.configs import TENSORFLOW, plan_of
 from tests.conftest import Once
 from tests.pipelines import training_pipeline
 from tests.runs import emulated, run_here, small
@@ -25,8 +25,9 @@ TFDS_DECODES = (
 
 
 def plan_on(data_dir: Path, *overrides: str) -> Plan:
-    words = small(data_dir, f"load.batch_size={BATCH}", "load.shuffle_buffer=4", "cache=none", *overrides)
-    return plan_of(*words)
+    """With steps of single examples: `turbo` would read most of the few examples at once."""
+    words = (f"load.batch_size={BATCH}", "load.shuffle_buffer=4", "cache=none", TENSORFLOW, *overrides)
+    return plan_of(*small(data_dir, *words))
 
 
 def seen(plan: Plan, passes: int = 1) -> StageCosts:

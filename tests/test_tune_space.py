@@ -42,7 +42,9 @@ def test_a_space_of_speed_holds_one_fingerprint() -> None:
 def test_order_and_data_are_changed_where_that_is_allowed() -> None:
     space = space_of("tune.allow=[speed,order,data]", "cache=none")
     assert space.options["extract.cycle_length"] == [1, 16, "all"]
-    assert space.options["transform.decode.library"] == ["turbo"]
+    assert space.options["transform.decode.fast"] == [True]
+    plain = space_of("tune.allow=[speed,data]", "transform.decode.library=tensorflow")
+    assert plain.options["transform.decode.library"] == ["turbo"]
     assert {"cache.name": "disk", "cache.at": "transformed", "cache.codec": "jpeg95"} in space.caches
     assert "extract.cycle_length" not in space_of("tune.allow=[speed,data]").options
 

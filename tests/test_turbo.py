@@ -19,14 +19,11 @@ from etlrun.sources.open import open_source
 from etlrun.stages.image import CenterCrop, Decode, Resize
 from etlrun.stages.turbo import Turbo
 from tests import pictures
-from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
+from tests.configs import TENSORFLOW, plan_of, refusal_of_plan, refusal_of_spec
 from tests.pipelines import as_bytes, training_pipeline
 from tests.programs import of_tiny
 from tests.runs import emulated, run_here, small
 
-pytest.importorskip("simplejpeg", reason="the extra turbo is not installed")
-pytest.importorskip("cv2", reason="the extra turbo is not installed")
-TURBO = "transform.decode.library=turbo"
 SIZE = (32, 40)
 
 
@@ -68,8 +65,10 @@ ODD: Mapping[str, bytes] = {
 }
 
 
-def by_turbo(data: bytes, *, size: tuple[int, int] | None, crop: bool = False, fancy: bool = True) -> Any:
-    (image,) = Turbo.op([data], center_crop=crop, size=size, scaled=False, fancy_upscaling=fancy)
+def by_turbo(data: bytes, *, size: tuple[int, int] | None, crop: bool = False, fast: bool = False) -> Any:
+    """Without a size in that of the image, for which OpenCV copies it."""
+    size = size or tuple(by_tensorflow(data, size=None).shape[:2])
+    (image,) = Turbo.op([data], center_crop=crop, size=size, fast=fast)
     return image
 
 
@@ -90,15 +89,15 @@ def test_any_image_is_that_of_tensorflow_but_for_the_rounding_of_its_resize(name
 
 
 @pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
-def test_without_fancy_upscaling_a_jpeg_is_that_of_tensorflow_without_it(subsampling: str) -> None:
+def test_a_fast_jpeg_of_its_size_is_that_of_tensorflow_without_fancy_upscaling(subsampling: str) -> None:
     data = encoded(noise(61, 51), "JPEG", subsampling=subsampling)
     expected = tf.io.decode_jpeg(data, channels=3, fancy_upscaling=False)
-    np.testing.assert_array_equal(by_turbo(data, size=None, fancy=False), expected)
+    np.testing.assert_array_equal(by_turbo(data, size=None, fast=True), expected)
     assert np.array_equal(expected, by_turbo(data, size=None)) == (subsampling == "4:4:4")
 
 
 def test_a_batch_has_each_image_at_its_place_in_aligned_memory() -> None:
-    images = Turbo.op([*ODD.values()], center_crop=False, size=SIZE, scaled=False, fancy_upscaling=True)
+    images = Turbo.op([*ODD.values()], center_crop=False, size=SIZE, fast=False)
     assert images.__array_interface__["data"][0] % 64 == 0
     for image, data in zip(images, ODD.values(), strict=True):
         np.testing.assert_array_equal(image, by_turbo(data, size=SIZE))
@@ -113,17 +112,17 @@ def test_a_large_jpeg_is_decoded_at_a_fraction_that_is_no_smaller_than_its_size(
 
     data, size = encoded(noise(height, width), "JPEG", quality=95), (64, 32)
     least = {"min_height": -(-height // factor), "min_width": -(-width // factor)}
-    smaller = simplejpeg.decode_jpeg(data, fastdct=True, **least)
+    smaller = simplejpeg.decode_jpeg(data, fastdct=True, fastupsample=True, **least)
     assert smaller.shape == (*least.values(), 3)
     small_one = ODD["grey"]
-    found, same = Turbo.op([data, small_one], center_crop=crop, size=size, scaled=True, fancy_upscaling=True)
+    found, same = Turbo.op([data, small_one], center_crop=crop, size=size, fast=True)
     expected = by_tensorflow(encoded(smaller, "PNG"), size=size, crop=crop)
     np.testing.assert_allclose(found, expected.astype(int), atol=1)
     np.testing.assert_array_equal(same, by_turbo(small_one, size=size, crop=crop))
 
 
 def stages_of(*overrides: str) -> list[str]:
-    return [planned.stage.path.partition(".")[2] for planned in plan_of(TURBO, *overrides).train]
+    return [planned.stage.path.partition(".")[2] for planned in plan_of(*overrides).train]
 
 
 def test_it_takes_the_batches_of_the_model_where_nothing_is_between() -> None:
@@ -141,9 +140,9 @@ def test_it_takes_the_batches_of_the_model_where_nothing_is_between() -> None:
         "turbo_after_cache",
         "prefetch",
     ]
-    decoded = ["map", "turbo", "memory", "shuffle", "turbo_after_cache", "batch", "prefetch"]
+    decoded = ["map", "memory", "shuffle", "turbo_after_cache", "batch", "prefetch"]
     assert stages_of("cache.at=decoded")[1:] == decoded
-    assert stages_of("cache=none", "transform.resize.antialias=true")[2:5] == ["map", "turbo", "after_turbo"]
+    assert stages_of("cache=none", "transform.resize.antialias=true")[2:4] == ["map", "batch"]
 
 
 VARIANTS: Mapping[str, tuple[str, ...]] = {
@@ -180,7 +179,7 @@ def test_the_examples_are_the_same_at_every_point(steps: str, tiny: Path, tmp_pa
         before_flip = (
             ("cache.at=resize",) if steps == "cropped and flipped" and name in ("in memory", "on disk") else ()
         )
-        words = small(tiny, TURBO, f"cache.dir={tmp_path}", *STEPS[steps], *VARIANTS[name], *before_flip)
+        words = small(tiny, f"cache.dir={tmp_path}", *STEPS[steps], *VARIANTS[name], *before_flip)
         plans.append(plan_of(*words))
     found = [passes_of(plan) for plan in plans]
     assert all(passes == found[0] for passes in found)
@@ -190,10 +189,10 @@ def test_the_examples_are_the_same_at_every_point(steps: str, tiny: Path, tmp_pa
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_program_decodes_the_same_batches(name: str, tiny: Path, tmp_path: Path) -> None:
-    plan, module = of_tiny(tiny, tmp_path, TURBO, *VARIANTS[name], f"cache.dir={tmp_path / 'caches'}")
+    plan, module = of_tiny(tiny, tmp_path, *VARIANTS[name], f"cache.dir={tmp_path / 'caches'}")
     passes = passes_of(plan)
     assert as_bytes(module.train_dataset())[: 2 * len(passes[0])] == [*passes[0], *passes[1]]
-    plain = plan_of(*small(tiny, TURBO, *VARIANTS[name], "cache=none"))
+    plain = plan_of(*small(tiny, *VARIANTS[name], "cache=none"))
     validation = Pipeline(plain.evaluation, contexts_of(plain, open_source(plain.spec.dataset))["validation"])
     assert as_bytes(module.validation_dataset()) == as_bytes(validation.dataset)
 
@@ -204,11 +203,11 @@ def test_a_cache_of_it_is_another_one(tiny: Path) -> None:
         context = contexts_of(plan, open_source(plan.spec.dataset), with_validation=False)["train"]
         return identity(at_cache(plan.train)[0], context)
 
-    plain, turbo = key(), key(TURBO)
+    plain, turbo = key(TENSORFLOW), key()
     assert plain != turbo
     assert {"simplejpeg", "opencv-python-headless"} <= {name for name, _ in turbo} - {name for name, _ in plain}
-    assert key(TURBO, "transform.num_parallel_calls=1") == turbo
-    assert key(TURBO, "transform.decode.scaled=true") != turbo
+    assert key("transform.num_parallel_calls=1") == turbo
+    assert key("transform.decode.fast=true") != turbo
 
 
 @pytest.mark.parametrize("on_corrupt", ["raise", "skip"])
@@ -231,9 +230,7 @@ def test_a_broken_image_is_named_or_skipped(on_corrupt: str, tiny: Path, tmp_pat
 
 
 def test_a_run_measures_it_as_a_stage(tiny: Path, tmp_path: Path) -> None:
-    words = emulated(
-        tiny, TURBO, "cache=none", "transform.resize.size=[256,256]", "model.step_ms=10", "trainer.epochs=3"
-    )
+    words = emulated(tiny, "cache=none", "transform.resize.size=[256,256]", "model.step_ms=10", "trainer.epochs=3")
     status, summary = run_here(tmp_path, [*words, "dataset.eval_split=null", "load.shuffle_buffer=0"])
     assert status == 0
     rows = {row["stage"]: row for row in summary["stages"]}
@@ -242,32 +239,18 @@ def test_a_run_measures_it_as_a_stage(tiny: Path, tmp_path: Path) -> None:
     assert rows["transform.turbo"]["examples"] > 0
 
 
-def test_without_the_extra_a_run_is_refused(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from importlib import util
-
-    find = util.find_spec
-    monkeypatch.setattr(util, "find_spec", lambda name, *of: None if name == "cv2" else find(name, *of))
-    status, summary = run_here(tmp_path, emulated(tiny, TURBO, "cache=none"))
-    assert status == 1
-    assert summary["error"] == (
-        "transform.decode.library: found no package opencv-python-headless; expected the packages that decode, since "
-        "transform.decode.library=turbo\n"
-        "    -> pip install 'etlrun[turbo]', or set transform.decode.library=tensorflow"
-    )
-
-
 def test_values_that_do_not_fit_are_refused() -> None:
-    assert refusal_of_spec("transform.decode.scaled=true") == (
-        "transform.decode.scaled: found true; expected false with library=tensorflow\n"
+    assert refusal_of_spec("transform.decode.fast=true", TENSORFLOW) == (
+        "transform.decode.fast: found true; expected false with library=tensorflow\n"
         "    -> set transform.decode.library=turbo"
     )
-    assert refusal_of_plan(TURBO, "extract=tfds", "extract.decode=true") == (
+    assert refusal_of_plan("extract=tfds", "extract.decode=true") == (
         "transform.decode: found uint8 [?, ?, 3] in [0, 255], label before it; expected an encoded image\n"
         "    -> leave `decode` out of the steps, or set extract.decode=false"
     )
     for between in ("cache.at=decoded", "transform.resize.antialias=true"):
-        assert refusal_of_plan(TURBO, "transform.decode.scaled=true", between) == (
-            "transform.decode.scaled: found true; expected `resize` right after `decode`, and no cache between the "
+        assert refusal_of_plan("transform.decode.fast=true", between) == (
+            "transform.decode.fast: found true; expected `resize` right after `decode`, and no cache between the "
             "two, since its size decides the scale\n"
-            "    -> set transform.decode.scaled=false, or move the step or the cache between the two"
+            "    -> set transform.decode.fast=false, or move the step or the cache between the two"
         )

@@ -16,10 +16,7 @@ from tests.pipelines import as_bytes, training_pipeline
 from tests.programs import of_tiny
 from tests.runs import small
 from tests.test_stage_costs import plan_on, seen
-from tests.test_turbo import TURBO
 
-pytest.importorskip("simplejpeg", reason="the extra turbo is not installed")
-pytest.importorskip("cv2", reason="the extra turbo is not installed")
 SKIP = "dataset.on_corrupt=skip"
 READS = {
     "uncached": ("cache=none",),
@@ -57,7 +54,7 @@ def with_broken(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", READS)
 def test_images_are_decoded_in_batches_although_broken_ones_are_skipped(name: str) -> None:
-    stages = [of.stage for of in plan_of(TURBO, SKIP, *READS[name]).train]
+    stages = [of.stage for of in plan_of(SKIP, *READS[name]).train]
     turbo = {stage.path: getattr(stage, "at_once", None) for stage in stages if "turbo" in stage.path}
     assert turbo.pop("transform.turbo") == 32
     turbo.pop("transform.after_turbo", None)
@@ -69,7 +66,7 @@ def test_all_but_the_broken_images_are_those_of_sound_data(
     name: str, tiny: Path, with_broken: Path, tmp_path: Path
 ) -> None:
     """In the order of the data: in a shuffle, what is skipped shifts those behind it."""
-    words = (TURBO, *READS[name], "load.shuffle_buffer=0", f"cache.dir={tmp_path}", "dataset.split=train")
+    words = (*READS[name], "load.shuffle_buffer=0", f"cache.dir={tmp_path}", "dataset.split=train")
     words = (*words, "extract=sequential", "load.batch_size=1", "dataset.eval_split=null")
     skipping = plan_of(*small(with_broken, *words, SKIP))
     shards = len(list(tiny.rglob("*.tfrecord-*")))
@@ -92,7 +89,7 @@ def test_all_but_the_broken_images_are_those_of_sound_data(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["uncached", "flipped", "from JPEGs"])
 def test_a_program_skips_the_same(name: str, with_broken: Path, tmp_path: Path) -> None:
-    plan, module = of_tiny(with_broken, tmp_path, TURBO, SKIP, *READS[name], "dataset.split='train[:75%]'")
+    plan, module = of_tiny(with_broken, tmp_path, SKIP, *READS[name], "dataset.split='train[:75%]'")
     with training_pipeline(plan) as pipeline:
         passes = reduce(list.__add__, (as_bytes(pipeline.dataset) for _ in range(2)))
     assert as_bytes(module.train_dataset())[: len(passes)] == passes
@@ -113,7 +110,7 @@ def test_a_batch_of_broken_images_is_an_empty_one(tiny: Path, tmp_path: Path) ->
     shards = sorted((tmp_path / "data").rglob("*.tfrecord-*"))
     for shard in (shards[0], shards[2]):
         all_broken(shard)
-    words = (TURBO, SKIP, "cache=none", "dataset.split=train", "dataset.eval_split=null", "extract=sequential")
+    words = (SKIP, "cache=none", "dataset.split=train", "dataset.eval_split=null", "extract=sequential")
     with training_pipeline(plan_of(*small(tmp_path / "data", *words))) as pipeline:
         assert sum(len(labels) // 8 for _, labels, _ in as_bytes(pipeline.dataset)) == pictures.NUM_EXAMPLES // 4
 
@@ -124,7 +121,7 @@ def test_all_its_nodes_belong_to_it(tiny: Path) -> None:
         "load.num_parallel_calls=null",
         "transform.num_parallel_calls=null",
     )  # reads no batch ahead
-    costs = seen(plan_on(tiny, TURBO, SKIP, *serial))
+    costs = seen(plan_on(tiny, SKIP, "transform.decode.library=turbo", *serial))
     rows = {row.stage: row for row in costs.rows}
     assert [*rows][:4] == ["extract.interleave", "transform.map", "transform.turbo", "load.shuffle"]  # turbo skips
     assert rows["transform.map"].examples >= rows["load.shuffle"].examples > 0

@@ -21,16 +21,14 @@ from etlrun.sources.open import open_source
 from etlrun.sources.usable import CONVERT, Problem, problem
 from etlrun.stages.image import Decode
 from etlrun.stages.turbo import Turbo
-from tests.encoded import JPEG, LOSSLESS, REFUSED, SAME, png
+from tests.encoded import HEIGHT, JPEG, LOSSLESS, REFUSED, SAME, WIDTH, png
 from tests.own import of_records, write_photos, write_records
 from tests.runs import run_here
 from tests.test_pixels import plan_of_folder
 
 
-def by_turbo(data: bytes) -> Any:
-    pytest.importorskip("simplejpeg", reason="the extra turbo is not installed")
-    pytest.importorskip("cv2", reason="the extra turbo is not installed")
-    (image,) = Turbo.op([data], center_crop=False, size=None, scaled=False, fancy_upscaling=True)
+def by_turbo(data: bytes, size: tuple[int, int] = (HEIGHT, WIDTH)) -> Any:
+    (image,) = Turbo.op([data], center_crop=False, size=size, fast=False)
     return image
 
 

@@ -156,22 +156,25 @@ def turbo(stage: Turbo, place: Place) -> str:
     flow, names, dataset = place.incoming, variables(place.incoming), place.dataset
     image, takes = names[Decode.feature], handed(flow) | ({"index": "tf.Tensor"} if place.carries else {})
     values = ", ".join(f"{name}={literal(value)}" for name, value in stage.values.items())
-    shape = f"(None, {', '.join(map(str, stage.size or (None, None)))}, 3)"
+    is_single = stage.at_once == 1
+    shape = f"({1 if is_single else None}, {', '.join(map(str, stage.size))}, 3)"
     decode = f"functools.partial(turbo, {values})"
-    decoded: Lines = (f"{image} = tf.numpy_function({decode}, [{image}], tf.uint8)",)
+    given_to = f"tf.expand_dims({image}, 0)" if is_single else image
+    decoded: Lines = (f"{image} = tf.numpy_function({decode}, [{given_to}], tf.uint8)",)
     if stage.skips:
         decoded = _skipping(decode, stage, flow, carries=place.carries)
         dataset = place.calls(skipping.readable, dataset, place.split)
         place.functions.extend(sources(place.data, usable))
     *lines, returned = given(flow)
     with_index = f"{returned}, index" if place.carries else returned
-    lines = [*taken(flow), *decoded, f"{image} = tf.ensure_shape({image}, {shape})", *lines, with_index]
+    single = [f"{image} = tf.squeeze({image}, 0)"] if is_single else []
+    lines = [*taken(flow), *decoded, f"{image} = tf.ensure_shape({image}, {shape})", *single, *lines, with_index]
     of_batch = "decode_batch" if stage.path == Turbo.path else "decode_cached"
     name = _name(place, f"{of_batch}_with_index" if place.carries else of_batch)
     signature = _signature(name, takes, flow, carries=place.carries)
     says = f"Decode a batch: {flow} to {place.planned.gives}."
     place.functions.extend((source_of(Turbo), function(signature, says, *lines)))
-    if not stage.at_once:
+    if stage.at_once <= 1:
         return _map(dataset, name, stage)
     return f"{_map(f'{dataset}.batch({stage.at_once})', name, stage)}.unbatch()"
 

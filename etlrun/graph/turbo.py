@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from functools import partial
 from typing import Any
 
@@ -13,26 +12,14 @@ from etlrun.sources.base import Example
 from etlrun.sources.usable import without_refused
 from etlrun.stages.image import Decode
 from etlrun.stages.lazy import tf
-from etlrun.stages.turbo import MODULES, Turbo, usable
-from etlrun.system.errors import WorldError
+from etlrun.stages.turbo import Turbo, usable
 
 
 def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.Dataset:
-    """Return the features by name with decoded images, from batches or from single examples.
-
-    Raises:
-        WorldError: A package of the extra `turbo` is not installed.
-    """
-    missing = [package for module, package in MODULES.items() if importlib.util.find_spec(module) is None]
-    if missing:
-        raise WorldError(
-            where=Decode.key("library"),
-            found=f"no package {' and no package '.join(missing)}",
-            expected="the packages that decode, since transform.decode.library=turbo",
-            remedy="pip install 'etlrun[turbo]', or set transform.decode.library=tensorflow",
-        )
+    """Return the features by name with decoded images, from batches or from single examples."""
+    is_single = stage.at_once == 1
     decode: partial[Any] = partial(type(stage).op, **stage.values)
-    if stage.skips and stage.size:
+    if stage.skips:
         decode = partial(usable, decode=decode, size=stage.size)
 
     def compute(encoded: Any) -> Any:
@@ -47,15 +34,16 @@ def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.D
 
     def apply(example: Example) -> Example:
         dtypes = (tf.uint8, tf.bool) if stage.skips else tf.uint8
-        images = tf.numpy_function(compute, [example[Decode.feature]], dtypes)
+        image = example[Decode.feature]
+        images = tf.numpy_function(compute, [tf.expand_dims(image, 0) if is_single else image], dtypes)
         if stage.skips:
             images, is_usable = images
             is_usable = tf.ensure_shape(is_usable, (None,))
             example = {name: tf.boolean_mask(values, is_usable) for name, values in example.items()}
-        images = tf.ensure_shape(images, (None, *(stage.size or (None, None)), 3))
-        return {**example, Decode.feature: images}
+        images = tf.ensure_shape(images, (1 if is_single else None, *stage.size, 3))
+        return {**example, Decode.feature: tf.squeeze(images, 0) if is_single else images}
 
-    if not stage.at_once:
+    if stage.at_once <= 1:
         return parallel_map(dataset, apply, stage, context)
     if not stage.skips:
         return parallel_map(dataset.batch(stage.at_once), apply, stage, context).unbatch()

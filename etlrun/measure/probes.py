@@ -69,7 +69,7 @@ def step_costs_ms(pipeline: Pipeline, path: str, *, seconds: float) -> dict[str,
     """
     planned = next(planned for planned in pipeline.stages if planned.stage.path == path)
     stage: Any = planned.stage
-    if not planned.steps:
+    if not planned.steps or planned.stage.does_steps:
         return {}
     sample = pipeline.before(path).take(_SAMPLE).cache().repeat()
     budget_s = seconds / (1 + len(stage.steps))

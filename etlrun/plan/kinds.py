@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from etlrun.plan.decoding import resizes
 from etlrun.plan.spec import RunSpec
 from etlrun.stages.applications import APPLICATIONS
-from etlrun.stages.base import ORDER, TRAINING, Kind, Parameter, Stage
+from etlrun.stages.base import ORDER, SPEED, TRAINING, Kind, Parameter, Stage
+from etlrun.stages.image import Decode
 from etlrun.stages.load import Load, Shuffle
 from etlrun.stages.model import ImageModel
 
@@ -16,8 +18,10 @@ def kinds_in(spec: RunSpec, stage: Stage, parameter: Parameter) -> tuple[Kind, .
     """Return the kinds of a parameter of `stage` in a run, the strongest first.
 
     Batches are part of a training; the order of examples only where it trains batch norms: elsewhere another order is
-    as another seed.
+    as another seed. The library that decodes images changes them only where it resizes them, too.
     """
+    if stage.key(parameter.name) == Decode.key("library") and not resizes(spec, "turbo"):
+        return (SPEED,)
     if ORDER not in parameter.kinds or _trains(spec, has_batch_norms=stage.key(parameter.name) in _MIXED):
         return parameter.kinds
     return tuple(kind for kind in parameter.kinds if kind != TRAINING)

@@ -183,8 +183,9 @@ def keeps_file_order(spec: RunSpec) -> bool:
 
 def data_values(stage: Stage, prefix: str) -> dict[str, Any]:
     """Return the parameters of `stage` that change more than the speed, by dotted path; optional ones only if set."""
+    others = stage.chooses_stages if isinstance(stage, Step) else ()
     return {
         f"{prefix}{stage.path}.{parameter.name}": parameter.value
         for parameter in parameters(stage)
-        if parameter.kind != SPEED and not parameter.is_default
+        if parameter.kind != SPEED and not parameter.is_default and parameter.name not in others
     }

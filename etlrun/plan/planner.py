@@ -8,9 +8,11 @@ from functools import reduce
 from itertools import takewhile
 
 from etlrun.plan.code import code_in, with_code
+from etlrun.plan.decoding import FAST, is_fast, with_library
 from etlrun.plan.objective import of_declared
 from etlrun.plan.plan import Plan, PlannedStage, PlannedStep, decisive_values, given_to_model, place_of_point
 from etlrun.plan.rules import remarks, rules
+from etlrun.plan.service import decoding_notes, served
 from etlrun.plan.spec import RunSpec
 from etlrun.plan.training import validates
 from etlrun.stages import STAGES
@@ -20,7 +22,7 @@ from etlrun.stages.cache import POINTS, NoCache
 from etlrun.stages.columns import Columns
 from etlrun.stages.fetch import fetch_of
 from etlrun.stages.flow import Flow, UnfitError
-from etlrun.stages.image import Decode, DecodeJpeg, EncodeJpeg
+from etlrun.stages.image import DecodeJpeg, EncodeJpeg
 from etlrun.stages.load import FullShuffle, Prefetch, SampleByClass, Shuffle
 from etlrun.stages.mix import Mix
 from etlrun.stages.network import Network
@@ -44,6 +46,7 @@ def plan(spec: RunSpec) -> Plan:
             from etlrun.plan.rows import beside
 
             spec = beside(spec)
+    asked, spec = spec, served(spec)
     planner = _Planner(spec)
     train, evaluation, by_model = planner.pipelines()
     seen = None
@@ -60,7 +63,7 @@ def plan(spec: RunSpec) -> Plan:
         evaluation=evaluation,
         by_model=by_model,
         decisive=decisive_values(spec, *_Planner(planner.plainly()).pipelines()),
-        remarks=(*remarks(spec), *notes, *(spec.model.notes(seen) if seen is not None else ())),
+        remarks=(*remarks(spec), *decoding_notes(asked), *notes, *(spec.model.notes(seen) if seen is not None else ())),
         unfrozen=_unfrozen(spec),
     )
     return with_code(made, code_in(spec))
@@ -195,7 +198,11 @@ class _Planner:
     def _maps(self, whole: Map, is_turbo: Sequence[bool]) -> Iterator[Stage]:
         """Yield the stages of these steps: one, or up to three if `turbo` does the work of some."""
         part = [step for step, fits in zip(whole.steps, is_turbo, strict=True) if fits]
-        if not part:
+        turbo = turbo_of(part, whole, skips=self.spec.dataset.on_corrupt == "skip")
+        if turbo is None:
+            if is_fast(whole):
+                self._add(*FAST)
+            whole = with_library(whole, "tensorflow")
             is_of_rows = isinstance(self.spec.dataset, Rows) and whole.is_first
             yield RowsMap.of(whole) if is_of_rows else whole
             return
@@ -203,14 +210,6 @@ class _Planner:
         before, after = whole.steps[:place], whole.steps[place + len(part) :]
         if before or whole.is_first:
             yield dataclasses.replace(whole, steps=before)
-        turbo = turbo_of(part, whole, skips=self.spec.dataset.on_corrupt == "skip")
-        if not turbo.scaled and any(step.scales_down for step in part):
-            self._add(
-                f"{Decode.path}.scaled",
-                "true",
-                "`resize` right after `decode`, and no cache between the two, since its size decides the scale",
-                "set transform.decode.scaled=false, or move the step or the cache between the two",
-            )
         yield turbo
         if after:
             yield (AfterTurbo if whole.is_first else AfterCache).like(whole, after)

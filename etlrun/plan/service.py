@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from etlrun.plan.decoding import by_tensorflow, is_fast
 from etlrun.plan.plan import PlannedStage, at_cache
 from etlrun.plan.spec import RunSpec
 from etlrun.plan.training import conflict, fault, unordered
 from etlrun.stages.image import Decode
 from etlrun.stages.service import Service
 from etlrun.system.errors import Fault
+
+_IN_PYTHON = "libjpeg-turbo is called by Python, which stays in its process"
+
+
+def served(spec: RunSpec) -> RunSpec:
+    """Return the run with images decoded by TensorFlow if it reads from a service."""
+    return spec if spec.load.service is None else by_tensorflow(spec)
+
+
+def decoding_notes(asked: RunSpec) -> Iterator[str]:
+    """Yield the note on a library that does not decode because of a service."""
+    if served(asked) != asked:
+        yield f"{Decode.key('library')} = turbo: with load.service TensorFlow decodes and resizes, since {_IN_PYTHON}."
 
 
 def service_rules(spec: RunSpec, train: Sequence[PlannedStage]) -> Iterator[Fault]:
@@ -27,9 +41,9 @@ def service_rules(spec: RunSpec, train: Sequence[PlannedStage]) -> Iterator[Faul
     if load.is_by_number:
         expected = "buffer with load.service, since reading by number is Python, which stays in its process"
         yield conflict(load, "shuffle", expected, "set load.shuffle=buffer, or load=shuffled")
-    if any(step.uses_turbo for steps in (spec.transform.steps, spec.eval_transform.steps) for step in steps):
-        expected = "tensorflow with load.service, since libjpeg-turbo is called by Python, which stays in its process"
-        yield fault(Decode.key("library"), "turbo", expected, "set transform.decode.library=tensorflow")
+    if is_fast(spec.transform) or is_fast(spec.eval_transform):
+        expected = f"false with load.service, since {_IN_PYTHON}"
+        yield fault(Decode.key("fast"), "true", expected, f"set {Decode.key('fast')}=false, or load=shuffled")
     if spec.extract.parses:
         expected = "sequential or interleave with load.service, whose records are dealt to the workers as they are read"
         yield fault("extract.name", spec.extract.path.removeprefix("extract."), expected, "set extract=interleave")

@@ -6,7 +6,6 @@ would decode to other pixels than a viewer shows, or to more of them than memory
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import struct
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from PIL import Image, UnidentifiedImageError
 
 from etlrun.sources.pixels import JPEG, MOST_PIXELS, SMALL_JPEG_BYTES, frames, size_of, too_large
 from etlrun.stages.image import Decode
-from etlrun.stages.lazy import tf
+from etlrun.stages.lazy import simplejpeg, tf
 from etlrun.system.errors import headline
 
 CONVERT = "an image: convert it, as to PNG"
@@ -77,17 +76,10 @@ def decoded(data: bytes) -> npt.NDArray[np.uint8] | Problem:
     return pixels
 
 
-def finds_warnings() -> bool:
-    """Return whether JPEGs are found of which libjpeg warns, which a package of the extra `turbo` tells."""
-    return importlib.util.find_spec("simplejpeg") is not None
-
-
 def warning_of(data: bytes) -> str:
     """Return what libjpeg warns of when it decodes a JPEG, at an eighth of its size; empty if nothing."""
-    if not data.startswith(JPEG) or not finds_warnings():
+    if not data.startswith(JPEG):
         return ""
-    import simplejpeg  # of an extra
-
     try:
         if simplejpeg.decode_jpeg_header(data)[2] in _WITH_GREY:
             simplejpeg.decode_jpeg(data, "GRAY", min_height=1, min_width=1)

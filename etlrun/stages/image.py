@@ -26,27 +26,25 @@ class Decode(Step):
     Grey is repeated, transparency is dropped, and 16 bits are reduced to the upper 8.
 
     Attributes:
-        library: `turbo` decodes and resizes whole batches with libjpeg-turbo and OpenCV, which takes less time. JPEGs
-            get the pixels of `tensorflow` without fancy upscaling: subsampled colours are repeated, not interpolated.
-        scaled: Whether `turbo` decodes JPEGs at a half, a quarter or an eighth of their size, if both sides then are at
-            least those of `resize`.
+        library: `turbo` decodes and resizes whole batches with libjpeg-turbo and OpenCV, which takes less time, where
+            `resize` is behind it. It decodes to the pixels of `tensorflow`, and resizes them to the nearest integer or
+            the one beside it. Elsewhere TensorFlow decodes with either.
+        fast: Whether `turbo` decodes JPEGs more coarsely: at a half, a quarter or an eighth of their size, if both
+            sides then are at least those of `resize`, and with subsampled colours that are repeated, not interpolated.
     """
 
     path: ClassVar[str] = "transform.decode"
     is_costly: ClassVar[bool] = True
     points: ClassVar[tuple[str, ...]] = ("decoded", "decode")
-    not_of_op: ClassVar[tuple[str, ...]] = ("library", "scaled")
+    not_of_op: ClassVar[tuple[str, ...]] = ("library", "fast")
+    chooses_stages: ClassVar[tuple[str, ...]] = ("library",)
 
-    library: Annotated[Literal["tensorflow", "turbo"], Expected("tensorflow or turbo"), DATA] = "tensorflow"
-    scaled: Annotated[Flag, DATA] = False
+    library: Annotated[Literal["tensorflow", "turbo"], Expected("tensorflow or turbo"), DATA] = "turbo"
+    fast: Annotated[Flag, DATA] = False
 
     @property
     def uses_turbo(self) -> bool:
         return self.library == "turbo"
-
-    @property
-    def scales_down(self) -> bool:
-        return self.scaled
 
     @property
     def changes_data(self) -> bool:  # type: ignore[override]
@@ -54,8 +52,8 @@ class Decode(Step):
         return self.uses_turbo
 
     def rules(self) -> Iterator[tuple[str, str, str, str]]:
-        if self.scaled and self.library != "turbo":
-            yield "scaled", "true", f"false with library={self.library}", "set transform.decode.library=turbo"
+        if self.fast and not self.uses_turbo:
+            yield "fast", "true", f"false with library={self.library}", "set transform.decode.library=turbo"
 
     def gives(self, incoming: Feature) -> Feature:
         if incoming.format != "image":

@@ -47,6 +47,8 @@ class Step(Stage):
     """Functions of modules that `op` and they themselves call, each behind those that it calls."""
     not_of_op: ClassVar[tuple[str, ...]] = ()
     """Fields that `op` does not take, since they choose another way to do the same."""
+    chooses_stages: ClassVar[tuple[str, ...]] = ()
+    """Fields that decide which stages a plan has, and change nothing else: the stages say what differs."""
     is_costly: ClassVar[bool] = False
     """Whether reading its result from a cache is faster."""
 
@@ -62,11 +64,6 @@ class Step(Stage):
     @property
     def uses_turbo(self) -> bool:
         """Whether libjpeg-turbo does its work, for whole batches."""
-        return False
-
-    @property
-    def scales_down(self) -> bool:
-        """Whether it decodes images at a part of their size, which the `resize` behind it decides."""
         return False
 
     @property

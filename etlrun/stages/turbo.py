@@ -7,15 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Self
 
-from etlrun.stages.base import BATCHES, DATA, ORDER, SPEED, Flag, Nodes, Parallelism, Size, Stage, Tuned
+from etlrun.stages.base import BATCHES, ORDER, SPEED, Flag, Nodes, Parallelism, Stage, Tuned
 from etlrun.stages.code import remember
-from etlrun.stages.flow import Flow
 from etlrun.stages.image import CenterCrop, Decode, DecodeJpeg, Resize
 from etlrun.stages.lazy import cv2, np, simplejpeg, tf
 from etlrun.stages.step import Map, Step
 
-MODULES = {"simplejpeg": "simplejpeg", "cv2": "opencv-python-headless"}
-"""Modules that decode and resize, with the packages of the extra `turbo` that hold them."""
 _CHUNK = 32
 """Images of a batch that no model takes."""
 _COMPLETE = ("Map", "Filter", "Scan", "Concatenate", "Zip")
@@ -30,11 +27,9 @@ class Turbo(Stage):
     Attributes:
         num_parallel_calls: Batches processed in parallel, as those of `transform.map`.
         deterministic: false outputs batches as they are ready.
-        center_crop: Whether images are cropped to their largest centred square first.
-        size: [height, width] in pixels, with bilinear interpolation; null keeps the size of each image.
-        scaled: Whether JPEGs are decoded at a half, a quarter or an eighth if both sides then are at least `size`.
-        fancy_upscaling: Whether subsampled colours are interpolated, as TensorFlow does, instead of repeated.
-        at_once: Images of the batches that it makes for itself; 0 if its input is in batches.
+        steps: The steps whose work it does, which end with the one that gives all images one size.
+        at_once: Images of the batches that it makes for itself; 0 if its input is in batches, 1 for decoded images,
+            which differ in size, one after the other.
         skips: Whether images that can't be decoded are left out of such batches, instead of an error.
     """
 
@@ -44,22 +39,17 @@ class Turbo(Stage):
     maps_each: ClassVar[bool] = True
     does_steps: ClassVar[bool] = True
     tuned: ClassVar[Tuned | None] = Map.tuned
-    takes_pixels: ClassVar[bool] = False
-    """Whether it also takes decoded images."""
 
     num_parallel_calls: Annotated[Parallelism, SPEED]
     deterministic: Annotated[Flag, ORDER]
-    center_crop: Annotated[Flag, DATA]
-    size: Annotated[Size | None, DATA]
-    scaled: Annotated[Flag, DATA]
-    fancy_upscaling: Annotated[Flag, DATA]
+    steps: tuple[Step, ...]
     at_once: int = 0
     skips: bool = False
 
     @property
     def nodes(self) -> tuple[Nodes, ...]:  # type: ignore[override] # of other stages all instances have the same
         maps = Nodes(("Map", "ParallelMap"), is_single=True, examples=self.at_once or None)
-        if not self.at_once:
+        if self.at_once <= 1:
             return (maps,)
         unbatch = Nodes(("Unbatch",), is_single=True), Nodes(("Map",), is_single=True, examples=self.at_once)
         batch = Nodes(BATCHES, is_single=True, examples=self.at_once)
@@ -70,16 +60,23 @@ class Turbo(Stage):
     def of_batches(self) -> Self | None:
         return replace(self, at_once=0) if self.at_once > 1 and not self.skips else None
 
-    def flow(self, incoming: Flow) -> Flow:
-        image = incoming.feature(Decode.feature)
-        image = image if self.takes_pixels and image.dtype == "uint8" else Decode().gives(image)
-        return incoming.with_feature(Decode.feature, image.replace(shape=(*(self.size or (None, None)), 3)))
+    @property
+    def inner(self) -> tuple[Step, ...]:
+        return self.steps
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of its images in pixels."""
+        return next(step.size for step in self.steps if isinstance(step, Resize | DecodeJpeg))
 
     @property
     def values(self) -> dict[str, Any]:
-        """Parameters by name, as `op` takes them."""
-        names = ("center_crop", "size", "scaled", "fancy_upscaling")
-        return {name: getattr(self, name) for name in names}
+        """Arguments of `op` by name."""
+        return {
+            "center_crop": any(isinstance(step, CenterCrop) for step in self.steps),
+            "size": self.size,
+            "fast": any(isinstance(step, Decode) and step.fast for step in self.steps),
+        }
 
     @property
     def makers(self) -> tuple[Callable[..., Any], ...]:
@@ -87,46 +84,48 @@ class Turbo(Stage):
 
     @property
     def rests_on(self) -> tuple[str, ...]:
-        return ("tensorflow", *MODULES.values())
+        return ("tensorflow", "simplejpeg", "opencv-python-headless")
 
     @staticmethod
     def op(
-        encoded: list[bytes], *, center_crop: bool, size: tuple[int, int] | None, scaled: bool, fancy_upscaling: bool
+        encoded: list[bytes], *, center_crop: bool, size: tuple[int, int], fast: bool
     ) -> np.typing.NDArray[np.uint8]:
-        """Encoded images (batch,) -> uint8 (batch, *size, 3), with TensorFlow's pixels if `fancy_upscaling`.
+        """Encoded images (batch,), or decoded ones, -> uint8 (batch, *size, 3); unless `fast`, of TensorFlow's pixels.
 
-        TensorFlow decodes what simplejpeg refuses. A batch without a size, or of decoded images, is a single image.
+        TensorFlow decodes what simplejpeg refuses or would decode otherwise; a whole PNG OpenCV.
         """
-        images, buffer = np.empty(0, np.uint8), np.empty(0, np.uint8)
+        memory = np.empty(len(encoded) * size[0] * size[1] * 3 + 64, np.uint8)
+        start = -memory.__array_interface__["data"][0] % 64  # TensorFlow uses such memory without a copy
+        images, buffer = memory[start : len(memory) - 64 + start].reshape(-1, *size, 3), np.empty(0, np.uint8)
         for place, data in enumerate(encoded):
+            pixels: Any = None if isinstance(data, bytes) else data
+            if pixels is None and data[:4] == b"\x89PNG" and data[-12:] == b"\0\0\0\0IEND\xaeB`\x82":
+                color = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
+                pixels = cv2.imdecode(np.frombuffer(data, np.uint8), color)
             try:
-                height, width, colors, _ = simplejpeg.decode_jpeg_header(data if isinstance(data, bytes) else b"")
-                if colors in {"CMYK", "YCCK"} or b"\xff\xc3" in data:  # converted otherwise by TensorFlow, or refused
-                    raise ValueError(colors)  # noqa: TRY301
-                smallest: dict[str, int] = {}
-                if scaled and size:
+                if pixels is None:
+                    height, width, colors, _ = simplejpeg.decode_jpeg_header(data)
+                    if (
+                        colors in {"CMYK", "YCCK"} or b"\xff\xc3" in data
+                    ):  # converted otherwise by TensorFlow, or refused
+                        raise ValueError(colors)  # noqa: TRY301
                     shown = (min(height, width),) * 2 if center_crop else (height, width)
-                    fits = min(shown[0] / size[0], shown[1] / size[1])
+                    fits = min(shown[0] / size[0], shown[1] / size[1]) if fast else 1
                     factor = max(of for of in (1, 2, 4, 8) if of <= max(fits, 1))
                     height, width = -(-height // factor), -(-width // factor)
                     smallest = {"min_height": height, "min_width": width} if factor > 1 else {}
-                if buffer.size < 3 * height * width:
-                    buffer = np.empty(3 * height * width, np.uint8)
-                fast = {"fastdct": True, "fastupsample": not fancy_upscaling}
-                pixels = simplejpeg.decode_jpeg(data, "RGB", buffer=buffer, **fast, **smallest)
+                    if buffer.size < 3 * height * width:
+                        buffer = np.empty(3 * height * width, np.uint8)
+                    pixels = simplejpeg.decode_jpeg(
+                        data, "RGB", buffer=buffer, fastdct=True, fastupsample=fast, **smallest
+                    )
             except ValueError:
-                is_pixels = not isinstance(data, bytes)
-                pixels = data if is_pixels else tf.io.decode_image(data, channels=3, expand_animations=False).numpy()
+                pixels = tf.io.decode_image(data, channels=3, expand_animations=False).numpy()
             if center_crop:
                 side = min(pixels.shape[:2])
                 top, left = ((length - side) // 2 for length in pixels.shape[:2])
                 pixels = pixels[top : top + side, left : left + side]
-            if not place:
-                shape = (len(encoded), *(size or pixels.shape[:2]), 3)
-                memory = np.empty(int(np.prod(shape)) + 64, np.uint8)
-                start = -memory.__array_interface__["data"][0] % 64  # TensorFlow uses such memory without a copy
-                images = memory[start : start + np.prod(shape)].reshape(shape)
-            cv2.resize(pixels, images.shape[2:0:-1], dst=images[place], interpolation=cv2.INTER_LINEAR)
+            cv2.resize(pixels, size[::-1], dst=images[place], interpolation=cv2.INTER_LINEAR)
         return images
 
 
@@ -157,11 +156,13 @@ class TurboAfterCache(Turbo):
     """The same after a cache, for its JPEGs, or for decoded images, which it crops and resizes."""
 
     path: ClassVar[str] = "transform.turbo_after_cache"
-    takes_pixels: ClassVar[bool] = True
 
 
 def turbo_steps(steps: Sequence[Step]) -> tuple[bool, ...]:
-    """Return for each step whether `turbo` does its work: the first decoding, and the resizing behind it if it can."""
+    """Return for each step whether `turbo` does its work: the first decoding, and the resizing behind it if it can.
+
+    Decoding alone it leaves to TensorFlow, which is faster for one image.
+    """
     place = next((place for place, step in enumerate(steps) if step.uses_turbo), None)
     if place is None:
         return (False,) * len(steps)
@@ -173,17 +174,18 @@ def turbo_steps(steps: Sequence[Step]) -> tuple[bool, ...]:
     return tuple(place <= number < end for number in range(len(steps)))
 
 
-def turbo_of(steps: Sequence[Step], whole: Map, *, skips: bool) -> Turbo:
-    """Return the stage that does the work of `steps`, some of those of `whole`, which may be of a run that `skips`."""
-    sizes = [step.size for step in steps if isinstance(step, Resize | DecodeJpeg)]
-    in_batches = steps[0].uses_turbo and bool(sizes)
+def turbo_of(steps: Sequence[Step], whole: Map, *, skips: bool) -> Turbo | None:
+    """Return the stage that does the work of `steps`, some of those of `whole`, which may be of a run that `skips`.
+
+    None if none of them gives all images one size.
+    """
+    decodes = any(step.uses_turbo for step in steps)
+    if not any(isinstance(step, Resize | DecodeJpeg) for step in steps):
+        return None
     return (Turbo if whole.is_first else TurboAfterCache)(
         num_parallel_calls=whole.num_parallel_calls,
         deterministic=whole.deterministic,
-        center_crop=any(isinstance(step, CenterCrop) for step in steps),
-        size=sizes[0] if sizes else None,
-        scaled=bool(sizes) and any(step.scales_down for step in steps),
-        fancy_upscaling=any(isinstance(step, DecodeJpeg) for step in steps),
-        at_once=_CHUNK if in_batches else 1,
-        skips=skips and in_batches and whole.is_first,
+        steps=tuple(steps),
+        at_once=_CHUNK if decodes else 1,
+        skips=skips and decodes and whole.is_first,
     )

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from etlrun.plan.decoding import resizes
 from etlrun.plan.learned import columns_of
 from etlrun.record import record as records
 from etlrun.stages.columns import Columns
@@ -37,6 +38,10 @@ from etlrun.trained.outputs import OUTPUT
 from etlrun.trained.raw import has_image, is_named
 from etlrun.trained.steps import split
 
+_OTHERWISE = (
+    "The export decodes and resizes with TensorFlow, the training with libjpeg-turbo and OpenCV: pixels differ by 1 of "
+    "255 at most."
+)
 DESCRIPTION, CARD = "export.json", "model_card.md"
 
 
@@ -75,6 +80,8 @@ def export(run: Trained, name: str, output: Path) -> Check:
         EtlrunError: The model can't be loaded or written in that format, or its predictions differ.
     """
     size_bytes = (run.folder / records.MODEL).stat().st_size
+    if FORMATS[name].takes_files and has_image(run.plan) and resizes(run.plan.spec):
+        say_note(_OTHERWISE)
     with _model(run, name) as model, _appearing(output, size_bytes) as folder, tempfile.TemporaryDirectory() as images:
         serving, classes = _serving(run, model, name)
         inputs, expected = serving.drawn(Path(images))

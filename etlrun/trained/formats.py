@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from etlrun.stages.image import Decode
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault, did_you_mean
 from etlrun.trained.load import Trained
@@ -239,10 +240,9 @@ def unfit(run: Trained, name: str) -> Iterator[Fault]:
         yield Fault(where=str(run.folder), found=found, expected="a model of a single image", remedy=remedy)
     for step in split(planned, takes_files=of.takes_files).inside if has_image(planned) or not several else ():
         if step.stage.does_steps:
-            found = f"libjpeg-turbo and OpenCV, which {name} can't hold"
-            remedy = f"train with tensorflow, or choose a format that takes arrays: {arrays}"
-            expected = "steps of TensorFlow"
-            yield Fault(where=f"{step.stage.told_as}.library", found=found, expected=expected, remedy=remedy)
+            found = f"true, for coarser images, which {name} can't decode"
+            remedy = f"train with {Decode.key('fast')}=false, or choose a format that takes arrays: {arrays}"
+            yield Fault(where=Decode.key("fast"), found=found, expected="false", remedy=remedy)
 
 
 def _those(attribute: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from etlrun.plan.decoding import by_tensorflow
 from etlrun.plan.plan import Plan, PlannedStage
 from etlrun.plan.planner import plan
 from etlrun.stages.cache import NoCache
@@ -35,7 +36,7 @@ def of_validation(planned: Plan) -> list[PlannedStage]:
     if is_of_tfds:
         changes["extract"] = Sequential(shuffle_files=False)
     for name, steps in (("transform", spec.transform), ("eval_transform", spec.eval_transform)):
-        first = (Decode(),) if is_of_tfds and spec.extract.decodes else ()
+        first = (Decode(library="tensorflow"),) if is_of_tfds and spec.extract.decodes else ()
         parse_batch = None if spec.dataset.on_corrupt == "skip" else steps.parse_batch
         changes[name] = dataclasses.replace(steps, steps=(*first, *steps.steps), parse_batch=parse_batch)
     return [of for of in plan(dataclasses.replace(spec, **changes)).evaluation if not of.stage.keeps]
@@ -61,8 +62,10 @@ class Split:
 def split(planned: Plan, *, takes_files: bool) -> Split:
     """Return the steps of a plan for an export: all are inside if it takes files, else those that scale at the end.
 
-    Of several inputs they are those of the image.
+    Of several inputs they are those of the image. What is inside is TensorFlow's, unless images are decoded `fast`.
     """
+    if takes_files:
+        planned = dataclasses.replace(planned, spec=by_tensorflow(planned.spec))
     names = planned.spec.dataset.examples.inputs
     name = names[0] if len(names) == 1 else IMAGE
     steps = [of for of in _each(planned) if not isinstance(of.stage, Columns)]

@@ -19,7 +19,6 @@ from etlrun.sources.base import Source
 from etlrun.sources.open import open_source
 from etlrun.sources.pixels import pillow_as_header_reader
 from etlrun.sources.slices import note_of_unused
-from etlrun.sources.usable import finds_warnings
 from etlrun.stages.cache import cache_bytes
 from etlrun.stages.dataset import IMAGE
 from etlrun.system.errors import WorldError
@@ -29,7 +28,6 @@ _MEMBERS = 4
 """Identical images that a finding names."""
 MOST_UNLIKE = 10
 """Ratio of the largest to the smallest class, from which on it is a finding."""
-_NO_WARNINGS = "JPEGs that lack data are not looked for: pip install 'etlrun[turbo]'."
 _QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
 
 
@@ -106,11 +104,7 @@ def diagnosed(plan: Plan, begin: Begin, *, is_whole: bool) -> ImageDiagnosis:
         splits=figures,
         scans=scans,
         class_names=class_names,
-        notes=(
-            *source.notes,
-            *filter(None, [None if is_whole else note_of_unused(dataset, source.counts)]),
-            *(() if finds_warnings() else (_NO_WARNINGS,)),
-        ),
+        notes=(*source.notes, *filter(None, [None if is_whole else note_of_unused(dataset, source.counts)])),
     )
 
 

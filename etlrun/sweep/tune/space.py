@@ -11,6 +11,7 @@ from typing import Any
 
 from etlrun.config.jobs import Job
 from etlrun.config.overlay import put
+from etlrun.plan.decoding import resizes
 from etlrun.plan.located import ABSENT, value_at
 from etlrun.plan.plan import Plan, name_of_point
 from etlrun.plan.planner import plan
@@ -29,6 +30,7 @@ Changes = Mapping[str, Any]
 CACHE, POINT, CODEC = "cache.name", MemoryCache.key("at"), DiskCache.key("codec")
 EXTRACT_CALLS, CYCLE = Interleave.key("num_parallel_calls"), Interleave.key("cycle_length")
 TRANSFORM_CALLS, DECODER = "transform.num_parallel_calls", "transform.decode.library"
+FAST = "transform.decode.fast"
 SHUFFLE_AT, BATCH_CALLS, PREFETCH = (Load.key(name) for name in ("shuffle_at", "num_parallel_calls", "prefetch"))
 _CYCLES = (1, 4, 16, "all")
 
@@ -145,8 +147,9 @@ def _values(job: Job, tune: Tune, cores: int) -> Iterator[tuple[str, Sequence[An
         yield SHUFFLE_AT, ["auto"]
     if "order" in tune.allow and "cycle_length" in config["extract"]:
         yield CYCLE, _CYCLES
-    if "data" in tune.allow:
+    if "data" in tune.allow and resizes(spec, "turbo"):
         yield DECODER, ["turbo"]
+        yield FAST, [True]
 
 
 def _others(now: Any, values: Sequence[Any]) -> list[Any]:
