@@ -41,7 +41,8 @@ def test_layers_scale_as_the_steps_do(name: str, dtype: str) -> None:
         assert [step.stage.path for step in planned.by_model] == [f"transform.{name}"]
         return
     pixels = keras.Input((*parts.given.shape[:2], 3))
-    serving = Serving(run=None, model=keras.Model(pixels, pixels), steps=parts, output="")  # type: ignore[arg-type]
+    identity = keras.Model(pixels, keras.layers.Identity()(pixels))
+    serving = Serving(run=None, model=identity, steps=parts, output="")  # type: ignore[arg-type]
     arrays = np.random.default_rng(0).uniform(0, 255, (2, *parts.given.shape)).astype(dtype)  # type: ignore[arg-type]
     found = serving.of_arrays.predict(arrays, verbose=0)
     np.testing.assert_allclose(found, np.stack([stepped(parts.inside, of) for of in arrays]), rtol=1e-5, atol=1e-5)
