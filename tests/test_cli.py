@@ -5,6 +5,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from shutil import copyfile
 
 import pytest
 import yaml
@@ -18,7 +19,7 @@ from etlrun.graph import here
 from etlrun.plan import render
 from etlrun.run.why import keepers_for
 from etlrun.stages import STAGES
-from tests.configs import composed, plan_of
+from tests.configs import CONF, composed, plan_of
 from tests.forked import forked
 from tests.runs import emulated, finish, small, summary_of
 
@@ -42,10 +43,13 @@ def etlrun(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedPr
 
 
 ANSWERED = {
+    ("--help",): 0,
+    ("-sc", "query=bash"): 0,
     ("plan",): 0,
+    ("diff", "experiment=naive", "experiment=parallel"): 0,
+    ("check", "--config-dir", "own"): 0,
     ("eject", "experiment=parallel"): 0,
     ("plan", "experiment=cats_vs_dogs", "load.class_weights=balanced", "--format", "json"): 0,
-    ("--help",): 0,
     ("--cfg", "job"): 0,
     ("diff", "cache=disk", "cache=disk load.prefetch=1"): 0,
     ("check",): 0,
@@ -60,6 +64,8 @@ ANSWERED = {
     ("--multirun", "load.batch_size=0,1"): 2,
 }
 """Commands that are answered without a run, and the exit status of each."""
+OF_RUNS = re.compile(r"(numpy|pyarrow|scipy|pandas|PIL|jinja2|matplotlib|etlrun\.(run|remote|measure|datasets))\b")
+"""Modules that no plan, comparison or check of images needs."""
 ANSWER = """\
 import json, sys
 from etlrun.cli import main as cli
@@ -70,7 +76,7 @@ for words in json.loads(sys.argv[1]):
         cli.main(words)
     except SystemExit as ended:
         status = ended.code or 0
-    found.append([status, sorted({name.partition(".")[0] for name in sys.modules} - known)])
+    found.append([status, sorted({*sys.modules} - known)])
     known.update(found[-1][1])
 sys.stderr.write(f"\\n{json.dumps(found)}")
 """
@@ -78,12 +84,14 @@ sys.stderr.write(f"\\n{json.dumps(found)}")
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], tuple[int, set[str]]]:
-    """The exit status of each command, and which packages it is the first to import, one after the other in a process.
+    """The exit status of each command, and which modules it is the first to import, one after the other in a process.
 
     The process is a fresh one: what they import, no test has imported.
     """
     command = [sys.executable, "-c", ANSWER, json.dumps([*ANSWERED])]
     folder = tmp_path_factory.mktemp("answers")
+    (folder / "own" / "experiment").mkdir(parents=True)
+    copyfile(CONF / "experiment" / "naive.yaml", folder / "own" / "experiment" / "mine.yaml")
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     found = json.loads(done.stderr.splitlines()[-1])
     return {words: (status, set(packages)) for words, (status, packages) in zip(ANSWERED, found, strict=True)}
@@ -96,6 +104,13 @@ def test_no_framework_is_imported_to_answer(
     status, packages = answers[words]
     assert status == ANSWERED[words]
     assert packages & FRAMEWORKS == set()
+
+
+@pytest.mark.parametrize("words", [*ANSWERED][:5], ids=" ".join)
+def test_what_runs_need_is_not_imported_for_configs(
+    words: tuple[str, ...], answers: dict[tuple[str, ...], tuple[int, set[str]]]
+) -> None:
+    assert [name for name in sorted(answers[words][1]) if OF_RUNS.match(name)] == []
 
 
 def test_to_answer_the_packages_of_configs_are_imported(answers: dict[tuple[str, ...], tuple[int, set[str]]]) -> None:

@@ -5,10 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
 Rows = Sequence[Sequence[str]]
 
 TEXTS = {
@@ -24,6 +20,8 @@ _MARKS = re.compile(r"[&`<\[@*\\~$]|(?<![^\W_])_|_(?![^\W_])")
 
 def say(text: str, *, stderr: bool = False) -> None:
     """Print a line as it is, on standard output or standard error."""
+    from rich.console import Console  # which takes longer than a plan
+
     Console(stderr=stderr, soft_wrap=True).print(text, markup=False, highlight=False)
 
 
@@ -56,6 +54,10 @@ def print_table(header: Sequence[str], rows: Rows) -> None:
     """Print a table without its empty columns."""
     if not rows:
         return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     columns = _filled(header, rows)
     for index in columns:
