@@ -66,6 +66,14 @@ def truncate(shard: Path) -> None:
     shard.write_bytes(shard.read_bytes()[: shard.stat().st_size // 2])
 
 
+def without_two(shard: Path) -> None:
+    """Remove the last two records."""
+    records = [record.numpy() for record in tf.data.TFRecordDataset(str(shard))]
+    with tf.io.TFRecordWriter(str(shard)) as writer:
+        for record in records[:-2]:
+            writer.write(record)
+
+
 def with_feature(key: str, feature: tf.train.Feature | None) -> Callable[[Path], None]:
     """Damage that gives record 5 another value of a feature, or removes it."""
 

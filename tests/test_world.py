@@ -22,6 +22,10 @@ BROKEN = {
         pictures.truncate,
         ", record 5: found truncated record at {at}; expected 12 complete records: the shard is truncated or damaged",
     ),
+    "shard with too few records": (
+        pictures.without_two,
+        ", record 10: found the end of the file; expected 12 complete records: the shard is truncated or damaged",
+    ),
     "image that can't be decoded": (
         pictures.with_feature("image", pictures.bytes_feature(b"no picture")),
         (
@@ -201,6 +205,20 @@ def test_a_shard_that_is_gone(tiny: Path, tmp_path: Path) -> None:
     assert summary["error"] == (
         f"{shard}: found no such file; expected a shard of tiny_pictures/1.2.0\n"
         f"    -> remove {shard.parent} and run again, so that the dataset is prepared again"
+    )
+
+
+@pytest.mark.parametrize("text", ["", '{"name": ', "[]", "{}"])
+def test_damaged_metadata_are_named(text: str, tiny: Path, tmp_path: Path) -> None:
+    shard = pictures.damaged(tiny, tmp_path / "data", lambda _: None)
+    path = shard.with_name("dataset_info.json")
+    path.write_text(text)
+    status, summary = run_here(tmp_path / "run", emulated(tmp_path / "data"))
+    assert status == 1
+    assert summary["error"] == (
+        f"{path}: found metadata that are damaged, or can't be read; expected the JSON that TFDS writes of a prepared "
+        f"dataset\n    -> copy the file again from where the dataset was prepared, or remove {path.parent}, to prepare "
+        "it again"
     )
 
 

@@ -11,7 +11,7 @@ from etlrun.graph.items import with_items
 from etlrun.graph.numbered import batches_of_rows, count_of_batched, full_shuffle
 from etlrun.graph.parallel import autotuned, pad, parallel_map
 from etlrun.graph.records import usable
-from etlrun.graph.shards import interleave, sequential
+from etlrun.graph.shards import interleave, sequential, whole
 from etlrun.graph.skip import skip_corrupt
 from etlrun.graph.turbo import turbo
 from etlrun.plan.plan import PlannedStage
@@ -59,7 +59,8 @@ def tfds_load(_nothing: None, stage: Tfds, context: Context) -> tf.data.Dataset:
         shuffle_files=False,
         read_config=tfds.ReadConfig(try_autocache=False, assert_cardinality=False),
     )
-    dataset = read.map(lambda example: {name: example[key] for name, key in keys.items()})
+    chosen = read.map(lambda example: {name: example[key] for name, key in keys.items()})
+    dataset = whole(chosen, context.split.num_examples, context)
     if context.numbered_to is None:
         return dataset
     return tf.data.Dataset.zip((dataset, tf.data.Dataset.range(context.split.num_examples)))

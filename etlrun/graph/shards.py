@@ -46,6 +46,7 @@ def _read(stage: Shards, context: Context, num_open: int) -> tuple[tf.data.Datas
 
     def read(number: Any, first: Any, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
         records = split.read(path, skip, take)
+        records = whole(records, take, context)
         records = records if fetching is None else fetching.left(records, number)
         if context.compare is not None and not context.split.is_read_by_parser:
             records = records.map(partial(as_is(context.compare), number))
@@ -54,6 +55,23 @@ def _read(stage: Shards, context: Context, num_open: int) -> tuple[tf.data.Datas
         return tf.data.Dataset.zip((records, tf.data.Dataset.range(first, first + take)))
 
     return shards if fetching is None else fetching.fetched(shards), as_is(read)
+
+
+def whole(examples: tf.data.Dataset, count: Any, context: Context) -> tf.data.Dataset:
+    """Return the same dataset, which fails if it has fewer than `count` examples: the cause is then looked for.
+
+    Where corrupt records are skipped, what is missing is counted at the end of a pass.
+    """
+    if context.source.dataset.on_corrupt == "skip":
+        return examples
+    specs = examples.element_spec
+
+    def fail(_: tf.Tensor) -> Any:
+        with tf.control_dependencies([tf.debugging.Assert(tf.constant(False), ["too few records"])]):  # noqa: FBT003
+            return tf.nest.map_structure(lambda of: tf.zeros([side or 0 for side in of.shape], of.dtype), specs)
+
+    failing = tf.data.Dataset.from_tensors(0).map(tf.autograph.experimental.do_not_convert(fail))
+    return examples.concatenate(failing).take(count)
 
 
 def sequential(_nothing: None, stage: Sequential, context: Context) -> tf.data.Dataset:

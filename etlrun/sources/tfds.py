@@ -20,7 +20,8 @@ from etlrun.stages.lazy import tf, tfds
 from etlrun.stages.paths import is_remote
 from etlrun.system.errors import EtlrunError, WorldError, did_you_mean, headline
 
-_PREPARED = "*/*/dataset_info.json"
+_INFO = "dataset_info.json"
+_PREPARED = f"*/*/{_INFO}"
 """Files of datasets that are prepared, in a data folder of TFDS."""
 
 
@@ -63,7 +64,7 @@ class TfdsSource(Source):
         home = home_of(dataset)
         if home is None:
             return OnDisk()
-        splits = _read(home / "dataset_info.json").get("splits", [])
+        splits = _read(home / _INFO).get("splits", [])
         sizes = {of["name"]: (sum(map(int, of.get("shardLengths", []))), int(of.get("numBytes", 0))) for of in splits}
         return OnDisk(full_name=f"{dataset.name}/{home.name}", sizes=sizes)
 
@@ -157,7 +158,7 @@ def homes_of(dataset: TfdsDataset) -> list[Path]:
     home = dataset.data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     folder = Path(home).expanduser() / dataset.name
     try:
-        found = [path.parent for path in folder.glob("*/dataset_info.json")]
+        found = [path.parent for path in folder.glob(f"*/{_INFO}")]
     except OSError:
         return []
     versions = [path for path in found if re.fullmatch(r"\d+\.\d+\.\d+", path.name)]
@@ -167,10 +168,23 @@ def homes_of(dataset: TfdsDataset) -> list[Path]:
 def _read(path: Path) -> Mapping[str, Any]:
     """Return what a JSON file of metadata holds; nothing if it can't be read."""
     try:
-        found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found
+    return found if isinstance(found, dict) else {}
+
+
+def _require_metadata(dataset: TfdsDataset) -> None:
+    """Raise `WorldError` if the metadata of a prepared dataset are damaged, which TFDS fails to parse."""
+    home = home_of(dataset)
+    if home is None or _read(home / _INFO):
+        return
+    raise WorldError(
+        where=str(home / _INFO),
+        found="metadata that are damaged, or can't be read",
+        expected="the JSON that TFDS writes of a prepared dataset",
+        remedy=f"copy the file again from where the dataset was prepared, or remove {home}, to prepare it again",
+    )
 
 
 def _require_tfrecords(builder: Any) -> None:
@@ -201,6 +215,7 @@ def open_builder(dataset: TfdsDataset) -> Any:
             expected="a folder on this machine",
             remedy=f"set dataset.data_dir={tfds.core.constants.DATA_DIR}, which fetches what is prepared there",
         )
+    _require_metadata(dataset)
     try:
         return _found(dataset, name, data_dir)
     except ImportError as error:
