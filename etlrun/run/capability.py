@@ -112,7 +112,7 @@ def extra(backend: str, listed: Iterable[Gpu], driver: str) -> str | None:
 def unfit_cudnn(trainer: Trainer, backend: str, version: str | None = None) -> Fault | None:
     """Return why XLA's convolutions would fail with the installed cuDNN, or that `version`; None if they don't."""
     version = version or _installed("nvidia-cudnn-cu12")
-    if backend != "tensorflow" or trainer.jit_compile is False or version is None:
+    if backend != "tensorflow" or not trainer.jit_compile or version is None:
         return None
     if tuple(int(word) for word in re.findall(r"\d+", version)[:2]) >= _CUDNN:
         return None
