@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from etlrun.stages.measure import Measure, NoProfile
 from etlrun.stages.model import MobileNetV2
 from etlrun.stages.step import Map
 from etlrun.stages.trainer import EarlyStopping, Trainer
-from tests.configs import TRAINER_KEYS, composed, refusal_of_config, refusal_of_spec, spec_of
+from tests.configs import TRAINER_KEYS, composed, plan_of, refusal_of_config, refusal_of_spec, spec_of
 
 MODELS = f"mobilenet_v2, {', '.join(APPLICATIONS)}, tabular, text, emulated"
 STEPS = ", ".join(STAGES["transform"])
@@ -32,11 +33,19 @@ TRAINER = Trainer(
     learning_rate=0.001,
     seed=0,
     mixed_precision=None,
-    jit_compile=False,
+    jit_compile=None,
     device="auto",
     resume=None,
     early_stopping=EarlyStopping(patience=None, monitor="val_loss", min_delta=0.0),
 )
+
+
+def test_steps_are_compiled_on_jax_unless_a_config_says_otherwise() -> None:
+    assert TRAINER.jit_on("jax") == "auto"
+    assert TRAINER.jit_on("tensorflow") is False
+    assert replace(TRAINER, jit_compile=False).jit_on("jax") is False
+    assert plan_of().fingerprint == plan_of("trainer.jit_compile=false").fingerprint
+    assert plan_of().fingerprint != plan_of("trainer.jit_compile=auto").fingerprint
 
 
 def test_the_default_config_is_this_spec() -> None:
@@ -159,7 +168,10 @@ def test_all_faults_are_told_at_once() -> None:
             "trainer.mixed_precision=float16",
             "trainer.mixed_precision: found 'float16'; expected mixed_float16, mixed_bfloat16, auto or null",
         ),
-        ("trainer.jit_compile=yes_please", "trainer.jit_compile: found 'yes_please'; expected true, false or auto"),
+        (
+            "trainer.jit_compile=yes_please",
+            "trainer.jit_compile: found 'yes_please'; expected true, false, auto or null",
+        ),
         ("trainer.device=tpu", "trainer.device: found 'tpu'; expected auto, cpu or gpu"),
         ("trainer.early_stopping=3", "trainer.early_stopping: found 3; expected a mapping"),
         ("trainer.early_stopping.monitor=val", f"trainer.early_stopping.monitor: found 'val'; expected {MONITORED}"),

@@ -85,7 +85,7 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase) -> tuple[Lines, Line
             class_weights=Text("class_weights()") if plan.spec.load.class_weights == "balanced" else None,
             mixes=plan.spec.load.mixes,
         ),
-        "jit_compile": stage.jit_compile,
+        "jit_compile": stage.jit_compile or False,
     }
     passes = [] if is_whole else [*(_first(phase) if differs_by_pass(part.train) else []), f"passes={phase.epochs}"]
     validation = f"validation_{suffix}({', '.join(base)})"

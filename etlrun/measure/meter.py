@@ -6,7 +6,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -116,21 +117,32 @@ def spread_ms(waits_s: Sequence[float]) -> dict[str, float]:
     return {"input_wait_ms_median": median, "input_wait_ms_p95": p95}
 
 
+class _Batch(NamedTuple):
+    """A batch that was read: its examples, whether its shape is new, its wait, and whether a pass begins with it."""
+
+    examples: int
+    is_new: bool
+    wait_s: float
+    is_first: bool
+
+
 class Meter:
     """Measures the loops of a run over one pipeline.
 
     A loop calls `begin`, then for each step `fetched` (once or more: some loops read a batch ahead) and `stepped`, and
-    finally `end`. `pass_begun` marks the next wait as the one for the first batch of a pass.
+    finally `end`. `pass_begun` marks the next wait as the one for the first batch of a pass. A loop that takes several
+    steps at once calls `executed` before they are `stepped`.
     """
 
     def __init__(self, traffic: Callable[[], Traffic] = Traffic) -> None:
         """Begin; `traffic` returns what has been fetched so far."""
         self.loop, self._traffic = Loop(), traffic
         self._shapes: set[Any] = set()
-        self._ahead: deque[tuple[int, bool]] = deque()
+        self._ahead: deque[_Batch] = deque()
+        self._executed: deque[tuple[_Batch, float, bool]] = deque()
         self._wait_s = 0.0
         self._began_s = self._ready_s = time.perf_counter()
-        self._is_filling, self._fetched = False, Traffic()
+        self._is_filling, self._is_first, self._fetched = False, False, Traffic()
 
     def begin(self) -> None:
         """Start the clock of a loop."""
@@ -148,7 +160,7 @@ class Meter:
 
     def pass_begun(self) -> None:
         """Mark the next batch as the first of a pass."""
-        self._is_filling = True
+        self._is_filling = self._is_first = True
 
     def started_up(self, seconds: float) -> None:
         """Record that the step was traced, during which the pipeline read its first batch."""
@@ -159,7 +171,8 @@ class Meter:
         self._wait_s += wait_s
         if self._is_filling and not self._ahead:
             self.loop.first_fetch_s = self._traffic().since(self._fetched).waited_s
-        self._ahead.append((shape[0], shape not in self._shapes))
+        self._ahead.append(_Batch(shape[0], shape not in self._shapes, wait_s, self._is_first))
+        self._is_first = False
         self._shapes.add(shape)
         self.ready()
 
@@ -172,19 +185,32 @@ class Meter:
         self.loop.digest_s += seconds
         self.ready()
 
+    def executed(self, count: int, *, compiles: bool, without_s: float = 0.0) -> None:
+        """Record that the steps on the oldest `count` batches were taken at once, without `without_s` of their time.
+
+        `stepped` gives each of them the wait for its own batch, and an equal part of the time.
+        """
+        step_s = (time.perf_counter() - self._ready_s - without_s) / count
+        for batch in islice(self._ahead, count):
+            self._executed.append((batch, step_s, compiles))
+            self._wait_s = max(0.0, self._wait_s - batch.wait_s)
+        self._is_filling = False
+
     def stepped(self) -> None:
         """Record the end of the step on the oldest batch."""
-        loop = self.loop
-        loop.steps_s.append(time.perf_counter() - self._ready_s)
-        if self._is_filling:
-            loop.fill_s, self._is_filling, wait_s = loop.fill_s + self._wait_s, False, 0.0
+        loop, batch = self.loop, self._ahead.popleft()
+        if self._executed:
+            batch, step_s, starts_up = self._executed.popleft()
+            wait_s, fills = batch.wait_s, batch.is_first
         else:
-            wait_s = self._wait_s
-        loop.waits_s.append(wait_s)
-        self._wait_s = 0.0
-        count, is_new = self._ahead.popleft()
-        loop.examples.append(count)
-        loop.starts_up.append(is_new)
+            step_s, starts_up = time.perf_counter() - self._ready_s, batch.is_new
+            wait_s, fills = self._wait_s, self._is_filling
+            self._wait_s, self._is_filling = 0.0, False
+        loop.steps_s.append(step_s)
+        loop.fill_s += wait_s if fills else 0.0
+        loop.waits_s.append(0.0 if fills else wait_s)
+        loop.examples.append(batch.examples)
+        loop.starts_up.append(starts_up)
 
     def end(self) -> Loop:
         """Return the finished loop; a wait since the last step was for the end of the pass."""

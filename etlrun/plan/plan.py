@@ -159,6 +159,8 @@ def decisive_values(
         values |= values_of(stages, prefix)
     if spec.load.class_weights != "none":
         values[spec.load.key("class_weights")] = spec.load.class_weights
+    if spec.fit is not None and spec.fit.jit_compile is None:
+        values[f"{spec.fit.path}.jit_compile"] = False  # what it is, but for JAX, which has no other default
     if keeps_file_order(spec):
         values[f"train/{spec.extract.path}.shuffle_files"] = "in the first pass, whose order the cache keeps"
     return values

@@ -48,7 +48,7 @@ def listed(trainer: Trainer) -> list[str]:
     if wanted != "all" and wanted > len(found):
         expected = f"at most {len(found)}, the devices that Keras's {name} backend has: {', '.join(found)}"
         raise _unfit(trainer, "devices", wanted, expected, f"set trainer.devices={len(found)}, or all")
-    if trainer.jit_compile not in ("auto", _JIT[name]):
+    if trainer.jit_compile not in (None, "auto", _JIT[name]):
         needed = f"{str(_JIT[name]).lower()} or auto with several devices of Keras's {name} backend"
         raise _unfit(trainer, "jit_compile", str(trainer.jit_compile).lower(), needed, "set trainer.jit_compile=auto")
     for key, value in _of_whole_gradient(trainer).items() if name == "tensorflow" else ():

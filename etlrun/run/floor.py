@@ -53,6 +53,7 @@ def floor(model: keras.Model, work: Work, assessment: Assessment) -> Loop | None
     ready = tf.data.Dataset.from_tensors(batch).repeat()
     watch = Watch(with_digest=False)
     watch.meter.begin()
+    work.watches["train"].meter = watch.meter  # that of steps which are taken at once
     if keras.backend.backend() == "jax":
         for (
             variable

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from etlrun.measure.watched import Pass
+from etlrun.measure.watched import Pass, Watch
 from etlrun.run import devices
+from etlrun.run.dispatch import JaxSteps, SleptSteps, TensorFlowSteps
+from etlrun.run.executions import Executions, Steps
+from etlrun.run.hosts.here import here
 from etlrun.stages.model import Emulated, ImageModel
+from etlrun.stages.trainer import Trainer
 
 
 def read_from_python(model: keras.Model, stage: ImageModel | Emulated, train: Any, validation: Any = None) -> None:
@@ -52,12 +56,16 @@ def _slept(seconds: float) -> Callable[..., Any]:
     return function
 
 
-def _traced(model: keras.Model, step: Callable[[Any], Any], spec: Any) -> Callable[[Any], Any]:
+def _function(model: keras.Model, step: Callable[[Any], Any], spec: Any) -> Any:
     on_devices = devices.shared(model, step)
     compiled = on_devices is None and model.jit_compile
-    on_batch = tf.function(
+    return tf.function(
         _counted(model, on_devices or step), input_signature=[spec], jit_compile=compiled, autograph=False
     )
+
+
+def _traced(model: keras.Model, step: Callable[[Any], Any], spec: Any) -> Callable[[Any], Any]:
+    on_batch = _function(model, step, spec)
     is_traced = False
 
     def function(batches: Any) -> Any:
@@ -77,7 +85,8 @@ def _counted(model: keras.Model, step: Callable[[Any], Any]) -> Callable[[Any], 
     """
 
     def function(batch: Any) -> Any:
-        names = {f"{name}_loss" for name in model.output} if isinstance(model.output, dict) else set()
+        outputs = getattr(model, "output", None)  # which a `Sequential` has after its first call alone
+        names = {f"{name}_loss" for name in outputs} if isinstance(outputs, dict) else set()
         losses = [metric for metric in model.metrics if metric.name in names]
         before = [(tf.identity(of.total.value), tf.identity(of.count.value)) for of in losses]
         for of in losses:
@@ -90,6 +99,51 @@ def _counted(model: keras.Model, step: Callable[[Any], Any]) -> Callable[[Any], 
         return model.get_metrics_result() if losses else found
 
     return function
+
+
+def take_several(
+    model: keras.Model, stage: ImageModel | Emulated, count: int | None, watches: Mapping[str, Watch], specs: list[Any]
+) -> Executions:
+    """Make the loops of `model` dispatch `count` steps at once; None tries in the training how many.
+
+    `specs` are the element specs of both pipelines, as `read_from_python` takes them.
+    """
+    training = Executions(_steps(model, stage, "train", specs[0]), count, watches["train"])
+    model.train_function = training
+    if count is not None and len(specs) > 1:
+        model.test_function = Executions(_steps(model, stage, "test", specs[1]), count, watches["validation"])
+    return training
+
+
+def _steps(model: keras.Model, stage: ImageModel | Emulated, name: str, spec: Any) -> Steps:
+    if isinstance(stage, Emulated):
+        return SleptSteps((stage.step_ms if name == "train" else stage.eval_step_ms) / 1000)
+    step = getattr(model, f"{name}_step")
+    if keras.backend.backend() == "jax":
+        return JaxSteps(step)
+    return TensorFlowSteps(model, _function(model, step, spec), spec)
+
+
+def reason_for_one(model: keras.Model, stage: ImageModel | Emulated, trainer: Trainer, callbacks: Sequence[Any]) -> str:
+    """Return why steps have to be dispatched one by one, though the config wants several at once; else nothing."""
+    backend, is_auto = keras.backend.backend(), trainer.steps_per_execution == "auto"
+    own = [type(of).__name__ for of in callbacks if not type(of).__module__.startswith("etlrun.") and _acts(type(of))]
+    if own:
+        return f"since {own[0]} acts at each of them"
+    if isinstance(stage, Emulated):
+        return "since those of an emulated model are not dispatched" if is_auto else ""
+    if backend not in ("jax", "tensorflow"):
+        return f"as Keras's {backend} backend does"
+    if backend == "tensorflow" and devices.shares() > 1:
+        return "since TensorFlow's devices meet in each of them"
+    if backend == "jax" and not model.jit_compile:
+        return f"since {trainer.key('jit_compile')} = false"
+    return "since each host would choose by itself" if is_auto and here().count > 1 else ""
+
+
+def _acts(kind: type) -> bool:
+    hooks = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+    return any(getattr(kind, hook) is not getattr(keras.callbacks.Callback, hook) for hook in hooks)
 
 
 def build_loops(model: keras.Model, stage: ImageModel | Emulated, batch_size: int, targets: Any = None) -> None:

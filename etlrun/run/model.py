@@ -267,7 +267,7 @@ def compile_for(
     model.compile(
         optimizer=make(keras_objects.optimizer(trainer, steps)),
         **make(loss_and_metrics),
-        jit_compile=trainer.jit_compile,
+        jit_compile=trainer.jit_on(keras.backend.backend()),
     )
 
 

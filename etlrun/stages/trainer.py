@@ -71,7 +71,9 @@ class Trainer(Stage):
         seed: Seed of all randomness: weights, shuffling, augmentation.
         mixed_precision: Keras's dtype policy for the layers; null for float32. `auto` is mixed_bfloat16 on a GPU of
             compute capability 8.0 or more, mixed_float16 on one of 7.0 or more, and else float32.
-        jit_compile: Whether XLA compiles the steps; `auto` leaves it to Keras.
+        jit_compile: Whether XLA compiles the steps; `auto` leaves it to Keras, null does so on its jax backend alone.
+        steps_per_execution: Steps that are dispatched at once if their batches have equal shapes; `auto` tries several,
+            and takes them if they are faster and have the same results to the bit.
         device: `auto` uses an accelerator if there is one, `gpu` fails if there is none.
         devices: Number of devices that share each batch, or `all`; `load.batch_size` is that of all of them together.
         hosts: Number of processes, each on a host of its own, that read equal parts of each batch; `devices` are those
@@ -123,12 +125,13 @@ class Trainer(Stage):
         Expected("mixed_float16, mixed_bfloat16, auto or null"),
         TRAINING,
     ]
-    jit_compile: Annotated[bool | Literal["auto"], Expected("true, false or auto"), TRAINING]
+    jit_compile: Annotated[bool | Literal["auto"] | None, Expected("true, false, auto or null"), TRAINING]
     device: Annotated[Literal["auto", "cpu", "gpu"], Expected("auto, cpu or gpu"), TRAINING]
     devices: Annotated[Positive | Literal["all"], Expected("a positive integer, or all"), TRAINING] = 1
     hosts: Annotated[Positive, TRAINING] = 1
     resume: Annotated[OptionalPath, SPEED]
     early_stopping: Annotated[EarlyStopping, Expected("a mapping")]
+    steps_per_execution: Annotated[Positive | Literal["auto"], Expected("a positive integer, or auto"), SPEED] = 1
     checkpoint_every_steps: Annotated[OptionalPositive, SPEED] = None
     checkpoint_keep: Annotated[Positive, SPEED] = 1
     checkpoint_best: Annotated[Monitored | None, Expected(f"{MONITORED}, or null", OF_PACKAGES), SPEED] = None
@@ -188,6 +191,11 @@ class Trainer(Stage):
     def frozen_phases(self) -> tuple[PlannedPhase, ...]:
         """The first phases, in which the layers of the base are what they were before."""
         return tuple(takewhile(lambda phase: phase.unfreeze is None, self.planned_phases))
+
+    def jit_on(self, backend: str) -> bool | str:
+        """Return Keras's `jit_compile` on `backend`: without XLA, JAX would take each operation of a step by itself."""
+        of_backend = "auto" if backend == "jax" else False
+        return of_backend if self.jit_compile is None else self.jit_compile
 
     def in_phase(self, phase: PlannedPhase) -> Self:
         """Return the trainer of that phase alone."""
