@@ -20,6 +20,7 @@ from etlrun.stages.image import CenterCrop, Decode, Resize
 from etlrun.stages.turbo import Turbo
 from tests import pictures
 from tests.configs import TENSORFLOW, plan_of, refusal_of_plan, refusal_of_spec
+from tests.encoded import LOSSLESS
 from tests.pipelines import as_bytes, training_pipeline
 from tests.programs import of_tiny
 from tests.runs import emulated, run_here, small
@@ -94,6 +95,14 @@ def test_a_fast_jpeg_of_its_size_is_that_of_tensorflow_without_fancy_upscaling(s
     expected = tf.io.decode_jpeg(data, channels=3, fancy_upscaling=False)
     np.testing.assert_array_equal(by_turbo(data, size=None, fast=True), expected)
     assert np.array_equal(expected, by_turbo(data, size=None)) == (subsampling == "4:4:4")
+
+
+@pytest.mark.parametrize(
+    "before", [b"", b"\xff", b"\xff\xfe\x00\x06\xff\xc0\xff\xda"], ids=["plain", "filled", "comment"]
+)
+def test_a_jpeg_without_loss_is_left_to_tensorflow_wherever_its_frame_is(before: bytes) -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        by_turbo(LOSSLESS[:2] + before + LOSSLESS[2:], size=SIZE)
 
 
 def test_a_batch_has_each_image_at_its_place_in_aligned_memory() -> None:

@@ -105,10 +105,12 @@ class Turbo(Stage):
             try:
                 if pixels is None:
                     height, width, colors, _ = simplejpeg.decode_jpeg_header(data)
-                    if (
-                        colors in {"CMYK", "YCCK"} or b"\xff\xc3" in data
-                    ):  # converted otherwise by TensorFlow, or refused
-                        raise ValueError(colors)  # noqa: TRY301
+                    marker = 2  # searching the whole file for one would hold Python's lock
+                    while data[marker : marker + 2] > b"\xff\xc2":
+                        marker += 2 + int.from_bytes(data[marker + 2 : marker + 4])
+                    is_usual = data[marker : marker + 2] in {b"\xff\xc0", b"\xff\xc1", b"\xff\xc2"}
+                    if colors in {"CMYK", "YCCK"} or (not is_usual and b"\xff\xc3" in data):
+                        raise ValueError(colors)  # noqa: TRY301 # TensorFlow converts it otherwise, or refuses it
                     shown = (min(height, width),) * 2 if center_crop else (height, width)
                     fits = min(shown[0] / size[0], shown[1] / size[1]) if fast else 1
                     factor = max(of for of in (1, 2, 4, 8) if of <= max(fits, 1))
