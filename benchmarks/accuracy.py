@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from benchmarks.decoding import TURBO
+from benchmarks.decoding import TENSORFLOW
 from benchmarks.ladder import base_of, built
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
@@ -30,12 +30,12 @@ from etlrun.stages import STAGES
 from etlrun.system.machine import cores
 
 SIDES: Mapping[str, tuple[str, ...]] = {
-    "tensorflow": (),
-    "turbo": (TURBO,),
-    "turbo, scaled": (TURBO, "transform.decode.scaled=true"),
-    "jpeg95": ("cache=disk", "cache.codec=jpeg95"),
-    "jpeg90": ("cache=disk", "cache.codec=jpeg90"),
-    "jpeg90, turbo": ("cache=disk", "cache.codec=jpeg90", TURBO),
+    "tensorflow": (TENSORFLOW,),
+    "turbo": (),
+    "turbo, fast": ("transform.decode.fast=true",),
+    "jpeg95": ("cache=disk", "cache.codec=jpeg95", TENSORFLOW),
+    "jpeg90": ("cache=disk", "cache.codec=jpeg90", TENSORFLOW),
+    "jpeg90, turbo": ("cache=disk", "cache.codec=jpeg90"),
 }
 EPOCHS, BATCH_SIZE, TRAINED = 5, 32, 0.8
 

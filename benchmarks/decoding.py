@@ -38,19 +38,19 @@ from etlrun.system.machine import cores
 
 BATCH_SIZE, SHUFFLE_BUFFER, SIDE = 32, 1024, 224
 SKIP = "dataset.on_corrupt=skip"
-TURBO = "transform.decode.library=turbo"
+TENSORFLOW = "transform.decode.library=tensorflow"
 LATE = "load.shuffle_at=before_batch"
 SIDES: Mapping[str, tuple[str, ...]] = {
-    "etlrun": (),
-    "etlrun, turbo": (TURBO,),
-    "etlrun, turbo, random_flip": (TURBO, "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"),
+    "etlrun, tensorflow": (TENSORFLOW,),
+    "etlrun, turbo": (),
+    "etlrun, turbo, random_flip": ("transform.steps=[decode,resize,random_flip,scale_minus_one_one]",),
 }
-SKIPPING: Mapping[str, tuple[str, ...]] = {"tensorflow": (SKIP,), "turbo": (TURBO, SKIP)}
+SKIPPING: Mapping[str, tuple[str, ...]] = {"tensorflow": (TENSORFLOW, SKIP), "turbo": (SKIP,)}
 LARGE, LARGE_SIDES = 64, (4000, 3000)
 LIBRARIES: Mapping[str, tuple[str, ...]] = {
-    "tensorflow": (),
-    "turbo": (TURBO,),
-    "turbo, scaled": (TURBO, "transform.decode.scaled=true"),
+    "tensorflow": (TENSORFLOW,),
+    "turbo": (),
+    "turbo, fast": ("transform.decode.fast=true",),
 }
 
 Measured = tuple[float, float]

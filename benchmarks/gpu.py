@@ -67,8 +67,8 @@ def sides(part: str, data_dir: str, tables: Path, caches: Path) -> dict[str, Wor
             "parallel": ("experiment=parallel",),
             "parallel-uncached": ("experiment=parallel", "cache=none"),
             "parallel-disk": ("experiment=parallel", "cache=disk"),
-            "uncached": (*PHOTOS, "cache=none"),
-            "uncached-turbo": (*PHOTOS, "cache=none", "transform.decode.library=turbo"),
+            "uncached": (*PHOTOS, "cache=none", "transform.decode.library=tensorflow"),
+            "uncached-turbo": (*PHOTOS, "cache=none"),
             "features": ("experiment=parallel", "cache.at=features"),
         }
         return {name: (*words, "trainer.epochs=3", *photos) for name, words in runs.items()}

@@ -8,8 +8,8 @@ first one, which has filled the caches; a turn is thrown away before. The sides:
 
 naive         `tfds.load`, resize and scale in a serial map, batch; nothing is shuffled or prefetched
 parallel      interleaved files, a parallel map, shuffle, batch, prefetch; without a cache
-uncached      `cache=none`, and with `transform.decode.library=turbo`
-JPEG cache    `cache=disk cache.codec=jpeg90 transform.decode.library=turbo`
+uncached      `cache=none`, and with `transform.decode.library=tensorflow`
+JPEG cache    `cache=disk cache.codec=jpeg90`
 raw cache     `cache=disk`
 features      `cache=disk cache.at=features`
 """
@@ -26,7 +26,7 @@ from pathlib import Path
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from benchmarks.decoding import BATCH_SIZE, SIDE, TURBO, by_hand, in_turns, read, table
+from benchmarks.decoding import BATCH_SIZE, SIDE, TENSORFLOW, by_hand, in_turns, read, table
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
@@ -41,9 +41,9 @@ from etlrun.stages import STAGES
 from etlrun.system.machine import cores
 
 SIDES: Mapping[str, tuple[str, ...]] = {
-    "uncached": ("cache=none",),
-    "uncached, turbo": ("cache=none", TURBO),
-    "JPEG cache, turbo": ("cache=disk", "cache.codec=jpeg90", TURBO),
+    "uncached, tensorflow": ("cache=none", TENSORFLOW),
+    "uncached, turbo": ("cache=none",),
+    "JPEG cache, turbo": ("cache=disk", "cache.codec=jpeg90"),
     "raw cache": ("cache=disk",),
     "features": ("cache=disk", "cache.at=features"),
 }

@@ -20,14 +20,14 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.decoding import TURBO
+from benchmarks.decoding import TENSORFLOW
 from benchmarks.processes import summary_of
 from etlrun.system.machine import cores
 
 HUGE = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 KEPT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**35), "MALLOC_TOP_PAD_": str(2**26)}
 SIDES: Mapping[str, Mapping[str, str]] = {"default": {}, "huge pages": HUGE, "kept": KEPT, "both": {**HUGE, **KEPT}}
-LIBRARIES: Mapping[str, tuple[str, ...]] = {"tensorflow": (), "turbo": (TURBO,)}
+LIBRARIES: Mapping[str, tuple[str, ...]] = {"tensorflow": (TENSORFLOW,), "turbo": ()}
 
 Measured = tuple[float, float, float]
 """Images per second, CPU milliseconds an image, and the peak of memory in MB."""

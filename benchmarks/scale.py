@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.decoding import TURBO
+from benchmarks.decoding import TENSORFLOW
 from benchmarks.processes import summary_of
 from etlrun.sources.content import Shard
 from etlrun.sources.numbered import starts_of
@@ -35,10 +35,10 @@ from etlrun.system.machine import cores
 
 NAME, VERSION = "cats_vs_dogs", "4.0.1"
 SIDES: Mapping[str, tuple[str, ...]] = {
-    "uncached": ("cache=none",),
-    "uncached, turbo": ("cache=none", TURBO),
-    "uncached, turbo, full shuffle": ("cache=none", TURBO, "extract=sequential", "load.shuffle=full"),
-    "JPEG cache, turbo": ("cache=disk", "cache.codec=jpeg90", TURBO),
+    "uncached": ("cache=none", TENSORFLOW),
+    "uncached, turbo": ("cache=none",),
+    "uncached, turbo, full shuffle": ("cache=none", "extract=sequential", "load.shuffle=full"),
+    "JPEG cache, turbo": ("cache=disk", "cache.codec=jpeg90"),
     "raw cache": ("cache=disk",),
     "raw cache, full shuffle": ("cache=disk", "extract=sequential", "load.shuffle=full"),
 }
