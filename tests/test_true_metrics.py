@@ -35,7 +35,10 @@ from tests.trained import said
 
 STAYS = ("trainer.optimizer=sgd", "trainer.learning_rate=1e-30", "trainer.epochs=2", "trainer.jit_compile=auto")
 ON_DEVICES = ("trainer.devices=4", "load.drop_remainder=true")
+FOUR, EIGHT = "on four", "by eight"
+HOW = {"": (), FOUR: ON_DEVICES, EIGHT: ("trainer.steps_per_execution=8",)}
 CASES = ("several", "several in whole batches", "class weights", "sequences")
+OF = {"": CASES, FOUR: CASES[1:3], EIGHT: (CASES[0], CASES[3])}
 Measures = dict[str, float]
 Numbers = npt.NDArray[Any]
 
@@ -52,19 +55,19 @@ def cases(folder: Path) -> dict[str, list[str]]:
 
 
 def train(folder: Path, where: str) -> None:
-    """Train a model of each case, on TensorFlow or JAX, on one device or on four."""
+    """Train models of the cases, on TensorFlow or JAX, on one device or on four, by one step or by eight at once."""
     pyarrow.parquet.write_table(test_rows_several.several(), folder / "houses.parquet")
     texts.write_reviews(folder)
-    backend, _, four = where.partition(" on ")
-    runs = {name: [*words, *(ON_DEVICES if four else ())] for name, words in cases(folder).items()}
+    backend, _, how = where.partition(" ")
+    runs = {name: [*words, *HOW[how]] for name, words in cases(folder).items() if name in OF[how]}
     if where == "tensorflow":
         assert [run_here(folder / name, words)[0] for name, words in runs.items()] == [0] * len(runs)
         return
     status, err = on_devices(
         backend,
-        [[*words, f"hydra.run.dir={folder / name}"] for name, words in runs.items() if not four or name != CASES[0]],
+        [[*words, f"hydra.run.dir={folder / name}"] for name, words in runs.items()],
         folder,
-        count=4 if four else 1,
+        count=4 if how == FOUR else 1,
     )
     assert {*status} == {0}, err
 
@@ -73,15 +76,22 @@ def train(folder: Path, where: str) -> None:
 def runs(request: pytest.FixtureRequest, once: Once) -> tuple[Path, int]:
     """The folder of the runs of all cases, and the number of devices that trained them."""
     folder = once(f"metrics {request.param}", lambda folder: train(folder, request.param))
-    return folder, 4 if "four" in request.param else 1
+    return folder, 4 if request.param.endswith(FOUR) else 1
 
 
-SLOW, ON_JAX = pytest.mark.slow, pytest.mark.needs("jax")
 TRAINED = [
-    *(("tensorflow", case) for case in CASES),
-    *(pytest.param("jax", case, marks=[SLOW, ON_JAX]) for case in CASES),
-    *(pytest.param("tensorflow on four", case, marks=SLOW) for case in CASES[1:]),
-    *(pytest.param("jax on four", case, marks=[SLOW, ON_JAX]) for case in CASES[1:]),
+    pytest.param(
+        f"{backend} {how}".rstrip(),
+        case,
+        marks=[
+            *([pytest.mark.slow] if how or backend == "jax" else []),
+            *([pytest.mark.needs("jax")] if backend == "jax" else []),
+        ],
+    )
+    for backend in ("tensorflow", "jax")
+    for how, names in OF.items()
+    for case in names
+    if (backend, how, case) != ("jax", "", CASES[1])  # where each step has batches of a known size
 ]
 
 
