@@ -36,6 +36,7 @@ class Watch:
         pass_batches: Number of batches per pass, if consecutive passes share an iterator; None if each has its own.
         passed: Number of batches of all passes so far.
         resumed_batches: Number of batches of the epoch in progress that an earlier process has trained on.
+        shapes: Shapes of the first input, each with the number of the first batch that has it, in their order.
         spent: Exhausted TensorFlow iterators. Deleting one may take half a second, so the sampler does it, outside
             of the steps.
     """
@@ -51,13 +52,16 @@ class Watch:
         self.first: Future[Any] | None = None
         self.pass_batches: int | None = None
         self.passed = self.resumed_batches = 0
+        self.shapes: dict[tuple[int, ...], int] = {}
         self.spent: list[Any] = []
         self._lock = threading.Lock()
         self._models: list[Any] = []
 
     def fetched(self, wait_s: float, batch: Any) -> None:
         """Record a batch (inputs, target) that arrived after `wait_s` seconds."""
-        self.meter.fetched(wait_s, tuple(tf.nest.flatten(batch)[0].shape))
+        shape = tuple(tf.nest.flatten(batch)[0].shape)
+        self.meter.fetched(wait_s, shape)
+        self.shapes.setdefault(shape, self.passed)
         if self.batch is None:
             self.batch = batch
         if self.digest is not None:

@@ -13,6 +13,7 @@ import psutil
 
 from etlrun.record.summary import Host
 from etlrun.run.capability import extra, first_unfit, precision, require_fit
+from etlrun.run.compilation import keep_executables
 from etlrun.run.hosts.here import here, join, leave
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError
@@ -69,6 +70,8 @@ def prepare(fit: Trainer | None, *, joins: bool = False) -> Iterator[Backend]:
             import jax
 
             jax.config.update("jax_platforms", "cpu")  # it has read the variable where columns were fitted before
+        if name == "jax":
+            keep_executables()
     if joins and fit is not None:
         join(name, fit)
     with native_messages_kept():

@@ -23,6 +23,7 @@ from etlrun.run import model as models
 from etlrun.run.backend import peak_gpu_bytes
 from etlrun.run.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler, copy, save
 from etlrun.run.checkpoint import BEST, CHECKPOINTS, PreviousRun, note_of_completed
+from etlrun.run.compilation import note_of_shapes
 from etlrun.run.devices import distributed, shared_equally
 from etlrun.run.divergence import FiniteLoss
 from etlrun.run.executions import ends_of
@@ -78,6 +79,9 @@ def _train(plan: Plan, record: Record, source: Source, previous: PreviousRun | N
                 with at_work(work):
                     model = _fit_phases(whole, work, trainer, assessment)
         save(whole, record.folder / MODEL, record)
+        if keras.backend.backend() == "jax" and model.jit_compile and plan.spec.model.learns:
+            for note in filter(None, (note_of_shapes(work.watches["train"].shapes),)):
+                record.remark(note)
         assessment.conclude(floor(model, work, assessment))
 
 

@@ -1,0 +1,64 @@
+"""JAX's cache of executables, and the note on the shapes for which a step was compiled."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from etlrun.run.compilation import note_of_shapes, remove_oldest
+
+COMPILES = """
+import jax
+from etlrun.run.compilation import keep_executables
+keep_executables()
+print(jax.config.jax_compilation_cache_dir)
+print(float(jax.jit(lambda of: (of @ of).sum())(jax.numpy.ones((4, 4)))))
+"""
+
+
+def compiled(caches: Path, **environment: str) -> tuple[list[str], str]:
+    """What a process that compiles prints, with its caches in a folder."""
+    variables = {key: value for key, value in os.environ.items() if not key.startswith("JAX_")}
+    variables |= {"JAX_PLATFORMS": "cpu", "XDG_CACHE_HOME": str(caches), **environment}
+    done = subprocess.run([sys.executable, "-c", COMPILES], env=variables, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines(), done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.needs("jax")
+def test_executables_are_kept_for_later_runs_and_compiled_anew_where_they_are_broken(tmp_path: Path) -> None:
+    (folder, found), _ = compiled(tmp_path)
+    assert found == "64.0"
+    entries = {path: path.stat().st_mtime_ns for path in Path(folder).rglob("*-cache")}
+    assert Path(folder).parent == tmp_path / "etlrun" / "jax"
+    assert entries
+    assert compiled(tmp_path)[0] == [folder, "64.0"]
+    assert {path: path.stat().st_mtime_ns for path in Path(folder).rglob("*-cache")} == entries
+    for path in entries:
+        path.write_bytes(path.read_bytes()[:20])  # as a kill leaves it
+    told, err = compiled(tmp_path)
+    assert told == [folder, "64.0"]
+    assert "Error reading persistent compilation cache entry" in err
+    own = tmp_path / "own"
+    assert compiled(tmp_path, JAX_COMPILATION_CACHE_DIR=str(own))[0] == [str(own), "64.0"]
+    (tmp_path / "file").write_text("no folder")
+    assert compiled(tmp_path / "file")[0] == ["None", "64.0"]
+
+
+def test_the_oldest_executables_go_where_there_are_too_many(tmp_path: Path) -> None:
+    for place, name in enumerate(("new", "old", "older")):
+        (tmp_path / name).write_bytes(bytes(10))
+        os.utime(tmp_path / name, (1000 - place, 1000 - place))
+    remove_oldest(tmp_path, 20)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old"]
+
+
+def test_a_step_that_is_compiled_for_several_shapes_is_noted() -> None:
+    assert note_of_shapes({(8, 4): 1}) is None
+    shapes = {(8, 4): 1, (8, 5): 2, (8, 6): 1000, (8, 7): 1001, (2, 4): 1002}
+    assert note_of_shapes(shapes) == (
+        "JAX compiled the training step for 5 shapes of its input: (8, 4) in batch 1, (8, 5) in batch 2, "
+        "(8, 6) in batch 1,000, and 2 more."
+    )
