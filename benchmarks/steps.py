@@ -106,9 +106,9 @@ def main() -> None:
         scratch = Path(folder)
         run((*WORDS, "model=emulated", "trainer.steps_per_epoch=1", f"hydra.run.dir={scratch / 'sample'}"), scratch)
         of_steps, of_starts = rates(arguments.turns, scratch), starts(arguments.turns, scratch)
+    told = f"{os.cpu_count()} cores, MobileNetV2 small, 64 px, JAX; medians of {arguments.turns} turns."
     text = "\n".join([
-        f"`python -m benchmarks.steps`, {os.cpu_count()} cores, MobileNetV2 small, 64 px, JAX; "
-        f"medians of {arguments.turns} turns.",
+        f"`python -m benchmarks.steps`, {told}",
         "",
         "| steps | steps/s | ratio to the row above |",
         "| --- | --- | --- |",

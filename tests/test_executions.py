@@ -175,3 +175,14 @@ def test_a_callback_that_acts_at_each_step_is_a_reason_for_single_ones() -> None
     stage, trainer = plan_of().spec.model, trainer_with(steps_per_execution=8)
     assert loops.reason_for_one(model, stage, trainer, [Rates()]) == "since Rates acts at each of them"
     assert not loops.reason_for_one(model, stage, trainer, [keras.callbacks.SwapEMAWeights()])
+
+
+def test_a_plan_notes_what_is_shorter_than_a_dispatch() -> None:
+    words = ("trainer.steps_per_epoch=6", "trainer.checkpoint_every_steps=7", "load.prefetch=2")
+    key = "trainer.steps_per_execution = 8"
+    assert [remark for remark in plan_of(AT_ONCE, *words).remarks if remark.startswith(key)] == [
+        f"{key} has no effect with trainer.steps_per_epoch=6, at which a dispatch has to end.",
+        f"{key} has no effect with trainer.checkpoint_every_steps=7, at which a dispatch has to end.",
+        f"{key}: load.prefetch=2 holds fewer batches than are read at once, so that steps wait.",
+    ]
+    assert plan_of(AT_ONCE).remarks == plan_of().remarks

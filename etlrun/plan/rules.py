@@ -197,6 +197,7 @@ def remarks(spec: RunSpec) -> Iterator[str]:
     if spec.load.class_weights == "balanced":
         yield "load.class_weights = balanced: losses are weighted by the inverse of the share of their class."
     yield from _of_targets(spec)
+    yield from _short_of(spec)
     if spec.cache.codec != "raw" and not spec.cache.keeps:
         what = "examples" if isinstance(spec.dataset, Rows) else "images"
         yield f"cache.codec = {spec.cache.codec} has no effect with cache=none: {what} stay as they are."
@@ -206,6 +207,21 @@ def remarks(spec: RunSpec) -> Iterator[str]:
     if spec.cache.keeps_features and spec.fit is not None:
         yield from _served(spec.fit)
         yield "cache.at = features: losses equal those of a run without it within float tolerance, not bit for bit."
+
+
+def _short_of(spec: RunSpec) -> Iterator[str]:
+    """Yield the notes on what has fewer steps, or batches, than are dispatched at once."""
+    trainer, load = spec.fit, spec.load
+    if trainer is None or trainer.steps_per_execution in {1, "auto"}:
+        return
+    count = int(trainer.steps_per_execution)
+    shown = f"{trainer.key('steps_per_execution')} = {count}"
+    for name in ("steps_per_epoch", "checkpoint_every_steps"):
+        value = getattr(trainer, name)
+        if value is not None and value < count:
+            yield f"{shown} has no effect with {trainer.key(name)}={value}, at which a dispatch has to end."
+    if load.prefetch != "autotune" and load.prefetch < count:
+        yield f"{shown}: load.prefetch={load.prefetch} holds fewer batches than are read at once, so that steps wait."
 
 
 def _of_targets(spec: RunSpec) -> Iterator[str]:
