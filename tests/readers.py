@@ -14,7 +14,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from etlrun.cli import main as cli
-from etlrun.sources.sample import builder
+from etlrun.sources.sample import builder, draw
 from tests.grove import write_grove
 from tests.pastes import ROOT, fenced
 from tests.pictures import jpeg
@@ -29,7 +29,7 @@ from tests.texts import write_reviews
 def write_photos(data_dir: Path) -> None:
     """Have TFDS write the data sets of the docs below `data_dir`, of 160 and of 64 drawn pictures."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(builder, "NUM_EXAMPLES", 160)
+        patch.setattr(draw, "NUM_EXAMPLES", 160)
         sample = builder.EtlrunSample(data_dir=data_dir)
         sample.download_and_prepare(download_config=tfds.download.DownloadConfig(num_shards=8))
     photos = sample.as_dataset(split="train[:64]").map(lambda photo: {**photo, "image/filename": tf.constant("")})
