@@ -7,14 +7,13 @@ import time
 from collections.abc import Iterator, Sized
 from pathlib import Path
 
-from rich.console import Console
-
 from etlrun.config import folders as configs
 from etlrun.review import golden
 from etlrun.review.check import Checked, check
 from etlrun.review.folders import working_tree
 from etlrun.review.lint import Advice, Machine, lint
 from etlrun.system.errors import ConfigError, Fault
+from etlrun.system.terminal import console, print_parts
 
 
 def main(arguments: list[str]) -> None:
@@ -23,24 +22,24 @@ def main(arguments: list[str]) -> None:
     began = time.perf_counter()
     folders = working_tree(known.config_dir)
     checked = check(folders, strict=known.strict)
-    console = Console(highlight=False, soft_wrap=True)
+    shown = console()
     folder = known.golden or _project_plans(known.config_dir)
     names = set(checked.experiments)
     try:
         if folder is not None and known.update:
             for name in golden.update(folder, checked.plans, names):
-                console.print(f"updated {folder / name}", markup=False)
+                print_parts(shown, (f"updated {folder / name}", ""))
         elif folder is not None:
             checked.add(golden.out_of_date(folder, checked.plans, names))
     except OSError as error:
         found, expected = str(error.strerror), "a folder for golden plans that can be read and written"
         checked.add([Fault(where=str(error.filename or folder), found=found, expected=expected)])
     for line, style in _lines(checked):
-        console.print(line, style=style, markup=False)
+        print_parts(shown, (line, style))
     took_s = time.perf_counter() - began
     counts = f"{_count(checked.configs, 'config')} of {_count(checked.experiments, 'experiment')} and of options"
     faults = _count(checked.faults, "fault") if checked.faults else "no fault"
-    console.print(f"checked {counts} in {took_s:.1f} s: {faults}", markup=False)
+    print_parts(shown, (f"checked {counts} in {took_s:.1f} s: {faults}", ""))
     if checked.faults:
         raise ConfigError(list(checked.faults.values()))
 

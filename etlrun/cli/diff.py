@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from etlrun.review import show
 from etlrun.review.folders import working_tree
 from etlrun.review.review import Images, Review, Reviewed, review
@@ -17,6 +15,7 @@ from etlrun.review.sides import of_folders, resolve
 from etlrun.stages.base import DATA
 from etlrun.system.errors import ConfigError, WorldError
 from etlrun.system.files import refuse_unwritable
+from etlrun.system.terminal import console
 
 if TYPE_CHECKING:
     from etlrun.review.measured import Runs
@@ -41,7 +40,7 @@ def main(arguments: list[str]) -> None:
     if known.show is not None:
         found = _with_images(found, known.show)
     if known.format == "text":
-        show.text(found, Console(highlight=False))
+        show.text(found, console())
     else:
         sys.stdout.write({"markdown": show.markdown, "json": show.as_json}[known.format](found))
     if found.is_faulty:

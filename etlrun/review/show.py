@@ -7,19 +7,19 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
-
-from rich.console import Console
-from rich.text import Text
 
 from etlrun.plan import render
 from etlrun.plan.plan import Plan
 from etlrun.review.difference import Difference
 from etlrun.review.review import File, Images, Review, Reviewed
 from etlrun.stages.load import Batch, Prefetch, Shuffle
-from etlrun.system.terminal import as_markdown
+from etlrun.system.terminal import as_markdown, print_parts
 from etlrun.system.terminal import plain as _plain
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 FORMAT_VERSION = 1
 _COLOURS = {"data": "bold red", "order": "yellow", "training": "magenta", "speed": "green", "nothing": "dim"}
@@ -62,43 +62,43 @@ def change(difference: Difference) -> str:
     return " -> ".join("(none)" if value is None else value for value in (difference.old, difference.new))
 
 
-def text(review: Review, console: Console) -> None:
-    """Print the review, with colours if `console` supports them."""
-    for line in _lines(review):
-        console.print(line, soft_wrap=True)
+def text(review: Review, console: Console | None) -> None:
+    """Print the review, with colours if there is a `console` that supports them."""
+    for parts in _lines(review):
+        print_parts(console, *parts)
 
 
-def _lines(review: Review) -> Iterator[Text]:
+def _lines(review: Review) -> Iterator[tuple[tuple[str, str], ...]]:
     found = groups(review)
     for names, reviewed in found:
         title = f"{', '.join(names)}: " if names != [""] else ""
         colour = _COLOURS[str(next(iter(reviewed.comparison.kinds), "nothing"))]
-        yield Text.assemble((title, "bold"), (reviewed.headline, "bold red" if reviewed.faults else colour))
+        yield (title, "bold"), (reviewed.headline, "bold red" if reviewed.faults else colour)
         yield from _body(reviewed)
-        yield Text()
+        yield ()
     rest = unchanged(review)
     if rest:
-        yield Text(f"{', '.join(rest)}: no difference" if rest != [""] else "no difference")
+        yield ((f"{', '.join(rest)}: no difference" if rest != [""] else "no difference", ""),)
     for file in review.files:
-        yield Text(_file(file, review))
+        yield ((_file(file, review), ""),)
 
 
-def _body(reviewed: Reviewed) -> Iterator[Text]:
+def _body(reviewed: Reviewed) -> Iterator[tuple[tuple[str, str], ...]]:
     found = reviewed.comparison.differences
     widths = [max([0, *map(len, column)]) for column in ([item.path for item in found], map(change, found))]
     for item in found:
         head = f"  {item.path:<{widths[0]}}  {change(item):<{widths[1]}}  "
-        yield Text.assemble(head, (_what(item), _COLOURS[str(item.kind or "nothing")]))
+        yield (head, ""), (_what(item), _COLOURS[str(item.kind or "nothing")])
     for note in reviewed.comparison.notes:
-        yield Text(f"  note: {note}")
+        yield ((f"  note: {note}", ""),)
     for line in _cache_lines(reviewed):
-        yield Text(f"  {line}")
+        yield ((f"  {line}", ""),)
     for measured in reviewed.measured:
-        yield Text(f"  measured {measured}")
+        yield ((f"  measured {measured}", ""),)
     if (images := reviewed.images) is not None:
-        yield Text("  " + ", ".join(filter(None, [f"images: {images.text}", images.page, images.image])))
+        yield (("  " + ", ".join(filter(None, [f"images: {images.text}", images.page, images.image])), ""),)
     for fault in reviewed.faults:
-        yield Text(f"  {fault}")
+        yield ((f"  {fault}", ""),)
 
 
 def _cache_lines(reviewed: Reviewed) -> list[str]:

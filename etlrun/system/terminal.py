@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Rows = Sequence[Sequence[str]]
 
@@ -23,6 +29,25 @@ def say(text: str, *, stderr: bool = False) -> None:
     from rich.console import Console  # which takes longer than a plan
 
     Console(stderr=stderr, soft_wrap=True).print(text, markup=False, highlight=False)
+
+
+def console() -> Console | None:
+    """Return a console for colours; None where standard output is no terminal, since `rich` takes long to import."""
+    if not sys.stdout.isatty() and not {"FORCE_COLOR", "TTY_COMPATIBLE"} & os.environ.keys():
+        return None
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def print_parts(console: Console | None, *parts: tuple[str, str]) -> None:
+    """Print a line of texts, each with its style; without a console, the texts alone."""
+    if console is None:
+        print(*(text for text, _ in parts), sep="")
+        return
+    from rich.text import Text
+
+    console.print(Text.assemble(*parts), soft_wrap=True)
 
 
 def say_note(text: str) -> None:
