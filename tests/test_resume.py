@@ -102,6 +102,10 @@ def test_a_finished_run_can_be_trained_for_longer(undisturbed: Path, tiny: Path,
     assert summary["examples"] == 6 * 38
 
 
+def test_the_model_is_a_copy_of_the_last_checkpoint(run: Path) -> None:
+    assert (run / "model.keras").read_bytes() == max((run / "checkpoints").glob("epoch_*.keras")).read_bytes()
+
+
 def test_another_config_is_refused_with_every_difference(undisturbed: Path, tiny: Path, tmp_path: Path) -> None:
     changed = ("load.batch_size=4", "trainer.learning_rate=0.5", "cache=none", f"trainer.resume={undisturbed}")
     status, summary = run_here(tmp_path, small(tiny, *LONG, *changed))

@@ -22,7 +22,7 @@ from etlrun.run import loops
 from etlrun.run import model as models
 from etlrun.run.backend import peak_gpu_bytes
 from etlrun.run.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler, copy, save
-from etlrun.run.checkpoint import BEST, CHECKPOINTS, PreviousRun, note_of_completed
+from etlrun.run.checkpoint import BEST, CHECKPOINTS, PreviousRun, checkpoint_path, note_of_completed
 from etlrun.run.compilation import note_of_shapes
 from etlrun.run.devices import distributed, shared_equally
 from etlrun.run.divergence import FiniteLoss
@@ -78,11 +78,20 @@ def _train(plan: Plan, record: Record, source: Source, previous: PreviousRun | N
                 record.remark(f"The verdict and the stages are those from phase {number} on, which reads images.")
                 with at_work(work):
                     model = _fit_phases(whole, work, trainer, assessment)
-        save(whole, record.folder / MODEL, record)
+        _save_model(whole, record, trainer)
         if keras.backend.backend() == "jax" and model.jit_compile and plan.spec.model.learns:
             for note in filter(None, (note_of_shapes(work.watches["train"].shapes),)):
                 record.remark(note)
         assessment.conclude(floor(model, work, assessment))
+
+
+def _save_model(whole: keras.Model, record: Record, trainer: Trainer) -> None:
+    """Save the trained model, as a copy of the last checkpoint if nothing may have changed it since then."""
+    last = checkpoint_path(record.folder, len(record.summary.epochs))
+    if trainer.ema_momentum is None and not trainer.callbacks and last.exists():
+        copy(last, record.folder / MODEL, record)
+    else:
+        save(whole, record.folder / MODEL, record)
 
 
 def _profile_fits(work: Work, trainer: Trainer) -> None:
