@@ -14,7 +14,7 @@ from etlrun.plan.spec import parse
 from etlrun.run.backend import seed_all
 from etlrun.stages import STAGES
 from tests.boxes import DRAINED, MINE, plan_with, ran, words_of
-from tests.configs import composed, plan_of, refusal_of_plan, refusal_of_spec
+from tests.configs import TENSORFLOW, composed, plan_of, refusal_of_plan, refusal_of_spec
 from tests.pictures import damaged, with_feature
 from tests.pipelines import training_pipeline
 from tests.programs import program_of
@@ -53,11 +53,11 @@ def test_a_plan_tells_the_features_and_needs_no_data() -> None:
 
 def test_a_config_that_names_no_features_is_that_of_an_image_and_its_class() -> None:
     """As those of before: a run that they have begun can be resumed."""
-    config = composed()
+    config = composed(TENSORFLOW)
     for key in ("features", "target"):
         assert config["dataset"].pop(key) is None
     planned = plan(parse(config, STAGES))
-    assert planned == plan_of()
+    assert planned == plan_of(TENSORFLOW)
     assert planned.fingerprint == "0920c5171ba574bc"
 
 

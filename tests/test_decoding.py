@@ -10,6 +10,7 @@ import tensorflow_datasets as tfds
 
 from etlrun.stages.image import Decode
 from tests import pictures
+from tests.configs import TENSORFLOW
 from tests.pipelines import as_bytes, training_pipeline
 from tests.programs import of_tiny
 from tests.runs import emulated, run_here
@@ -48,7 +49,7 @@ def test_what_decodes_changes_no_byte(name: str, kinds: Path, tmp_path: Path) ->
         assert as_bytes(module.train_dataset().take(len(found))) == found
         return found
 
-    by_step, by_tfds = batches("extract=tfds"), batches(*DECODES)
+    by_step, by_tfds = batches("extract=tfds", TENSORFLOW), batches(*DECODES)
     assert by_step == by_tfds
     assert len(by_step) == 2
 
@@ -60,7 +61,13 @@ def test_of_16_bits_the_upper_8_stay() -> None:
 
 
 def test_a_cache_that_one_has_filled_is_what_the_other_makes(kinds: Path, tmp_path: Path) -> None:
-    words = ("dataset.name=of_16_bits", "measure.digest=true", "cache=disk", f"cache.dir={tmp_path / 'caches'}")
+    words = (
+        "dataset.name=of_16_bits",
+        TENSORFLOW,
+        "measure.digest=true",
+        "cache=disk",
+        f"cache.dir={tmp_path / 'caches'}",
+    )
     digests = []
     for number, decodes in enumerate([DECODES, ("extract=tfds",), ("extract=tfds", "cache=none")]):
         status, summary = run_here(tmp_path / str(number), emulated(kinds, *words, *decodes, "model.step_ms=0"))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from etlrun.trained.formats import FORMATS
-from etlrun.trained.load import trained
 from etlrun.trained.serving import Serving, stepped
 from etlrun.trained.steps import split
 from tests.configs import plan_of
@@ -97,7 +96,6 @@ def test_what_a_format_cannot_hold_is_named(
         "  transform.decode.fast: found true, for coarser images, which saved_model can't decode; expected false",
         f"    -> train with transform.decode.fast=false, or choose a format that takes arrays: {ARRAYS}",
     ]
-    assert [step.stage.path for step in split(trained(fast).plan, takes_files=False).caller] == ["transform.turbo"]
     monkeypatch.setitem(FORMATS, "onnx", dataclasses.replace(FORMATS["onnx"], modules=("not_there", "json")))
     assert refused(capsys, "export", half, "--format", "onnx")[:2] == [
         "  --format: found onnx, without the module not_there; expected what writes and runs the format",

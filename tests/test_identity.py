@@ -16,7 +16,7 @@ from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
 from etlrun.stages.image import Resize
-from tests.configs import plan_of
+from tests.configs import TENSORFLOW, plan_of
 from tests.runs import small
 
 EDITS: dict[str, tuple[str, ...]] = {
@@ -122,14 +122,19 @@ def test_the_code_that_makes_the_examples_is_a_part_of_the_key(
 ) -> None:
     """A step that does something else, here by a function of this module, and another version of etlrun."""
     place = f"cache.dir={tmp_path}"
-    before = identity_of(tiny, place)
+    natively = identity_of(tiny, place)
+    assert [name for name in natively if name.startswith("code ")] == ["code transform.turbo"]
+    before = identity_of(tiny, place, TENSORFLOW)
     assert [name for name in before if name.startswith("code ")] == ["code transform.decode", "code transform.resize"]
     monkeypatch.setattr(Resize, "op", staticmethod(lambda image, **_: image))
-    after = identity_of(tiny, place)
+    assert identity_of(tiny, place) == natively
+    after = identity_of(tiny, place, TENSORFLOW)
     names = before.keys() | after.keys()
     assert {name for name in names if before.get(name) != after.get(name)} == {"code transform.resize"}
     monkeypatch.setattr("etlrun.graph.identity.__version__", "0.1.1")
-    assert {name for name, value in identity_of(tiny, place).items() if after.get(name) != value} == {"etlrun"}
+    assert {name for name, value in identity_of(tiny, place, TENSORFLOW).items() if after.get(name) != value} == {
+        "etlrun"
+    }
 
 
 def test_only_what_decodes_or_computes_depends_on_tensorflow(tiny: Path, tmp_path: Path) -> None:

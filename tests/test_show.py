@@ -66,12 +66,12 @@ def epochs(plan: Plan, pipeline: str, count: int) -> list[Any]:
     [
         (("extract=tfds", TENSORFLOW), ["tfds", "decode", "resize", "scale_minus_one_one"]),
         ((FLIPPED, "cache.at=resize", TENSORFLOW), ["parse", "decode", "resize", "random_flip", "scale_minus_one_one"]),
-        (("cache=none",), ["parse", "turbo", "scale_minus_one_one"]),
-        (("cache=none", "dataset.on_corrupt=skip"), ["parse", "turbo", "scale_minus_one_one"]),
-        (("cache.codec=jpeg90",), ["parse", "turbo", "codec", "turbo_after_cache", "scale_minus_one_one"]),
+        (("cache=none",), ["parse", "decode", "resize", "scale_minus_one_one"]),
+        (("transform.decode.fast=true", "dataset.on_corrupt=skip"), ["parse", "resize", "scale_minus_one_one"]),
+        (("cache.codec=jpeg90",), ["parse", "decode", "resize", "codec", "decode_jpeg", "scale_minus_one_one"]),
         (
             ("extract=sequential", "load.shuffle=full", "cache=none"),
-            ["parse", "turbo", "scale_minus_one_one"],
+            ["parse", "decode", "resize", "scale_minus_one_one"],
         ),
     ],
 )

@@ -108,7 +108,7 @@ def _is_shuffled(before: Stages, reading: Reading) -> bool:
 
 def _code(before: Stages, reading: Reading) -> Identity:
     """Return the code that makes the examples. TensorFlow is included only if it decodes, computes or shuffles."""
-    stages = [inner.stage for outer in before for inner in (outer, *outer.steps)]
+    stages = [inner.stage for outer in before for inner in (outer, *(() if outer.stage.does_steps else outer.steps))]
     code = [[f"code {stage.path}", code_of(stage)] for stage in stages if stage.makers]
     packages = {package for stage in stages for package in stage.rests_on}
     packages |= {"tensorflow"} if _is_shuffled(before, reading) else set()

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from etlrun.plan.decoding import is_fast
 from etlrun.stages.image import Decode
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault, did_you_mean
 from etlrun.trained.load import Trained
-from etlrun.trained.raw import has_image, is_named
-from etlrun.trained.steps import split
+from etlrun.trained.raw import is_named
 
 if TYPE_CHECKING:
     from etlrun.trained.serving import Serving  # imports TensorFlow
@@ -238,11 +238,10 @@ def unfit(run: Trained, name: str) -> Iterator[Fault]:
         names = ", ".join(planned.spec.dataset.examples.inputs)
         found, remedy = f"a model of {names}, which is no encoded image", f"choose a format that takes arrays: {arrays}"
         yield Fault(where=str(run.folder), found=found, expected="a model of a single image", remedy=remedy)
-    for step in split(planned, takes_files=of.takes_files).inside if has_image(planned) or not several else ():
-        if step.stage.does_steps:
-            found = f"true, for coarser images, which {name} can't decode"
-            remedy = f"train with {Decode.key('fast')}=false, or choose a format that takes arrays: {arrays}"
-            yield Fault(where=Decode.key("fast"), found=found, expected="false", remedy=remedy)
+    if of.takes_files and is_fast(planned.spec.eval_transform):
+        found = f"true, for coarser images, which {name} can't decode"
+        remedy = f"train with {Decode.key('fast')}=false, or choose a format that takes arrays: {arrays}"
+        yield Fault(where=Decode.key("fast"), found=found, expected="false", remedy=remedy)
 
 
 def _those(attribute: str) -> Iterator[str]:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from etlrun.plan.decoding import by_tensorflow
 from etlrun.plan.plan import Plan, PlannedStage
 from etlrun.plan.planner import plan
 from etlrun.stages.cache import NoCache
@@ -49,7 +48,7 @@ class Split:
     Attributes:
         name: Name of the input.
         given: The input as the export takes it.
-        caller: What has to be done before, with outputs; a step, or decoding by `turbo`.
+        caller: What has to be done before, with outputs.
         inside: What the export does before the model, in order.
     """
 
@@ -62,10 +61,8 @@ class Split:
 def split(planned: Plan, *, takes_files: bool) -> Split:
     """Return the steps of a plan for an export: all are inside if it takes files, else those that scale at the end.
 
-    Of several inputs they are those of the image. What is inside is TensorFlow's, unless images are decoded `fast`.
+    Of several inputs they are those of the image. TensorFlow does what is inside, whatever library a run decodes with.
     """
-    if takes_files:
-        planned = dataclasses.replace(planned, spec=by_tensorflow(planned.spec))
     names = planned.spec.dataset.examples.inputs
     name = names[0] if len(names) == 1 else IMAGE
     steps = [of for of in _each(planned) if not isinstance(of.stage, Columns)]
@@ -80,4 +77,4 @@ def split(planned: Plan, *, takes_files: bool) -> Split:
 def _each(planned: Plan) -> Iterator[PlannedStage]:
     """Yield the steps that work on the input of a pass, with their outputs."""
     for of in of_validation(planned):
-        yield from [of] if of.stage.does_steps else (step for step in of.steps if not step.stage.parses)
+        yield from (step for step in of.steps if not step.stage.parses)

@@ -13,7 +13,7 @@ from etlrun.stages.columns import Columns
 from etlrun.stages.fetch import Fetch
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.image import Decode
-from etlrun.stages.step import AfterCache, Map
+from etlrun.stages.step import AfterCache, AfterTurbo, Map
 from etlrun.stages.turbo import Turbo
 
 StageT = TypeVar("StageT", bound=Stage)
@@ -52,9 +52,14 @@ def points(plan: Plan, pipeline: str) -> list[Point]:
             _add_steps(found, chain, stage, planned.steps, incoming)
             chain = (*chain, in_order(stage))
         elif isinstance(stage, Turbo):
+            *before, last = planned.steps
+            if not stage.values["fast"]:  # TensorFlow's steps then give the same pixels
+                whole = AfterTurbo.like(plan.spec.transform, stage.steps)
+                _add_steps(found, chain, whole, before, incoming)
             chain = (*chain, in_order(stage))
             made = {Decode.feature: planned.gives.features[Decode.feature]}
-            found.append(Point(path=stage.path, stages=chain, features=made, is_random=_is_random(made, found)))
+            path = last.stage.path
+            found.append(Point(path=path, stages=chain, features=made, is_random=_is_random(made, found)))
         incoming = planned.gives
     scaling = AfterCache.like(plan.spec.transform, tuple(planned.stage for planned in plan.by_model))
     _add_steps(found, chain, scaling, plan.by_model, incoming, is_of_model=True)
