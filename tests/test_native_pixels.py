@@ -83,6 +83,6 @@ def test_where_it_resizes_nothing_the_library_changes_the_speed_alone(word: str,
     plans = [plan_of(*small(tiny, "cache=none", word, *library)) for library in ((), (TENSORFLOW,))]
     assert plans[0].fingerprint == plans[1].fingerprint
     assert passes_of(plans[0]) == passes_of(plans[1])
-    (difference,) = compare(*plans).differences
+    (difference,) = compare(plans[0], plans[1]).differences
     assert (difference.path, difference.kind) == ("transform.decode.library", "speed")
     assert compare(plan_of(), plan_of(TENSORFLOW)).headline == "changes the data, from transform.decode on"
