@@ -110,7 +110,7 @@ class ColumnsServing:
         archive.track(self.of_arrays)
         for layer in self.of_arrays.layers:
             for table in layer.tables if isinstance(layer, ColumnsLayer) else ():
-                archive.track(table)  # Keras before 3.15 finds no tables of a layer that is not its own
+                archive.track(table)  # Keras before 3.14 finds no tables of a layer that is not its own
         given = {raw.name: tf.TensorSpec([None, *raw.feature.shape], raw.feature.dtype, raw.name) for raw in self.raws}
         if self.image is not None:
             given[IMAGE] = tf.TensorSpec([None, *self.image.given.shape], self.image.given.dtype, IMAGE)
