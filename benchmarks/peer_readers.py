@@ -176,7 +176,7 @@ def dali(folder: str) -> Pass:
     paths, indices = records(folder), [str(path) for path in sorted(Path(folder).glob("*.idx"))]
     features = {"image": tfrecord.FixedLenFeature((), tfrecord.string, "")}
 
-    @dali.pipeline_def(batch_size=BATCH_SIZE, num_threads=CORES, device_id=None)
+    @dali.pipeline_def(batch_size=BATCH_SIZE, num_threads=CORES, device_id=None)  # type: ignore[untyped-decorator]
     def read() -> Any:
         data = fn.readers.tfrecord(path=paths, index_path=indices, features=features, name="r")
         image = fn.decoders.image(data["image"], device="cpu", output_type=types.RGB)

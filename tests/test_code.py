@@ -14,6 +14,7 @@ from etlrun.stages import STAGES
 from etlrun.stages.code import source
 from etlrun.stages.installed import with_installed
 from etlrun.stages.plugins import STEPS as GROUP
+from tests.configs import TENSORFLOW
 from tests.runs import emulated, finish, start, summary_of
 from tests.test_installed import GREY, calling, installed
 
@@ -54,7 +55,7 @@ def test_an_edit_while_a_sweep_runs_is_another_cache_for_later_runs(tiny: Path, 
     checkout = tmp_path / "checkout"
     for name in ("etlrun", "conf"):
         shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
-    quick = ("model.step_ms=0", "dataset.eval_split=null", "measure.digest=true", "load.shuffle_buffer=0")
+    quick = (TENSORFLOW, "model.step_ms=0", "dataset.eval_split=null", "measure.digest=true", "load.shuffle_buffer=0")
     words = emulated(tiny, "cache=disk", f"cache.dir={tmp_path / 'caches'}", *quick)
     sweep, after, last = tmp_path / "sweep", tmp_path / "after", "dataset.split='train[:20]'"
     splits = "dataset.split='train[:16]','train[:20]'"

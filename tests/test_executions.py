@@ -30,6 +30,14 @@ def figures(summary: dict[str, Any]) -> list[dict[str, Any]]:
     return [{key: epoch[key] for key in keys if key in epoch} for epoch in summary["epochs"]]
 
 
+def test_steps_are_compiled_on_jax_unless_a_config_says_otherwise() -> None:
+    unset, off, auto = (plan_of(f"trainer.jit_compile={value}") for value in ("null", "false", "auto"))
+    trainers = [plan.spec.trainer for plan in (unset, off) if isinstance(plan.spec.trainer, Trainer)]
+    assert [trainer.jit_on("jax") for trainer in trainers] == ["auto", False]
+    assert [trainer.jit_on("tensorflow") for trainer in trainers] == [False, False]
+    assert plan_of().fingerprint == unset.fingerprint == off.fingerprint != auto.fingerprint
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -20,6 +20,7 @@ from etlrun.trained.export import export
 from etlrun.trained.load import Trained, trained
 from etlrun.trained.model import predictor, ready
 from etlrun.trained.predict import of_split
+from tests.configs import TENSORFLOW
 from tests.runs import are_equal, run_here, small, variables_of
 
 
@@ -46,7 +47,7 @@ COLUMNS = (
 
 def learned(folder: Path, tiny: Path, *others: str) -> Path:
     """The folder of a run on the tiny images and their numbers."""
-    words = small(tiny, "dataset.features={image: image, number: int64}", COLUMNS, *others)
+    words = small(tiny, TENSORFLOW, "dataset.features={image: image, number: int64}", COLUMNS, *others)
     status, _ = run_here(folder, [word for word in words if not word.startswith("model.")], stages=MINE, model="both")
     assert status == 0
     return folder

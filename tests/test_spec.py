@@ -1,4 +1,3 @@
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from etlrun.stages.measure import Measure, NoProfile
 from etlrun.stages.model import MobileNetV2
 from etlrun.stages.step import Map
 from etlrun.stages.trainer import EarlyStopping, Trainer
-from tests.configs import TRAINER_KEYS, composed, plan_of, refusal_of_config, refusal_of_spec, spec_of
+from tests.configs import TRAINER_KEYS, composed, refusal_of_config, refusal_of_spec, spec_of
 
 MODELS = f"mobilenet_v2, {', '.join(APPLICATIONS)}, tabular, text, emulated"
 STEPS = ", ".join(STAGES["transform"])
@@ -38,14 +37,6 @@ TRAINER = Trainer(
     resume=None,
     early_stopping=EarlyStopping(patience=None, monitor="val_loss", min_delta=0.0),
 )
-
-
-def test_steps_are_compiled_on_jax_unless_a_config_says_otherwise() -> None:
-    assert TRAINER.jit_on("jax") == "auto"
-    assert TRAINER.jit_on("tensorflow") is False
-    assert replace(TRAINER, jit_compile=False).jit_on("jax") is False
-    assert plan_of().fingerprint == plan_of("trainer.jit_compile=false").fingerprint
-    assert plan_of().fingerprint != plan_of("trainer.jit_compile=auto").fingerprint
 
 
 def test_the_default_config_is_this_spec() -> None:

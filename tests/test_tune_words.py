@@ -20,7 +20,7 @@ from etlrun.plan.spec import parse
 from etlrun.record.record import Record
 from etlrun.record.summary import COMPLETED, Epoch, Read, Summary
 from etlrun.sources.open import open_source
-from etlrun.sources.sample import builder
+from etlrun.sources.sample import draw
 from etlrun.stages import STAGES
 from etlrun.sweep.process import started
 from etlrun.sweep.tune import calibrate, overlay, page
@@ -173,7 +173,7 @@ def test_a_baseline_that_fails_later_ends_the_search(tmp_path: Path) -> None:
 def test_a_dataset_that_is_missing_is_prepared_before_the_first_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(builder, "NUM_EXAMPLES", 16)
+    monkeypatch.setattr(draw, "NUM_EXAMPLES", 16)
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     search = search_of(tmp_path, f"dataset.data_dir={tmp_path}")
     calibrate.prepare(search.job.plan.spec.dataset)

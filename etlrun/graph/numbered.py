@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from etlrun.graph.context import Context
 from etlrun.plan.plan import PlannedStage, stage_of
-from etlrun.sources.base import Records, Source, Split
+from etlrun.sources.base import Source, Split
 from etlrun.sources.corrupt import raise_first
+from etlrun.sources.identified import Records
 from etlrun.sources.labels import labels_of
 from etlrun.sources.rows.lengths import lengths_of
 from etlrun.sources.rows.numbers import RowNumbers

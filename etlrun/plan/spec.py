@@ -213,7 +213,7 @@ class _Parser:
         known = self.stages["transform"]
         options = ("steps", "eval_steps", "num_parallel_calls", "deterministic", "parse_batch", "columns", *known)
         self.unknown_keys("transform", block, options)
-        columns = self.columns(block.pop("columns", None))
+        columns = self.columns(described) if (described := block.pop("columns", None)) is not None else ()
         names = {key: self.step_names(key, block.pop(key, None)) for key in options[:2]}
         used = {name for listed in names.values() for name in listed}
         for name in known:
@@ -235,8 +235,6 @@ class _Parser:
         return train, evaluation
 
     def columns(self, block: object) -> tuple[Columns, ...]:
-        if block is None:
-            return ()
         from etlrun.plan.columns import parsed_columns  # with all steps on columns
 
         return parsed_columns(block, self)

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from etlrun.remote.names import name_of
-from etlrun.sources.base import Example, Identified, Records, Source, Split
+from etlrun.sources.base import Example, Source, Split
 from etlrun.sources.content import Shard
 from etlrun.sources.file_content import FileContent, Images
+from etlrun.sources.identified import Identified, Records
 from etlrun.sources.layout import ImageFile, conversion_of
 from etlrun.sources.listing import DIGITS, SHARDS, listing_of, notes_on
 from etlrun.sources.on_disk import OnDisk

@@ -10,7 +10,8 @@ from etlrun.graph.context import Context
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.run.hosts.here import Place
-from etlrun.sources.base import Identified, Split
+from etlrun.sources.base import Split
+from etlrun.sources.identified import Identified
 
 _SEEDS_APART = 2**31
 """Distance of the seeds of two hosts, so that their examples are shuffled and augmented differently."""
