@@ -25,18 +25,21 @@ from etlrun.trained.formats import FORMATS, Exported
 from etlrun.trained.load import trained
 from etlrun.trained.scores import wilson
 from etlrun.trained.serving import Serving
+from tests.configs import TENSORFLOW
 from tests.disks import mounted
 from tests.pictures import jpeg
 from tests.runs import finish, start
-from tests.trained import refused, said
+from tests.trained import refused, said, trained_run
 
 Images = npt.NDArray[Any]
 
 
 @pytest.fixture(scope="module")
-def run(run: Path) -> Path:
-    scale_kernels(run, 3)
-    return run
+def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that decodes with TensorFlow, as its exports do."""
+    folder = trained_run(tmp_path_factory.mktemp("trained"), tiny, "cache=none", TENSORFLOW)
+    scale_kernels(folder, 3)
+    return folder
 
 
 def scale_kernels(folder: Path, factor: float) -> None:

@@ -1,12 +1,14 @@
 """Exports that are refused, before TensorFlow is started; and the steps that a format holds."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
+from etlrun.cli import main as cli
 from etlrun.trained.formats import FORMATS
 from etlrun.trained.serving import Serving, stepped
 from etlrun.trained.steps import split
@@ -101,3 +103,15 @@ def test_what_a_format_cannot_hold_is_named(
         "  --format: found onnx, without the module not_there; expected what writes and runs the format",
         "    -> pip install 'etlrun[onnx]'",
     ]
+
+
+@pytest.mark.slow
+def test_a_saved_model_of_natively_decoded_images_decodes_as_tensorflow_does(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli.main(["export", str(run), "--format", "saved_model", "--output", str(tmp_path / "saved")])
+    assert (
+        "note  The export decodes and resizes with TensorFlow, the training with libjpeg-turbo and OpenCV: pixels "
+        "differ by 1 of 255 at most."
+    ) in capsys.readouterr().err.splitlines()
+    assert json.loads((tmp_path / "saved" / "export.json").read_text())["check"]["largest_difference"] <= 1e-6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -14,7 +15,9 @@ import numpy.typing as npt
 import tensorflow as tf
 from PIL import Image
 
+from etlrun.plan.decoding import by_tensorflow
 from etlrun.plan.plan import PlannedStage
+from etlrun.plan.planner import plan
 from etlrun.stages.base import DATA, parameters
 from etlrun.stages.flow import Feature
 from etlrun.stages.rescaling import Rescaling
@@ -94,11 +97,12 @@ class Serving:
     def drawn(self, folder: Path) -> tuple[Any, npt.NDArray[np.float32]]:
         """Return a few drawn inputs of the export, and what the model itself predicts for them.
 
-        Files are written into `folder`, and predicted as `etlrun predict` does.
+        Files are written into `folder`, and predicted as `etlrun predict` does with images decoded by TensorFlow.
         """
         if self.steps.given.dtype == "string":
             paths = drawn_files(folder)
-            reading = of_files(self.run, [str(path) for path in paths])
+            planned = plan(by_tensorflow(self.run.plan.spec))
+            reading = of_files(dataclasses.replace(self.run, plan=planned), [str(path) for path in paths])
             compute = predictor(self.model, reading.inputs_spec)
             found = np.concatenate([compute(batch.inputs) for batch in reading.batches(SKIP_WITH)])
             return [path.read_bytes() for path in paths], found
