@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
 
-from etlrun.run.compilation import note_of_shapes, remove_oldest
+from etlrun.run.compilation import note_of_shapes, remove_broken, remove_oldest
+from tests.disks import mounted
 
 COMPILES = """
 import jax
@@ -40,11 +42,34 @@ def test_executables_are_kept_for_later_runs_and_compiled_anew_where_they_are_br
         path.write_bytes(path.read_bytes()[:20])  # as a kill leaves it
     told, err = compiled(tmp_path)
     assert told == [folder, "64.0"]
-    assert "Error reading persistent compilation cache entry" in err
+    assert "persistent compilation cache" not in err  # which JAX would say at each run, since it replaces nothing
+    assert all(zlib.decompress(path.read_bytes()) for path in entries)
     own = tmp_path / "own"
     assert compiled(tmp_path, JAX_COMPILATION_CACHE_DIR=str(own))[0] == [str(own), "64.0"]
     (tmp_path / "file").write_text("no folder")
     assert compiled(tmp_path / "file")[0] == ["None", "64.0"]
+
+
+@pytest.mark.slow
+@pytest.mark.needs("jax")
+def test_no_executables_are_kept_where_a_folder_can_only_be_read(tmp_path: Path) -> None:
+    with mounted(tmp_path / "caches", "1m") as caches:
+        subprocess.run(["mount", "-o", "remount,ro", caches], check=True)
+        assert compiled(caches) == (["None", "64.0"], "")
+
+
+def test_executables_that_were_cut_off_since_the_last_check_go(tmp_path: Path) -> None:
+    whole = zlib.compress(bytes(1000))
+    for name, written in {"whole": whole, "cut": whole[:-1], "empty": b"", "zstandard": b"\x28\xb5\x2f\xfd"}.items():
+        (tmp_path / f"{name}-cache").write_bytes(written)
+    remove_broken(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checked", "whole-cache", "zstandard-cache"]
+    old = tmp_path / "old-cache"
+    old.write_bytes(whole[:-1])
+    os.utime(old, (1000, 1000))  # read no more than once
+    (tmp_path / "new-cache").write_bytes(whole[:-1])
+    remove_broken(tmp_path)
+    assert sorted(path.name for path in tmp_path.glob("*-cache")) == ["old-cache", "whole-cache", "zstandard-cache"]
 
 
 def test_the_oldest_executables_go_where_there_are_too_many(tmp_path: Path) -> None:

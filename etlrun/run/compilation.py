@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -12,12 +13,17 @@ import platformdirs
 from etlrun.system.machine import processor
 
 _MOST_BYTES = 2 * 1024**3
+_CHECKED = "checked"
+"""File whose time is that of the last check for broken executables."""
+_ZSTANDARD = b"\x28\xb5\x2f\xfd"
+"""First bytes of an executable that is compressed by the package zstandard, which JAX prefers if it is installed."""
 
 
 def keep_executables() -> None:
     """Let JAX keep what it compiles in the user's caches, for later runs and other jobs; a folder of the user's stays.
 
-    It compiles anew what it can't read, and warns of what it can't write. Executables for another CPU are elsewhere.
+    Nothing is kept where that folder can't be written to. JAX compiles anew what it can't read, but never replaces it,
+    so what is broken goes first; it warns of what it can't write later. Executables for another CPU are elsewhere.
     """
     import jax
 
@@ -27,9 +33,32 @@ def keep_executables() -> None:
     folder = platformdirs.user_cache_path("etlrun") / "jax" / kind
     with suppress(OSError):  # it is only a cache
         folder.mkdir(parents=True, exist_ok=True)
+        remove_broken(folder)
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         remove_oldest(folder, _MOST_BYTES)
+
+
+def remove_broken(folder: Path) -> None:
+    """Remove the executables written since the last call that a kill or a full disk has cut off.
+
+    One that another job is writing goes, too, and is compiled once more.
+    """
+    checked = folder / _CHECKED
+    since_ns = checked.stat().st_mtime_ns if checked.exists() else 0
+    checked.touch()
+    for path in folder.glob("*-cache"):
+        if path.stat().st_mtime_ns >= since_ns and not _is_whole(path.read_bytes()):
+            path.unlink(missing_ok=True)
+
+
+def _is_whole(executable: bytes) -> bool:
+    """Return whether all of an executable is there; of one by zstandard this isn't known."""
+    try:
+        zlib.decompress(executable)
+    except zlib.error:
+        return executable.startswith(_ZSTANDARD)
+    return True
 
 
 def remove_oldest(folder: Path, most_bytes: int) -> None:
