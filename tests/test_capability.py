@@ -7,7 +7,7 @@ import pytest
 
 from etlrun.eject.program import ejected, versions
 from etlrun.run import capability
-from etlrun.run.capability import Built, built_for, extra, fastest, of_build_info, unfit, unfit_cudnn
+from etlrun.run.capability import Built, built_for, extra, fastest, of_build_info, unfit, unfit_cudnn, unfit_keras
 from etlrun.system.errors import ConfigError
 from etlrun.system.machine import Gpu, Version
 from tests.configs import plan_of, spec_of
@@ -142,6 +142,17 @@ def test_an_old_cudnn_is_refused_where_xla_compiles_convolutions() -> None:
     )
     assert unfit_cudnn(trainer, "tensorflow", "9.24.0.43") is unfit_cudnn(trainer, "jax", "9.5.1.17") is None
     assert unfit_cudnn(replace(trainer, jit_compile=False), "tensorflow", "9.5.1.17") is None
+
+
+def test_several_devices_of_jax_need_a_version_of_keras_that_shares_a_batch_there() -> None:
+    trainer = plan_of("trainer.devices=2", "load.drop_remainder=true").spec.fit
+    assert trainer is not None
+    assert str(unfit_keras(trainer, "jax", "3.14.1")) == (
+        "trainer.devices: found 2 with Keras 3.14.1; expected Keras 3.15 or newer, since older ones can't share a "
+        "batch on JAX\n"
+        "    -> pip install 'keras>=3.15', or set trainer.devices=1"
+    )
+    assert unfit_keras(trainer, "jax", "3.15.0rc1") is unfit_keras(trainer, "tensorflow", "3.12.0") is None
 
 
 def test_the_precision_is_the_one_that_a_gpu_is_fast_with() -> None:

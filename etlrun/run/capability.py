@@ -21,6 +21,9 @@ _BFLOAT16, _FLOAT16 = (8, 0), (7, 0)
 _CUDNN = (9, 24)
 """First version of cuDNN whose convolutions XLA compiles: public reports have 9.3 and 9.5 fail."""
 
+_SHARES = (3, 15)
+"""First version of Keras whose JAX backend builds models for several devices."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Built:
@@ -114,7 +117,7 @@ def unfit_cudnn(trainer: Trainer, backend: str, version: str | None = None) -> F
     version = version or _installed("nvidia-cudnn-cu12")
     if backend != "tensorflow" or not trainer.jit_compile or version is None:
         return None
-    if tuple(int(word) for word in re.findall(r"\d+", version)[:2]) >= _CUDNN:
+    if _numbers(version) >= _CUDNN:
         return None
     least, key = _text(_CUDNN), trainer.key("jit_compile")
     return Fault(
@@ -122,6 +125,19 @@ def unfit_cudnn(trainer: Trainer, backend: str, version: str | None = None) -> F
         found=f"{str(trainer.jit_compile).lower()} with cuDNN {version}",
         expected=f"cuDNN {least} or newer, since convolutions that XLA compiles fail with older ones",
         remedy=f"pip install 'nvidia-cudnn-cu12>={least}', or set {key}=false",
+    )
+
+
+def unfit_keras(trainer: Trainer, backend: str, version: str) -> Fault | None:
+    """Return why that `version` of Keras can't share the batches of `trainer` on several devices; None if it can."""
+    if backend != "jax" or _numbers(version) >= _SHARES:
+        return None
+    least, key = _text(_SHARES), trainer.key("devices")
+    return Fault(
+        where=key,
+        found=f"{trainer.devices} with Keras {version}",
+        expected=f"Keras {least} or newer, since older ones can't share a batch on JAX",
+        remedy=f"pip install 'keras>={least}', or set {key}=1",
     )
 
 
@@ -162,6 +178,10 @@ def _installed(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(word) for word in re.findall(r"\d+", version)[:2])
 
 
 def _text(version: Version) -> str:

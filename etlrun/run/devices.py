@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from etlrun.graph.passes import Passes
 from etlrun.plan.training import undivided
+from etlrun.run.capability import unfit_keras
 from etlrun.run.hosts.here import here
 from etlrun.stages.load import Load
 from etlrun.stages.trainer import Trainer
@@ -40,6 +41,8 @@ def listed(trainer: Trainer) -> list[str]:
         return []
     if name not in _JIT:
         raise _unfit(trainer, "devices", wanted, f"1 with Keras's {name} backend", "set trainer.devices=1")
+    if fault := unfit_keras(trainer, name, keras.__version__):
+        raise WorldError(where=fault.where, found=fault.found, expected=fault.expected, remedy=fault.remedy)
     every = [*map(str, keras.distribution.list_devices())]
     count = here().count
     if count > 1:
