@@ -61,6 +61,13 @@ ODD: Mapping[str, bytes] = {
     "of its size": encoded(noise(*SIZE), "JPEG"),
     "PNG": encoded(noise(60, 50), "PNG"),
     "PNG of 16 bits": bytes(tf.io.encode_png(noise(60, 50).astype(np.uint16) * 257).numpy()),
+    "animated PNG": encoded(
+        noise(60, 50),
+        "PNG",
+        save_all=True,
+        default_image=True,
+        append_images=[Image.fromarray(255 - noise(60, 50)), Image.fromarray(noise(60, 50)[::-1])],
+    ),
     "GIF": encoded(noise(60, 50), "GIF"),
     "BMP": encoded(noise(60, 50), "BMP"),
 }

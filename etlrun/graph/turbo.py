@@ -28,9 +28,8 @@ def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.D
         try:
             return decode(encoded)
         except tf.errors.InvalidArgumentError as error:
-            raise ValueError(
-                error.message
-            ) from error  # of all Python's errors the one that TensorFlow hands on as that
+            # of all Python's errors the one that TensorFlow hands on as that, with the traceback of what it is from
+            raise ValueError(error.message) from None
 
     def apply(example: Example) -> Example:
         dtypes = (tf.uint8, tf.bool) if stage.skips else tf.uint8

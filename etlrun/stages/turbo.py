@@ -92,14 +92,15 @@ class Turbo(Stage):
     ) -> np.typing.NDArray[np.uint8]:
         """Encoded images (batch,), or decoded ones, -> uint8 (batch, *size, 3); unless `fast`, of TensorFlow's pixels.
 
-        TensorFlow decodes what simplejpeg refuses or would decode otherwise; a whole PNG OpenCV.
+        TensorFlow decodes what simplejpeg refuses or would decode otherwise; a whole PNG without animation OpenCV.
         """
         memory = np.empty(len(encoded) * size[0] * size[1] * 3 + 64, np.uint8)
         start = -memory.__array_interface__["data"][0] % 64  # TensorFlow uses such memory without a copy
         images, buffer = memory[start : len(memory) - 64 + start].reshape(-1, *size, 3), np.empty(0, np.uint8)
         for place, data in enumerate(encoded):
             pixels: Any = None if isinstance(data, bytes) else data
-            if pixels is None and data[:4] == b"\x89PNG" and data[-12:] == b"\0\0\0\0IEND\xaeB`\x82":
+            is_png = pixels is None and data[:4] == b"\x89PNG" and data[-12:] == b"\0\0\0\0IEND\xaeB`\x82"
+            if is_png and b"acTL" not in data:  # of an animation OpenCV gives the first frame, not the image
                 color = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
                 pixels = cv2.imdecode(np.frombuffer(data, np.uint8), color)
             try:
