@@ -26,12 +26,12 @@ def batch(size: int) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.ones((size, 2)), tf.zeros(size, tf.int64)
 
 
-def made_ready(model: keras.Model) -> None:
+def made_ready(model: keras.Model, validation: Any = None) -> None:
     """Compile `model`, and make its loops, as a run does for each phase."""
     spec = plan_of().spec
     assert isinstance(spec.trainer, Trainer)
     models.compile_for(model, spec.model, spec.trainer, loss_and_metrics=objective(spec.trainer, "abc"))
-    loops.read_from_python(model, spec.model, BATCHES)
+    loops.read_from_python(model, spec.model, BATCHES, validation)
     loops.build_loops(model, spec.model, spec.load.batch_size)
 
 
@@ -58,6 +58,25 @@ def test_a_step_is_traced_once() -> None:
     assert not any(np.array_equal(was, now) for was, now in zip(before, model.get_weights(), strict=True))
     assert sorted(model.get_metrics_result()) == ["accuracy", "loss"]
     assert int(model.optimizer.iterations) == 3
+
+
+def test_the_test_step_is_traced_during_the_first_training_step() -> None:
+    threads: list[str] = []
+    is_traced = threading.Event()
+
+    class Tested(keras.Sequential):  # type: ignore[misc]
+        def test_step(self, data: Any) -> Any:
+            threads.append(threading.current_thread().name)
+            is_traced.set()
+            return super().test_step(data)
+
+    model = Tested([keras.Input((2,)), keras.layers.Dense(3, activation="softmax")])
+    made_ready(model, BATCHES)
+    model.train_function(iter([batch(4)]))
+    assert is_traced.wait(timeout=60)
+    for size in (4, 3):
+        model.test_function(iter([batch(size)]))
+    assert threads == ["etlrun-trace_0"]
 
 
 def test_the_first_batch_is_read_while_the_step_is_traced() -> None:

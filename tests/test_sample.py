@@ -57,19 +57,26 @@ def test_they_are_those_of_tensorflow() -> None:
         assert jpeg(number) == tf.io.encode_jpeg(picture(number), quality=JPEG_QUALITY).numpy()
 
 
-def test_a_run_that_needs_the_sample_has_it_drawn_in_a_process(
-    sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_needs_the_sample_has_it_drawn_in_a_process(sample: Path, tmp_path: Path) -> None:
     for data_dir in (sample, tmp_path):
         dataset = plan_of(f"dataset.data_dir={data_dir}").spec.dataset
         source_type(dataset).begin(dataset)
         assert len(ahead._begun) == (data_dir == tmp_path)
     assert list(islice(ahead.images(), 3)) == [jpeg(number) for number in range(3)]
 
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    ahead.begin()
-    with pytest.raises(RuntimeError, match=r"^the process that draws the sample has ended after 0 of 1200 images$"):
-        next(ahead.images())
+
+def test_what_an_ended_process_has_not_drawn_is_drawn_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draw, "NUM_EXAMPLES", 6)
+    expected = [jpeg(number) for number in range(6)]
+    framed = b"".join(len(encoded).to_bytes(draw.SIZE_BYTES, "big") + encoded for encoded in expected[:4])
+    (tmp_path / "framed").write_bytes(framed[:-1])
+    killed = tmp_path / "python"
+    killed.write_text(f"#!/bin/sh\ncat '{tmp_path}/framed'\nkill -9 $$\n")
+    killed.chmod(0o755)
+    for executable in (str(killed), "/bin/false", "/nowhere/python"):
+        monkeypatch.setattr(sys, "executable", executable)
+        ahead.begin()
+        assert list(ahead.images()) == expected
 
 
 def test_pictures_cost_what_photos_cost() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import keras
@@ -30,9 +31,10 @@ def read_from_python(model: keras.Model, stage: ImageModel | Emulated, train: An
         model.test_function = _slept(stage.eval_step_ms / 1000)
     elif keras.backend.backend() == "tensorflow":
         _watch_trained_alone(model)
-        model.train_function = _traced(model, model.train_step, train)
-        if validation is not None:
-            model.test_function = _traced(model, model.test_step, validation)
+        later = None if validation is None else _function(model, model.test_step, validation)
+        model.train_function = _traced(_function(model, model.train_step, train), later)
+        if later is not None:
+            model.test_function = _traced(later)
 
 
 def _watch_trained_alone(model: keras.Model) -> None:
@@ -64,16 +66,23 @@ def _function(model: keras.Model, step: Callable[[Any], Any], spec: Any) -> Any:
     )
 
 
-def _traced(model: keras.Model, step: Callable[[Any], Any], spec: Any) -> Callable[[Any], Any]:
-    on_batch = _function(model, step, spec)
+def _traced(on_batch: Any, later: Any = None) -> Callable[[Any], Any]:
+    """Return the step function of `on_batch`, which is traced while the first batch is read.
+
+    `later` is traced during its first step, whose graph TensorFlow optimizes for seconds without Python.
+    """
     is_traced = False
 
     def function(batches: Any) -> Any:
         nonlocal is_traced
         if not is_traced and isinstance(batches, Pass):
             batches.begin(meanwhile=on_batch.get_concrete_function)
-        is_traced = True
-        return on_batch(next(batches))
+        batch, was_traced, is_traced = next(batches), is_traced, True
+        if not was_traced and later is not None and devices.shares() == 1:
+            tracer = ThreadPoolExecutor(1, thread_name_prefix="etlrun-trace")
+            tracer.submit(later.get_concrete_function)  # an error of which is raised where it is called
+            tracer.shutdown(wait=False)
+        return on_batch(batch)
 
     return function
 

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from etlrun.sources.sample import draw
 
@@ -27,29 +28,26 @@ def begin() -> None:
 def _read(drawn: queue.SimpleQueue[bytes]) -> None:
     """Read what the process writes as it comes, since it would wait for a reader; it ends with this process."""
     command, paths = [sys.executable, "-P", "-m", draw.__name__], os.pathsep.join(sys.path)
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, start_new_session=True, env={**os.environ, "PYTHONPATH": paths}
-    ) as process:
+    with (
+        suppress(OSError),
+        subprocess.Popen(  # without a process more, all are drawn here
+            command, stdout=subprocess.PIPE, start_new_session=True, env={**os.environ, "PYTHONPATH": paths}
+        ) as process,
+    ):
         assert process.stdout is not None  # noqa: S101 - a pipe
-        while size := process.stdout.read(draw.SIZE_BYTES):
-            drawn.put(process.stdout.read(int.from_bytes(size, "big")))
+        while size := int.from_bytes(process.stdout.read(draw.SIZE_BYTES), "big"):
+            encoded = process.stdout.read(size)
+            if len(encoded) < size:  # it has ended within it
+                break
+            drawn.put(encoded)
     drawn.put(b"")
 
 
 def images() -> Iterator[bytes]:
-    """Yield all images as JPEG files in order, those of `begin` or drawn here.
-
-    Raises:
-        RuntimeError: The process that draws them has ended before the last one.
-    """
-    if not _begun:
-        with ThreadPoolExecutor(_THREADS) as threads:
-            yield from threads.map(draw.jpeg, range(draw.NUM_EXAMPLES))
-        return
-    drawn = _begun.pop()
-    for number in range(draw.NUM_EXAMPLES):
-        encoded = drawn.get()
-        if not encoded:
-            told = f"the process that draws the sample has ended after {number} of {draw.NUM_EXAMPLES} images"
-            raise RuntimeError(told)
+    """Yield all images as JPEG files in order: those of `begin`, and drawn here what its process has not drawn."""
+    drawn, number = _begun.pop() if _begun else None, 0
+    while drawn is not None and number < draw.NUM_EXAMPLES and (encoded := drawn.get()):
         yield encoded
+        number += 1
+    with ThreadPoolExecutor(_THREADS) as threads:
+        yield from threads.map(draw.jpeg, range(number, draw.NUM_EXAMPLES))
