@@ -21,6 +21,7 @@ from etlrun.plan.spec import parse
 from etlrun.record.config import read_config
 from etlrun.record.summary import MEASURES, read_summary
 from etlrun.run import model as models  # noqa: F401 - registers what a saved model has
+from etlrun.run.backend import seed_all
 from etlrun.run.session import contexts_of
 from etlrun.sources.labels import counts_of
 from etlrun.sources.open import open_source
@@ -115,6 +116,7 @@ def by_hand(folder: Path, devices: int) -> Iterator[Measures]:
     """Losses and metrics of each epoch in turn, by the names that it has them by."""
     planned = plan(parse(read_config(folder), STAGES))
     source = open_source(planned.spec.dataset)
+    seed_all(planned.spec.trainer.seed)  # on which the order of a pass depends, too
     contexts, model = contexts_of(planned, source), keras.models.load_model(folder / "model.keras")
     counts = counts_of(source, source.split(planned.spec.dataset.split, "dataset.split"), by_number=False)
     weights = np.array(balanced([*counts.values()])) if planned.spec.load.class_weights == "balanced" else None
