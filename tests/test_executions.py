@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -166,13 +167,60 @@ def test_steps_are_tried_at_once_and_taken_if_they_are_faster(monkeypatch: pytes
     assert losses(1e9, spoilt=1.0)[1:] == (1, ["1: 4 steps at once have other results in the last bits"])
 
 
-def test_a_run_says_why_its_steps_are_dispatched_one_by_one(tiny: Path, tmp_path: Path) -> None:
-    status, summary = run_here(tmp_path / "run", emulated(tiny, "trainer.steps_per_execution=auto"))
+class Timed:
+    """Steps whose dispatches take 10 ms of a clock, and whose state takes a second to restore."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+    def __call__(self, state: Sequence[Any], batches: Sequence[Any]) -> tuple[list[Any], Sequence[Any]]:
+        self.now_s += 0.01
+        return [{"loss": 0.0} for _ in batches], state
+
+    def trace(self) -> None: ...
+
+    def copied(self, state: Sequence[Any]) -> Any:
+        return state
+
+    def restored(self, copy: Any) -> Any:
+        self.now_s += 1
+        return copy
+
+
+def test_what_restores_a_state_is_no_time_of_the_steps_that_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = Timed()
+    monkeypatch.setattr(several, "time", steps)
+    executions = Executions(steps, None, Watch(with_digest=False))
+    told: list[str] = []
+    executions.chosen = lambda count, why: told.append(f"{count}: {why}")
+    steps_of(executions, Batches([4] * 20), 20)
+    shown = "8 steps at once take 1.25 ms each, and 10.00 ms one by one, with the same results to the bit"
+    assert told == [f"8: {shown}"]
+
+
+@pytest.mark.parametrize(
+    ("count", "reason"),
+    [("auto", "since those of an emulated model are not dispatched"), ("20", "since a pass has 19 batches")],
+)
+def test_a_run_says_why_its_steps_are_dispatched_one_by_one(
+    count: str, reason: str, tiny: Path, tmp_path: Path
+) -> None:
+    key = f"trainer.steps_per_execution={count}"
+    status, summary = run_here(tmp_path / "run", emulated(tiny, key))
     assert status == 0
-    says = (
-        "trainer.steps_per_execution = auto: steps are dispatched one by one, since those of an emulated model are not"
-    )
-    assert f"{says} dispatched." in summary["remarks"]
+    assert f"{key.replace('=', ' = ')}: steps are dispatched one by one, {reason}." in summary["remarks"]
+
+
+def test_a_training_that_is_too_short_to_try_several_says_so() -> None:
+    _, executions = made(None)
+    told: list[str] = []
+    executions.chosen = lambda count, why: told.append(f"{count}: {why}")
+    steps_of(executions, Batches([4] * 3), 3)
+    executions.on_train_end()
+    assert told == ["1: the training has too few steps to try several"]
 
 
 def test_a_callback_that_acts_at_each_step_is_a_reason_for_single_ones() -> None:
@@ -182,7 +230,10 @@ def test_a_callback_that_acts_at_each_step_is_a_reason_for_single_ones() -> None
     model, _ = made(1)
     stage, trainer = plan_of().spec.model, trainer_with(steps_per_execution=8)
     assert loops.reason_for_one(model, stage, trainer, [Rates()]) == "since Rates acts at each of them"
-    assert not loops.reason_for_one(model, stage, trainer, [keras.callbacks.SwapEMAWeights()])
+    noted = keras.callbacks.LambdaCallback(on_train_batch_end=lambda *_: None)
+    assert loops.reason_for_one(model, stage, trainer, [noted]) == "since LambdaCallback acts at each of them"
+    per_epoch = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: None)
+    assert not loops.reason_for_one(model, stage, trainer, [keras.callbacks.SwapEMAWeights(), per_epoch])
 
 
 def test_a_plan_notes_what_is_shorter_than_a_dispatch() -> None:

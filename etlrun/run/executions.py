@@ -101,7 +101,9 @@ class Executions(keras.callbacks.Callback):  # type: ignore[misc]
         self._read.clear()
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Count no more: later steps are measured alone, and have no ends."""
+        """Count no more: later steps are measured alone, and have no ends, and nothing is tried."""
+        if self.count is None:
+            self._choose(1, "the training has too few steps to try several")
         self._is_counted = False
         self.on_epoch_begin(0)
 
@@ -177,8 +179,9 @@ class Executions(keras.callbacks.Callback):  # type: ignore[misc]
         count, copy = len(batches), self._steps.copied(state)
         logs, after = self._steps(self._steps.restored(copy), batches)
         at_once = logs, self._steps.copied(after)
+        state = self._steps.restored(copy)
         before_s = time.perf_counter()
-        self._steps(self._steps.restored(copy), batches)
+        self._steps(state, batches)
         at_once_s = (time.perf_counter() - before_s) / count
         state = self._steps.restored(copy)
         tried_s = time.perf_counter() - began_s

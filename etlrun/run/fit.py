@@ -171,7 +171,10 @@ def _several_at_once(
     if wanted == 1:
         return []
     key = f"{trainer.key('steps_per_execution')} = {wanted}"
-    if reason := loops.reason_for_one(model, stage, trainer, callbacks):
+    reason = loops.reason_for_one(model, stage, trainer, callbacks)
+    if wanted != "auto" and trainer.steps_per_epoch is None and wanted > (batches := batches_in_pass(work)):
+        reason = reason or f"since a pass has {batches:,} batches"
+    if reason:
         record.remark(f"{key}: steps are dispatched one by one, {reason}.")
         return []
     executions = loops.take_several(model, stage, None if wanted == "auto" else wanted, work.watches, specs)

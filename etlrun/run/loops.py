@@ -136,7 +136,7 @@ def _steps(model: keras.Model, stage: ImageModel | Emulated, name: str, spec: An
 def reason_for_one(model: keras.Model, stage: ImageModel | Emulated, trainer: Trainer, callbacks: Sequence[Any]) -> str:
     """Return why steps have to be dispatched one by one, though the config wants several at once; else nothing."""
     backend, is_auto = keras.backend.backend(), trainer.steps_per_execution == "auto"
-    own = [type(of).__name__ for of in callbacks if not type(of).__module__.startswith("etlrun.") and _acts(type(of))]
+    own = [type(of).__name__ for of in callbacks if not type(of).__module__.startswith("etlrun.") and _acts(of)]
     if own:
         return f"since {own[0]} acts at each of them"
     if isinstance(stage, Emulated):
@@ -150,9 +150,11 @@ def reason_for_one(model: keras.Model, stage: ImageModel | Emulated, trainer: Tr
     return "since each host would choose by itself" if is_auto and here().count > 1 else ""
 
 
-def _acts(kind: type) -> bool:
+def _acts(callback: keras.callbacks.Callback) -> bool:
+    """Return whether a callback has a function for steps: in its class, or as a `LambdaCallback` in itself."""
     hooks = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
-    return any(getattr(kind, hook) is not getattr(keras.callbacks.Callback, hook) for hook in hooks)
+    found = ((getattr(callback, hook), getattr(keras.callbacks.Callback, hook)) for hook in hooks)
+    return any(getattr(function, "__func__", function) is not inherited for function, inherited in found)
 
 
 def build_loops(model: keras.Model, stage: ImageModel | Emulated, batch_size: int, targets: Any = None) -> None:
