@@ -28,8 +28,6 @@ from etlrun.plan.spec import parse_command
 from etlrun.record.outcome import UNCACHED, Outcome, outcome_of
 from etlrun.record.record import EVENTS, Record
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED
-from etlrun.results import report
-from etlrun.results.collect import collect
 from etlrun.run import run
 from etlrun.run.hosts.follow import followed
 from etlrun.run.hosts.here import ALONE, Place, end_at_once, place_of, require_jax
@@ -129,7 +127,7 @@ def job(config: DictConfig, *, sitting_s: float | None = None) -> Any:
             run.close(folder, FAILED, lost(headline(error), LONGER))
             raise
         if sitting_s is None:
-            report.conclude(collect(Path(settings.sweep.dir)))
+            _conclude(settings.sweep.dir)
         raise SystemExit(errors.INTERRUPTED) from None
     run.settle(folder, process.exitcode or 0)
     return _objectives(outcome_of(folder), parse_command(resolved(config)["sweep"], Sweep))
@@ -165,11 +163,19 @@ def _objectives(outcome: Outcome | None, sweep: Sweep) -> float | tuple[float, .
     return values[0] if len(values) == 1 else values
 
 
+def _conclude(folder: str) -> int:
+    """Print and write the report of a sweep; return its exit status."""
+    from etlrun.results import report  # imported here, since a single run needs no tables and charts of sweeps
+    from etlrun.results.collect import collect
+
+    return report.conclude(collect(Path(folder)))
+
+
 class SweepTable(Callback):  # type: ignore[misc]
     """Hydra callback that ends a multirun of another sweeper with its report and an exit status."""
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         """Print and write the report; status 1 if a job did not complete, 3 if one was below `measure.au_min`."""
-        status = report.conclude(collect(Path(config.hydra.sweep.dir)))
+        status = _conclude(config.hydra.sweep.dir)
         if status:
             raise SystemExit(status)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from etlrun.cli import launch, multirun
+from etlrun.cli import launch
 from etlrun.cli.commands import collect_again
 from etlrun.config import grid
 from etlrun.config.refusals import UNCOMPOSABLE, refusal
@@ -29,6 +29,8 @@ def main(arguments: list[str]) -> None:
         return
     request = Request.of(arguments).resuming()
     if request.multirun:
+        from etlrun.cli import multirun  # with the tables and charts of sweeps, which a single run doesn't need
+
         multirun.multirun(request.arguments)
     else:
         launch.start(request, *grid.to_start(request, STAGES))
