@@ -1,3 +1,4 @@
+import io
 import os
 import random
 from pathlib import Path
@@ -9,6 +10,7 @@ from omegaconf import OmegaConf
 
 from etlrun.config.composer import Composer, plain
 from etlrun.config.folders import config_dir
+from etlrun.config.libyaml import fast
 from etlrun.config.refusals import UNCOMPOSABLE
 from etlrun.config.request import VERSION_BASE, Request, composed, composer
 from etlrun.plan.unused import leaves
@@ -37,6 +39,8 @@ VALUES = [
     "trainer={}",
     "experiment=null",
 ]
+NUMBERS = ["1e3", "1e-3", "+1E5", "1.e5", ".5", ".5e+3", "1_0.5", "1__0", "1:30.5", "12:30:45", "0x1F", "017", "e3"]
+SCALARS = [*NUMBERS, "2020-01-01", "yes", "on", ".inf", "-.INF", "null", "~", "'a'", '"b"', "'${a.b}'", "{a: 1}"]
 OWN = """\
 defaults: [config, override /hydra/job_logging: disabled, _self_]
 dataset:
@@ -77,6 +81,36 @@ def test_a_config_is_what_hydra_composes() -> None:
     wanted = [(words, by_hydra(words)) for words in WORDS]
     for words, config in wanted + wanted[::-1]:
         assert files.values(words) == config, words
+    listed = composer(Request(overrides=[]))
+    for words, config in wanted:
+        listed.layers(words)
+        assert listed.values(words) == config, words
+    assert () not in listed._composed  # it is merged of its files
+
+
+def test_a_key_that_hydra_does_not_know_is_refused_where_files_are_listed_too(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("defaults: [_self_]\nrate: 1\nhydra: {runs: 1}\n")
+    files = composer(Request(overrides=[], config_dir=str(tmp_path), config_name="own"))
+    assert files.layers([])
+    assert by_composer(files, []) is None is by_hydra([], tmp_path, "own")
+
+
+@pytest.mark.parametrize("text", ["a: {}\n", "a: [{}, b]\n", "b: {a: {}}\n", "a:\n  - {}\n  - b\n"])
+def test_libyaml_gives_the_values_that_omegaconf_reads(text: str) -> None:
+    for value in SCALARS:
+        written = text.replace("{}", value)
+        assert repr(fast(written.encode())) == repr(OmegaConf.load(io.StringIO(written))), written
+
+
+@pytest.mark.parametrize(
+    "text", ["a: 1\na: 2\n", "a: [b?]\n", "a:\tb\n", "a: >\n  b\n", "a: \xe4\n", "- a\n", "a: [\n"]
+)
+def test_what_libyaml_may_read_otherwise_is_left_to_omegaconf(text: str) -> None:
+    assert fast(text.encode()) is None
+
+
+def test_blocks_that_are_nested_deeply_are_left_to_omegaconf() -> None:
+    assert [fast(f"a: {'[' * deep}{']' * deep}\n".encode()) for deep in (3_990, 100_000)] == [None, None]
 
 
 def test_so_is_one_of_any_options_and_values() -> None:

@@ -14,7 +14,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from etlrun.config import resolvers
-from etlrun.config.files import ConfigFiles, Layer, configures_hydra, is_alone, is_of_group, merged, refers
+from etlrun.config.files import ConfigFiles, Layer, configures_hydra, fits_hydra, is_alone, is_of_group, merged, refers
 from etlrun.config.refusals import UNCOMPOSABLE, refusal
 from etlrun.config.values import Settable, missing, of_a_run, without_missing
 from etlrun.system.errors import ConfigError
@@ -114,7 +114,7 @@ class Composer:
 
     def _with_references(self, words: Words) -> dict[str, Any]:
         if words not in self._unresolved:
-            is_new = self._composed and words not in self._composed  # the first one may be the only one
+            is_new = words not in self._composed and (self._composed or self._layers)  # else it may be the only one
             try:
                 found = self._kept(words) if is_new else None
                 self._unresolved[words] = found or _without_hydra(self.with_hydra(words))
@@ -176,7 +176,7 @@ class Composer:
         try:
             if not blocks:
                 layers = self.layers(words)
-                if any(configures_hydra(layer) for layer in layers if layer.path.stem != self._name):
+                if any(configures_hydra(layer) for layer in layers if not self._is_checked(layer)):
                     return None
                 return merged(layers) or None
             config = dict(self._with_references(others))
@@ -189,6 +189,10 @@ class Composer:
         except (*UNCOMPOSABLE, ConfigError):
             return None
         return config
+
+    def _is_checked(self, layer: Layer) -> bool:
+        """Return whether a file is the primary config, of which what it sets of Hydra itself is valid."""
+        return layer.path.stem == self._name and (bool(self._composed) or fits_hydra(layer.path))
 
     def _parts(self, words: Words) -> tuple[Words, dict[str, tuple[Layer, ...]]]:
         """Return the overrides beside options, and the files in the block of each option.

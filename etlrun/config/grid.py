@@ -80,7 +80,7 @@ def resolve(request: Request, stages: Stages) -> Job:
     """Return the single config of `request` and its plan; `ConfigError` with all of its faults."""
     with _Command(request, stages) as command:
         command.refuse_settings("sweep", "tune")
-        return command.only_job()
+        return command.only_job(is_listed=True)
 
 
 def to_start(request: Request, stages: Stages) -> tuple[Job, DictConfig]:
@@ -170,8 +170,8 @@ class _Command:
             self.add(unlisted(self.files.config(_words(chosen)), set_last(chosen), judge.idle))
         return judge
 
-    def only_job(self) -> Job:
-        """Return the job of a command line with one config."""
+    def only_job(self, *, is_listed: bool = False) -> Job:
+        """Return the job of a command line with one config, without Hydra's own if its files are listed first."""
         for axis in self.axes:
             if len(axis.values) > 1:
                 remedy = "give each key one value, or run the sweep with: etlrun -m"
@@ -179,7 +179,9 @@ class _Command:
         axes = [axis for axis in self.axes if not axis.command]
         judge = Judge(self.stages)
         try:
-            whole = None if self.faults else plain(self.files.config(self.request.overrides))
+            if is_listed and not self.faults:
+                self.files.layers(self.request.overrides)
+            whole = None if self.faults else self.files.values(self.request.overrides)
         except (*UNCOMPOSABLE, ConfigError):  # told more precisely
             whole = None
         if whole is None:

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
+from etlrun.config.libyaml import FAST_LOADER
 from etlrun.system.errors import Fault, did_you_mean
 
 _OF_THE_CONFIG = frozenset({"oc.select", "oc.dict.keys", "oc.dict.values", "oc.deprecated"})
@@ -22,7 +23,6 @@ _OF_THE_MACHINE = frozenset({"hydra", "now", "python_version"})
 """Resolvers that Hydra registers when it starts."""
 _INNERMOST = re.compile(r"\$\{([^${}]*)\}")
 _LEFT = re.compile(r"\$\{\s*([^:\s${}\[\]'\"]*)\s*:")
-_LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _HYDRA = "hydra"
 
 
@@ -80,7 +80,7 @@ def in_file(text: bytes, file: str) -> Fault | None:
     if b"${" not in text:
         return None
     is_hydras = _HYDRA in Path(file).parent.parts
-    for key, line, value in _scalars(yaml.compose(text, Loader=_LOADER), ()):
+    for key, line, value in _scalars(yaml.compose(text, Loader=FAST_LOADER), ()):
         names = machine_resolvers(value)
         is_free = key[:1] == (_HYDRA,) and key[:2] != (_HYDRA, "searchpath")
         if names and not is_free and not (is_hydras and key[:1] != ("defaults",)):

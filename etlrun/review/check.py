@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -91,22 +92,26 @@ class _Options:
     Attributes:
         by_group: Overrides that select them.
         own: Those to check.
-        default: The run without any.
     """
 
     def __init__(self, files: Composer, folders: Folders) -> None:
         self.files, self.folders = files, folders
-        groups = [group for group in files.groups() if group != "experiment"]
+        own = {path.parent for path in folders.paths.values() if folders.own in path.parents}
+        has_options = folders.own is None or any(folder.name != "experiment" for folder in own)
+        groups = [group for group in files.groups() if group != "experiment"] if has_options else []
         self.by_group = {group: [f"{group}={option}" for option in files.options(group)] for group in groups}
         self.own = [word for words in self.by_group.values() for word in words if folders.is_own(word)]
-        self.default = composed([], files, folders)
-        self._given = stand_ins(self.default)
         self._made: dict[Words, Variant] = {}
+
+    @cached_property
+    def default(self) -> Variant:
+        """The run without any option; an own folder needs it only where a value is missing."""
+        return composed([], self.files, self.folders)
 
     def variant(self, *words: str) -> Variant:
         """Return the config of some options, and of the defaults of the other groups."""
         if words not in self._made:
-            self._made[words] = composed(list(words), self.files, self.folders, self._given)
+            self._made[words] = composed(list(words), self.files, self.folders, lambda: stand_ins(self.default))
         return self._made[words]
 
     def fits(self, word: str) -> bool:

@@ -12,11 +12,10 @@ from pathlib import Path
 import yaml
 
 from etlrun.config.files import Layer
+from etlrun.config.libyaml import FAST_LOADER
 from etlrun.config.refusals import in_file
 from etlrun.review.folders import Folders
 from etlrun.system.errors import Fault
-
-_LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Entry:
 def entries(text: bytes, package: str, file: str) -> tuple[Entry, ...]:
     """Return the keys that a file sets, outer before inner ones; empty if it is not a mapping."""
     node = None
-    for loader in (_LOADER, yaml.SafeLoader):  # Hydra uses the second one, which accepts slightly more
+    for loader in (FAST_LOADER, yaml.SafeLoader):  # Hydra uses the second one, which accepts slightly more
         with suppress(yaml.YAMLError, RecursionError):
             node = yaml.compose(text, Loader=loader)
             break

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
 from etlrun.system.errors import ConfigError, Fault, fault
 
+Given = Callable[[], Mapping[str, Any]]
 DEFAULT = "default"
 """Name of the run without an experiment."""
 
@@ -147,16 +149,15 @@ def of_folders(word: str, folders: Folders, experiment: str | None, like: Side |
         if name == DEFAULT or name in known:
             words = [] if name == DEFAULT else [f"experiment={name}"]
             taken = _taken_over(name, like, folders) if same and like is not None else None
-            given = stand_ins(made[DEFAULT]) if made else None
-            made[name] = taken or composed(words, files, folders, given)
+            made[name] = taken or composed(words, files, folders, partial(stand_ins, made[DEFAULT]) if made else None)
     if folders.own is not None and experiment is None:
         used = {name for variant in made.values() for name in variant.files}
-        made |= _options(files, folders, stand_ins(made[DEFAULT]))
+        made |= _options(files, folders, partial(stand_ins, made[DEFAULT]))
         listed += [name for name in made if "=" in name and folders.file_of(name) not in used]
     return Side(word=word, variants=made, files=folders.files, listed=tuple(name for name in listed if name in made))
 
 
-def _options(files: Composer, folders: Folders, given: Mapping[str, Any]) -> dict[str, Variant]:
+def _options(files: Composer, folders: Folders, given: Given) -> dict[str, Variant]:
     """Return the user's options, each with the defaults of the other groups."""
     groups = [group for group in files.groups() if group not in {"experiment", *NOT_OF_A_RUN}]
     words = [f"{group}={option}" for group in groups for option in files.options(group)]
@@ -194,8 +195,8 @@ def _taken_over(name: str, like: Side, folders: Folders) -> Variant | None:
     return variant if same else None
 
 
-def composed(words: list[str], files: Composer, folders: Folders, given: Mapping[str, Any] | None = None) -> Variant:
-    """Compose the options `words`. Mandatory values (`???`) are taken from `given`, by dotted key."""
+def composed(words: list[str], files: Composer, folders: Folders, given: Given | None = None) -> Variant:
+    """Compose the options `words`. Mandatory values (`???`) are taken from what `given` returns, by dotted key."""
     config: Mapping[str, Any] | None = None
     made: Plan | None = None
     faults: tuple[Fault, ...] = ()
@@ -203,8 +204,10 @@ def composed(words: list[str], files: Composer, folders: Folders, given: Mapping
     layers = files.layers(overrides)
     try:
         config = files.values(overrides)
-        for key in files.missing(overrides) if given else ():
-            _fill(config, key.split("."), (given or {}).get(key, "."))  # an own key is most often a path
+        if given is not None and (missing := files.missing(overrides)):
+            values = given()
+            for key in missing:
+                _fill(config, key.split("."), values.get(key, "."))  # an own key is most often a path
         swept = files.block("sweep", overrides)
         if swept is not None:  # as in old revisions
             parse_command(swept, Sweep)
