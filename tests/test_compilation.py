@@ -19,6 +19,16 @@ print(jax.config.jax_compilation_cache_dir)
 print(float(jax.jit(lambda of: (of @ of).sum())(jax.numpy.ones((4, 4)))))
 """
 
+WITHOUT_A_HOME = """
+import os, jax
+from etlrun.run.compilation import keep_executables
+os.environ.pop("HOME", None)
+os.environ.pop("XDG_CACHE_HOME", None)
+os.setuid(54321)
+keep_executables()
+print(jax.config.jax_compilation_cache_dir)
+"""
+
 
 def compiled(caches: Path, **environment: str) -> tuple[list[str], str]:
     """What a process that compiles prints, with its caches in a folder."""
@@ -58,6 +68,20 @@ def test_no_executables_are_kept_where_a_folder_can_only_be_read(tmp_path: Path)
         assert compiled(caches) == (["None", "64.0"], "")
 
 
+@pytest.mark.slow
+@pytest.mark.needs("jax")
+@pytest.mark.skipif(os.getuid() != 0, reason="root alone becomes a user that the system does not know")
+def test_a_user_without_a_home_keeps_no_executables(tmp_path: Path) -> None:
+    variables = {key: value for key, value in os.environ.items() if not key.startswith("JAX_")} | {
+        "JAX_PLATFORMS": "cpu"
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_A_HOME], env=variables, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.returncode) == ("None\n", 0), done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_executables_that_were_cut_off_since_the_last_check_go(tmp_path: Path) -> None:
     whole = zlib.compress(bytes(1000))
     for name, written in {"whole": whole, "cut": whole[:-1], "empty": b"", "zstandard": b"\x28\xb5\x2f\xfd"}.items():
@@ -68,8 +92,11 @@ def test_executables_that_were_cut_off_since_the_last_check_go(tmp_path: Path) -
     old.write_bytes(whole[:-1])
     os.utime(old, (1000, 1000))  # read no more than once
     (tmp_path / "new-cache").write_bytes(whole[:-1])
+    (tmp_path / "gone-cache").symlink_to("nowhere")  # as one that another job removes after it was listed
     remove_broken(tmp_path)
-    assert sorted(path.name for path in tmp_path.glob("*-cache")) == ["old-cache", "whole-cache", "zstandard-cache"]
+    assert sorted(path.name for path in tmp_path.glob("*-cache")) == [
+        *("gone-cache", "old-cache", "whole-cache", "zstandard-cache")
+    ]
 
 
 def test_the_oldest_executables_go_where_there_are_too_many(tmp_path: Path) -> None:

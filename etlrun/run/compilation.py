@@ -30,8 +30,8 @@ def keep_executables() -> None:
     if jax.config.jax_compilation_cache_dir is not None:
         return
     kind = hashlib.sha256(processor().encode()).hexdigest()[:8]
-    folder = platformdirs.user_cache_path("etlrun") / "jax" / kind
-    with suppress(OSError):  # it is only a cache
+    with suppress(OSError, RuntimeError):  # it is only a cache, and a user without a home has none
+        folder = platformdirs.user_cache_path("etlrun") / "jax" / kind
         folder.mkdir(parents=True, exist_ok=True)
         remove_broken(folder)
         jax.config.update("jax_compilation_cache_dir", str(folder))
@@ -48,8 +48,9 @@ def remove_broken(folder: Path) -> None:
     since_ns = checked.stat().st_mtime_ns if checked.exists() else 0
     checked.touch()
     for path in folder.glob("*-cache"):
-        if path.stat().st_mtime_ns >= since_ns and not _is_whole(path.read_bytes()):
-            path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # another job has removed it
+            if path.stat().st_mtime_ns >= since_ns and not _is_whole(path.read_bytes()):
+                path.unlink()
 
 
 def _is_whole(executable: bytes) -> bool:
