@@ -214,13 +214,24 @@ def test_a_run_says_why_its_steps_are_dispatched_one_by_one(
     assert f"{key.replace('=', ' = ')}: steps are dispatched one by one, {reason}." in summary["remarks"]
 
 
+def test_no_more_steps_are_tried_than_there_are_between_two_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = Timed()
+    monkeypatch.setattr(several, "time", steps)
+    executions = Executions(steps, None, Watch(with_digest=False))
+    executions.end_at(ends_of(trainer_with(checkpoint_every_steps=7), [], first=0))
+    executions.on_train_begin()
+    found = steps_of(executions, Batches([4] * 28), 28)
+    assert executions.count == 7
+    assert [read for read, _ in found[7:15]] == [14] * 7 + [21]
+
+
 def test_a_training_that_is_too_short_to_try_several_says_so() -> None:
     _, executions = made(None)
     told: list[str] = []
     executions.chosen = lambda count, why: told.append(f"{count}: {why}")
     steps_of(executions, Batches([4] * 3), 3)
     executions.on_train_end()
-    assert told == ["1: the training has too few steps to try several"]
+    assert told == ["1: the training has too few steps in a row to try several"]
 
 
 def test_a_callback_that_acts_at_each_step_is_a_reason_for_single_ones() -> None:

@@ -103,7 +103,7 @@ class Executions(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_end(self, logs: Any = None) -> None:
         """Count no more: later steps are measured alone, and have no ends, and nothing is tried."""
         if self.count is None:
-            self._choose(1, "the training has too few steps to try several")
+            self._choose(1, "the training has too few steps in a row to try several")
         self._is_counted = False
         self.on_epoch_begin(0)
 
@@ -135,8 +135,9 @@ class Executions(keras.callbacks.Callback):  # type: ignore[misc]
     def _taken(self, batches: Any) -> list[Any]:
         """Read the batches of the next dispatch; at the end of a pass they are fewer."""
         found = [next(batches)]
-        wanted = self._to_try() if self.count is None else self.count
-        left = self._ends(self._batch, self._step) if self._ends and self._is_counted else sys.maxsize
+        ends = self._ends if self._ends and self._is_counted else lambda *_: sys.maxsize
+        left = ends(self._batch, self._step)
+        wanted = min(self._to_try(), ends(0, self._step)) if self.count is None else self.count
         if wanted > left:
             return found
         for _ in range(wanted - 1):
