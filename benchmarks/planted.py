@@ -43,6 +43,7 @@ BASE = {
     "load.batch_size": "8",
     "load.shuffle_buffer": "16",
     "load.drop_remainder": "true",
+    "transform.decode.library": "tensorflow",
     "transform.num_parallel_calls": "2",
     "extract.num_parallel_calls": "2",
     "model": "emulated",

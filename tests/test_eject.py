@@ -29,6 +29,8 @@ from tests.runs import losses_of, run_here, small
 FLIP = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
 FLOAT = "transform.resize.dtype=float32"
 
+OF_TURBO = {"simplejpeg", "cv2", "numpy"}
+"""What decodes images natively."""
 SAYS_NOTHING = {
     "cache.dtype": "it refuses plans",
     "cache.when_busy": "no other program shares the cache",
@@ -36,6 +38,7 @@ SAYS_NOTHING = {
     "trainer.checkpoint_every_steps": "a program starts at its first epoch",
     "trainer.checkpoint_keep": "a program keeps the last model alone",
     "trainer.checkpoint_best": "a program keeps the last model alone",
+    "trainer.steps_per_execution": "a program takes one step after the other",
     **{
         f"logger.{name}": "a program logs to TensorBoard and CSV alone"
         for name in ("tracking_uri", "experiment_name", "project", "entity", "mode")
@@ -85,7 +88,7 @@ def test_a_program_imports_nothing_of_etlrun(overrides: tuple[str, ...], tmp_pat
     names |= {(node.module or "").partition(".")[0] for node in nodes if isinstance(node, ast.ImportFrom)}
     of_tfds = set() if "experiment=own" in overrides else {"tensorflow_datasets"}
     assert {"tensorflow"} | of_tfds <= names
-    assert names <= {"tensorflow", "tensorflow_datasets", "keras"} | sys.stdlib_module_names
+    assert names <= {"tensorflow", "tensorflow_datasets", "keras", *OF_TURBO} | sys.stdlib_module_names
     module = loaded(text, tmp_path)
     assert callable(module.drain if "trainer=drain" in overrides else module.train)
 

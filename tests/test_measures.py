@@ -134,11 +134,11 @@ def test_a_drain_says_which_stage_sets_the_pace(sample: Path, tmp_path: Path) ->
     )
     assert summary["verdict"] == {
         "kind": "input",
-        "stage": "transform.map",
+        "stage": "transform.turbo",
         "pipeline": "train",
         "max_gain": None,
         "train_max_gain": None,
-        "because": f"the pipeline alone delivers {rate} examples/s, limited by transform.map",
+        "because": f"the pipeline alone delivers {rate} examples/s, limited by transform.turbo",
         "apart": [],
     }
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from etlrun.plan.plan import Plan
-from tests.configs import plan_of
+from tests.configs import TENSORFLOW, plan_of
 from tests.pipelines import training_pipeline
 from tests.runs import small
 
@@ -81,7 +81,7 @@ def test_skipped_images_are_not_decoded(tiny: Path, monkeypatch: pytest.MonkeyPa
             return decode(tf.identity(image), **values)
 
     monkeypatch.setattr(Decode, "op", staticmethod(op))
-    plan = plan_of(*small(tiny, "load.batch_size=4", "cache=none", "transform.num_parallel_calls=null"))
+    plan = plan_of(*small(tiny, TENSORFLOW, "load.batch_size=4", "cache=none", "transform.num_parallel_calls=null"))
     with training_pipeline(plan) as pipeline:
         pipeline.skip_batches(SKIPPED)
         batches = len(batches_of(pipeline.dataset))

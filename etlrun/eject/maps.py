@@ -136,7 +136,9 @@ def _as_read(flow: Flow) -> dict[str, str]:
 
 
 def _name(place: Place, name: str) -> str:
-    return _name_in(place.plan, place.planned, place.pipeline, name)
+    name = _name_in(place.plan, place.planned, place.pipeline, name)
+    is_other = place.beside and all(place.planned not in stages for stages in place.beside.pipelines.values())
+    return f"{name}_of_images" if is_other else name
 
 
 def _name_in(plan: Plan, planned: PlannedStage, pipeline: str, name: str) -> str:
@@ -160,7 +162,7 @@ def turbo(stage: Turbo, place: Place) -> str:
     shape = f"({1 if is_single else None}, {', '.join(map(str, stage.size))}, 3)"
     decode = f"functools.partial(turbo, {values})"
     given_to = f"tf.expand_dims({image}, 0)" if is_single else image
-    decoded: Lines = (f"{image} = tf.numpy_function({decode}, [{given_to}], tf.uint8)",)
+    decoded: Lines = (call(f"{image} = tf.numpy_function", decode, f"[{given_to}]", "tf.uint8"),)
     if stage.skips:
         decoded = _skipping(decode, stage, flow, carries=place.carries)
         dataset = place.calls(skipping.readable, dataset, place.split)

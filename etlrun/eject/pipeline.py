@@ -11,9 +11,12 @@ from etlrun.plan.plan import Plan, PlannedStage, at_cache, by_number, reads_feat
 from etlrun.stages.base import Scope
 
 
-def pipeline(plan: Plan, name: str, suffix: str = "dataset") -> tuple[str, ...]:
-    """Return `train_dataset` or `validation_dataset`, or with another suffix, after the functions that it needs."""
-    writer = _Writer(plan, name)
+def pipeline(plan: Plan, name: str, beside: Plan | None = None) -> tuple[str, ...]:
+    """Return `train_dataset` or `validation_dataset` after the functions that it needs.
+
+    They are `train_images` and `validation_images` of the phases that follow those of the plan `beside`.
+    """
+    writer, suffix = _Writer(plan, name, beside), "images" if beside else "dataset"
     body = writer.body(plan.pipelines[name])
     arguments = ["base: keras.Model"] if reads_features(plan) else []
     if name == "train":
@@ -52,8 +55,8 @@ class _Writer:
         needed: Functions that the stages call.
     """
 
-    def __init__(self, plan: Plan, name: str) -> None:
-        self.plan, self.name = plan, name
+    def __init__(self, plan: Plan, name: str, beside: Plan | None) -> None:
+        self.plan, self.name, self._beside = plan, name, beside
         self.flow = plan.spec.dataset.examples
         self.needed: list[str] = []
         self._last = last_random(plan.pipelines[name])
@@ -107,6 +110,7 @@ class _Writer:
                 dataset=dataset,
                 last_random=self._last,
                 carries=self._carries,
+                beside=self._beside,
             )
             text, self._carries = expression(place), place.gives_index
             self.needed += place.functions

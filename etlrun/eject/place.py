@@ -26,6 +26,7 @@ class Place:
         last_random: Last stage of the pipeline with random steps, which takes the index of each example; None if there
             is none.
         carries: Whether examples carry their index up to here.
+        beside: Plan of the phases before, whose pipelines are in the program, too.
         functions: Functions that the text of the stage needs.
     """
 
@@ -36,6 +37,7 @@ class Place:
     dataset: str
     last_random: PlannedStage | None = None
     carries: bool = False
+    beside: Plan | None = None
     functions: list[str] = field(default_factory=list)
 
     @property

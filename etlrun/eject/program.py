@@ -203,5 +203,5 @@ def _functions(plan: Plan) -> Iterator[str]:
     for name, stages in plan.pipelines.items():
         if stages and (name == "train" or spec.fit is not None):
             yield from pipeline(plan, name)
-            yield from pipeline(plan.unfrozen, name, "images") if plan.unfrozen is not None else ()
+            yield from pipeline(plan.unfrozen, name, plan) if plan.unfrozen is not None else ()
     yield from parts(plan)

@@ -87,17 +87,15 @@ class Turbo(Stage):
         return ("tensorflow", "simplejpeg", "opencv-python-headless")
 
     @staticmethod
-    def op(
-        encoded: list[bytes], *, center_crop: bool, size: tuple[int, int], fast: bool
-    ) -> np.typing.NDArray[np.uint8]:
+    def op(given: list[bytes], *, center_crop: bool, size: tuple[int, int], fast: bool) -> np.typing.NDArray[np.uint8]:
         """Encoded images (batch,), or decoded ones, -> uint8 (batch, *size, 3); unless `fast`, of TensorFlow's pixels.
 
         TensorFlow decodes what simplejpeg refuses or would decode otherwise; a whole PNG without animation OpenCV.
         """
-        memory = np.empty(len(encoded) * size[0] * size[1] * 3 + 64, np.uint8)
+        memory = np.empty(len(given) * size[0] * size[1] * 3 + 64, np.uint8)
         start = -memory.__array_interface__["data"][0] % 64  # TensorFlow uses such memory without a copy
-        images, buffer = memory[start : len(memory) - 64 + start].reshape(-1, *size, 3), np.empty(0, np.uint8)
-        for place, data in enumerate(encoded):
+        images, space = memory[start : len(memory) - 64 + start].reshape(-1, *size, 3), np.empty(0, np.uint8)
+        for place, data in enumerate(given):
             pixels: Any = None if isinstance(data, bytes) else data
             is_png = pixels is None and data[:4] == b"\x89PNG" and data[-12:] == b"\0\0\0\0IEND\xaeB`\x82"
             if is_png and b"acTL" not in data:  # of an animation OpenCV gives the first frame, not the image
@@ -116,12 +114,10 @@ class Turbo(Stage):
                     fits = min(shown[0] / size[0], shown[1] / size[1]) if fast else 1
                     factor = max(of for of in (1, 2, 4, 8) if of <= max(fits, 1))
                     height, width = -(-height // factor), -(-width // factor)
-                    smallest = {"min_height": height, "min_width": width} if factor > 1 else {}
-                    if buffer.size < 3 * height * width:
-                        buffer = np.empty(3 * height * width, np.uint8)
-                    pixels = simplejpeg.decode_jpeg(
-                        data, "RGB", buffer=buffer, fastdct=True, fastupsample=fast, **smallest
-                    )
+                    least = {"min_height": height, "min_width": width} if factor > 1 else {}
+                    if space.size < 3 * height * width:
+                        space = np.empty(3 * height * width, np.uint8)
+                    pixels = simplejpeg.decode_jpeg(data, "RGB", buffer=space, fastdct=True, fastupsample=fast, **least)
             except ValueError:
                 pixels = tf.io.decode_image(data, channels=3, expand_animations=False).numpy()
             if center_crop:
