@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from textwrap import indent
 from typing import Any
 
 from etlrun.eject.columns import lines_of_columns, packed
@@ -32,6 +33,15 @@ def _map(dataset: str, mapped: str, stage: Any) -> str:
     return call(f"{dataset}.map", mapped, *calls_of(stage.num_parallel_calls, deterministic=stage.deterministic))
 
 
+def _map_batches(dataset: str, size: int, mapped: str, stage: Any) -> str:
+    """Return the calls that map a dataset in batches of its own, in one line or in parentheses."""
+    line = _map(f"{dataset}.batch({size})", mapped, stage)
+    if "\n" not in line:
+        return f"{line}.unbatch()"
+    batched = [f"{dataset}.batch({size})"] if dataset.isidentifier() else [dataset, f".batch({size})"]
+    return "\n".join(["(", *(indent(of, "    ") for of in (*batched, _map("", mapped, stage), ".unbatch()")), ")"])
+
+
 def map_steps(stage: Map, place: Place) -> str:
     """Return the text of all steps in one function, which also raises on a target that is not a class."""
     name = _name(place, _TRANSFORM if stage.is_first else stage.path.replace(".", "_"))
@@ -46,7 +56,7 @@ def map_steps(stage: Map, place: Place) -> str:
     mapped = _mapped(place, name, takes, arguments)
     if not stage.at_once:
         return _map(place.dataset, mapped, stage)
-    return f"{_map(f'{place.dataset}.batch({stage.at_once})', mapped, stage)}.unbatch()"
+    return _map_batches(place.dataset, stage.at_once, mapped, stage)
 
 
 def _checks(place: Place, flow: Flow) -> Iterator[str]:
@@ -101,7 +111,7 @@ def parse_batch(stage: ParseBatch, place: Place) -> str:
     place.functions.extend(sources_of(Parse(), place.data))
     place.functions.append(function(signature, "Parse a batch of records.", *lines, found))
     mapped = "lambda record, index: (parsed(record), index)" if place.carries else "parsed"
-    return f"{_map(f'{place.dataset}.batch({stage.examples})', mapped, stage)}.unbatch()"
+    return _map_batches(place.dataset, stage.examples, mapped, stage)
 
 
 def mix(stage: Mix, place: Place) -> str:
@@ -178,7 +188,7 @@ def turbo(stage: Turbo, place: Place) -> str:
     place.functions.extend((source_of(Turbo), function(signature, says, *lines)))
     if stage.at_once <= 1:
         return _map(dataset, name, stage)
-    return f"{_map(f'{dataset}.batch({stage.at_once})', name, stage)}.unbatch()"
+    return _map_batches(dataset, stage.at_once, name, stage)
 
 
 def _skipping(decode: str, stage: Turbo, flow: Flow, *, carries: bool) -> Lines:

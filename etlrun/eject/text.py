@@ -79,6 +79,10 @@ def mapping(before: str, items: Mapping[str, str]) -> str:
 
 def function(signature: str, says: str, *body: str, decorator: str = "") -> str:
     """Return a function with a docstring; `body` is not indented yet."""
+    if len(signature) > COLUMNS - len("def :"):
+        name, _, rest = signature.partition("(")
+        arguments, _, gives = rest.rpartition(") -> ")
+        signature = f"{name}(\n    {arguments}\n) -> {gives}"
     head = f"{decorator}\ndef {signature}:\n" if decorator else f"def {signature}:\n"
     return head + indent("\n".join([f'"""{says}"""', *body]), "    ")
 
