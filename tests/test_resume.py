@@ -121,6 +121,19 @@ def test_another_config_is_refused_with_every_difference(undisturbed: Path, tiny
     ]
 
 
+def test_another_library_that_decodes_is_named_before_the_stages_that_differ_by_it(
+    undisturbed: Path, tiny: Path, tmp_path: Path
+) -> None:
+    now, then = "tensorflow", "turbo"
+    words = (f"transform.decode.library={now}", f"trainer.resume={undisturbed}")
+    status, summary = run_here(tmp_path, small(tiny, *LONG, *words))
+    assert status == 2
+    assert summary["error"].splitlines()[:2] == [
+        f"transform.decode.library: found {now}; expected {then}, as in {undisturbed}",
+        f"    -> set transform.decode.library={then}, or start a new run without trainer.resume",
+    ]
+
+
 def test_a_folder_without_a_checkpoint_is_refused(tiny: Path, tmp_path: Path) -> None:
     status, summary = run_here(tmp_path / "run", small(tiny, f"trainer.resume={tmp_path / 'none'}"))
     assert status == 1

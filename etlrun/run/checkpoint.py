@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from etlrun.record.locks import is_nobodys
 from etlrun.record.summary import SUMMARY, Epoch, read_summary
 from etlrun.stages import Stages
 from etlrun.stages.dataset import Dataset
+from etlrun.stages.image import Decode
 from etlrun.stages.metrics import falls
 from etlrun.stages.rows import Rows
 from etlrun.stages.trainer import Trainer
@@ -210,7 +211,19 @@ def _same_config(planned: Plan, before: Plan, folder: Path) -> None:
         if now.get(key) != then.get(key) and key not in free
     ]
     if faults:
-        raise ConfigError(faults)
+        raise ConfigError([*_other_library(planned, before, folder), *faults])
+
+
+def _other_library(planned: Plan, before: Plan, folder: Path) -> Iterator[Fault]:
+    """Yield the fault of another library that decodes, which changes stages, and is not itself among what decides."""
+    now, then = (
+        next((step.library for step in plan.spec.transform.steps if isinstance(step, Decode)), None)
+        for plan in (planned, before)
+    )
+    if then is not None and now not in (None, then):
+        key = Decode.key("library")
+        remedy = f"set {key}={then}, or {_START_NEW}"
+        yield Fault(where=key, found=str(now), expected=f"{then}, as in {folder}", remedy=remedy)
 
 
 def _same_place(now: Trainer, then: Trainer | None, left: PreviousRun) -> None:
