@@ -1,10 +1,9 @@
 """Pipelines whose bottleneck is known because it was put there: does the verdict find it, and what removing it gains?
 
-    python benchmarks/planted.py [--runs 20] [--only NAME...] [--output benchmarks/results/planted.md]
+    python benchmarks/planted.py [--runs 20] [--only NAME...] [--output benchmarks/results/planted.md, which is added to]
 
-A table is added to what the output file holds.
-
-Each run is a real one, of `etlrun.run`, on JPEGs of the sample dataset, with an emulated accelerator. A plant is a
+Each run is a real one, of `etlrun.run`, on JPEGs of the sample dataset, which TensorFlow decodes, with an emulated
+accelerator. A plant is a
 sleep in the function of a real stage, or a real value of the config. Planted and mended runs take turns; the gain
 that is predicted from the planted run alone is compared with the times of the two. (A map that is serial waits for a
 function that sleeps in powers of two milliseconds, which is TensorFlow's doing: 3 ms become 4.)
