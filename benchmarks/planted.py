@@ -1,6 +1,6 @@
 """Pipelines whose bottleneck is known because it was put there: does the verdict find it, and what removing it gains?
 
-    python benchmarks/planted.py [--runs 20] [--only NAME...] [--output benchmarks/results/planted.md, which is added to]
+    python benchmarks/planted.py [--runs 20] [--only NAME...] [--output FILE, to which a table is added]
 
 Each run is a real one, of `etlrun.run`, on JPEGs of the sample dataset, which TensorFlow decodes, with an emulated
 accelerator. A plant is a
