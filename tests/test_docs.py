@@ -35,7 +35,7 @@ ELSEWHERE = {
     "pip install": "installs packages from an index",
     "docker run": "wants docker, a GPU and an index of packages",
     "pytest": "runs these tests",
-    "eval ": "is a shell's, of what etlrun prints for it",
+    "-sc install": "is a shell's, of what etlrun prints for it",
     "tensorboard": "is a server, which does not end",
     "http.server": "is a server",
     "etlrun service": "is a server; test_service starts it",

@@ -84,7 +84,7 @@ def told(folder: Path, *words: str, status: int = 0) -> str:
 def test_plans_programs_reviews_and_checks_know_a_step_that_is_installed(tmp_path: Path) -> None:
     folder = installed(tmp_path / "site")
     plan = told(folder, "plan", *WORDS)
-    assert "     d. transform.grey                -> float32 [64, 64, 3] in [0, 255], label\n" in plan
+    assert "     a. transform.grey                -> float32 [64, 64, 3] in [0, 255], label\n" in plan
     assert "          strength              1.0                  data\n" in plan
     program = told(folder, "eject", *WORDS)
     assert "def grey(image, *, strength):\n" in program
