@@ -142,7 +142,7 @@ def test_an_object_that_a_listing_had_is_refused_when_it_is_fetched(store: Store
 
 
 def test_files_are_published_in_the_place_of_nothing(store: Store, tmp_path: Path) -> None:
-    path, url = tmp_path / "a.csv", f"{store.scheme}://bucket/out/a.csv"
+    path, url = tmp_path / "a.csv", f"{store.scheme}://bucket/published/a.csv"
     path.write_bytes(b"one")
     assert there(url, store.storage) == []
     of = put(path, url, store.storage)
@@ -155,7 +155,7 @@ def test_files_are_published_in_the_place_of_nothing(store: Store, tmp_path: Pat
         "    -> choose another place, or remove it"
     )
     assert put(path, url, store.storage, replaces=True).version != of.version
-    assert there(f"{store.scheme}://bucket/out", store.storage) == [url]
+    assert there(f"{store.scheme}://bucket/published", store.storage) == [url]
     remove(url, store.storage)
     assert there(url, store.storage) == []
 
