@@ -113,6 +113,15 @@ _READ: list[Iterator[Any]] = []
 """Iterators that have been read: tf.data takes up to half a second to delete one, whoever has written it."""
 
 
+def of_photos(says: str | None) -> argparse.Namespace:
+    """Return the arguments of a benchmark that reads photos in turns."""
+    parser = argparse.ArgumentParser(description=says, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir", required=True, help="where TFDS keeps cats_vs_dogs")
+    parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--output", type=Path)
+    return parser.parse_args()
+
+
 def in_turns(sides: Mapping[str, Callable[[], object]], turns: int) -> dict[str, list[Measured]]:
     """Seconds of each side in each turn, after one that is thrown away."""
     found: dict[str, list[Measured]] = {name: [] for name in sides}

@@ -14,12 +14,10 @@ held, as etlrun did before it read the markers of JPEGs.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +26,7 @@ import simplejpeg
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from benchmarks.decoding import BATCH_SIZE, SHUFFLE_BUFFER, SIDE, Measured, in_turns, read
+from benchmarks.decoding import BATCH_SIZE, SHUFFLE_BUFFER, SIDE, Measured, in_turns, of_photos, read
 from etlrun.stages.turbo import Turbo
 from etlrun.system.machine import cores
 
@@ -128,11 +126,7 @@ def rates(found: Mapping[str, list[Measured]], images: int) -> list[str]:
 
 def main() -> None:
     """Measure, print, and write the tables where asked."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-dir", required=True, help="where TFDS keeps cats_vs_dogs")
-    parser.add_argument("--turns", type=int, default=15)
-    parser.add_argument("--output", type=Path)
-    known = parser.parse_args()
+    known = of_photos(__doc__)
     datasets = stages(known.data_dir)
     images = sum(len(batch) for batch in datasets["records, checked and in batches"])
     parsed = datasets["parsing"]

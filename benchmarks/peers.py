@@ -14,7 +14,6 @@ The exercise is here without its shuffle and its cache.
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import random
@@ -32,7 +31,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from benchmarks.decoding import Measured, table
+from benchmarks.decoding import Measured, of_photos, table
 from benchmarks.peer_readers import Images
 from etlrun.system.machine import cores
 
@@ -165,11 +164,7 @@ def started(folder: Path, refused: dict[str, str]) -> Iterator[tuple[str, Runnin
 
 def main() -> None:
     """Measure, print, and write the table where asked."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-dir", required=True, help="where TFDS keeps cats_vs_dogs")
-    parser.add_argument("--turns", type=int, default=15)
-    parser.add_argument("--output", type=Path)
-    known = parser.parse_args()
+    known = of_photos(__doc__)
     folder = Path(tempfile.mkdtemp())
     refused: dict[str, str] = {}
     write(known.data_dir, folder)
