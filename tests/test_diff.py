@@ -7,10 +7,10 @@ import yaml
 from rich.console import Console
 
 from etlrun.record import record as records
-from etlrun.review import show
 from etlrun.review.folders import working_tree
 from etlrun.review.review import review
 from etlrun.review.sides import resolve
+from etlrun.review.text import print_review
 from tests.configs import composed, refusal_of_diff
 
 
@@ -216,5 +216,5 @@ def test_colours_are_for_terminals_that_want_them(environment: dict[str, str], *
     found = review(resolve("", now, None), resolve("load.prefetch=1", now, None), None, None)
     console = Console(force_terminal=True, _environ=environment, highlight=False)
     with console.capture() as capture:
-        show.text(found, console)
+        print_review(found, console)
     assert ("\x1b[32mchanges only the speed\x1b[0m" in capture.get()) == coloured

@@ -8,10 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etlrun.review import show
+from etlrun.review.comment import markdown
+from etlrun.review.document import as_json
 from etlrun.review.folders import working_tree
 from etlrun.review.review import Images, Review, Reviewed, review
+from etlrun.review.shown import change, groups
 from etlrun.review.sides import of_folders, resolve
+from etlrun.review.text import print_review
 from etlrun.stages.base import DATA
 from etlrun.system.errors import ConfigError, WorldError
 from etlrun.system.files import refuse_unwritable
@@ -40,9 +43,9 @@ def main(arguments: list[str]) -> None:
     if known.show is not None:
         found = _with_images(found, known.show)
     if known.format == "text":
-        show.text(found, console())
+        print_review(found, console())
     else:
-        sys.stdout.write({"markdown": show.markdown, "json": show.as_json}[known.format](found))
+        sys.stdout.write({"markdown": markdown, "json": as_json}[known.format](found))
     if found.is_faulty:
         raise SystemExit(_REFUSED)
     if known.exit_code and found.changes:
@@ -64,7 +67,7 @@ def _folder(text: str) -> Path:
 
 def _with_images(found: Review, folder: Path) -> Review:
     """Write the examples before and after each change of the data to `folder`, once for experiments that are alike."""
-    firsts = {names[0] for names, _ in show.groups(found)}
+    firsts = {names[0] for names, _ in groups(found)}
     chosen = [of for of in found.experiments if of.name in firsts and of.comparison.changes_data]
     if not chosen:
         return found
@@ -92,7 +95,7 @@ def _images(reviewed: Reviewed, folder: Path) -> Images:
     if not sheet.columns:
         return Images(text=f"none, since the first {len(sheet.rows)} examples of {pipeline} do not differ")
     page = folder / f"{reviewed.name.replace('/', '-') or 'diff'}.html"
-    write(sheet, page, page.with_suffix(".png"), ", ".join(f"{of.path} {show.change(of)}" for of in changes))
+    write(sheet, page, page.with_suffix(".png"), ", ".join(f"{of.path} {change(of)}" for of in changes))
     text = f"{len(sheet.rows)} examples of {pipeline} before and after"
     return Images(text=text, page=page.as_posix(), image=page.with_suffix(".png").as_posix())
 

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 from etlrun.plan.plan import Plan
 from etlrun.review.caches import Kept, caches
+from etlrun.review.cost import Cost, summed
 from etlrun.review.difference import Comparison, compare
+from etlrun.review.facts import Facts
+from etlrun.review.policy import Judgement
 from etlrun.review.sides import DEFAULT, Side, Variant
 from etlrun.system.errors import ConfigError, Fault
 
@@ -47,6 +50,8 @@ class Reviewed:
         measured: Measures of the runs of both plans.
         faults: Faults of both sides.
         images: Images of the examples; None unless requested.
+        cost: Cost of the change; None unless something changes.
+        facts: What was read of both sides; None unless requested.
     """
 
     name: str
@@ -58,6 +63,8 @@ class Reviewed:
     measured: tuple[Measured, ...] = ()
     faults: tuple[Fault, ...] = ()
     images: Images | None = None
+    cost: Cost | None = None
+    facts: Facts | None = None
 
     @property
     def headline(self) -> str:
@@ -96,12 +103,19 @@ class Review:
         new: Argument that names the new side.
         experiments: Compared experiments.
         files: Files that differ, if both sides are revisions.
+        policy: What a policy says of the change; None without one.
     """
 
     old: str
     new: str
     experiments: tuple[Reviewed, ...]
     files: tuple[File, ...]
+    policy: Judgement | None = None
+
+    @property
+    def cost_lines(self) -> list[str]:
+        """Sums of the costs of all experiments, a sentence each; empty if nothing is refilled."""
+        return summed([reviewed.cost for reviewed in self.experiments if reviewed.cost is not None])
 
     @property
     def changes(self) -> bool:

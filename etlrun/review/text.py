@@ -1,0 +1,55 @@
+"""A review as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from etlrun.review.review import Review, Reviewed
+from etlrun.review.shown import change, file_line, groups, points, unchanged, what
+from etlrun.system.terminal import print_parts
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_COLOURS = {"data": "bold red", "order": "yellow", "training": "magenta", "speed": "green", "nothing": "dim"}
+
+
+def print_review(review: Review, console: Console | None) -> None:
+    """Print the review, with colours if there is a `console` that supports them."""
+    for parts in _lines(review):
+        print_parts(console, *parts)
+
+
+def _lines(review: Review) -> Iterator[tuple[tuple[str, str], ...]]:
+    for line in review.cost_lines:
+        yield ((line, "bold"),)
+    found = groups(review)
+    for names, reviewed in found:
+        title = f"{', '.join(names)}: " if names != [""] else ""
+        colour = _COLOURS[str(next(iter(reviewed.comparison.kinds), "nothing"))]
+        yield (title, "bold"), (reviewed.headline, "bold red" if reviewed.faults else colour)
+        yield from _body(reviewed)
+        yield ()
+    rest = unchanged(review)
+    if rest:
+        yield ((f"{', '.join(rest)}: no difference" if rest != [""] else "no difference", ""),)
+    for file in review.files:
+        yield ((file_line(file, review), ""),)
+    if review.policy is not None:
+        for line in review.policy.lines:
+            yield ((line, "bold red" if review.policy.broken else "green"),)
+
+
+def _body(reviewed: Reviewed) -> Iterator[tuple[tuple[str, str], ...]]:
+    found = reviewed.comparison.differences
+    widths = [max([0, *map(len, column)]) for column in ([item.path for item in found], map(change, found))]
+    for item in found:
+        head = f"  {item.path:<{widths[0]}}  {change(item):<{widths[1]}}  "
+        yield (head, ""), (what(item), _COLOURS[str(item.kind or "nothing")])
+    for line in (*(f"note: {note}" for note in reviewed.comparison.notes), *points(reviewed)):
+        yield ((f"  {line}", ""),)
+    if (images := reviewed.images) is not None:
+        yield (("  " + ", ".join(filter(None, [f"images: {images.text}", images.page, images.image])), ""),)
+    for fault in reviewed.faults:
+        yield ((f"  {fault}", ""),)
