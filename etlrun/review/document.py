@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import Any
 
 from etlrun.review.review import Review
+from etlrun.review.sides import DEFAULT
+from etlrun.stages.base import Kind
 
 FORMAT_VERSION = 1
 
@@ -34,4 +37,33 @@ def as_json(review: Review) -> str:
     files = [dataclasses.asdict(file) for file in review.files]
     document = {"format": FORMAT_VERSION, "old": review.old, "new": review.new}
     policy = None if review.policy is None else dataclasses.asdict(review.policy)
-    return json.dumps({**document, "experiments": experiments, "files": files, "policy": policy}, indent=2) + "\n"
+    whole = {**document, **_of_all(review), "experiments": experiments, "files": files, "policy": policy}
+    return json.dumps(whole, indent=2) + "\n"
+
+
+def _of_all(review: Review) -> dict[str, Any]:
+    """Return what a workflow decides by: kinds of change, whether anything changes or failed, and what is to be run."""
+    kinds = {kind for reviewed in review.experiments for kind in reviewed.comparison.kinds}
+    return {
+        "kinds": [str(kind) for kind in Kind if kind in kinds],
+        "changed": review.changes,
+        "failed": review.is_faulty or bool(review.policy and review.policy.broken),
+        "matrix": matrix(review),
+    }
+
+
+def matrix(review: Review) -> dict[str, list[dict[str, Any]]]:
+    """Return the experiments that change or are new, and can be run, as the matrix of a job of GitHub Actions."""
+    return {
+        "include": [
+            {
+                "experiment": reviewed.name,
+                "overrides": "" if reviewed.name == DEFAULT else f"experiment={reviewed.name}",
+                "state": reviewed.state,
+                "kinds": [str(kind) for kind in reviewed.comparison.kinds],
+                "since": reviewed.comparison.since or None,
+            }
+            for reviewed in review.experiments
+            if reviewed.changes and reviewed.state in {"compared", "added"} and reviewed.is_experiment
+        ]
+    }

@@ -74,6 +74,11 @@ class Reviewed:
         )
 
     @property
+    def is_experiment(self) -> bool:
+        """Whether this is an experiment of a revision, and neither a single config nor an option without experiment."""
+        return bool(self.name) and "=" not in self.name
+
+    @property
     def changes(self) -> bool:
         """Whether the plan differs."""
         return self.state != "compared" or bool(self.comparison.kinds)

@@ -1,0 +1,68 @@
+"""What a workflow reads of a comparison: the experiments that change as a matrix, and the kinds of change."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etlrun.review.document import matrix
+from etlrun.review.review import Review, Reviewed
+from tests.configs import plan_of
+from tests.repository import Repository
+
+MINE = ("--config-dir", "mine", "--format", "json")
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    made = Repository.small(tmp_path / "repository")
+    monkeypatch.chdir(made.folder)
+    return made
+
+
+def test_the_matrix_has_each_experiment_that_changes_or_is_new(repository: Repository, told: Any) -> None:
+    repository.write("experiment/old.yaml", "# @package _global_\n# Old.\nload: {prefetch: 1}\n")
+    repository.write("load/one.yaml", "defaults: [shuffled, _self_]\nprefetch: 1\n")
+    repository.commit("Others")
+    (repository.configs / "experiment" / "old.yaml").unlink()
+    repository.replace("transform/small_48.yaml", "[48, 48]", "[32, 32]")
+    repository.replace("experiment/small.yaml", "epochs: 2", "epochs: 5")
+    repository.replace("load/one.yaml", "prefetch: 1", "prefetch: 2")
+    repository.write("experiment/new.yaml", "# @package _global_\n# New.\nload: {prefetch: 1}\n")
+    repository.commit("Smaller")
+    found = json.loads(told("HEAD~1", "HEAD", *MINE))
+    small = {"experiment": "small", "overrides": "experiment=small", "state": "compared", "kinds": ["data", "training"]}
+    new = {"experiment": "new", "overrides": "experiment=new", "state": "added", "kinds": [], "since": None}
+    assert found["matrix"] == {"include": [{**small, "since": "transform.resize"}, new]}
+    assert (found["kinds"], found["changed"], found["failed"]) == (["data", "training", "speed"], True, False)
+
+
+def test_what_cannot_be_composed_has_failed_and_is_not_to_be_run(repository: Repository, told: Any) -> None:
+    repository.replace("experiment/small.yaml", "epochs: 2", "epochs: 0")
+    found = json.loads(told("HEAD", *MINE, status=2))
+    assert (found["matrix"], found["kinds"], found["changed"], found["failed"]) == ({"include": []}, [], True, True)
+
+
+@pytest.mark.usefixtures("repository")
+def test_nothing_is_to_be_run_without_a_change(told: Any) -> None:
+    found = json.loads(told("HEAD", *MINE))
+    assert (found["matrix"], found["kinds"], found["changed"], found["failed"]) == ({"include": []}, [], False, False)
+
+
+def test_single_configs_are_no_experiments_of_a_matrix(told: Any) -> None:
+    found = json.loads(told("", "load.prefetch=1", "--format", "json"))
+    assert (found["matrix"], found["kinds"], found["changed"], found["failed"]) == (
+        {"include": []},
+        ["speed"],
+        True,
+        False,
+    )
+
+
+def test_the_run_without_an_experiment_is_chosen_by_no_override() -> None:
+    reviewed = Reviewed(name="default", old=None, new=plan_of(), state="added")
+    review = Review(old="HEAD", new="the working tree", experiments=(reviewed,), files=())
+    assert matrix(review)["include"] == [
+        {"experiment": "default", "overrides": "", "state": "added", "kinds": [], "since": None}
+    ]
