@@ -75,10 +75,11 @@ def test_a_review_tells_their_place_and_nothing_of_the_machine(
     repository.commit("Pets")
     repository.write("dataset/pets.yaml", PETS.format("${oc.env:SECRET}"))
     repository.commit("From the machine")
-    for form in ("text", "markdown", "json"):
+    place = "HEAD:mine/dataset/pets.yaml:2: dir"
+    for form, where in (("text", place), ("markdown", place), ("json", '"file": "HEAD:mine/dataset/pets.yaml"')):
         status, told = answered(capfd, "diff", "HEAD~1", "HEAD", "--config-dir", "mine", "--format", form)
         assert status == 2
-        assert "HEAD:mine/dataset/pets.yaml:2: dir" in told
+        assert where in told
         assert "the resolver oc.env" in told
         assert SECRET not in told
     status, told = answered(capfd, "check", "--config-dir", "mine")

@@ -53,7 +53,7 @@ def _project_plans(config_dir: str | None) -> Path | None:
 def _lines(checked: Checked) -> Iterator[tuple[str, str]]:
     for options, fault in checked.refused.items():
         others = "" if options[1:] else " with the defaults of the other groups"
-        yield f"refused: {' with '.join(options)}{others}: {fault.where} is {fault.found}", "dim"
+        yield f"refused: {' with '.join(options)}{others}: {fault.place} is {fault.found}", "dim"
     advice: dict[Advice, list[str]] = {}
     for name, plan in checked.plans.items():
         for item in lint(plan, Machine.here()):
@@ -64,7 +64,7 @@ def _lines(checked: Checked) -> Iterator[tuple[str, str]]:
         yield f"{name}: tuned on another machine ({machine}): its speed here is not known", "yellow"
     warned: dict[str, list[str]] = {}
     for fault in checked.warnings:
-        warned.setdefault(f"{fault.found}; expected {fault.expected}", []).append(fault.where)
+        warned.setdefault(f"{fault.found}; expected {fault.expected}", []).append(fault.place)
     for text, places in warned.items():
         yield f"{', '.join(places)}: found {text} (a fault with --strict)", "yellow"
 

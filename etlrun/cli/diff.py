@@ -91,7 +91,7 @@ def _images(reviewed: Reviewed, folder: Path) -> Images:
     try:
         sheet = before_and_after(reviewed.old, reviewed.new, pipeline, _EXAMPLES)
     except WorldError as error:
-        return Images(text=f"none, since {error.faults[0].where}: found {error.faults[0].found}")
+        return Images(text=f"none, since {error.faults[0].place}: found {error.faults[0].found}")
     if not sheet.columns:
         return Images(text=f"none, since the first {len(sheet.rows)} examples of {pipeline} do not differ")
     page = folder / f"{reviewed.name.replace('/', '-') or 'diff'}.html"

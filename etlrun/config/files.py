@@ -24,7 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from etlrun.config.libyaml import count_of, error_of, fast
 from etlrun.config.resolvers import in_file
-from etlrun.system.errors import ConfigError, Fault, one_line
+from etlrun.system.errors import ConfigError, Fault, of_file, one_line
 
 _LARGEST_BYTES, _MOST_VALUES = 1_000_000, 100_000
 _MAPPING = "a mapping of keys to values"
@@ -204,7 +204,7 @@ def _fits_hydra(text: bytes) -> bool:
 
 def unreadable(file: str, error: OSError) -> Fault:
     """Return the fault of an unreadable file or folder, named `file` in messages."""
-    return Fault(where=file, found=str(error.strerror or error), expected="a readable file or folder")
+    return of_file(file, str(error.strerror or error), "a readable file or folder")
 
 
 def unloadable(path: Path, file: str) -> Fault | None:
@@ -232,7 +232,7 @@ def loaded(path: Path, file: str = "") -> DictConfig:
     content = _parsed(text)
     if not isinstance(content, DictConfig):
         line, found, expected = content
-        raise ConfigError([Fault(where=f"{file}:{line}", found=found, expected=expected)])
+        raise ConfigError([of_file(file, found, expected, line=line)])
     if fault := in_file(text, file):
         raise ConfigError([fault])
     return content
@@ -277,15 +277,11 @@ def _unfit(text: bytes, file: str) -> Fault | None:
     """Return the fault of a file that Hydra would load too slowly, or misread."""
     if len(text) > _LARGEST_BYTES:
         expected = f"at most {_LARGEST_BYTES:,}, since Hydra takes many seconds to load larger files"
-        return Fault(where=file, found=f"{len(text):,} bytes", expected=expected)
+        return of_file(file, f"{len(text):,} bytes", expected)
     if (count := count_of(text)) > _MOST_VALUES:
         expected = f"at most {_MOST_VALUES:,}"
-        return Fault(where=file, found=f"{count:,} values after expanding aliases", expected=expected)
+        return of_file(file, f"{count:,} values after expanding aliases", expected)
     if text.startswith(codecs.BOM_UTF8) and b"@package" in text[:512]:
-        return Fault(
-            where=f"{file}:1",
-            found="a byte order mark, which hides `# @package` from Hydra",
-            expected="UTF-8 without a byte order mark",
-            remedy="save the file without it",
-        )
+        found, expected = "a byte order mark, which hides `# @package` from Hydra", "UTF-8 without a byte order mark"
+        return of_file(file, found, expected, "save the file without it", line=1)
     return None

@@ -75,5 +75,5 @@ def in_file(fault: Fault, texts: Mapping[str, str], words: Sequence[str]) -> Fau
     for file in sorted(texts, key=lambda file: not any(file.endswith(f"/{name}") for name in first)):
         for number, line in enumerate(texts[file].splitlines(), 1):
             if re.search(pattern, line.partition("#")[0]):
-                return replace(fault, where=f"{file}:{number}", found=found)
+                return replace(fault, where="", file=file, line=number, found=found)
     return fault

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,8 @@ def in_file(text: bytes, file: str) -> Fault | None:
         names = machine_resolvers(value)
         is_free = key[:1] == (_HYDRA,) and key[:2] != (_HYDRA, "searchpath")
         if names and not is_free and not (is_hydras and key[:1] != ("defaults",)):
-            return _fault(f"{file}:{line}: {'.'.join(key)}", names, "or ??? and give it on the command line")
+            found = _fault(".".join(key), names, "or ??? and give it on the command line")
+            return replace(found, file=file, line=line)
     return None
 
 

@@ -167,7 +167,7 @@ def _judge_options(checked: Checked, options: _Options) -> None:
     for word in options.own:
         if word in lost:
             faults = options.variant(word).faults
-            checked.add(replace(fault, where=f"{fault.where}, in {word}") for fault in faults)
+            checked.add(replace(fault, configs=(word,)) for fault in faults)
     for words, variant in checked.configs.items():
         if _is_free(words) and variant.is_unfit and lost.isdisjoint(words):
             alone = [_reasons(options.variant(word)) for word in words[1:] + words[:1]] if words[1:] else []
@@ -193,7 +193,7 @@ def _judge_evidence(checked: Checked, files: Composer, folders: Folders, own: li
             continue
         if found is not None:
             number, evidence = found
-            checked.add(out_of_date(evidence, experiment, f"{name}:{number}", files))
+            checked.add(out_of_date(evidence, experiment, (name, number), files))
             if not evidence.is_from_here:
                 checked.tuned[experiment] = evidence.machine
 
@@ -218,6 +218,4 @@ def _judge(checked: Checked) -> None:
         for fault in variant.faults:
             if str(fault) not in checked.faults:  # as are the faults of files
                 met.setdefault(str(fault), (fault, []))[1].append(" ".join(words) or "the default run")
-    for fault, places in met.values():
-        more = f" and {len(places) - 1} more" if places[1:] else ""
-        checked.add([replace(fault, where=f"{fault.where}, in {places[0]}{more}")])
+    checked.add(replace(fault, configs=tuple(configs)) for fault, configs in met.values())

@@ -14,7 +14,7 @@ from etlrun.plan.spec import bare, parse
 from etlrun.plan.unused import leaves
 from etlrun.stages import STAGES
 from etlrun.system import machine
-from etlrun.system.errors import ConfigError, Fault, fault
+from etlrun.system.errors import ConfigError, Fault, of_file
 
 MARK = "# evidence: "
 """Beginning of the comment."""
@@ -86,15 +86,18 @@ def evidence_in(text: str, name: str) -> tuple[int, Evidence] | None:
             except (ValueError, TypeError, KeyError) as error:
                 expected = "the comment as `etlrun tune` wrote it"
                 found = f"no {error.args[0]}" if isinstance(error, KeyError) else str(error)
-                raise ConfigError([fault(f"{name}:{number}: evidence", found, expected, _AGAIN)]) from error
+                raise ConfigError([of_file(name, found, expected, _AGAIN, line=number, key="evidence")]) from error
     return None
 
 
-def out_of_date(evidence: Evidence, experiment: str, where: str, files: Composer) -> Iterator[Fault]:
-    """Yield the fault of an experiment whose plan or values are no longer those that were measured."""
+def out_of_date(evidence: Evidence, experiment: str, place: tuple[str, int], files: Composer) -> Iterator[Fault]:
+    """Yield the fault of an experiment whose plan or values are no longer those that were measured.
+
+    `place` is the file and the line of the evidence.
+    """
 
     def stale(found: str, expected: str) -> Fault:
-        return fault(f"{where}: evidence", found, expected, _AGAIN)
+        return of_file(place[0], found, expected, _AGAIN, line=place[1], key="evidence")
 
     try:
         values = files.values([*evidence.overrides, quoted(f"experiment={experiment}")])

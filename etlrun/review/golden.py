@@ -8,7 +8,7 @@ from pathlib import Path
 
 from etlrun.plan import render
 from etlrun.plan.plan import Plan
-from etlrun.system.errors import Fault, fault
+from etlrun.system.errors import Fault, of_file
 
 _LAST_LINE = re.compile(rb"\nfingerprint [0-9a-f]{16}\n\Z")
 
@@ -17,12 +17,11 @@ def out_of_date(folder: Path, plans: Mapping[str, Plan], known: set[str]) -> Ite
     """Yield a fault for each outdated file in `folder`; `known` are all experiments, including invalid ones."""
     update = "repeat the command with --update, and review the diff"
     for path, text in _other(folder, plans):
-        where, found = str(path), "no golden plan"
-        if path.is_file():
-            where, found = f"{path}:{_first_other_line(_text(path), text)}", "a different plan"
-        yield fault(where, found, "the current plan", update)
+        line = _first_other_line(_text(path), text) if path.is_file() else 0
+        found = "a different plan" if line else "no golden plan"
+        yield of_file(str(path), found, "the current plan", update, line=line)
     for path in _of_no_experiment(folder, known):
-        yield fault(path, "a golden plan", "an experiment of that name", update)
+        yield of_file(str(path), "a golden plan", "an experiment of that name", update)
 
 
 def _other(folder: Path, plans: Mapping[str, Plan]) -> Iterator[tuple[Path, str]]:
@@ -45,7 +44,8 @@ def _of_no_experiment(folder: Path, known: set[str]) -> list[Path]:
 
 def _first_other_line(old: str, new: str) -> int:
     lines = old.splitlines(), new.splitlines()
-    return next((number for number, (was, now) in enumerate(zip(*lines, strict=False), 1) if was != now), len(lines[0]))
+    pairs = enumerate(zip(*lines, strict=False), 1)
+    return next((number for number, (was, now) in pairs if was != now), max(1, len(lines[0])))
 
 
 def update(folder: Path, plans: Mapping[str, Plan], known: set[str]) -> list[str]:

@@ -60,30 +60,46 @@ def located(fault: Fault, layers: Sequence[Layer], folders: Folders, words: Sequ
 
     With configs of a user it is in one of these: no other can be mended.
     """
+    found = _in_working_tree(fault, layers, folders, words)
+    prefix = revision_prefix(folders)
+    if found.file:
+        return replace(found, file=f"{prefix}{found.file}")
+    return replace(found, where=f"{prefix}{found.where}")
+
+
+def _in_working_tree(fault: Fault, layers: Sequence[Layer], folders: Folders, words: Sequence[str]) -> Fault:
     if fault.where == "config":
         names = [
             name for name, path in folders.paths.items() if folders.own is None or path.is_relative_to(folders.own)
         ]
         fault = in_file(fault, {name: folders.files[name].decode(errors="replace") for name in names}, words)
-        where = " ".join(words) if fault.where == "config" and words else fault.where
-        return replace(fault, where=f"{revision_prefix(folders)}{where}")
+        return fault if fault.file else replace(fault, where=" ".join(words) or fault.where)
+    if fault.file:  # one that can't be loaded
+        return replace(fault, file=folders.name(Path(fault.file)))
     if fault.where.startswith("/"):  # a path; keys are dotted
-        return replace(fault, where=f"{revision_prefix(folders)}{folders.name(Path(fault.where))}")
+        return replace(fault, where=folders.name(Path(fault.where)))
     own = [layer for layer in layers if folders.own is not None and layer.path.is_relative_to(folders.own)]
+    place = place_of(fault.where, own or layers, folders)
+    if place is not None:
+        return replace(fault, file=place.file, line=place.line)
+    return replace(fault, file=folders.name(own[-1].path)) if own else fault
+
+
+def place_of(key: str, layers: Sequence[Layer], folders: Folders) -> Entry | None:
+    """Return the last entry of these files that sets a key, or its parent; None if none of them does."""
     found = [
         entry
-        for layer in own or layers
+        for layer in layers
         for entry in entries(folders.files.get(folders.name(layer.path), b""), layer.package, folders.name(layer.path))
     ]
-    key = re.sub(r"\[.*", "", fault.where)
+    key = re.sub(r"\[.*", "", key)
     while key:
         places = [entry for entry in found if entry.key == key]
-        places = places or [Entry(key, 1, folders.name(layer.path)) for layer in own or layers if layer.package == key]
+        places = places or [Entry(key, 1, folders.name(layer.path)) for layer in layers if layer.package == key]
         if places:
-            return replace(fault, where=f"{revision_prefix(folders)}{places[-1].file}:{places[-1].line}: {fault.where}")
+            return places[-1]
         key = key.rpartition(".")[0]
-    file = f"{folders.name(own[-1].path)}: " if own else ""
-    return replace(fault, where=f"{revision_prefix(folders)}{file}{fault.where}")
+    return None
 
 
 def revision_prefix(folders: Folders) -> str:

@@ -11,14 +11,14 @@ from etlrun.config.values import MISSING
 from etlrun.review.folders import Folders
 from etlrun.review.lines import Entry, entries
 from etlrun.review.sides import DEFAULT, Variant, hidden
-from etlrun.system.errors import Fault, fault
+from etlrun.system.errors import Fault, of_file
 
 
 def broken(path: Path, name: str) -> Fault | None:
     """Return the fault of a file that cannot be loaded; None if it can."""
     if path.as_posix().isprintable():
         return unloadable(path, name)
-    return fault(name, "a name with unprintable characters", "a printable name", "rename it")
+    return of_file(name, "a name with unprintable characters", "a printable name", "rename it")
 
 
 def unreached(
@@ -37,13 +37,13 @@ def unreached(
     for name in own:
         if name not in reached and name not in unloadable and os.fsencode(Path(name).stem) not in named:
             remedy = "move it to the folder of its group, or delete it"
-            yield fault(name, "a file that no config uses", "an option of a group in a defaults list", remedy)
+            yield of_file(name, "a file that no config uses", "an option of a group in a defaults list", remedy)
 
 
 def other_suffixes(folders: Folders) -> Iterator[Fault]:
     """Yield the faults of files that look like configs but have another suffix."""
     for path in config_files(folders.own or folders.base, ".yml"):
-        yield fault(folders.name(path), "the suffix .yml", ".yaml, the only suffix that Hydra reads")
+        yield of_file(folders.name(path), "the suffix .yml", ".yaml, the only suffix that Hydra reads")
 
 
 def never_counting(configs: Iterable[Variant], folders: Folders, own: list[str]) -> Iterator[Fault]:
@@ -64,12 +64,9 @@ def never_counting(configs: Iterable[Variant], folders: Folders, own: list[str])
         counting |= set(last.values())
     for entry, by in beaten.items():
         if entry not in counting and entry.file in own:
-            where, remedy = (
-                f"{entry.file}:{entry.line}: {entry.key}",
-                "remove it, or put `_self_` last in its defaults list",
-            )
+            found, remedy = "a value that has no effect", "remove it, or put `_self_` last in its defaults list"
             expected = f"a value that {by.file}:{by.line} does not override in every config"
-            yield fault(where, "a value that has no effect", expected, remedy)
+            yield of_file(entry.file, found, expected, remedy, line=entry.line, key=entry.key)
 
 
 def _values(files: Mapping[str, bytes], name: str, package: str) -> list[Entry]:
@@ -92,4 +89,4 @@ def without_header(folders: Folders, own: list[str]) -> Iterator[Fault]:
             head.append(line)
         if not [line for line in head if line.strip("# ") and not line.startswith("# @package")]:
             expected = "a comment with the purpose, the command and the cost of the experiment"
-            yield fault(f"{name}:1", "no comment at the top", expected, "add it below `# @package _global_`")
+            yield of_file(name, "no comment at the top", expected, "add it below `# @package _global_`", line=1)

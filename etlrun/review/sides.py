@@ -32,7 +32,7 @@ from etlrun.review.folders import Folders, at_revision, is_revision
 from etlrun.review.lines import located, revision_prefix
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
-from etlrun.system.errors import ConfigError, Fault, fault
+from etlrun.system.errors import ConfigError, Fault, fault, of_file
 
 Given = Callable[[], Mapping[str, Any]]
 DEFAULT = "default"
@@ -183,7 +183,7 @@ def named_default(folders: Folders) -> Fault:
     """Return the fault of an experiment with the name of the run without one."""
     name = next(name for name in folders.files if name.endswith(f"experiment/{DEFAULT}.yaml"))
     expected = "another name: this one is reserved for the run without an experiment"
-    return Fault(where=f"{revision_prefix(folders)}{name}", found=DEFAULT, expected=expected)
+    return of_file(f"{revision_prefix(folders)}{name}", DEFAULT, expected)
 
 
 def _taken_over(name: str, like: Side, folders: Folders) -> Variant | None:
@@ -249,7 +249,7 @@ def _of_file(word: str, path: Path, now: Folders) -> Side:
 def hidden(name: str) -> Fault:
     """Return the fault of a user's file with the name of one of the project's."""
     found = "a file that Hydra never reads, since the project has a file of that name"
-    return fault(name, found, "a unique name", "rename it; it may begin with `defaults: [NAME, _self_]`")
+    return of_file(name, found, "a unique name", "rename it; it may begin with `defaults: [NAME, _self_]`")
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -18,11 +18,14 @@ class Fault:
     """One error in a config, a file or the environment.
 
     Attributes:
-        where: Dotted config path, file, or file and record.
+        where: Dotted config path, file, or file and record; empty if it is about a config file as such.
         found: The value or state that was found.
         expected: The values that are valid there.
         remedy: What to do; empty if `expected` already says it.
         is_rule: Whether the value is valid by itself and conflicts with another one.
+        file: Config file that it is in, by its name in messages; empty if it is in none.
+        line: Line of that file, from 1; 0 if it is about no line.
+        configs: Configs that have it, of those that were composed; empty if it is about none.
     """
 
     where: str
@@ -30,15 +33,32 @@ class Fault:
     expected: str
     remedy: str = ""
     is_rule: bool = False
+    file: str = ""
+    line: int = 0
+    configs: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """File, line and key, and the configs that have the fault, as far as they are known."""
+        file = f"{self.file}:{self.line}" if self.line else self.file
+        place = ": ".join(filter(None, (file, self.where)))
+        more = f" and {len(self.configs) - 1} more" if self.configs[1:] else ""
+        return f"{place}, in {self.configs[0]}{more}" if self.configs else place
 
     def __str__(self) -> str:
-        line = f"{self.where}: found {self.found}; expected {self.expected}"
+        line = f"{self.place}: found {self.found}; expected {self.expected}"
         return f"{line}\n    -> {self.remedy}" if self.remedy else line
 
 
 def fault(where: object, found: str, expected: str, remedy: str = "") -> Fault:
     """Return the fault of a file, a folder or an argument; unprintable characters in its name are escaped."""
     return Fault(where=printable(str(where)), found=found, expected=expected, remedy=printable(remedy))
+
+
+def of_file(file: str, found: str, expected: str, remedy: str = "", *, line: int = 0, key: str = "") -> Fault:
+    """Return the fault of a config file, or of a line or a key in it; unprintable characters in names are escaped."""
+    of = fault(key, found, expected, remedy)
+    return replace(of, file=printable(file), line=line)
 
 
 @dataclass(frozen=True, kw_only=True)
