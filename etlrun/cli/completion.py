@@ -25,7 +25,7 @@ OF_COMMANDS = {
     "doctor": "all device format html",
     "tune": "write",
     "check": "config-dir golden strict update",
-    "diff": "config-dir exit-code experiment format runs show",
+    "diff": "config-dir exit-code experiment fail-on format label runs show",
     "prepare": "convert data-dir features name on-corrupt seed shards split version",
     "runs ls": "format",
     "evaluate": "format importance threshold",

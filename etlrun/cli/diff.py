@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 from etlrun.review.comment import markdown
 from etlrun.review.document import as_json
 from etlrun.review.folders import working_tree
+from etlrun.review.judge import judged
+from etlrun.review.policy import KINDS, PolicyError
 from etlrun.review.review import Images, Review, Reviewed, review
 from etlrun.review.shown import change, groups
 from etlrun.review.sides import of_folders, resolve
 from etlrun.review.text import print_review
-from etlrun.stages.base import DATA
+from etlrun.stages.base import DATA, Kind
 from etlrun.system.errors import ConfigError, WorldError
 from etlrun.system.files import refuse_unwritable
 from etlrun.system.terminal import console
@@ -30,7 +32,10 @@ _EXAMPLES = 4
 
 
 def main(arguments: list[str]) -> None:
-    """Run `etlrun diff OLD [NEW]`; status 2 if a plan can't be compared, and 1 for a difference with `--exit-code`."""
+    """Run `etlrun diff OLD [NEW]`.
+
+    Status 2 if a plan can't be compared, 4 if a policy is broken, and 1 for a difference with `--exit-code`.
+    """
     known = _parser().parse_intermixed_args(arguments)
     now = working_tree(known.config_dir)
     old = resolve(known.old, now, known.experiment)
@@ -42,14 +47,28 @@ def main(arguments: list[str]) -> None:
     found = review(old, new, known.experiment, None if known.runs is None else _runs(known.runs))
     if known.show is not None:
         found = _with_images(found, known.show)
+    labels = {name.strip() for names in known.label for name in names.split(",")}
+    found = judged(found, (old, new), known.fail_on, labels)
     if known.format == "text":
         print_review(found, console())
     else:
         sys.stdout.write({"markdown": markdown, "json": as_json}[known.format](found))
     if found.is_faulty:
         raise SystemExit(_REFUSED)
+    if found.policy is not None and found.policy.faults:
+        raise ConfigError(found.policy.faults)
+    if found.policy is not None and found.policy.broken:
+        raise PolicyError(found.policy.broken)
     if known.exit_code and found.changes:
         raise SystemExit(_DIFFERS)
+
+
+def _kinds(text: str) -> list[Kind]:
+    """Return kinds of change, separated by commas."""
+    names = [name.strip() for name in text.split(",")]
+    if unknown := [name for name in names if name not in KINDS]:
+        raise argparse.ArgumentTypeError(f"found {unknown[0]!r}; expected some of {', '.join(KINDS)}")
+    return [Kind(name) for name in names]
 
 
 def _runs(folder: Path) -> Runs:
@@ -113,6 +132,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--runs", type=Path, metavar="DIR", help="folder of runs whose measurements to report")
     parser.add_argument("--format", choices=["text", "markdown", "json"], default="text")
     parser.add_argument("--exit-code", action="store_true", help="exit with status 1 if a plan differs")
+    fail_on = f"exit with status 4 if one of these changes: {','.join(KINDS)}"
+    parser.add_argument("--fail-on", type=_kinds, default=[], metavar="KIND[,KIND]", help=fail_on)
+    label = "label of the change, which may waive rules of etlrun-policy.yaml"
+    parser.add_argument("--label", action="append", default=[], metavar="NAME", help=label)
     parser.add_argument("--show", type=_folder, metavar="DIR", help="folder for images of examples whose data differ")
     parser.add_argument("--config-dir", "-cd", metavar="DIR")
     return parser

@@ -16,7 +16,7 @@ from etlrun.system.errors import INTERRUPTED, ConfigError, EtlrunError, Fault, d
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run `etlrun` or `python -m etlrun`; exit with status 0, 1 (failed), 2 (refused), 3 (slow) or 130."""
+    """Run `etlrun` or `python -m etlrun`; exit with status 0, 1 (failed), 2 (refused), 3 (slow), 4 (policy) or 130."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
         try:

@@ -22,6 +22,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from etlrun.config.folders import POLICY
 from etlrun.config.libyaml import count_of, error_of, fast
 from etlrun.config.resolvers import in_file
 from etlrun.system.errors import ConfigError, Fault, of_file, one_line
@@ -48,9 +49,9 @@ class Layer:
 
 
 def config_files(folder: Path, suffix: str = ".yaml", above: tuple[str, ...] = ()) -> Iterator[Path]:
-    """Yield the regular files in `folder`, recursively and sorted; links are followed, and hidden files skipped.
+    """Yield the regular files in `folder`, recursively and sorted, without hidden ones and the file of a policy.
 
-    A link back to one of the folders `above` is not followed.
+    Links are followed, but not back to one of the folders `above`.
 
     Raises:
         ConfigError: A folder cannot be read.
@@ -61,7 +62,7 @@ def config_files(folder: Path, suffix: str = ".yaml", above: tuple[str, ...] = (
         raise ConfigError([unreadable(str(folder), error)]) from error
     inside = (*above, os.path.realpath(folder))
     for path in paths:
-        if path.name.startswith("."):
+        if path.name.startswith(".") or (path.name == POLICY and not above):
             continue
         if os.path.isdir(path):  # noqa: PTH112 - unlike Path's, false if it is not accessible
             if os.path.realpath(path) not in inside:

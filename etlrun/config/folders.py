@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+POLICY = "etlrun-policy.yaml"
+"""File in a config folder that is no config: what changes need."""
+
 
 def config_dir() -> Path:
     """Return the folder of the configs: beside the package in a checkout, inside it in a wheel."""

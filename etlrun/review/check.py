@@ -16,6 +16,7 @@ from etlrun.review.evidence import evidence_in, out_of_date
 from etlrun.review.folders import Folders
 from etlrun.review.lines import located
 from etlrun.review.own_files import broken, never_counting, other_suffixes, unreached, without_header
+from etlrun.review.policy import policy_of
 from etlrun.review.sides import DEFAULT, Variant, composed, named_default, stand_ins
 from etlrun.system.errors import ConfigError, Fault
 
@@ -68,6 +69,8 @@ def check(folders: Folders, *, strict: bool = False) -> Checked:
     checked.faults = {str(fault): fault for fault in unloadable.values()} | checked.faults
     _judge(checked)
     checked.add(other_suffixes(folders))
+    policy = policy_of(folders)
+    checked.add(() if policy is None else policy.faults)
     headless = list(without_header(folders, own))
     if strict or folders.own is None:
         checked.add(headless)

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from etlrun.plan import render
 from etlrun.plan.plan import Plan
 from etlrun.review.difference import Difference
+from etlrun.review.policy import Judgement
 from etlrun.review.review import Images, Review, Reviewed
 from etlrun.review.shown import file_line, groups, points, unchanged, what
 from etlrun.stages.load import Batch, Prefetch, Shuffle
@@ -27,7 +28,7 @@ _HEADER = ("what", "from", "to", "changes")
 def markdown(review: Review) -> str:
     """Return the review as a comment: a line and a table for each experiment, and a diagram of its new plan."""
     parts = [f"### etlrun: {_code(review.old)} → {_code(review.new)}\n"]
-    parts += [_list(review.policy.lines)] if review.policy is not None else []
+    parts += _policy(review.policy) if review.policy is not None else []
     parts += [_list(review.cost_lines)] if review.cost_lines else []
     for number, (names, reviewed) in enumerate(groups(review)):
         parts += _section(names, reviewed, with_diagram=number < _MOST_DIAGRAMS)
@@ -43,6 +44,11 @@ def markdown(review: Review) -> str:
 
 def _list(lines: Iterable[str]) -> str:
     return "".join(f"- {_plain(line)}\n" for line in lines)
+
+
+def _policy(policy: Judgement) -> list[str]:
+    file = f" ({_code(policy.file)})" if policy.file else ""
+    return [f"**Policy: {policy.headline}**{file}\n", *([_list(policy.lines)] if policy.lines else [])]
 
 
 def _section(names: list[str], reviewed: Reviewed, *, with_diagram: bool) -> list[str]:

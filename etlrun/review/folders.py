@@ -12,7 +12,7 @@ from pathlib import Path
 
 from etlrun.config import request as requests
 from etlrun.config.files import config_files
-from etlrun.config.folders import config_dir
+from etlrun.config.folders import POLICY, config_dir
 from etlrun.review.git import git, write_configs
 from etlrun.system.errors import ConfigError, fault, printable
 
@@ -51,6 +51,12 @@ class Folders:
     def files(self) -> dict[str, bytes]:
         """The content of each file; empty if it cannot be read."""
         return {name: _content(path) for name, path in self.paths.items()}
+
+    @property
+    def policy(self) -> Path | None:
+        """The policy's file; None if there is none. One that can't be read is there."""
+        path = (self.own or self.base) / POLICY
+        return path if os.path.lexists(path) else None
 
     def name(self, path: Path) -> str:
         """Return the name of a file in messages: the same in each revision, without unprintable characters."""

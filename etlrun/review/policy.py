@@ -1,10 +1,33 @@
-"""Policy on changes: what a change of each kind needs."""
+"""Policy on changes: what a change of each kind needs, as a file beside the configs states it."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from etlrun.system.errors import EtlrunError, Fault
+from etlrun.config.files import Layer, loaded, merged
+from etlrun.plan.spec import show
+from etlrun.review.folders import Folders
+from etlrun.review.lines import entries, revision_prefix
+from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, did_you_mean, fault
+
+PASSED = "passed"
+KINDS = (DATA, TRAINING, ORDER)
+"""Kinds of change that a rule may forbid: `speed` never needs anything."""
+_SHARE = "au_min"
+_RULES: dict[str, tuple[str, ...]] = {
+    **{str(kind): () for kind in KINDS},
+    "cost": ("refill_gb", "minutes"),
+    _SHARE: ("at_least",),
+}
+"""Limits of each rule, which beside these may have a label."""
+_WRITTEN = {
+    "cost": "limits such as {refill_gb: 100, minutes: 30}, with or without a label",
+    _SHARE: "a number above 0, and at most 1",
+}
 
 
 class PolicyError(EtlrunError):
@@ -14,20 +37,126 @@ class PolicyError(EtlrunError):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One rule of a policy.
+
+    Attributes:
+        name: Kind of change that it forbids, or the key of the quantity that it limits.
+        where: Where it stands.
+        limit: The limit; 0 for kinds.
+        label: Label that waives it; empty if none does.
+    """
+
+    name: str
+    where: str
+    limit: float = 0
+    label: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """Rules of a file.
+
+    Attributes:
+        file: Name of the file in messages, with its revision.
+        text: Content of the file.
+        rules: The rules; empty if there are faults.
+        faults: Faults of the file.
+    """
+
+    file: str
+    text: bytes = b""
+    rules: tuple[Rule, ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Judgement:
     """What a policy says of a change.
 
     Attributes:
         broken: Rules that the change breaks, a fault each.
         waived: Rules that it would break without a label, a sentence each.
-        file: Name of the policy's file; empty for `--fail-on`.
+        file: Name of the policy's file, with its revision; empty for `--fail-on`.
+        note: That the change is also one of the policy, and which one judges it; empty if it is not.
+        faults: Faults of the policy, which then judges nothing.
     """
 
     broken: tuple[Fault, ...]
     waived: tuple[str, ...] = ()
     file: str = ""
+    note: str = ""
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def headline(self) -> str:
+        """What it says, in a few words."""
+        if self.faults:
+            return "cannot be applied"
+        if not self.broken:
+            return PASSED
+        return f"{len(self.broken)} rule{'s' * (len(self.broken) > 1)} broken"
 
     @property
     def lines(self) -> list[str]:
         """What it says, a sentence each."""
-        return [f"policy: {fault}" for fault in self.broken] + [f"policy: {text}" for text in self.waived]
+        return [*map(str, (*self.faults, *self.broken)), *self.waived, *filter(None, [self.note])]
+
+
+def policy_of(folders: Folders) -> Policy | None:
+    """Return the policy in the folders of a side, with all of its faults; None if there is none."""
+    path = folders.policy
+    if path is None:
+        return None
+    file = f"{revision_prefix(folders)}{folders.name(path)}"
+    try:
+        names = [str(name) for name in loaded(path, file)]
+    except ConfigError as error:
+        text = path.read_bytes() if path.is_file() else b""
+        return Policy(file=file, text=text, faults=error.faults)
+    lines = {entry.key: entry.line for entry in entries(path.read_bytes(), "", file)}
+    values = {str(name): value for name, value in merged([Layer(path=path, package="")]).items()}
+
+    def where(key: str) -> str:
+        return f"{file}:{lines.get(key) or lines.get(key.partition('.')[0], 1)}: {key}"
+
+    found = [item for name in names for item in _rules(name, values.get(name), where)]
+    faults = tuple(item for item in found if isinstance(item, Fault))
+    rules = () if faults else tuple(item for item in found if isinstance(item, Rule))
+    return Policy(file=file, text=path.read_bytes(), rules=rules, faults=faults)
+
+
+def _rules(name: str, value: Any, where: Callable[[str], str]) -> Iterator[Rule | Fault]:
+    """Yield what a key of the file says, or what is wrong with it."""
+    if name not in _RULES:
+        remedy = did_you_mean(name, _RULES)
+        remedy = "leave it out: nothing is needed for another speed" if name == SPEED else remedy
+        yield fault(where(name), "an unknown rule", f"one of the rules {', '.join(_RULES)}", remedy)
+        return
+    block = {"at_least": value} if name == _SHARE and not isinstance(value, Mapping) else value
+    if not isinstance(block, Mapping):
+        yield fault(where(name), show(value), _WRITTEN.get(name, "{label: NAME}, or {} if no label waives it"))
+        return
+    keys = (*_RULES[name], "label")
+    for key in block.keys() - {*keys}:
+        expected = f"one of the keys {', '.join(keys)}" if keys[1:] else "the key label"
+        yield fault(where(f"{name}.{key}"), "an unknown key", expected, did_you_mean(str(key), keys))
+    label = block.get("label", "")
+    if "label" in block and not (isinstance(label, str) and label.strip() and label.isprintable() and "," not in label):
+        yield fault(where(f"{name}.label"), show(label), "the name of a label, without commas")
+    label = str(label).strip()
+    if not _RULES[name]:
+        yield Rule(name=name, where=where(name), label=label)
+    elif not any(key in block for key in _RULES[name]):
+        yield fault(where(name), "no limit", _WRITTEN[name])
+    for key in [key for key in _RULES[name] if key in block]:
+        path = name if name == _SHARE else f"{name}.{key}"
+        yield _limited(path, block[key], where(path), label)
+
+
+def _limited(path: str, limit: Any, where: str, label: str) -> Rule | Fault:
+    """Return the rule of a limit, or what is wrong with it."""
+    is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
+    if not is_number or not (0 < limit <= 1 if path == _SHARE else 0 <= limit < math.inf):
+        return fault(where, show(limit), _WRITTEN.get(path, "a number from 0 on"))
+    return Rule(name=path, where=where, limit=limit, label=label)

@@ -30,6 +30,7 @@ from etlrun.plan.unused import leaves
 from etlrun.record.config import CONFIG, PLAN, read_config
 from etlrun.review.folders import Folders, at_revision, is_revision
 from etlrun.review.lines import located, revision_prefix
+from etlrun.review.policy import Policy, policy_of
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
 from etlrun.system.errors import ConfigError, Fault, fault, of_file
@@ -72,12 +73,14 @@ class Side:
         variants: Configs by the name of their experiment; a single one with an empty name if the side is one config.
         files: Content of all config files of a revision; empty for other sides.
         listed: Names of the variants of a revision that a review of all of them has.
+        policy: Policy in the folders of a revision; None if there is none.
     """
 
     word: str
     variants: Mapping[str, Variant]
     files: Mapping[str, bytes] = field(default_factory=dict)
     listed: tuple[str, ...] = ()
+    policy: Policy | None = None
 
     @property
     def is_revision(self) -> bool:
@@ -154,7 +157,8 @@ def of_folders(word: str, folders: Folders, experiment: str | None, like: Side |
         used = {name for variant in made.values() for name in variant.files}
         made |= _options(files, folders, partial(stand_ins, made[DEFAULT]))
         listed += [name for name in made if "=" in name and folders.file_of(name) not in used]
-    return Side(word=word, variants=made, files=folders.files, listed=tuple(name for name in listed if name in made))
+    listed = [name for name in listed if name in made]
+    return Side(word=word, variants=made, files=folders.files, listed=tuple(listed), policy=policy_of(folders))
 
 
 def _options(files: Composer, folders: Folders, given: Given) -> dict[str, Variant]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from etlrun.review.policy import PASSED
 from etlrun.review.review import Review, Reviewed
 from etlrun.review.shown import change, file_line, groups, points, unchanged, what
 from etlrun.system.terminal import print_parts
@@ -36,9 +37,11 @@ def _lines(review: Review) -> Iterator[tuple[tuple[str, str], ...]]:
         yield ((f"{', '.join(rest)}: no difference" if rest != [""] else "no difference", ""),)
     for file in review.files:
         yield ((file_line(file, review), ""),)
-    if review.policy is not None:
-        for line in review.policy.lines:
-            yield ((line, "bold red" if review.policy.broken else "green"),)
+    if (policy := review.policy) is not None:
+        by = f" ({policy.file})" if policy.file else ""
+        yield ((f"policy: {policy.headline}{by}", "green" if policy.headline == PASSED else "bold red"),)
+        for line in policy.lines:
+            yield ((f"  {line}", ""),)
 
 
 def _body(reviewed: Reviewed) -> Iterator[tuple[tuple[str, str], ...]]:

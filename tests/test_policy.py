@@ -1,0 +1,203 @@
+"""Policies of a repository, which judge its changes: what breaks them, what waives them, and which one judges."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from etlrun.cli import main as cli
+from tests.repository import SMALL, Repository
+
+Told = tuple[int, list[str], str]
+Diff = Callable[..., Told]
+BASE = "HEAD~1:mine/etlrun-policy.yaml"
+NEW = "HEAD:mine/etlrun-policy.yaml"
+DATA = "a change of the data in small by transform.resize.size"
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    made = Repository.small(tmp_path / "repository")
+    monkeypatch.chdir(made.folder)
+    return made
+
+
+@pytest.fixture
+def diff(capsys: pytest.CaptureFixture[str]) -> Diff:
+    """`etlrun diff`: its exit status, what it says of policies, and its errors."""
+
+    def told(*words: str) -> Told:
+        status = 0
+        try:
+            cli.main(["diff", *(words or ("HEAD~1", "HEAD")), "--config-dir", "mine"])
+        except SystemExit as end:
+            status = int(end.code or 0)
+        output, errors = capsys.readouterr()
+        start = output.find("policy: ")
+        return status, output[start:].splitlines() if start >= 0 else [], errors
+
+    return told
+
+
+def smaller(repository: Repository, policy: str = "data: {label: approved}\n") -> None:
+    """Another size of images, below a policy."""
+    repository.write("etlrun-policy.yaml", policy)
+    repository.commit("Policy")
+    repository.replace("transform/small_48.yaml", "[48, 48]", "[32, 32]")
+    repository.commit("Smaller")
+
+
+def test_a_broken_rule_ends_with_its_status_and_with_what_breaks_and_what_waives_it(
+    repository: Repository, diff: Diff
+) -> None:
+    smaller(repository)
+    rule = f"{BASE}:1: data: found {DATA}; expected none without the label approved"
+    assert diff() == (
+        4,
+        [f"policy: 1 rule broken ({BASE})", f"  {rule}", "    -> give it the label approved"],
+        f"etlrun: 1 fault\n  {rule}\n    -> give it the label approved\n",
+    )
+
+
+@pytest.mark.parametrize("words", [("--label", "other, approved"), ("--label", "a", "--label", "approved")])
+def test_a_label_waives_its_rule(words: tuple[str, ...], repository: Repository, diff: Diff) -> None:
+    smaller(repository)
+    waived = f"  {BASE}:1: data: found {DATA}, which the label approved waives"
+    assert diff("HEAD~1", "HEAD", *words) == (0, [f"policy: passed ({BASE})", waived], "")
+
+
+def test_no_label_waives_a_rule_without_one_or_what_fail_on_names(repository: Repository, diff: Diff) -> None:
+    smaller(repository, "data: {}\n")
+    assert diff("HEAD~1", "HEAD", "--label", "data", "--label", "")[0] == 4
+    repository.write("etlrun-policy.yaml", "data: {label: approved}\n")
+    status, lines, _ = diff("HEAD~2", "--label", "approved", "--fail-on", "order,data")
+    assert (status, lines[1]) == (4, f"  --fail-on: found {DATA}; expected none")
+
+
+def test_speed_alone_passes_every_rule_of_kinds(repository: Repository, diff: Diff) -> None:
+    repository.write("etlrun-policy.yaml", "data: {}\norder: {}\ntraining: {}\n")
+    repository.commit("Policy")
+    repository.write("experiment/small.yaml", f"{SMALL}load: {{prefetch: 1}}\n")
+    repository.commit("Faster")
+    assert diff("HEAD~1", "HEAD", "--exit-code") == (1, [f"policy: passed ({BASE})"], "")
+
+
+def test_weaker_kinds_of_a_change_count(repository: Repository, diff: Diff) -> None:
+    repository.write("etlrun-policy.yaml", "order: {}\n")
+    repository.commit("Policy")
+    repository.write("experiment/small.yaml", f"{SMALL}load: {{batch_size: 8}}\n")
+    repository.commit("Smaller batches")
+    assert diff()[1][1] == f"  {BASE}:1: order: found a change of the order in small by load.batch_size; expected none"
+
+
+def test_what_perhaps_changes_the_data_breaks_the_rule_with_the_reason(repository: Repository, diff: Diff) -> None:
+    flips = "transform: {steps: [decode, resize, random_flip, scale_minus_one_one]}\n"
+    repository.write("experiment/small.yaml", SMALL + flips)
+    repository.write("etlrun-policy.yaml", "data: {label: approved}\n")
+    repository.commit("Policy")
+    repository.replace("experiment/small.yaml", "epochs: 2", "epochs: 2, seed: 1")
+    repository.commit("Another seed")
+    doubt = "With a different seed, transform.random_flip transforms each image differently"
+    assert diff()[1][1] == (
+        f"  {BASE}:1: data: found perhaps a change of the data in small ({doubt}); expected none without the label "
+        "approved"
+    )
+
+
+def test_no_change_loosens_the_rules_that_judge_it(repository: Repository, diff: Diff) -> None:
+    smaller(repository)
+    repository.write("etlrun-policy.yaml", "data: {label: other}\n")
+    repository.commit("Looser")
+    status, lines, _ = diff("HEAD~2", "HEAD", "--label", "other")
+    assert (status, lines[-1]) == (4, f"  {NEW}: changed; this change is judged by the one of HEAD~2")
+    (repository.configs / "etlrun-policy.yaml").unlink()
+    status, lines, _ = diff("HEAD~2")
+    assert (status, lines[-1]) == (
+        4,
+        "  HEAD~2:mine/etlrun-policy.yaml: removed; this change is judged by the one of HEAD~2",
+    )
+
+
+def test_the_first_policy_judges_the_change_that_adds_it(repository: Repository, diff: Diff) -> None:
+    smaller(repository)
+    status, lines, _ = diff("HEAD~2", "HEAD")
+    assert (status, lines[0], lines[-1]) == (
+        4,
+        f"policy: 1 rule broken ({NEW})",
+        f"  {NEW}: added; this change is judged by the one of HEAD",
+    )
+    assert diff("HEAD~2", "HEAD~2") == (0, [], "")
+
+
+def test_a_policy_with_faults_judges_nothing_and_its_mending_passes(repository: Repository, diff: Diff) -> None:
+    smaller(repository, "dat: {}\n")
+    fault = f"{NEW}:1: dat: found an unknown rule; expected one of the rules data, training, order, cost, au_min"
+    lines = ["policy: cannot be applied", f"  {fault}", "    -> did you mean `data`?"]
+    assert diff() == (2, lines, f"etlrun: 1 fault\n  {fault}\n{lines[2]}\n")
+    repository.write("etlrun-policy.yaml", "order: {}\n")
+    repository.commit("Mended")
+    note = f"  {NEW}: changed; HEAD~1 has one with faults; this change is judged by the one of HEAD"
+    assert diff() == (0, [f"policy: passed ({NEW})", note], "")
+    repository.write("etlrun-policy.yaml", "orders: {}\n")
+    note = "  mine/etlrun-policy.yaml: changed, and has faults; this change is judged by the one of HEAD"
+    assert diff("HEAD") == (0, [f"policy: passed ({NEW})", note], "")
+
+
+def test_a_side_that_cannot_be_composed_has_its_own_status(repository: Repository, diff: Diff) -> None:
+    smaller(repository)
+    repository.replace("experiment/other.yaml", "epochs: 3", "epochs: 0")
+    status, lines, _ = diff("HEAD~1")
+    assert (status, lines[0]) == (2, f"policy: 1 rule broken ({BASE})")
+
+
+def test_new_and_removed_experiments_change_no_data(repository: Repository, diff: Diff) -> None:
+    repository.write("etlrun-policy.yaml", "data: {}\ntraining: {}\n")
+    repository.commit("Policy")
+    repository.write("experiment/new.yaml", SMALL)
+    (repository.configs / "experiment" / "other.yaml").unlink()
+    repository.commit("New")
+    assert diff() == (0, [f"policy: passed ({BASE})"], "")
+
+
+def test_overrides_are_judged_by_fail_on_and_beside_a_revision_by_its_policy(
+    repository: Repository, diff: Diff
+) -> None:
+    smaller(repository)
+    assert diff("", "trainer.epochs=9") == (0, [], "")
+    status, lines, _ = diff("", "trainer.epochs=9", "--fail-on", "training")
+    assert (status, lines) == (
+        4,
+        ["policy: 1 rule broken", "  --fail-on: found a change of the training by trainer.epochs; expected none"],
+    )
+    assert diff("experiment=other", "HEAD", "--experiment", "other") == (0, [f"policy: passed ({NEW})"], "")
+    status, lines, _ = diff("HEAD", "experiment=small transform.resize.antialias=true", "--experiment", "small")
+    assert (status, lines[0]) == (4, f"policy: 1 rule broken ({NEW})")
+
+
+def test_a_kind_that_never_fails_is_refused(diff: Diff) -> None:
+    status, _, errors = diff("", "", "--fail-on", "data,speed")
+    assert (status, errors.splitlines()[-1]) == (
+        2,
+        "etlrun diff: error: argument --fail-on: found 'speed'; expected some of data, training, order",
+    )
+
+
+def test_comments_and_documents_have_the_policy(repository: Repository, capsys: pytest.CaptureFixture[str]) -> None:
+    smaller(repository)
+    words = ["diff", "HEAD~1", "HEAD", "--config-dir", "mine", "--format"]
+    with pytest.raises(SystemExit):
+        cli.main([*words, "markdown"])
+    assert capsys.readouterr().out.startswith(
+        f"### etlrun: `HEAD~1` → `HEAD`\n\n**Policy: 1 rule broken** (`{BASE}`)\n\n"
+        f"- {BASE.replace('~', '&#126;')}:1: data: found {DATA}; expected none without the label approved -> give it "
+        "the label approved\n\n**small** changes the data"
+    )
+    cli.main([*words, "json", "--label", "approved"])
+    assert json.loads(capsys.readouterr().out)["policy"] == {
+        "broken": [],
+        "waived": [f"{BASE}:1: data: found {DATA}, which the label approved waives"],
+        "file": BASE,
+        "note": "",
+        "faults": [],
+    }
