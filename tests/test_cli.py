@@ -47,6 +47,7 @@ ANSWERED = {
     ("-sc", "query=bash"): 0,
     ("plan",): 0,
     ("diff", "experiment=naive", "experiment=parallel"): 0,
+    ("verify", "experiment=parallel", "experiment=parallel"): 0,
     ("check", "--config-dir", "own"): 0,
     ("eject", "experiment=parallel"): 0,
     ("plan", "experiment=cats_vs_dogs", "load.class_weights=balanced", "--format", "json"): 0,
@@ -106,7 +107,7 @@ def test_no_framework_is_imported_to_answer(
     assert packages & FRAMEWORKS == set()
 
 
-@pytest.mark.parametrize("words", [*ANSWERED][:5], ids=" ".join)
+@pytest.mark.parametrize("words", [*ANSWERED][:6], ids=" ".join)
 def test_what_runs_need_is_not_imported_for_configs(
     words: tuple[str, ...], answers: dict[tuple[str, ...], tuple[int, set[str]]]
 ) -> None:

@@ -33,7 +33,13 @@ def test_the_matrix_has_each_experiment_that_changes_or_is_new(repository: Repos
     repository.commit("Smaller")
     found = json.loads(told("HEAD~1", "HEAD", *MINE))
     small = {"experiment": "small", "overrides": "experiment=small", "state": "compared", "kinds": ["data", "training"]}
-    new = {"experiment": "new", "overrides": "experiment=new", "state": "added", "kinds": [], "since": None}
+    new: dict[str, Any] = {
+        "experiment": "new",
+        "overrides": "experiment=new",
+        "state": "added",
+        "kinds": [],
+        "since": None,
+    }
     assert found["matrix"] == {"include": [{**small, "since": "transform.resize"}, new]}
     assert (found["kinds"], found["changed"], found["failed"]) == (["data", "training", "speed"], True, False)
 

@@ -26,6 +26,7 @@ OF_COMMANDS = {
     "tune": "write",
     "check": "config-dir golden strict update",
     "diff": "config-dir exit-code experiment fail-on format label runs show",
+    "verify": "config-dir examples exit-code experiment fail-on format label runs show",
     "prepare": "convert data-dir features name on-corrupt seed shards split version",
     "runs ls": "format",
     "evaluate": "format importance threshold",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etlrun.review.comment import markdown
 from etlrun.review.document import as_json
+from etlrun.review.facts import contradictions
 from etlrun.review.folders import working_tree
 from etlrun.review.judge import judged
 from etlrun.review.policy import KINDS, PolicyError
@@ -18,7 +20,7 @@ from etlrun.review.shown import change, groups
 from etlrun.review.sides import of_folders, resolve
 from etlrun.review.text import print_review
 from etlrun.stages.base import DATA, Kind
-from etlrun.system.errors import ConfigError, WorldError
+from etlrun.system.errors import ConfigError, EtlrunError, WorldError
 from etlrun.system.files import refuse_unwritable
 from etlrun.system.terminal import console
 
@@ -36,7 +38,15 @@ def main(arguments: list[str]) -> None:
 
     Status 2 if a plan can't be compared, 4 if a policy is broken, and 1 for a difference with `--exit-code`.
     """
-    known = _parser().parse_intermixed_args(arguments)
+    compare(parser().parse_intermixed_args(arguments))
+
+
+def compare(known: argparse.Namespace, examined: Callable[[Review], Review] = lambda review: review) -> None:
+    """Print the comparison that `known` asks for, with what `examined` adds to it; see `main` for the status.
+
+    Raises:
+        EtlrunError: A policy is broken, or what was read contradicts the comparison.
+    """
     now = working_tree(known.config_dir)
     old = resolve(known.old, now, known.experiment)
     new = (
@@ -45,6 +55,7 @@ def main(arguments: list[str]) -> None:
         else resolve(known.new, now, known.experiment, old)
     )
     found = review(old, new, known.experiment, None if known.runs is None else _runs(known.runs))
+    found = examined(found)
     if known.show is not None:
         found = _with_images(found, known.show)
     labels = {name.strip() for names in known.label for name in names.split(",")}
@@ -57,6 +68,8 @@ def main(arguments: list[str]) -> None:
         raise SystemExit(_REFUSED)
     if found.policy is not None and found.policy.faults:
         raise ConfigError(found.policy.faults)
+    if denied := contradictions(found):
+        raise EtlrunError(denied)
     if found.policy is not None and found.policy.broken:
         raise PolicyError(found.policy.broken)
     if known.exit_code and found.changes:
@@ -119,11 +132,12 @@ def _images(reviewed: Reviewed, folder: Path) -> Images:
     return Images(text=text, page=page.as_posix(), image=page.with_suffix(".png").as_posix())
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser(name: str = "diff", also: str = "") -> argparse.ArgumentParser:
+    """Return the parser of `diff`, or of another command that `also` does what a sentence says."""
     parser = argparse.ArgumentParser(
-        prog="etlrun diff",
+        prog=f"etlrun {name}",
         description="Compare two configs, and report whether the difference changes the data, the order, the training, "
-        "or only the speed. OLD and NEW are quoted overrides, a config file, a run's folder, or a git revision.",
+        f"or only the speed.{also} OLD and NEW are quoted overrides, a config file, a run's folder, or a git revision.",
         allow_abbrev=False,
     )
     parser.add_argument("old", metavar="OLD")

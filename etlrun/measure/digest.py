@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -54,7 +54,7 @@ class Digest:
         """Return `COUNT:HEX` without the last `ahead` batches, and go on; `taken` resets it."""
         while len(self._hashing) > ahead:
             self._collect()
-        return self._text()
+        return _text(self._count, self._sum)
 
     def resume(self, text: str) -> None:
         """Add what `so_far` returned in an earlier process."""
@@ -64,9 +64,6 @@ class Digest:
     def close(self) -> None:
         """Release the threads; nothing may be added or taken afterwards."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def _text(self) -> str:
-        return f"{self._count}:{self._sum % 2 ** (8 * _BYTES):0{2 * _BYTES}x}"
 
     def _collect(self) -> None:
         count, total = self._hashing.popleft().result()
@@ -82,8 +79,8 @@ def union(digests: Iterable[str]) -> str:
     return whole.taken()
 
 
-def _hashed(sequences: Collection[str], inputs: Any, targets: Any, *weights: Any) -> tuple[int, int]:
-    """Return the number of examples in a batch and the sum of their hashes. BLAKE2b releases the GIL."""
+def hashes(sequences: Collection[str], inputs: Any, targets: Any, *weights: Any) -> Iterator[bytes]:
+    """Yield the hash of each example of a batch, in their order; arguments are those of `Digest`. Releases the GIL."""
     named = sorted(inputs.items()) if isinstance(inputs, Mapping) else [("", inputs)]
     columns = [(name, np.asarray(of)) for name, of in named]
     padded = {name for name, _ in columns if name in sequences or (sequences and not name)}
@@ -93,14 +90,28 @@ def _hashed(sequences: Collection[str], inputs: Any, targets: Any, *weights: Any
         {f" {name!r}": of for name, of in sorted(targets.items())} if isinstance(targets, Mapping) else {"": targets}
     )
     wanted = [(name.encode(), np.asarray(of)) for name, of in (*targets.items(), *((" weight", of) for of in weights))]
-    total, count = 0, len(wanted)
+    count = len(wanted)
     for values in zip(*(of for _, of in wanted), *(of for _, of in columns), strict=True):
         each = (name + _target(value) for (name, _), value in zip(wanted, values[:count], strict=True))
         example = hashlib.blake2b(head + b"".join(each), digest_size=_BYTES)
         for (name, _), feature in zip(columns, values[count:], strict=True):
             example.update(_data(_without_padding(feature) if name in padded else feature))
-        total += int.from_bytes(example.digest(), "little")
-    return len(wanted[0][1]), total
+        yield example.digest()
+
+
+def digest_of(found: Collection[bytes]) -> str:
+    """Return the digest of the examples with these hashes, as `Digest` gives it."""
+    return _text(len(found), sum(int.from_bytes(each, "little") for each in found))
+
+
+def _text(count: int, total: int) -> str:
+    return f"{count}:{total % 2 ** (8 * _BYTES):0{2 * _BYTES}x}"
+
+
+def _hashed(*batch: Any) -> tuple[int, int]:
+    """Return the number of examples in a batch and the sum of their hashes."""
+    found = [int.from_bytes(each, "little") for each in hashes(*batch)]
+    return len(found), sum(found)
 
 
 def _without_padding(items: Any) -> Any:

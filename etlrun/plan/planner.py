@@ -73,6 +73,11 @@ def _unfrozen(spec: RunSpec) -> Plan | None:
     """Return the plan of the phases that change the base whose features a cache holds; None if there are none."""
     if spec.fit is None or not spec.cache.keeps_features or spec.fit.frozen_phases == spec.fit.planned_phases:
         return None
+    return uncached(spec)
+
+
+def uncached(spec: RunSpec) -> Plan:
+    """Return the plan of the same run without a cache."""
     return plan(dataclasses.replace(spec, cache=_NO_CACHE))
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from typing import Any
 
+from etlrun.review.facts import contradictions
 from etlrun.review.review import Review
 from etlrun.review.sides import DEFAULT
 from etlrun.stages.base import Kind
@@ -43,11 +44,11 @@ def as_json(review: Review) -> str:
 
 def _of_all(review: Review) -> dict[str, Any]:
     """Return what a workflow decides by: kinds of change, whether anything changes or failed, and what is to be run."""
-    kinds = {kind for reviewed in review.experiments for kind in reviewed.comparison.kinds}
+    policy, kinds = review.policy, {kind for reviewed in review.experiments for kind in reviewed.comparison.kinds}
     return {
         "kinds": [str(kind) for kind in Kind if kind in kinds],
         "changed": review.changes,
-        "failed": review.is_faulty or bool(review.policy and review.policy.broken),
+        "failed": bool(review.is_faulty or contradictions(review) or (policy and (policy.broken or policy.faults))),
         "matrix": matrix(review),
     }
 

@@ -2,7 +2,58 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from etlrun.stages.base import DATA
+from etlrun.system.errors import Fault
+
+if TYPE_CHECKING:
+    from etlrun.plan.plan import Plan
+    from etlrun.review.difference import Comparison
+    from etlrun.review.review import Review
+
+_SHOWN = 8
+"""Hex digits of a digest in a sentence."""
+CONTRADICTION = "contradiction: "
+"""Beginning of the sentence on a fact that the comparison denies."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Read:
+    """What a pass over a split has read on one side.
+
+    Attributes:
+        hashes: Hash of each example, in the order of the pass.
+        split_examples: Number of examples of the whole split.
+        is_ordered: Whether their order is the same in each run.
+        reason: Why nothing was read; empty if something was.
+    """
+
+    hashes: tuple[bytes, ...] = ()
+    split_examples: int = 0
+    is_ordered: bool = True
+    reason: str = ""
+
+    @property
+    def digest(self) -> str:
+        """Digest of the examples, independent of their order; empty if nothing was read."""
+        from etlrun.measure.digest import digest_of  # imports NumPy
+
+        return "" if self.reason else digest_of(self.hashes)
+
+    @property
+    def amount(self) -> str:
+        """How many examples were read, of how many."""
+        count = len(self.hashes)
+        return f"{count:,}" + f" of {self.split_examples:,}" * (count != self.split_examples)
+
+
+Plans = tuple["Plan | None", "Plan | None"]
+Sides = tuple[Read | None, Read | None]
+"""What was read before and after a change; None on a side that doesn't have the pipeline."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,7 +64,7 @@ class Facts:
         lines: The facts, a sentence each.
         is_same: Whether both sides have read the same examples, in any order; None if that is unknown.
         is_ordered: Whether they were in the same order; None if that is unknown.
-        digests: Digest of each side, by pipeline.
+        digests: Digest of each side, by pipeline; empty for a side that was not read.
         contradicts: Whether this is not what the comparison of the plans says.
     """
 
@@ -22,3 +73,113 @@ class Facts:
     is_ordered: bool | None
     digests: dict[str, tuple[str, str]]
     contradicts: bool = False
+
+
+def facts_of(comparison: Comparison, plans: Plans, read: Mapping[str, Sides]) -> Facts:
+    """Return the facts on what was read of both plans, by pipeline, beside what their comparison says."""
+    compared = {name: (old, new) for name, (old, new) in read.items() if old and new and old.digest and new.digest}
+    same = [_is_same(*sides) for sides in compared.values()]
+    ordered = [_is_ordered(*sides) for sides in compared.values()]
+    denied = [text for name, sides in compared.items() for text in _denied(name, *sides, comparison)]
+    is_known = bool(compared) and len(compared) == len(read)
+    return Facts(
+        lines=[
+            *_lines(comparison, plans, read),
+            *_notes(comparison, plans),
+            *(f"{CONTRADICTION}{text}" for text in denied),
+        ],
+        is_same=False if False in same else True if is_known else None,
+        is_ordered=False if False in ordered else True if is_known and None not in ordered else None,
+        digests={name: (old.digest if old else "", new.digest if new else "") for name, (old, new) in read.items()},
+        contradicts=bool(denied),
+    )
+
+
+def _is_same(old: Read, new: Read) -> bool:
+    return Counter(old.hashes) == Counter(new.hashes)
+
+
+def _is_ordered(old: Read, new: Read) -> bool | None:
+    return old.hashes == new.hashes if old.is_ordered and new.is_ordered else None
+
+
+def _lines(comparison: Comparison, plans: Plans, read: Mapping[str, Sides]) -> Iterator[str]:
+    """Yield the sentences on what was read, and why the rest was not, pipelines with the same reason together."""
+    unread: dict[str, list[str]] = {}
+    for name, (old, new) in read.items():
+        if old and new and old.digest and new.digest:
+            yield _compared(name, old, new, comparison)
+            continue
+        for side, of in (("before", old), ("after", new)):
+            if of is not None and of.digest:
+                alone = f" {side} the change alone" * (None not in plans)
+                yield f"read: {of.amount} examples of {name}{alone} ({_short(of)})"
+        reasons = [
+            f"{side} the change, since {of.reason}"
+            for side, of in (("before", old), ("after", new))
+            if of and of.reason
+        ]
+        if old and new and old.reason == new.reason:
+            reasons = [f"since {old.reason}"]
+        for reason in reasons:
+            unread.setdefault(reason, []).append(name)
+    for reason, names in unread.items():
+        yield f"not read: {' and '.join(names)}{',' * reason.startswith('since')} {reason}"
+
+
+def _compared(name: str, old: Read, new: Read, comparison: Comparison) -> str:
+    """Return the sentence on a pipeline of which both sides were read."""
+    amount = old.amount if old.amount == new.amount else f"{old.amount} -> {new.amount}"
+    begin, count = f"read: {amount} examples of {name}, ", len(new.hashes)
+    is_reached = any(item.kind == DATA and name in (item.pipelines or (name,)) for item in comparison.differences)
+    if _is_same(old, new):
+        is_ordered, is_part = _is_ordered(old, new), count < new.split_examples
+        order = {True: "the same order", False: "another order", None: "an order that is not fixed"}[is_ordered]
+        others = "; the others may differ" * (is_part and (is_reached or bool(comparison.is_reordered and is_ordered)))
+        return f"{begin}the same in {order} ({_short(new)}){others}"
+    shared = (Counter(old.hashes) & Counter(new.hashes)).total()
+    digests, since = f"({_short(old)} -> {_short(new)})", f" from {comparison.since} on" * is_reached
+    if old.amount != new.amount:
+        return f"{begin}{shared:,} of them the same {digests}"
+    return f"{begin}{f'{count - shared:,}' if shared else 'all'} of which differ{since} {digests}"
+
+
+def _short(of: Read) -> str:
+    count, _, digest = of.digest.partition(":")
+    return f"{count}:{digest[:_SHOWN]}…"
+
+
+def _notes(comparison: Comparison, plans: Plans) -> Iterator[str]:
+    """Yield what differs and is not part of what is read."""
+    by_model = {step.stage.path for plan in plans if plan is not None for step in plan.by_model}
+    paths = [item.path for item in comparison.differences if item.kind == DATA]
+    applied = dict.fromkeys(step for path in paths for step in by_model if path == step or path.startswith(f"{step}."))
+    if applied:
+        yield f"not read: what {', '.join(applied)} changes, which the model applies"
+    if any(path.startswith("code of ") for path in paths):
+        yield "not read: the code of the other side; both sides were read with the packages that are installed here"
+
+
+def _denied(name: str, old: Read, new: Read, comparison: Comparison) -> Iterator[str]:
+    """Yield what the comparison says otherwise of a pipeline."""
+    if DATA in comparison.kinds or comparison.doubts:
+        return
+    if not _is_same(old, new):
+        yield f"the examples of {name} differ, which the comparison denies"
+    elif not comparison.is_reordered and _is_ordered(old, new) is False:
+        yield f"the order of {name} differs, which the comparison denies"
+
+
+def contradictions(review: Review) -> list[Fault]:
+    """Return the faults of comparisons that what was read denies."""
+    return [
+        Fault(
+            where=reviewed.name or "verify",
+            found=line.removeprefix(CONTRADICTION),
+            expected="what the comparison says",
+            remedy="report it to etlrun, with both configs and the output of this command with --format json",
+        )
+        for reviewed in review.experiments
+        for line in (reviewed.facts.lines if reviewed.facts is not None else ())
+        if line.startswith(CONTRADICTION)
+    ]

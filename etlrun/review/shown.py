@@ -13,7 +13,7 @@ def groups(review: Review) -> list[tuple[list[str], Reviewed]]:
     found: dict[Any, tuple[list[str], Reviewed]] = {}
     for reviewed in review.experiments:
         if reviewed.changes or reviewed.comparison.differences:
-            alike = (reviewed.state, reviewed.comparison, reviewed.caches, reviewed.measured, reviewed.faults)
+            alike = (reviewed.state, reviewed.comparison, tuple(points(reviewed)), reviewed.faults)
             key = reviewed.name if reviewed.state in {"added", "removed"} else alike
             found.setdefault(key, ([], reviewed))[0].append(reviewed.name)
     return list(found.values())

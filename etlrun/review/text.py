@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from etlrun.review.facts import CONTRADICTION
 from etlrun.review.policy import PASSED
 from etlrun.review.review import Review, Reviewed
 from etlrun.review.shown import change, file_line, groups, points, unchanged, what
@@ -51,7 +52,7 @@ def _body(reviewed: Reviewed) -> Iterator[tuple[tuple[str, str], ...]]:
         head = f"  {item.path:<{widths[0]}}  {change(item):<{widths[1]}}  "
         yield (head, ""), (what(item), _COLOURS[str(item.kind or "nothing")])
     for line in (*(f"note: {note}" for note in reviewed.comparison.notes), *points(reviewed)):
-        yield ((f"  {line}", ""),)
+        yield ((f"  {line}", "bold red" if line.startswith(CONTRADICTION) else ""),)
     if (images := reviewed.images) is not None:
         yield (("  " + ", ".join(filter(None, [f"images: {images.text}", images.page, images.image])), ""),)
     for fault in reviewed.faults:

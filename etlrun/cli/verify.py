@@ -1,0 +1,92 @@
+"""`etlrun verify`: the effect of a change, and what a short pass of both sides reads."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from etlrun.cli import diff
+from etlrun.plan.plan import Plan
+from etlrun.review.facts import Facts, Read, Sides, facts_of
+from etlrun.review.review import Review, Reviewed
+from etlrun.system.errors import EtlrunError, headline
+
+_EXAMPLES = 2000
+
+
+def main(arguments: list[str]) -> None:
+    """Run `etlrun verify BASE [NEW]`, with the exit statuses of `etlrun diff`; 1 if the comparison was wrong."""
+    parser = diff.parser("verify", " Then read some examples of both sides, without a training.")
+    parser.add_argument(
+        "--examples",
+        type=_positive,
+        default=_EXAMPLES,
+        metavar="N",
+        help=f"examples of each split; default: {_EXAMPLES}",
+    )
+    known = parser.parse_intermixed_args(arguments)
+    diff.compare(known, partial(with_facts, examples=known.examples))
+
+
+def _positive(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"found {text}; expected a positive integer")
+    return int(text)
+
+
+def with_facts(review: Review, examples: int) -> Review:
+    """Return the review with facts on each experiment that changes or is new; equal pipelines are read once."""
+    chosen = [of for of in review.experiments if of.changes and of.new is not None and not of.faults]
+    if not chosen:
+        return review
+    from etlrun.run.backend import prepare  # imports TensorFlow, so only after the configs have been validated
+
+    with prepare(None):
+        readers = _Reader(examples), _Reader(examples)
+        facts = {of.name: _facts(of, readers) for of in chosen}
+    return replace(review, experiments=tuple(replace(of, facts=facts.get(of.name)) for of in review.experiments))
+
+
+def _facts(reviewed: Reviewed, readers: tuple[_Reader, _Reader]) -> Facts:
+    plans = reviewed.old, reviewed.new
+    sides = [{} if plan is None else reader.read(plan) for plan, reader in zip(plans, readers, strict=True)]
+    read: dict[str, Sides] = {name: (sides[0].get(name), sides[1].get(name)) for name in {**sides[1], **sides[0]}}
+    return facts_of(reviewed.comparison, plans, read)
+
+
+class _Reader:
+    """Reads one side, each of its pipelines once."""
+
+    def __init__(self, examples: int) -> None:
+        self._examples = examples
+        self._done: list[tuple[Any, Read]] = []
+
+    def read(self, plan: Plan) -> dict[str, Read]:
+        """Return what was read of each pipeline of a plan."""
+        return dict(self._each(plan))
+
+    def _each(self, plan: Plan) -> Iterator[tuple[str, Read]]:
+        for name in (name for name, stages in plan.pipelines.items() if stages):
+            spec = plan.spec
+            key = (name, plan.pipelines[name], spec.dataset, spec.trainer.seed, spec.load.service)
+            found = next((read for done, read in self._done if done == key), None)
+            if found is None:
+                found = self._read(plan, name)
+                self._done.append((key, found))
+            yield name, found
+
+    def _read(self, plan: Plan, name: str) -> Read:
+        from etlrun.datasets.examine.facts import read
+        from etlrun.run.backend import seed_all
+
+        seed_all(plan.spec.trainer.seed)
+        try:
+            sample = read(plan, name, self._examples)
+        except EtlrunError as error:
+            return Read(reason="; ".join(f"{fault.place}: found {fault.found}" for fault in error.faults))
+        except Exception as error:  # noqa: BLE001 - code of a plugin raises anything, and the others are to be read
+            return Read(reason=f"{type(error).__name__}: {headline(error)}")
+        return Read(hashes=sample.hashes, split_examples=sample.split_examples, is_ordered=plan.spec.has_order)

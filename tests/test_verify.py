@@ -1,0 +1,281 @@
+"""`etlrun verify`: what a short pass of both sides reads, beside what the comparison of their plans says."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from etlrun.cli import diff, verify
+from etlrun.plan.plan import Plan
+from etlrun.review.difference import compare
+from etlrun.review.review import Review, Reviewed
+from etlrun.system.errors import EtlrunError
+from tests.configs import plan_of
+from tests.pictures import damaged, truncate
+from tests.repository import Repository
+from tests.runs import emulated, run_here, summary_of
+
+Verified = Callable[..., str]
+SAME = "the same in the same order"
+ALL = ("load.drop_remainder=false", "load.batch_size=8")
+
+
+@pytest.fixture
+def verified(capsys: pytest.CaptureFixture[str]) -> Verified:
+    """What `etlrun verify` prints, and its exit status."""
+
+    def tell(*words: str, status: int = 0) -> str:
+        ended = 0
+        try:
+            verify.main(list(words))
+        except SystemExit as end:
+            ended = int(end.code or 0)
+        assert ended == status
+        return capsys.readouterr().out
+
+    return tell
+
+
+def sides(tiny: Path, *overrides: str) -> list[str]:
+    """The arguments for a run on the tiny dataset and the same with these overrides."""
+    words = emulated(tiny, *ALL)
+    return [" ".join(words), " ".join(emulated(tiny, *ALL, *overrides))]
+
+
+def facts(text: str) -> list[str]:
+    """The facts among the printed lines; `plain` without their digests."""
+    return [line.strip() for line in text.splitlines() if line.startswith(("  read", "  not read", "  contradiction"))]
+
+
+def plain(text: str) -> list[str]:
+    return [re.sub(r" \(\d+:.*…\)", "", line) for line in facts(text)]
+
+
+def test_examples_that_differ_are_counted_with_the_digests_of_both_sides(verified: Verified, tiny: Path) -> None:
+    words = (*sides(tiny, "transform.resize.method=area"), "--format", "json")
+    found = json.loads(verified(*words))["experiments"][0]["facts"]
+    old, new = found["digests"]["train"]
+    short = [f"{digest[:11]}…" for digest in (old, new)]
+    assert old != new
+    assert found["lines"][0] == (
+        f"read: 38 examples of train, all of which differ from transform.resize on ({short[0]} -> {short[1]})"
+    )
+    assert {key: found[key] for key in ("is_same", "is_ordered", "contradicts")} == {
+        "is_same": False,
+        "is_ordered": False,
+        "contradicts": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("overrides", "train", "validation"),
+    [
+        (["load.prefetch=1"], SAME, SAME),
+        (["extract=sequential"], "the same in another order", SAME),
+        (["load.shuffle_buffer=3"], "the same in another order", SAME),
+        (["extract.deterministic=false"], "the same in an order that is not fixed", None),
+        (["cache=disk", "cache.dir=/nowhere/to/write"], SAME, None),
+        (
+            ["cache=none", "extract=sequential", "load.shuffle=full"],
+            "the same in another order",
+            "the same in the same order",
+        ),
+        (["cache.codec=jpeg90", "cache.dtype=uint8"], "all of which differ from the cache on", None),
+        (["dataset.split=train[:50%]"], "24 of them the same", SAME),
+        (["load.mixup_alpha=0.4"], "all of which differ from load.batch on", SAME),
+    ],
+)
+def test_the_same_examples_are_told_from_others_and_from_another_order(
+    overrides: list[str], train: str, validation: str | None, verified: Verified, tiny: Path
+) -> None:
+    quoted = ['dataset.split="train[:50%]"' if word.startswith("dataset.split") else word for word in overrides]
+    old, new = sides(tiny, *[f"'{word}'" for word in quoted])
+    count = "38 -> 24" if quoted != overrides else "38"
+    assert plain(verified(old, new)) == [
+        f"read: {count} examples of train, {train}",
+        f"read: 10 examples of validation, {validation or train}",
+    ]
+
+
+def test_of_a_large_split_a_sample_is_read_of_all_its_files(verified: Verified, tiny: Path) -> None:
+    found = plain(verified(*sides(tiny, "extract=sequential"), "--examples", "16"))
+    assert found == [
+        "read: 14 of 38 examples of train, the same in another order",
+        "read: 10 examples of validation, the same in the same order",
+    ]
+    part = plain(verified(*sides(tiny, "dataset.on_corrupt=skip"), "--examples", "16"))
+    assert part[0] == "read: 14 of 38 examples of train, the same in the same order; the others may differ"
+
+
+@pytest.mark.slow
+def test_the_digest_is_that_of_a_run(
+    verified: Verified, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = emulated(tiny, *ALL, "measure.digest=true")
+    run_here(tmp_path / "run", words)
+    capsys.readouterr()
+    digest = summary_of(tmp_path / "run")["epochs"][0]["digest"]
+    found = verified(" ".join(words), " ".join([*words, "load.prefetch=1"]), "--format", "json")
+    assert json.loads(found)["experiments"][0]["facts"]["digests"]["train"] == [digest, digest]
+
+
+def test_data_that_are_missing_are_not_read_and_not_prepared(verified: Verified, tiny: Path, tmp_path: Path) -> None:
+    text = verified(*sides(tiny, f"dataset.data_dir={tmp_path / 'none'}"))
+    assert plain(text)[:2] == [
+        "read: 38 examples of train before the change alone",
+        "read: 10 examples of validation before the change alone",
+    ]
+    found = f"no tiny_pictures/1.2.0 in {tmp_path / 'none'}/tiny_pictures/1.2.0, and dataset.download=false"
+    assert facts(text)[2:] == [
+        f"not read: train and validation after the change, since dataset.data_dir: found {found}"
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_file_is_named(verified: Verified, tiny: Path, tmp_path: Path) -> None:
+    shard = damaged(tiny, tmp_path / "damaged", truncate)
+    text = verified(*sides(tiny, f"dataset.data_dir={tmp_path / 'damaged'}"))
+    assert f"not read: train after the change, since {shard}, record " in text
+
+
+def test_what_comes_from_elsewhere_is_not_read(verified: Verified, tiny: Path) -> None:
+    service = ("load=service", "load.service.address=localhost:1", "load.service.trusted_network=true", "cache=none")
+    text = verified(" ".join(emulated(tiny)), " ".join(emulated(tiny, *service)))
+    assert facts(text)[2:] == [
+        "not read: train and validation after the change, since load.service: found a service, which no one starts"
+    ]
+
+
+def test_a_sample_without_a_whole_batch_is_not_read(verified: Verified, tiny: Path) -> None:
+    old, new = sides(tiny, "load.drop_remainder=true")
+    text = verified(old, new, "--examples", "4")
+    assert facts(text)[-1] == (
+        "not read: train after the change, since --examples: found a sample of 4 without a whole batch"
+    )
+
+
+def test_what_the_model_applies_is_not_read(verified: Verified, tiny: Path) -> None:
+    steps = [f"transform.{name}=[decode,resize,rescale]" for name in ("steps", "eval_steps")]
+    words = emulated(tiny, *ALL, *steps, "+transform.rescale.offset=0")
+    old, new = (" ".join(f"'{word}'" for word in [*words, f"+transform.rescale.scale={scale}"]) for scale in (0.1, 0.2))
+    assert plain(verified(old, new)) == [
+        "read: 38 examples of train, the same in the same order",
+        "read: 10 examples of validation, the same in the same order",
+        "not read: what transform.rescale changes, which the model applies",
+    ]
+
+
+def plans(tiny: Path, *overrides: str) -> tuple[Plan, Plan]:
+    return plan_of(*emulated(tiny, *ALL)), plan_of(*emulated(tiny, *ALL, *overrides))
+
+
+@pytest.mark.parametrize(
+    ("other", "denied", "pipelines"),
+    [
+        (
+            "transform.resize.method=area",
+            "the examples of {} differ, which the comparison denies",
+            ("train", "validation"),
+        ),
+        ("extract=sequential", "the order of {} differs, which the comparison denies", ("train",)),
+    ],
+)
+def test_a_fact_that_the_comparison_denies_ends_the_command(
+    other: str, denied: str, pipelines: tuple[str, ...], tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the comparison of other plans, since no comparison is known to be wrong."""
+    said = compare(*plans(tiny, "load.prefetch=1"))
+
+    def examined(_: Review) -> Review:
+        old, new = plans(tiny, other)
+        reviewed = Reviewed(name="small", old=old, new=new, state="compared", comparison=said)
+        return verify.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), 2000)
+
+    known = diff.parser().parse_args(["", "load.prefetch=1"])
+    with pytest.raises(EtlrunError) as caught:
+        diff.compare(known, examined)
+    lines = [denied.format(name) for name in pipelines]
+    assert str(caught.value) == "\n".join(
+        f"small: found {line}; expected what the comparison says\n    -> report it to etlrun, with both configs and "
+        "the output of this command with --format json"
+        for line in lines
+    )
+    assert caught.value.status == 1
+    assert facts(capsys.readouterr().out)[2:] == [f"contradiction: {line}" for line in lines]
+
+
+def test_doubts_are_no_denial(tiny: Path) -> None:
+    old, new = plans(tiny, "transform.resize.method=area")
+    said = dataclasses.replace(compare(*plans(tiny, "load.prefetch=1")), doubts=("It depends.",))
+    reviewed = Reviewed(name="small", old=old, new=new, state="compared", comparison=said)
+    found = verify.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), 2000)
+    assert found.experiments[0].facts is not None
+    assert not found.experiments[0].facts.contradicts
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "many", "1.5", "²"])
+def test_a_wrong_number_of_examples_is_refused(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        verify.main(["HEAD", f"--examples={value}"])
+    assert ended.value.code == 2
+    message = f"etlrun verify: error: argument --examples: found {value}; expected a positive integer"
+    assert capsys.readouterr().err.splitlines()[-1] == message
+
+
+EXPERIMENT = """\
+# @package _global_
+# {name}. Costs a second.
+defaults:
+  - override /dataset: tfds
+  - override /model: emulated
+dataset: {{name: tiny_pictures, data_dir: {tiny}, download: false}}
+transform: {{resize: {{size: [{side}, {side}]}}}}
+load: {{prefetch: {prefetch}}}
+"""
+
+
+@pytest.mark.slow
+def test_each_experiment_that_changes_or_is_new_is_read(
+    verified: Verified, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = Repository.small(tmp_path / "repository")
+    monkeypatch.chdir(repository.folder)
+
+    def write(name: str, side: int, prefetch: int) -> None:
+        text = EXPERIMENT.format(name=name, tiny=tiny, side=side, prefetch=prefetch)
+        repository.write(f"experiment/{name}.yaml", text)
+
+    for name in ("first", "second", "same", "gone"):
+        write(name, 24, 1)
+    repository.commit("Four")
+    for name in ("first", "second"):
+        write(name, 24, 2)
+    write("new", 16, 1)
+    (repository.configs / "experiment" / "gone.yaml").unlink()
+    repository.commit("Others")
+    text = verified("HEAD~1", "HEAD", "--config-dir", "mine", "--format", "json")
+    found = {of["name"]: of["facts"] and of["facts"]["digests"] for of in json.loads(text)["experiments"]}
+    train, validation = (digests[0] for digests in found["first"].values())
+    assert found["first"] == found["second"] == {"train": [train] * 2, "validation": [validation] * 2}
+    assert [digests[0] for digests in found["new"].values()] == ["", ""]
+    assert all(found[name] is None for name in ("same", "gone", "small", "other"))
+    printed = verified("HEAD~1", "HEAD", "--config-dir", "mine")
+    assert "first, second: changes only the speed\n" in printed
+    assert plain(printed) == [
+        "read: 38 examples of train, the same in the same order",
+        "read: 10 examples of validation, the same in the same order",
+        "read: 38 examples of train",
+        "read: 10 examples of validation",
+    ]
+
+
+@pytest.mark.slow
+def test_images_are_shown_beside_the_facts(verified: Verified, tiny: Path, tmp_path: Path) -> None:
+    text = verified(*sides(tiny, "transform.resize.method=area"), "--show", str(tmp_path))
+    assert text.splitlines()[-2] == (
+        f"  images: 4 examples of train before and after, {tmp_path}/diff.html, {tmp_path}/diff.png"
+    )
+    assert len(facts(text)) == 2
