@@ -179,22 +179,33 @@ def photos() -> Path:
     return folder
 
 
-@pytest.fixture
-def told(capsys: pytest.CaptureFixture[str]) -> Any:
-    """What `etlrun diff` prints, and its exit status."""
-
+def _teller(main: Callable[[list[str]], None], capsys: pytest.CaptureFixture[str]) -> Any:
     def tell(*words: str, status: int = 0) -> str:
         ended = 0
-        from etlrun.cli import diff
-
         try:
-            diff.main(list(words))
+            main(list(words))
         except SystemExit as end:
             ended = int(end.code or 0)
         assert ended == status
         return capsys.readouterr().out
 
     return tell
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Any:
+    """What `etlrun diff` prints, and its exit status."""
+    from etlrun.cli import diff
+
+    return _teller(diff.main, capsys)
+
+
+@pytest.fixture
+def verified(capsys: pytest.CaptureFixture[str]) -> Any:
+    """What `etlrun verify` prints, and its exit status."""
+    from etlrun.cli import verify
+
+    return _teller(verify.main, capsys)
 
 
 @pytest.fixture

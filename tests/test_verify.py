@@ -3,8 +3,8 @@
 import dataclasses
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,28 +15,10 @@ from etlrun.review.review import Review, Reviewed
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of
 from tests.pictures import damaged, truncate
-from tests.repository import Repository
 from tests.runs import emulated, run_here, summary_of
 
-Verified = Callable[..., str]
 SAME = "the same in the same order"
 ALL = ("load.drop_remainder=false", "load.batch_size=8")
-
-
-@pytest.fixture
-def verified(capsys: pytest.CaptureFixture[str]) -> Verified:
-    """What `etlrun verify` prints, and its exit status."""
-
-    def tell(*words: str, status: int = 0) -> str:
-        ended = 0
-        try:
-            verify.main(list(words))
-        except SystemExit as end:
-            ended = int(end.code or 0)
-        assert ended == status
-        return capsys.readouterr().out
-
-    return tell
 
 
 def sides(tiny: Path, *overrides: str) -> list[str]:
@@ -54,7 +36,7 @@ def plain(text: str) -> list[str]:
     return [re.sub(r" \(\d+:.*…\)", "", line) for line in facts(text)]
 
 
-def test_examples_that_differ_are_counted_with_the_digests_of_both_sides(verified: Verified, tiny: Path) -> None:
+def test_examples_that_differ_are_counted_with_the_digests_of_both_sides(verified: Any, tiny: Path) -> None:
     words = (*sides(tiny, "transform.resize.method=area"), "--format", "json")
     found = json.loads(verified(*words))["experiments"][0]["facts"]
     old, new = found["digests"]["train"]
@@ -89,7 +71,7 @@ def test_examples_that_differ_are_counted_with_the_digests_of_both_sides(verifie
     ],
 )
 def test_the_same_examples_are_told_from_others_and_from_another_order(
-    overrides: list[str], train: str, validation: str | None, verified: Verified, tiny: Path
+    overrides: list[str], train: str, validation: str | None, verified: Any, tiny: Path
 ) -> None:
     quoted = ['dataset.split="train[:50%]"' if word.startswith("dataset.split") else word for word in overrides]
     old, new = sides(tiny, *[f"'{word}'" for word in quoted])
@@ -100,7 +82,7 @@ def test_the_same_examples_are_told_from_others_and_from_another_order(
     ]
 
 
-def test_of_a_large_split_a_sample_is_read_of_all_its_files(verified: Verified, tiny: Path) -> None:
+def test_of_a_large_split_a_sample_is_read_of_all_its_files(verified: Any, tiny: Path) -> None:
     found = plain(verified(*sides(tiny, "extract=sequential"), "--examples", "16"))
     assert found == [
         "read: 14 of 38 examples of train, the same in another order",
@@ -112,7 +94,7 @@ def test_of_a_large_split_a_sample_is_read_of_all_its_files(verified: Verified, 
 
 @pytest.mark.slow
 def test_the_digest_is_that_of_a_run(
-    verified: Verified, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    verified: Any, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = emulated(tiny, *ALL, "measure.digest=true")
     run_here(tmp_path / "run", words)
@@ -122,7 +104,7 @@ def test_the_digest_is_that_of_a_run(
     assert json.loads(found)["experiments"][0]["facts"]["digests"]["train"] == [digest, digest]
 
 
-def test_data_that_are_missing_are_not_read_and_not_prepared(verified: Verified, tiny: Path, tmp_path: Path) -> None:
+def test_data_that_are_missing_are_not_read_and_not_prepared(verified: Any, tiny: Path, tmp_path: Path) -> None:
     text = verified(*sides(tiny, f"dataset.data_dir={tmp_path / 'none'}"))
     assert plain(text)[:2] == [
         "read: 38 examples of train before the change alone",
@@ -135,13 +117,13 @@ def test_data_that_are_missing_are_not_read_and_not_prepared(verified: Verified,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_damaged_file_is_named(verified: Verified, tiny: Path, tmp_path: Path) -> None:
+def test_a_damaged_file_is_named(verified: Any, tiny: Path, tmp_path: Path) -> None:
     shard = damaged(tiny, tmp_path / "damaged", truncate)
     text = verified(*sides(tiny, f"dataset.data_dir={tmp_path / 'damaged'}"))
     assert f"not read: train after the change, since {shard}, record " in text
 
 
-def test_what_comes_from_elsewhere_is_not_read(verified: Verified, tiny: Path) -> None:
+def test_what_comes_from_elsewhere_is_not_read(verified: Any, tiny: Path) -> None:
     service = ("load=service", "load.service.address=localhost:1", "load.service.trusted_network=true", "cache=none")
     text = verified(" ".join(emulated(tiny)), " ".join(emulated(tiny, *service)))
     assert facts(text)[2:] == [
@@ -149,7 +131,7 @@ def test_what_comes_from_elsewhere_is_not_read(verified: Verified, tiny: Path) -
     ]
 
 
-def test_a_sample_without_a_whole_batch_is_not_read(verified: Verified, tiny: Path) -> None:
+def test_a_sample_without_a_whole_batch_is_not_read(verified: Any, tiny: Path) -> None:
     old, new = sides(tiny, "load.drop_remainder=true")
     text = verified(old, new, "--examples", "4")
     assert facts(text)[-1] == (
@@ -157,7 +139,7 @@ def test_a_sample_without_a_whole_batch_is_not_read(verified: Verified, tiny: Pa
     )
 
 
-def test_what_the_model_applies_is_not_read(verified: Verified, tiny: Path) -> None:
+def test_what_the_model_applies_is_not_read(verified: Any, tiny: Path) -> None:
     steps = [f"transform.{name}=[decode,resize,rescale]" for name in ("steps", "eval_steps")]
     words = emulated(tiny, *ALL, *steps, "+transform.rescale.offset=0")
     old, new = (" ".join(f"'{word}'" for word in [*words, f"+transform.rescale.scale={scale}"]) for scale in (0.1, 0.2))
@@ -207,6 +189,17 @@ def test_a_fact_that_the_comparison_denies_ends_the_command(
     assert facts(capsys.readouterr().out)[2:] == [f"contradiction: {line}" for line in lines]
 
 
+def test_data_that_differ_in_the_other_pipeline_are_denied_too(tiny: Path) -> None:
+    said = compare(*plans(tiny, "dataset.split=train"))
+    old, new = plans(tiny, "transform.resize.method=area")
+    reviewed = Reviewed(name="small", old=old, new=new, state="compared", comparison=said)
+    found = verify.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), 2000)
+    assert found.experiments[0].facts is not None
+    assert found.experiments[0].facts.lines[2:] == [
+        "contradiction: the examples of validation differ, which the comparison denies"
+    ]
+
+
 def test_doubts_are_no_denial(tiny: Path) -> None:
     old, new = plans(tiny, "transform.resize.method=area")
     said = dataclasses.replace(compare(*plans(tiny, "load.prefetch=1")), doubts=("It depends.",))
@@ -225,55 +218,8 @@ def test_a_wrong_number_of_examples_is_refused(value: str, capsys: pytest.Captur
     assert capsys.readouterr().err.splitlines()[-1] == message
 
 
-EXPERIMENT = """\
-# @package _global_
-# {name}. Costs a second.
-defaults:
-  - override /dataset: tfds
-  - override /model: emulated
-dataset: {{name: tiny_pictures, data_dir: {tiny}, download: false}}
-transform: {{resize: {{size: [{side}, {side}]}}}}
-load: {{prefetch: {prefetch}}}
-"""
-
-
 @pytest.mark.slow
-def test_each_experiment_that_changes_or_is_new_is_read(
-    verified: Verified, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    repository = Repository.small(tmp_path / "repository")
-    monkeypatch.chdir(repository.folder)
-
-    def write(name: str, side: int, prefetch: int) -> None:
-        text = EXPERIMENT.format(name=name, tiny=tiny, side=side, prefetch=prefetch)
-        repository.write(f"experiment/{name}.yaml", text)
-
-    for name in ("first", "second", "same", "gone"):
-        write(name, 24, 1)
-    repository.commit("Four")
-    for name in ("first", "second"):
-        write(name, 24, 2)
-    write("new", 16, 1)
-    (repository.configs / "experiment" / "gone.yaml").unlink()
-    repository.commit("Others")
-    text = verified("HEAD~1", "HEAD", "--config-dir", "mine", "--format", "json")
-    found = {of["name"]: of["facts"] and of["facts"]["digests"] for of in json.loads(text)["experiments"]}
-    train, validation = (digests[0] for digests in found["first"].values())
-    assert found["first"] == found["second"] == {"train": [train] * 2, "validation": [validation] * 2}
-    assert [digests[0] for digests in found["new"].values()] == ["", ""]
-    assert all(found[name] is None for name in ("same", "gone", "small", "other"))
-    printed = verified("HEAD~1", "HEAD", "--config-dir", "mine")
-    assert "first, second: changes only the speed\n" in printed
-    assert plain(printed) == [
-        "read: 38 examples of train, the same in the same order",
-        "read: 10 examples of validation, the same in the same order",
-        "read: 38 examples of train",
-        "read: 10 examples of validation",
-    ]
-
-
-@pytest.mark.slow
-def test_images_are_shown_beside_the_facts(verified: Verified, tiny: Path, tmp_path: Path) -> None:
+def test_images_are_shown_beside_the_facts(verified: Any, tiny: Path, tmp_path: Path) -> None:
     text = verified(*sides(tiny, "transform.resize.method=area"), "--show", str(tmp_path))
     assert text.splitlines()[-2] == (
         f"  images: 4 examples of train before and after, {tmp_path}/diff.html, {tmp_path}/diff.png"

@@ -38,7 +38,7 @@ COMMANDS = {
     "tune": Command(CONFIG, "find the fastest config, and prove that it is"),
     "check": Command("", "check all config files"),
     "diff": Command("OLD [NEW]", "report the effect of a change of overrides, files or runs"),
-    "verify": Command("BASE [NEW]", "do as diff, and read some examples of both sides"),
+    "verify": Command("OLD [NEW]", "do as diff, and read some examples of both sides"),
     "prepare": Command("SOURCE --name NAME", "write own images as a TFDS dataset"),
     "report": Command("FOLDER", "print the report of a run, or of a folder of runs", "runs_read", "report"),
     "runs": Command("ls", "list runs and sweeps"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,6 +14,8 @@ from etlrun.review.review import Review, Reviewed
 from etlrun.system.errors import EtlrunError, headline
 
 _EXAMPLES = 2000
+_NOT_READ = ("model.", "trainer.", "logger.", "profile.", "measure.")
+"""Beginnings of keys on which no pipeline rests."""
 
 
 def main(arguments: list[str]) -> None:
@@ -51,8 +52,9 @@ def with_facts(review: Review, examples: int) -> Review:
 
 
 def _facts(reviewed: Reviewed, readers: tuple[_Reader, _Reader]) -> Facts:
-    plans = reviewed.old, reviewed.new
-    sides = [{} if plan is None else reader.read(plan) for plan, reader in zip(plans, readers, strict=True)]
+    plans, absent = (reviewed.old, reviewed.new), [key for key in reviewed.missing if not key.startswith(_NOT_READ)]
+    reason = f"{', '.join(absent)}: found ???, which a run is given" if absent else ""
+    sides = [{} if plan is None else of.read(plan, reason) for plan, of in zip(plans, readers, strict=True)]
     read: dict[str, Sides] = {name: (sides[0].get(name), sides[1].get(name)) for name in {**sides[1], **sides[0]}}
     return facts_of(reviewed.comparison, plans, read)
 
@@ -64,19 +66,19 @@ class _Reader:
         self._examples = examples
         self._done: list[tuple[Any, Read]] = []
 
-    def read(self, plan: Plan) -> dict[str, Read]:
-        """Return what was read of each pipeline of a plan."""
-        return dict(self._each(plan))
+    def read(self, plan: Plan, reason: str) -> dict[str, Read]:
+        """Return what was read of each pipeline of a plan; nothing if there is a `reason` not to."""
+        names = [name for name, stages in plan.pipelines.items() if stages]
+        return {name: Read(reason=reason) if reason else self._known(plan, name) for name in names}
 
-    def _each(self, plan: Plan) -> Iterator[tuple[str, Read]]:
-        for name in (name for name, stages in plan.pipelines.items() if stages):
-            spec = plan.spec
-            key = (name, plan.pipelines[name], spec.dataset, spec.trainer.seed, spec.load.service)
-            found = next((read for done, read in self._done if done == key), None)
-            if found is None:
-                found = self._read(plan, name)
-                self._done.append((key, found))
-            yield name, found
+    def _known(self, plan: Plan, name: str) -> Read:
+        spec = plan.spec
+        key = (name, plan.pipelines[name], spec.dataset, spec.trainer.seed, spec.load.service)
+        found = next((read for done, read in self._done if done == key), None)
+        if found is None:
+            found = self._read(plan, name)
+            self._done.append((key, found))
+        return found
 
     def _read(self, plan: Plan, name: str) -> Read:
         from etlrun.datasets.examine.facts import read

@@ -131,7 +131,7 @@ def _compared(name: str, old: Read, new: Read, comparison: Comparison) -> str:
     """Return the sentence on a pipeline of which both sides were read."""
     amount = old.amount if old.amount == new.amount else f"{old.amount} -> {new.amount}"
     begin, count = f"read: {amount} examples of {name}, ", len(new.hashes)
-    is_reached = any(item.kind == DATA and name in (item.pipelines or (name,)) for item in comparison.differences)
+    is_reached = _is_reached(name, comparison)
     if _is_same(old, new):
         is_ordered, is_part = _is_ordered(old, new), count < new.split_examples
         order = {True: "the same order", False: "another order", None: "an order that is not fixed"}[is_ordered]
@@ -144,6 +144,11 @@ def _compared(name: str, old: Read, new: Read, comparison: Comparison) -> str:
     return f"{begin}{f'{count - shared:,}' if shared else 'all'} of which differ{since} {digests}"
 
 
+def _is_reached(name: str, comparison: Comparison) -> bool:
+    """Return whether a value that changes the data reaches a pipeline."""
+    return any(item.kind == DATA and name in (item.pipelines or (name,)) for item in comparison.differences)
+
+
 def _short(of: Read) -> str:
     count, _, digest = of.digest.partition(":")
     return f"{count}:{digest[:_SHOWN]}…"
@@ -151,9 +156,9 @@ def _short(of: Read) -> str:
 
 def _notes(comparison: Comparison, plans: Plans) -> Iterator[str]:
     """Yield what differs and is not part of what is read."""
-    by_model = {step.stage.path for plan in plans if plan is not None for step in plan.by_model}
+    old, new = ({step.stage.path for step in plan.by_model} if plan is not None else set() for plan in plans)
     paths = [item.path for item in comparison.differences if item.kind == DATA]
-    applied = dict.fromkeys(step for path in paths for step in by_model if path == step or path.startswith(f"{step}."))
+    applied = [step for step in sorted(old & new) if any(path.startswith(f"{step}.") for path in paths)]
     if applied:
         yield f"not read: what {', '.join(applied)} changes, which the model applies"
     if any(path.startswith("code of ") for path in paths):
@@ -162,7 +167,7 @@ def _notes(comparison: Comparison, plans: Plans) -> Iterator[str]:
 
 def _denied(name: str, old: Read, new: Read, comparison: Comparison) -> Iterator[str]:
     """Yield what the comparison says otherwise of a pipeline."""
-    if DATA in comparison.kinds or comparison.doubts:
+    if _is_reached(name, comparison) or comparison.is_unsure or comparison.doubts:
         return
     if not _is_same(old, new):
         yield f"the examples of {name} differ, which the comparison denies"

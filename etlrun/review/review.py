@@ -52,6 +52,7 @@ class Reviewed:
         images: Images of the examples; None unless requested.
         cost: Cost of the change; None unless something changes.
         facts: What was read of both sides; None unless requested.
+        missing: Keys that the config of either side leaves to the command line.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Reviewed:
     images: Images | None = None
     cost: Cost | None = None
     facts: Facts | None = None
+    missing: tuple[str, ...] = ()
 
     @property
     def headline(self) -> str:
@@ -168,7 +170,8 @@ def _reviewed(name: str, old: Variant | None, new: Variant | None, runs: Runs | 
     before, after = (None if variant is None else variant.plan for variant in (old, new))
     faults = tuple(dict.fromkeys(fault for variant in (old, new) if variant is not None for fault in variant.faults))
     state = "faulty" if faults else "removed" if new is None else "added" if old is None else "compared"
-    reviewed = Reviewed(name=name, old=before, new=after, state=state, faults=faults)
+    missing = tuple(dict.fromkeys(key for variant in (old, new) if variant is not None for key in variant.missing))
+    reviewed = Reviewed(name=name, old=before, new=after, state=state, faults=faults, missing=missing)
     if old is None or new is None or before is None or after is None or faults or old is new:
         return reviewed
     comparison = compare(before, after, (old.config or {}, new.config or {}))

@@ -50,6 +50,7 @@ class Variant:
         faults: Faults, with files and lines.
         layers: Files that the config is composed of.
         files: Names of these files in messages.
+        missing: Keys that the config leaves to the command line, which have stand-ins here.
     """
 
     config: Mapping[str, Any] | None
@@ -57,6 +58,7 @@ class Variant:
     faults: tuple[Fault, ...] = ()
     layers: tuple[Layer, ...] = ()
     files: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
     @property
     def is_unfit(self) -> bool:
@@ -204,11 +206,12 @@ def composed(words: list[str], files: Composer, folders: Folders, given: Given |
     config: Mapping[str, Any] | None = None
     made: Plan | None = None
     faults: tuple[Fault, ...] = ()
+    missing: tuple[str, ...] = ()
     overrides = [quoted(word) for word in words]
     layers = files.layers(overrides)
     try:
         config = files.values(overrides)
-        if given is not None and (missing := files.missing(overrides)):
+        if given is not None and (missing := tuple(files.missing(overrides))):
             values = given()
             for key in missing:
                 _fill(config, key.split("."), values.get(key, "."))  # an own key is most often a path
@@ -223,7 +226,7 @@ def composed(words: list[str], files: Composer, folders: Folders, given: Given |
     except ConfigError as error:
         faults = tuple(located(fault, layers, folders, words) for fault in error.faults)
     names = tuple(dict.fromkeys(folders.name(layer.path) for layer in layers))
-    return Variant(config=config, plan=made, faults=faults, layers=layers, files=names)
+    return Variant(config=config, plan=made, faults=faults, layers=layers, files=names, missing=missing)
 
 
 def _fill(config: Any, keys: list[str], value: Any) -> None:
