@@ -55,8 +55,8 @@ ELSEWHERE = {
 }
 """Commands that are not run here, and why."""
 NO_OVERRIDES = re.compile(
-    rf"{ETLRUN} (plan (?!-m)|eject|diff|check|report|freeze|prepare|schema|runs|evaluate|predict|export|cache (?!why)"
-    r"|size|plugins|-m sweep\.resume)"
+    rf"{ETLRUN} (plan (?!-m)|eject|diff|verify|check|report|freeze|prepare|schema|runs|evaluate|predict|export|size"
+    r"|cache (?!why)|plugins|-m sweep\.resume)"
 )
 """Commands to which no override is appended: they take none, or show what an override does."""
 
@@ -280,7 +280,7 @@ def test_a_command_of_the_docs_is_right_as_it_stands(command: str, tmp_path: Pat
     words = shlex.split(command.removeprefix(ETLRUN))
     if words[:1] in (["show"], ["doctor"], ["stats"]):
         words = [word for word in words[1:] if "=" in word]
-    if words[:1] not in (["plan"], ["eject"], ["diff"]):
+    if words[:1] not in (["plan"], ["eject"], ["diff"], ["verify"]):
         words.insert(0, "plan")
     status, text = ran(words, tmp_path)
     assert (status, bool(text)) == (0, True), text

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from etlrun.review.difference import Comparison
     from etlrun.review.review import Review
 
-_SHOWN = 8
+_SHOWN = 16
 """Hex digits of a digest in a sentence."""
 CONTRADICTION = "contradiction: "
 """Beginning of the sentence on a fact that the comparison denies."""
