@@ -8,6 +8,9 @@ keys. A claim is contradicted where digests differ and `diff` said neither that 
 examples may differ though no value changes the data; and where the key of a cache that "stays valid" differs. What a
 sweep says of the data of its configs rests on the same claims.
 
+A policy is held against the same digests: where they differ, `--fail-on data` has to fail, and where the same examples
+come in another order, `--fail-on order`, unless the order of a side is not fixed. What changes nothing passes.
+
 Runs of a small network then train for two epochs: each value by itself, and random pairs. A claim is contradicted where
 losses differ though `diff` said nothing, or only the speed, and where the number of steps does though it said only the
 order.
@@ -16,16 +19,20 @@ order.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from benchmarks import policies
+from benchmarks.policies import Answers, answer, reviewed
 from benchmarks.random_configs import random_pairs
 from benchmarks.trainings import trained_claims
 from etlrun.config.request import Request, composed
@@ -35,12 +42,12 @@ from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse
 from etlrun.review.caches import REBUILT, VALID, caches
-from etlrun.review.difference import Comparison, compare
+from etlrun.review.difference import Comparison
 from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
-from etlrun.stages.base import DATA, SPEED
+from etlrun.stages.base import DATA, ORDER, SPEED, Kind
 
 PASSES = 2
 NOTHING, SPEED_ONLY, OTHER_ORDER, UNSURE, OTHER_DATA = SAID = (
@@ -57,60 +64,91 @@ def said(found: Comparison) -> str:
     return {(): NOTHING, (SPEED,): SPEED_ONLY}.get(found.kinds, OTHER_ORDER)
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What a config reads.
+
+    Attributes:
+        examples: Digest of each pass, over training and over validation, whatever the order.
+        order: Digest of the examples of each pass in their order.
+        keys: Key of each cache on disk, by pipeline.
+    """
+
+    examples: list[str]
+    order: list[str]
+    keys: dict[str, str]
+
+
 class Reader:
     """Reads pipelines of configs, each once."""
 
     def __init__(self) -> None:
-        self._read_of: dict[str, tuple[list[str], dict[str, str]]] = {}
+        self._read_of: dict[str, Reading] = {}
 
-    def read(self, config: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
-        """The digest of each pass, over training and over validation; the key of each cache on disk, by pipeline."""
+    def read(self, config: dict[str, Any]) -> Reading:
+        """What two passes read."""
         name = yaml.safe_dump(config)
         if name not in self._read_of:
             self._read_of[name] = self._read(plan(parse(config, STAGES)))
         return self._read_of[name]
 
-    def _read(self, planned: Plan) -> tuple[list[str], dict[str, str]]:
+    def _read(self, planned: Plan) -> Reading:
         source = open_source(planned.spec.dataset)
         contexts = contexts_of(planned, source)
         keepers = keepers_of(planned, contexts, {"folder": "-", "overrides": []}, lambda _text: None)
-        found = []
+        found, orders = [], []
         for name, context in contexts.items():
             keeper = keepers.get(name)
             if keeper is not None:
                 keeper.prepare()
             pipeline, digest = Pipeline(planned.pipelines[name], context, keeper), Digest()
             for _ in range(PASSES):
-                for images, labels in pipeline.dataset:
-                    digest.add(images.numpy(), labels.numpy())
+                streams = hashlib.blake2b(), hashlib.blake2b()  # batches make no difference
+                for batch in pipeline.dataset:
+                    arrays = [tensor.numpy() for tensor in batch]
+                    digest.add(*arrays)
+                    for stream, array in zip(streams, arrays, strict=True):
+                        stream.update(array.tobytes())
                 found.append(f"{name} {digest.taken()}")
+                orders.append(" ".join(stream.hexdigest() for stream in streams))
             if keeper is not None:
                 keeper.close()
-        return found, {name: keeper.key for name, keeper in keepers.items()}
+        return Reading(found, orders, {name: keeper.key for name, keeper in keepers.items()})
 
 
-def claims(base: dict[str, Any], seed: int, pairs: int) -> tuple[Counts, list[str]]:
+def claims(base: dict[str, Any], seed: int, pairs: int) -> tuple[Counts, Answers, list[str]]:
     """How often what was said, and whether digests, or keys of caches, were equal; and the pairs that contradict it."""
-    counts, wrong, reader = Counts(), [], Reader()
+    counts, answers, wrong, reader = Counts(), Answers(), [], Reader()
     for old, new in random_pairs(base, seed, pairs):
         plans = plan(parse(old, STAGES)), plan(parse(new, STAGES))
-        found = compare(*plans, (old, new))
-        (digests, keys), (new_digests, new_keys) = reader.read(old), reader.read(new)
-        equal, paths = digests == new_digests, [item.path for item in found.differences]
+        found, failing = reviewed(old, new)
+        was, now = reader.read(old), reader.read(new)
+        equal, paths = was.examples == now.examples, [item.path for item in found.differences]
         counts[said(found), equal] += 1
         told = said(found) in {UNSURE, OTHER_DATA} or found.doubts
         if not equal and not told:
             wrong.append(f"{found.headline}, yet digests differ: {paths}")
+        for kind, fits in _held(plans, was, now) if found.kinds else ():  # else it is one plan
+            answers[str(kind), answer(kind in failing), fits] += 1
+            if not fits and kind not in failing:
+                wrong.append(f"--fail-on {kind} passes, yet digests differ: {paths}")
         for kept in caches(*plans):
             if kept.state in CACHES:
-                equal = keys[kept.pipeline] == new_keys[kept.pipeline]
+                equal = was.keys[kept.pipeline] == now.keys[kept.pipeline]
                 counts[f"cache {kept.state}", equal] += 1
                 if kept.state == VALID and not equal:
                     wrong.append(f"{kept}, yet keys differ: {paths}")
-    return counts, wrong
+    return counts, answers, wrong
 
 
-def table(counts: Counts, wrong: Sequence[str]) -> str:
+def _held(plans: tuple[Plan, Plan], was: Reading, now: Reading) -> Iterator[tuple[Kind, bool]]:
+    """Yield the kinds of `--fail-on` that digests can tell of, and whether they are equal."""
+    yield DATA, was.examples == now.examples
+    if was.examples == now.examples and all(planned.spec.has_order for planned in plans):
+        yield ORDER, was.order == now.order
+
+
+def table(counts: Counts, answers: Answers, wrong: Sequence[str]) -> str:
     """As Markdown."""
     parts = []
     for texts, of in ((SAID, "digests"), ([f"cache {state}" for state in CACHES], "keys")):
@@ -119,6 +157,7 @@ def table(counts: Counts, wrong: Sequence[str]) -> str:
             equal, differ = counts[text, True], counts[text, False]
             lines.append(f"| {text} | {equal + differ} | {equal} | {differ} |")
         parts.append("\n".join(lines))
+    parts.append(policies.table(answers, [DATA, ORDER], "digests"))
     return "\n\n".join([*parts, f"Contradicted: {len(wrong)}.", *wrong]) + "\n"
 
 
@@ -134,8 +173,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         words = ["trainer=drain", f"trainer.epochs={PASSES}", f"cache.dir={scratch}", "transform.resize.size=[32,32]"]
         base = composed(Request(overrides=[*words, *known.overrides]))
-        counts, wrong = claims(base, known.seed, known.pairs)
-        text = table(counts, wrong)
+        counts, answers, wrong = claims(base, known.seed, known.pairs)
+        text = table(counts, answers, wrong)
         if known.trainings:
             fit = composed(Request(overrides=["trainer.epochs=2", *words[2:], *known.overrides]))
             trained, contradicted = trained_claims(fit, known.seed, known.trainings)

@@ -13,14 +13,15 @@ from typing import Any, ClassVar
 
 import yaml
 
+from benchmarks import policies
+from benchmarks.policies import Answers, answer, reviewed
 from benchmarks.random_configs import changed, random_pairs
-from etlrun.plan.planner import plan
-from etlrun.plan.spec import parse
 from etlrun.record.summary import read_summary
-from etlrun.review.difference import Comparison, compare
+from etlrun.review.difference import Comparison
+from etlrun.review.policy import KINDS
 from etlrun.run import run
 from etlrun.stages import STAGES
-from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING
+from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind
 from etlrun.stages.lazy import keras
 from etlrun.stages.network import Network
 
@@ -141,9 +142,10 @@ class Trained:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two configs that differ in some values, and what their trainings were."""
+    """Two configs that differ in some values, the kinds of `--fail-on` that fail, and what their trainings were."""
 
     found: Comparison
+    failing: set[Kind]
     old: Trained
     new: Trained
 
@@ -163,13 +165,19 @@ class Pair:
         """What contradicts the claim."""
         equal, found = self.equal, self.found
         paths = [f"{item.path} {item.old} -> {item.new}" for item in found.differences]
-        common = zip(self.old.digests, self.new.digests, strict=False)  # one of the two may have more epochs
+        common = [*zip(self.old.digests, self.new.digests, strict=False)]  # one of the two may have more epochs
         if any(old != new for old, new in common) and DATA not in found.kinds and not found.doubts:
             yield f"{found.headline}, yet digests differ: {paths}"
         if not equal["steps"] and self.said in {PLAIN, SPEED_ONLY, OTHER_ORDER}:
             yield f"{found.headline}, yet trainings have other numbers of steps: {paths}"
         if not equal["losses"] and self.said in {PLAIN, SPEED_ONLY} and not (found.doubts or found.is_reordered):
             yield f"{found.headline}, yet losses differ: {paths}"
+        if any(old != new for old, new in common) and found.kinds and DATA not in self.failing:
+            yield f"--fail-on data passes, yet digests differ: {paths}"
+        if not equal["steps"] and not self.failing & {DATA, TRAINING}:
+            yield f"--fail-on data,training passes, yet trainings have other numbers of steps: {paths}"
+        if not equal["losses"] and not self.failing and not found.is_reordered:
+            yield f"--fail-on {','.join(KINDS)} passes, yet losses differ: {paths}"
 
 
 class Trainer:
@@ -181,8 +189,7 @@ class Trainer:
 
     def pair(self, old: Config, new: Config) -> Pair:
         """Compare two configs, and train both."""
-        plans = plan(parse(old, STAGES)), plan(parse(new, STAGES))
-        return Pair(compare(*plans, (old, new)), self._of(old), self._of(new))
+        return Pair(*reviewed(old, new), self._of(old), self._of(new))
 
     def _of(self, config: Config) -> Trained:
         name = yaml.safe_dump(config)
@@ -234,5 +241,8 @@ def trained_claims(base: Config, seed: int, pairs: int) -> tuple[str, list[str]]
     for said in SAID:
         equal, differ = counts[said, True], counts[said, False]
         lines.append(f"| {said} | {equal + differ} | {equal} | {differ} |")
+    kinds = ",".join(KINDS)
+    answers = Answers((kinds, answer(of.failing), of.equal["losses"]) for of in [*alone.values(), *mixed])
+    lines += ["", policies.table(answers, [kinds], "losses")]
     wrong = [text for of in [*alone.values(), *mixed] for text in of.wrong]
     return "\n".join([*rows, "", *lines]), wrong

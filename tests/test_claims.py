@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.claims import OTHER_DATA, SPEED_ONLY, claims
+from benchmarks.policies import FAILS, PASSES
 from benchmarks.trainings import OTHER_TRAINING, Trainer, first_of, singles
 from etlrun.sources.open import on_disk, open_source
+from etlrun.stages.base import DATA, ORDER
 from tests.configs import composed, spec_of
 
 
@@ -14,10 +16,12 @@ from tests.configs import composed, spec_of
 def test_only_the_speed_is_never_said_of_other_data(tiny: Path, tmp_path: Path) -> None:
     words = ("dataset=tfds", "dataset.name=tiny_pictures", f"dataset.data_dir={tiny}", "dataset.download=false")
     small = ("transform.resize.size=[32,32]", f"cache.dir={tmp_path}", "trainer=drain", "trainer.epochs=2")
-    counts, wrong = claims(composed(*words, *small), 3, 40)
+    counts, answers, wrong = claims(composed(*words, *small), 3, 40)
     assert wrong == []
     assert counts[SPEED_ONLY, True] > 5
     assert counts[OTHER_DATA, False] > 5
+    assert {answers[kind, PASSES, False] for kind in (DATA, ORDER)} == {0}
+    assert min(answers[DATA, PASSES, True], answers[DATA, FAILS, False], answers[ORDER, PASSES, True]) > 5
 
 
 @pytest.mark.slow

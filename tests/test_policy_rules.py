@@ -33,16 +33,16 @@ def test_rules_have_their_place_limit_and_label(mine: Path) -> None:
     text = (
         "# Ours.\ndata: {label: ok}\norder: {}\ncost:\n  refill_gb: 100\n  minutes: 0\n  label: Größe (ok)\nau_min: 1\n"
     )
-    where = "mine/etlrun-policy.yaml"
+    file = "mine/etlrun-policy.yaml"
     assert policy(mine, text).rules == (
-        Rule(name="data", where=f"{where}:2: data", label="ok"),
-        Rule(name="order", where=f"{where}:3: order"),
-        Rule(name="cost.refill_gb", where=f"{where}:5: cost.refill_gb", limit=100, label="Größe (ok)"),
-        Rule(name="cost.minutes", where=f"{where}:6: cost.minutes", limit=0, label="Größe (ok)"),
-        Rule(name="au_min", where=f"{where}:8: au_min", limit=1),
+        Rule(name="data", where="data", file=file, line=2, label="ok"),
+        Rule(name="order", where="order", file=file, line=3),
+        Rule(name="cost.refill_gb", where="cost.refill_gb", file=file, line=5, limit=100, label="Größe (ok)"),
+        Rule(name="cost.minutes", where="cost.minutes", file=file, line=6, limit=0, label="Größe (ok)"),
+        Rule(name="au_min", where="au_min", file=file, line=8, limit=1),
     )
     found = policy(mine, "au_min:\n  at_least: 0.8\n  label: slow\n").rules
-    assert found == (Rule(name="au_min", where=f"{where}:1: au_min", limit=0.8, label="slow"),)
+    assert found == (Rule(name="au_min", where="au_min", file=file, line=1, limit=0.8, label="slow"),)
 
 
 @pytest.mark.parametrize("text", ["", "# Nothing yet.\n", "{}\n"])

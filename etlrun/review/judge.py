@@ -9,7 +9,7 @@ from etlrun.review.policy import KINDS, Judgement, Policy, Rule
 from etlrun.review.review import Review, Reviewed
 from etlrun.review.sides import Side
 from etlrun.stages.base import DATA, SPEED, Kind
-from etlrun.system.errors import Fault
+from etlrun.system.errors import Fault, of_file
 from etlrun.system.terminal import significant
 
 _MOST_NAMES = 5
@@ -28,7 +28,7 @@ def judged(review: Review, sides: tuple[Side, Side], fail_on: Collection[Kind], 
     for rule in rules:
         fault = _broken(rule, review.experiments)
         if fault is not None and rule.label and rule.label in labels:
-            waived.append(f"{rule.where}: found {fault.found}, which the label {rule.label} waives")
+            waived.append(f"{fault.place}: found {fault.found}, which the label {rule.label} waives")
         elif fault is not None:
             broken.append(fault)
     file = "" if policy is None else policy.file
@@ -83,7 +83,8 @@ def _broken(rule: Rule, experiments: Sequence[Reviewed]) -> Fault | None:
 def _fault(rule: Rule, found: str, expected: str, remedy: str) -> Fault:
     waive = f"give it the label {rule.label}" if rule.label else ""
     expected += f" without the label {rule.label}" * bool(rule.label)
-    return Fault(where=rule.where, found=found, expected=expected, remedy=", or ".join(filter(None, [remedy, waive])))
+    remedy = ", or ".join(filter(None, [remedy, waive]))
+    return of_file(rule.file, found, expected, remedy, line=rule.line, key=rule.where)
 
 
 def _changes(kind: Kind, changed: Sequence[Reviewed]) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from etlrun.config.files import Layer, loaded, merged
@@ -14,7 +14,6 @@ from etlrun.review.lines import entries, revision_prefix
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, did_you_mean, fault
 
-PASSED = "passed"
 KINDS = (DATA, TRAINING, ORDER)
 """Kinds of change that a rule may forbid: `speed` never needs anything."""
 _SHARE = "au_min"
@@ -42,13 +41,17 @@ class Rule:
 
     Attributes:
         name: Kind of change that it forbids, or the key of the quantity that it limits.
-        where: Where it stands.
+        where: Its key, or the option that sets it.
+        file: File that has it, by its name in messages; empty for an option.
+        line: Line of that file; 0 for an option.
         limit: The limit; 0 for kinds.
         label: Label that waives it; empty if none does.
     """
 
     name: str
     where: str
+    file: str = ""
+    line: int = 0
     limit: float = 0
     label: str = ""
 
@@ -89,12 +92,17 @@ class Judgement:
     faults: tuple[Fault, ...] = ()
 
     @property
+    def is_failed(self) -> bool:
+        """Whether a command ends with an error: a rule is broken, or the policy cannot be applied."""
+        return bool(self.broken or self.faults)
+
+    @property
     def headline(self) -> str:
         """What it says, in a few words."""
         if self.faults:
             return "cannot be applied"
         if not self.broken:
-            return PASSED
+            return "passed"
         return f"{len(self.broken)} rule{'s' * (len(self.broken) > 1)} broken"
 
     @property
@@ -116,47 +124,47 @@ def policy_of(folders: Folders) -> Policy | None:
         return Policy(file=file, text=text, faults=error.faults)
     lines = {entry.key: entry.line for entry in entries(path.read_bytes(), "", file)}
     values = {str(name): value for name, value in merged([Layer(path=path, package="")]).items()}
-
-    def where(key: str) -> str:
-        return f"{file}:{lines.get(key) or lines.get(key.partition('.')[0], 1)}: {key}"
-
-    found = [item for name in names for item in _rules(name, values.get(name), where)]
-    faults = tuple(item for item in found if isinstance(item, Fault))
-    rules = () if faults else tuple(item for item in found if isinstance(item, Rule))
+    found = [item for name in names for item in _rules(name, values.get(name))]
+    placed = [replace(item, file=file, line=lines.get(item.where) or lines.get(_outer(item), 1)) for item in found]
+    faults = tuple(item for item in placed if isinstance(item, Fault))
+    rules = () if faults else tuple(item for item in placed if isinstance(item, Rule))
     return Policy(file=file, text=path.read_bytes(), rules=rules, faults=faults)
 
 
-def _rules(name: str, value: Any, where: Callable[[str], str]) -> Iterator[Rule | Fault]:
+def _outer(item: Rule | Fault) -> str:
+    return item.where.partition(".")[0]
+
+
+def _rules(name: str, value: Any) -> Iterator[Rule | Fault]:
     """Yield what a key of the file says, or what is wrong with it."""
     if name not in _RULES:
         remedy = did_you_mean(name, _RULES)
         remedy = "leave it out: nothing is needed for another speed" if name == SPEED else remedy
-        yield fault(where(name), "an unknown rule", f"one of the rules {', '.join(_RULES)}", remedy)
+        yield fault(name, "an unknown rule", f"one of the rules {', '.join(_RULES)}", remedy)
         return
     block = {"at_least": value} if name == _SHARE and not isinstance(value, Mapping) else value
     if not isinstance(block, Mapping):
-        yield fault(where(name), show(value), _WRITTEN.get(name, "{label: NAME}, or {} if no label waives it"))
+        yield fault(name, show(value), _WRITTEN.get(name, "{label: NAME}, or {} if no label waives it"))
         return
     keys = (*_RULES[name], "label")
     for key in block.keys() - {*keys}:
         expected = f"one of the keys {', '.join(keys)}" if keys[1:] else "the key label"
-        yield fault(where(f"{name}.{key}"), "an unknown key", expected, did_you_mean(str(key), keys))
+        yield fault(f"{name}.{key}", "an unknown key", expected, did_you_mean(str(key), keys))
     label = block.get("label", "")
     if "label" in block and not (isinstance(label, str) and label.strip() and label.isprintable() and "," not in label):
-        yield fault(where(f"{name}.label"), show(label), "the name of a label, without commas")
+        yield fault(f"{name}.label", show(label), "the name of a label, without commas")
     label = str(label).strip()
     if not _RULES[name]:
-        yield Rule(name=name, where=where(name), label=label)
+        yield Rule(name=name, where=name, label=label)
     elif not any(key in block for key in _RULES[name]):
-        yield fault(where(name), "no limit", _WRITTEN[name])
+        yield fault(name, "no limit", _WRITTEN[name])
     for key in [key for key in _RULES[name] if key in block]:
-        path = name if name == _SHARE else f"{name}.{key}"
-        yield _limited(path, block[key], where(path), label)
+        yield _limited(name if name == _SHARE else f"{name}.{key}", block[key], label)
 
 
-def _limited(path: str, limit: Any, where: str, label: str) -> Rule | Fault:
+def _limited(path: str, limit: Any, label: str) -> Rule | Fault:
     """Return the rule of a limit, or what is wrong with it."""
     is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
     if not is_number or not (0 < limit <= 1 if path == _SHARE else 0 <= limit < math.inf):
-        return fault(where, show(limit), _WRITTEN.get(path, "a number from 0 on"))
-    return Rule(name=path, where=where, limit=limit, label=label)
+        return fault(path, show(limit), _WRITTEN.get(path, "a number from 0 on"))
+    return Rule(name=path, where=path, limit=limit, label=label)

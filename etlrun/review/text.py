@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from etlrun.review.facts import CONTRADICTION
-from etlrun.review.policy import PASSED
 from etlrun.review.review import Review, Reviewed
 from etlrun.review.shown import change, file_line, groups, points, unchanged, what
 from etlrun.system.terminal import print_parts
@@ -40,7 +39,7 @@ def _lines(review: Review) -> Iterator[tuple[tuple[str, str], ...]]:
         yield ((file_line(file, review), ""),)
     if (policy := review.policy) is not None:
         by = f" ({policy.file})" if policy.file else ""
-        yield ((f"policy: {policy.headline}{by}", "green" if policy.headline == PASSED else "bold red"),)
+        yield ((f"policy: {policy.headline}{by}", "bold red" if policy.is_failed else "green"),)
         for line in policy.lines:
             yield ((f"  {line}", ""),)
 

@@ -1,0 +1,41 @@
+"""What `etlrun diff --fail-on` says of two configs, for the benchmark of claims."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from typing import Any
+
+from etlrun.review.difference import Comparison
+from etlrun.review.judge import judged
+from etlrun.review.policy import KINDS
+from etlrun.review.review import review
+from etlrun.review.sides import of_config
+from etlrun.stages.base import Kind
+
+PASSES, FAILS = ANSWERS = ("passes", "fails")
+Answers = Counter[tuple[str, str, bool]]
+"""How often an answer was given by kinds, and whether what was measured was equal."""
+
+
+def reviewed(old: dict[str, Any], new: dict[str, Any]) -> tuple[Comparison, set[Kind]]:
+    """The comparison of two configs, and the kinds of `--fail-on` that fail."""
+    sides = of_config("old", old), of_config("new", new)
+    found = review(*sides, None, None)
+    failing = {kind for kind in KINDS if (policy := judged(found, sides, [kind], ()).policy) and policy.broken}
+    return found.experiments[0].comparison, failing
+
+
+def answer(fails: object) -> str:
+    """As a table has it."""
+    return FAILS if fails else PASSES
+
+
+def table(counts: Answers, kinds: Collection[str], of: str) -> str:
+    """As Markdown."""
+    lines = [f"| `--fail-on` | answer | times | {of} equal | {of} differ |", "|---|---|---|---|---|"]
+    for kind in kinds:
+        for text in ANSWERS:
+            equal, differ = counts[kind, text, True], counts[kind, text, False]
+            lines.append(f"| `{kind}` | {text} | {equal + differ} | {equal} | {differ} |")
+    return "\n".join(lines)
