@@ -40,7 +40,7 @@ def test_examples_that_differ_are_counted_with_the_digests_of_both_sides(verifie
     words = (*sides(tiny, "transform.resize.method=area"), "--format", "json")
     found = json.loads(verified(*words))["experiments"][0]["facts"]
     old, new = found["digests"]["train"]
-    short = [f"{digest[:11]}…" for digest in (old, new)]
+    short = [f"{digest[:19]}…" for digest in (old, new)]
     assert old != new
     assert found["lines"][0] == (
         f"read: 38 examples of train, all of which differ from transform.resize on ({short[0]} -> {short[1]})"

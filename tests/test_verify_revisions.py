@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from tests.repository import Repository
+from tests.runs import emulated
+from tests.test_installed import GREY, WORDS, installed, told
 from tests.test_verify import facts, plain
 
 
@@ -85,3 +87,24 @@ def test_a_side_that_cannot_be_composed_is_not_read_and_the_others_are(
         "read: 10 examples of validation, the same in the same order",
     ]
     assert len(facts(text)) == 2
+
+
+RANDOM = GREY.replace("strength * (", "tf.random.uniform(()) * strength * (")
+BROKEN = GREY.replace("return image + ", "raise KeyError('no such thing')\n        return image + ")
+
+
+@pytest.mark.slow
+def test_a_step_that_is_random_beyond_its_seed_is_no_contradiction(tiny: Path, tmp_path: Path) -> None:
+    words = emulated(tiny, *WORDS, "load.drop_remainder=false")
+    sides = [" ".join(f"'{word}'" for word in [*words, f"load.prefetch={count}"]) for count in (1, 2)]
+    lines = told(installed(tmp_path, RANDOM), "verify", *sides).splitlines()
+    why = "a second pass over the same config has read others: a step is random beyond its seed"
+    assert lines[2:] == [f"  not compared: train and validation, since {why}", ""]
+
+
+@pytest.mark.slow
+def test_a_step_that_raises_is_named_and_ends_nothing(tiny: Path, tmp_path: Path) -> None:
+    words = emulated(tiny, *WORDS, "load.drop_remainder=false")
+    sides = [" ".join(f"'{word}'" for word in [*words, f"load.prefetch={count}"]) for count in (1, 2)]
+    lines = told(installed(tmp_path, BROKEN), "verify", *sides).splitlines()
+    assert lines[2:] == ["  not read: train and validation, since KeyError: 'no such thing'", ""]

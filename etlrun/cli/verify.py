@@ -9,7 +9,7 @@ from typing import Any
 
 from etlrun.cli import diff
 from etlrun.plan.plan import Plan
-from etlrun.review.facts import Facts, Read, Sides, facts_of
+from etlrun.review.facts import Facts, Read, Sides, facts_of, repeatable
 from etlrun.review.review import Review, Reviewed
 from etlrun.system.errors import EtlrunError, headline
 
@@ -56,14 +56,18 @@ def _facts(reviewed: Reviewed, readers: tuple[_Reader, _Reader]) -> Facts:
     reason = f"{', '.join(absent)}: found ???, which a run is given" if absent else ""
     sides = [{} if plan is None else of.read(plan, reason) for plan, of in zip(plans, readers, strict=True)]
     read: dict[str, Sides] = {name: (sides[0].get(name), sides[1].get(name)) for name in {**sides[1], **sides[0]}}
-    return facts_of(reviewed.comparison, plans, read)
+    found = facts_of(reviewed.comparison, plans, read)
+    if found.contradicts and reviewed.old is not None:
+        again = _Reader(readers[0].examples).read(reviewed.old, "")
+        return facts_of(reviewed.comparison, plans, repeatable(read, again))
+    return found
 
 
 class _Reader:
     """Reads one side, each of its pipelines once."""
 
     def __init__(self, examples: int) -> None:
-        self._examples = examples
+        self.examples = examples
         self._done: list[tuple[Any, Read]] = []
 
     def read(self, plan: Plan, reason: str) -> dict[str, Read]:
@@ -86,7 +90,7 @@ class _Reader:
 
         seed_all(plan.spec.trainer.seed)
         try:
-            sample = read(plan, name, self._examples)
+            sample = read(plan, name, self.examples)
         except EtlrunError as error:
             return Read(reason="; ".join(f"{fault.place}: found {fault.found}" for fault in error.faults))
         except Exception as error:  # noqa: BLE001 - code of a plugin raises anything, and the others are to be read

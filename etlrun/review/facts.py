@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from etlrun.stages.base import DATA
@@ -29,7 +29,7 @@ class Read:
         hashes: Hash of each example, in the order of the pass.
         split_examples: Number of examples of the whole split.
         is_ordered: Whether their order is the same in each run.
-        reason: Why nothing was read; empty if something was.
+        reason: Why nothing was read, or what was read says nothing; empty otherwise.
     """
 
     hashes: tuple[bytes, ...] = ()
@@ -39,7 +39,7 @@ class Read:
 
     @property
     def digest(self) -> str:
-        """Digest of the examples, independent of their order; empty if nothing was read."""
+        """Digest of the examples, independent of their order; empty if there is a `reason` for none."""
         from etlrun.measure.digest import digest_of  # imports NumPy
 
         return "" if self.reason else digest_of(self.hashes)
@@ -95,6 +95,17 @@ def facts_of(comparison: Comparison, plans: Plans, read: Mapping[str, Sides]) ->
     )
 
 
+def repeatable(read: Mapping[str, Sides], again: Mapping[str, Read]) -> dict[str, Sides]:
+    """Return what was read, without pipelines whose old side has read other examples when it was read `again`."""
+    found: dict[str, Sides] = {}
+    for name, (old, new) in read.items():
+        found[name] = old, new
+        if old and new and name in again and (not _is_same(old, again[name]) or _is_ordered(old, again[name]) is False):
+            reason = "a second pass over the same config has read others: a step is random beyond its seed"
+            found[name] = replace(old, reason=reason), replace(new, reason=reason)
+    return found
+
+
 def _is_same(old: Read, new: Read) -> bool:
     return Counter(old.hashes) == Counter(new.hashes)
 
@@ -105,7 +116,7 @@ def _is_ordered(old: Read, new: Read) -> bool | None:
 
 def _lines(comparison: Comparison, plans: Plans, read: Mapping[str, Sides]) -> Iterator[str]:
     """Yield the sentences on what was read, and why the rest was not, pipelines with the same reason together."""
-    unread: dict[str, list[str]] = {}
+    unread: dict[tuple[str, str], list[str]] = {}
     for name, (old, new) in read.items():
         if old and new and old.digest and new.digest:
             yield _compared(name, old, new, comparison)
@@ -121,10 +132,11 @@ def _lines(comparison: Comparison, plans: Plans, read: Mapping[str, Sides]) -> I
         ]
         if old and new and old.reason == new.reason:
             reasons = [f"since {old.reason}"]
+        verb = "compared" if old and old.hashes and old.reason else "read"
         for reason in reasons:
-            unread.setdefault(reason, []).append(name)
-    for reason, names in unread.items():
-        yield f"not read: {' and '.join(names)}{',' * reason.startswith('since')} {reason}"
+            unread.setdefault((verb, reason), []).append(name)
+    for (verb, reason), names in unread.items():
+        yield f"not {verb}: {' and '.join(names)}{',' * reason.startswith('since')} {reason}"
 
 
 def _compared(name: str, old: Read, new: Read, comparison: Comparison) -> str:
