@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Mapping, Sized
 from pathlib import Path
 
 from etlrun.config import folders as configs
@@ -12,7 +13,7 @@ from etlrun.review import golden
 from etlrun.review.check import Checked, check
 from etlrun.review.folders import working_tree
 from etlrun.review.lint import Advice, Machine, lint
-from etlrun.system.errors import ConfigError, Fault
+from etlrun.system.errors import ConfigError, of_file
 from etlrun.system.terminal import console, print_parts
 
 
@@ -22,26 +23,39 @@ def main(arguments: list[str]) -> None:
     began = time.perf_counter()
     folders = working_tree(known.config_dir)
     checked = check(folders, strict=known.strict)
-    shown = console()
+    updated = _golden(known, checked)
+    advice = _advice(checked)
+    if known.format == "text":
+        shown = console()
+        for line, style in (*((line, "") for line in updated), *_lines(checked, advice)):
+            print_parts(shown, (line, style))
+        counts = f"{_count(checked.configs, 'config')} of {_count(checked.experiments, 'experiment')} and of options"
+        faults = _count(checked.faults, "fault") if checked.faults else "no fault"
+        print_parts(shown, (f"checked {counts} in {time.perf_counter() - began:.1f} s: {faults}", ""))
+    else:
+        from etlrun.review.annotation_formats import FORMATS
+        from etlrun.review.annotations import annotated
+
+        sys.stderr.writelines(f"{line}\n" for line in updated)
+        loud = {item: names for item, names in advice.items() if not item.reason}
+        sys.stdout.write(FORMATS[known.format](annotated(checked, loud, folders), checked, folders))
+    if checked.faults:
+        raise ConfigError(list(checked.faults.values()))
+
+
+def _golden(known: argparse.Namespace, checked: Checked) -> list[str]:
+    """Compare the golden plans, or write them; return lines that say what is written."""
     folder = known.golden or _project_plans(known.config_dir)
     names = set(checked.experiments)
     try:
         if folder is not None and known.update:
-            for name in golden.update(folder, checked.plans, names):
-                print_parts(shown, (f"updated {folder / name}", ""))
-        elif folder is not None:
+            return [f"updated {folder / name}" for name in golden.update(folder, checked.plans, names)]
+        if folder is not None:
             checked.add(golden.out_of_date(folder, checked.plans, names))
     except OSError as error:
         found, expected = str(error.strerror), "a folder for golden plans that can be read and written"
-        checked.add([Fault(where=str(error.filename or folder), found=found, expected=expected)])
-    for line, style in _lines(checked):
-        print_parts(shown, (line, style))
-    took_s = time.perf_counter() - began
-    counts = f"{_count(checked.configs, 'config')} of {_count(checked.experiments, 'experiment')} and of options"
-    faults = _count(checked.faults, "fault") if checked.faults else "no fault"
-    print_parts(shown, (f"checked {counts} in {took_s:.1f} s: {faults}", ""))
-    if checked.faults:
-        raise ConfigError(list(checked.faults.values()))
+        checked.add([of_file(str(error.filename or folder), found, expected)])
+    return []
 
 
 def _project_plans(config_dir: str | None) -> Path | None:
@@ -50,14 +64,19 @@ def _project_plans(config_dir: str | None) -> Path | None:
     return folder if config_dir is None and folder.is_dir() else None
 
 
-def _lines(checked: Checked) -> Iterator[tuple[str, str]]:
-    for options, fault in checked.refused.items():
-        others = "" if options[1:] else " with the defaults of the other groups"
-        yield f"refused: {' with '.join(options)}{others}: {fault.place} is {fault.found}", "dim"
+def _advice(checked: Checked) -> dict[Advice, list[str]]:
+    """Return what makes experiments slow, with their names."""
     advice: dict[Advice, list[str]] = {}
     for name, plan in checked.plans.items():
         for item in lint(plan, Machine.here()):
             advice.setdefault(item, []).append(name)
+    return advice
+
+
+def _lines(checked: Checked, advice: Mapping[Advice, list[str]]) -> Iterator[tuple[str, str]]:
+    for options, fault in checked.refused.items():
+        others = "" if options[1:] else " with the defaults of the other groups"
+        yield f"refused: {' with '.join(options)}{others}: {fault.place} is {fault.found}", "dim"
     for item, names in advice.items():
         yield f"{', '.join(names)}: {item}", "dim" if item.reason else "yellow"
     for name, machine in checked.tuned.items():
@@ -84,6 +103,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--strict", action="store_true", help="experiments without a comment at the top are faults, too"
     )
+    formats = ["text", "json", "github", "junit", "sarif"]
+    parser.add_argument("--format", choices=formats, default="text", help="default: text; github: its annotations")
     parser.add_argument("--golden", type=Path, metavar="DIR", help="folder of the golden plans of your experiments")
     parser.add_argument("--update", action="store_true", help="write the golden plans instead of comparing them")
     return parser

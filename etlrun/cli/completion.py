@@ -24,7 +24,7 @@ OF_COMMANDS = {
     "show": "batches examples output passes png split",
     "doctor": "all device format html",
     "tune": "write",
-    "check": "config-dir golden strict update",
+    "check": "config-dir format golden strict update",
     "diff": "config-dir exit-code experiment fail-on format label runs show",
     "verify": "config-dir examples exit-code experiment fail-on format label runs show",
     "prepare": "convert data-dir features name on-corrupt seed shards split version",

@@ -71,7 +71,7 @@ def in_file(fault: Fault, texts: Mapping[str, str], words: Sequence[str]) -> Fau
     if asked and any(re.split("[=@]", word.lstrip("+~"))[0] == asked[1] for word in words):
         return fault  # of the command line
     first = [f"{word.replace('=', '/')}.yaml" for word in words] + ([f"{teller[1]}.yaml"] if teller else [])
-    pattern = ".*".join(rf"\b{re.escape(part)}\b" for part in asked[1].split("/")) if asked else "$^"
+    pattern = ".*".join(rf"\b{re.escape(part)}\b" for part in asked[1].split("/")) if asked else "(?!)"
     for file in sorted(texts, key=lambda file: not any(file.endswith(f"/{name}") for name in first)):
         for number, line in enumerate(texts[file].splitlines(), 1):
             if re.search(pattern, line.partition("#")[0]):

@@ -60,9 +60,11 @@ def check(folders: Folders, *, strict: bool = False) -> Checked:
         _compose_all(checked, options)
         _judge_options(checked, options)
         _judge_evidence(checked, files, folders, own)
-        for name in [path.stem for path in folders.paths.values() if path.parent == folders.own]:  # primary configs
-            primary = requests.composer(folders.request([], name))
-            checked.configs[(f"--config-name={name}",)] = composed([], primary, folders)
+        for file, path in folders.paths.items():
+            if path.parent == folders.own:  # a primary config
+                primary = composed([], requests.composer(folders.request([], path.stem)), folders)
+                faults = (replace(of, where="", file=file) if of.place == "config" else of for of in primary.faults)
+                checked.configs[(f"--config-name={path.stem}",)] = replace(primary, faults=tuple(faults))
     except ConfigError as error:  # in a file that every config needs
         checked.add(located(fault, (), folders, ()) for fault in error.faults)
     unloadable = {name: fault for name in own if (fault := broken(folders.paths[name], name)) is not None}
@@ -201,6 +203,11 @@ def _judge_evidence(checked: Checked, files: Composer, folders: Folders, own: li
                 checked.tuned[experiment] = evidence.machine
 
 
+def label(words: Words) -> str:
+    """Return the name of a config in messages."""
+    return " ".join(words) or "the default run"
+
+
 def _is_free(words: Words) -> bool:
     """Return whether these are replaceable options, not a whole run."""
     return bool(words) and not words[0].startswith(("experiment=", "--config-name="))
@@ -220,5 +227,5 @@ def _judge(checked: Checked) -> None:
             continue
         for fault in variant.faults:
             if str(fault) not in checked.faults:  # as are the faults of files
-                met.setdefault(str(fault), (fault, []))[1].append(" ".join(words) or "the default run")
+                met.setdefault(str(fault), (fault, []))[1].append(label(words))
     checked.add(replace(fault, configs=tuple(configs)) for fault, configs in met.values())

@@ -33,14 +33,17 @@ class Entry:
     file: str
 
 
+def _composed(text: bytes) -> yaml.Node | None:
+    for loader in (FAST_LOADER, yaml.SafeLoader):  # Hydra uses the second one, which accepts slightly more
+        with suppress(yaml.YAMLError, RecursionError):
+            return yaml.compose(text, Loader=loader)
+    return None
+
+
 @cache
 def entries(text: bytes, package: str, file: str) -> tuple[Entry, ...]:
     """Return the keys that a file sets, outer before inner ones; empty if it is not a mapping."""
-    node = None
-    for loader in (FAST_LOADER, yaml.SafeLoader):  # Hydra uses the second one, which accepts slightly more
-        with suppress(yaml.YAMLError, RecursionError):
-            node = yaml.compose(text, Loader=loader)
-            break
+    node = _composed(text)
     return tuple(
         Entry(key, line, file)
         for key, line in _keys(node, f"{package}." if package else "")
@@ -69,11 +72,7 @@ def located(fault: Fault, layers: Sequence[Layer], folders: Folders, words: Sequ
 
 def _in_working_tree(fault: Fault, layers: Sequence[Layer], folders: Folders, words: Sequence[str]) -> Fault:
     if fault.where == "config":
-        names = [
-            name for name, path in folders.paths.items() if folders.own is None or path.is_relative_to(folders.own)
-        ]
-        fault = in_file(fault, {name: folders.files[name].decode(errors="replace") for name in names}, words)
-        return fault if fault.file else replace(fault, where=" ".join(words) or fault.where)
+        return _without_key(fault, folders, words)
     if fault.file:  # one that can't be loaded
         return replace(fault, file=folders.name(Path(fault.file)))
     if fault.where.startswith("/"):  # a path; keys are dotted
@@ -83,6 +82,15 @@ def _in_working_tree(fault: Fault, layers: Sequence[Layer], folders: Folders, wo
     if place is not None:
         return replace(fault, file=place.file, line=place.line)
     return replace(fault, file=folders.name(own[-1].path)) if own else fault
+
+
+def _without_key(fault: Fault, folders: Folders, words: Sequence[str]) -> Fault:
+    names = [name for name, path in folders.paths.items() if folders.own is None or path.is_relative_to(folders.own)]
+    fault = in_file(fault, {name: folders.files[name].decode(errors="replace") for name in names}, words)
+    option = next(filter(folders.is_own, words), None)
+    if option is not None and not fault.file:
+        return replace(fault, where="", file=folders.file_of(option))
+    return fault if fault.file or not words else replace(fault, where=" ".join(words))
 
 
 def place_of(key: str, layers: Sequence[Layer], folders: Folders) -> Entry | None:
@@ -100,6 +108,20 @@ def place_of(key: str, layers: Sequence[Layer], folders: Folders) -> Entry | Non
             return places[-1]
         key = key.rpartition(".")[0]
     return None
+
+
+def chosen_in(layers: Sequence[Layer], group: str, folders: Folders) -> Entry | None:
+    """Return the last entry of the defaults lists of these files that chooses an option of a group."""
+    found = None
+    for layer in layers:
+        name = folders.name(layer.path)
+        node = _composed(folders.files.get(name, b""))
+        top = {key.value: value for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
+        items = top["defaults"].value if isinstance(top.get("defaults"), yaml.SequenceNode) else []
+        for key, _ in (pair for item in items if isinstance(item, yaml.MappingNode) for pair in item.value):
+            if re.fullmatch(rf"(override\s+)?/?{re.escape(group)}(@.*)?", str(key.value)):
+                found = Entry(group, key.start_mark.line + 1, name)
+    return found
 
 
 def revision_prefix(folders: Folders) -> str:

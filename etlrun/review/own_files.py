@@ -32,7 +32,8 @@ def unreached(
     yield from map(hidden, concealed)
     reached |= {*concealed, (shown / "experiment" / f"{DEFAULT}.yaml").as_posix()}
     reached |= {name for name, inner in names.items() if inner.parts[0] == "hydra"}
-    reached |= {f"{(shown / word.replace('=', '/')).as_posix()}.yaml" for words in configs for word in words}
+    options = [word.removeprefix("--config-name=").replace("=", "/") for words in configs for word in words]
+    reached |= {f"{(shown / option).as_posix()}.yaml" for option in options}
     named = b"\n".join(folders.files[name] for name in unloadable)
     for name in own:
         if name not in reached and name not in unloadable and os.fsencode(Path(name).stem) not in named:

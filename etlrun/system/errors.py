@@ -41,13 +41,13 @@ class Fault:
     def place(self) -> str:
         """File, line and key, and the configs that have the fault, as far as they are known."""
         file = f"{self.file}:{self.line}" if self.line else self.file
-        place = ": ".join(filter(None, (file, self.where)))
         more = f" and {len(self.configs) - 1} more" if self.configs[1:] else ""
-        return f"{place}, in {self.configs[0]}{more}" if self.configs else place
+        configs = f"in {self.configs[0]}{more}" if self.configs else ""
+        return ", ".join(filter(None, (": ".join(filter(None, (file, self.where))), configs)))
 
     def __str__(self) -> str:
-        line = f"{self.place}: found {self.found}; expected {self.expected}"
-        return f"{line}\n    -> {self.remedy}" if self.remedy else line
+        line = printable(f"{self.place}: found {self.found}; expected {self.expected}")  # keys and values of any text
+        return f"{line}\n    -> {printable(self.remedy)}" if self.remedy else line
 
 
 def fault(where: object, found: str, expected: str, remedy: str = "") -> Fault:

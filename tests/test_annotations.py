@@ -1,0 +1,202 @@
+"""Annotations by `check`: what is wrong or slow, on a line of a file that can be mended."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from etlrun.cli import check
+from etlrun.review.annotation_formats import FORMATS
+from etlrun.review.annotations import ERROR, VALUE, Annotation
+from etlrun.review.check import Checked
+from etlrun.review.check import check as checked
+from etlrun.review.evidence import Evidence
+from etlrun.review.folders import working_tree
+from etlrun.system.errors import Fault
+from tests.annotations import CHOICE, NO_PREFETCH, SLOW, UNREAD, cases, commands, sarif
+from tests.configs import CONF, TRAINER_KEYS
+from tests.own_configs import faults, write
+from tests.repository import OTHER, Repository
+
+
+def test_github_shows_each_fault_and_what_is_slow_at_its_line(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(mine / "experiment" / "other.yaml", OTHER.replace("epochs: 3", "epoch: 0"))
+    write(mine / "experiment" / "slow.yaml", SLOW)
+    write(mine / "experiment" / "small.yaml", "# @package _global_\ndefaults: [override /transform: small_48]\n")
+    write(mine / "experiment" / "left.yml", OTHER)
+    file, suffix = "file=mine/experiment", "the suffix .yml; expected .yaml, the only suffix that Hydra reads"
+    assert commands(capsys) == [
+        (
+            f"::error {file}/other.yaml,line=5,title=trainer.epoch::trainer.epoch, in experiment=other: found an "
+            f"unknown key; expected one of the keys {TRAINER_KEYS}%0A    -> did you mean `trainer.epochs`?"
+        ),
+        f"::error {file}/left.yml,title=etlrun::found {suffix}",
+        (
+            f"::warning {file}/small.yaml,line=1,title=etlrun::found no comment at the top; expected a comment with "
+            "the purpose, the command and the cost of the experiment%0A    -> add it below `# @package _global_`"
+        ),
+        f"::warning {file}/slow.yaml,line=7,title=load.prefetch::experiment=slow: {NO_PREFETCH}",
+        f"::warning {file}/slow.yaml,line=4,title=cache::experiment=slow: {UNREAD}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "place"),
+    [
+        ("experiment/slow.yaml", SLOW, "slow.yaml,line=4"),
+        ("experiment/slow.yaml", SLOW.replace(CHOICE, ""), "slow.yaml"),
+        ("experiment/slow.yaml", SLOW.replace(CHOICE, "") + "cache: {at: decoded}\n", "slow.yaml,line=7"),
+        ("cache/quick.yaml", "# Quick.\ndefaults: [memory, _self_]\nat: decoded\n", "slow.yaml,line=4"),
+    ],
+)  # fmt: skip
+def test_advice_on_an_option_is_where_the_option_is_chosen(
+    name: str, text: str, place: str, mine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(mine / "experiment" / "slow.yaml", SLOW.replace("memory", "quick"))
+    write(mine / name, text)
+    (found,) = [line for line in commands(capsys) if "cache_unread" in line]
+    assert found.startswith(f"::warning file=mine/experiment/{place},title=cache::")
+
+
+def test_advice_on_a_file_of_several_experiments_is_told_once(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(mine / "load" / "eager.yaml", "# Eager.\ndefaults: [shuffled, _self_]\nprefetch: 0\n")
+    for name in ("one", "two"):
+        text = f"# @package _global_\n# The {name}.\ndefaults: [override /load: eager, _self_]\n"
+        write(mine / "experiment" / f"{name}.yaml", text)
+    place = "file=mine/load/eager.yaml,line=3,title=load.prefetch"
+    assert commands(capsys) == [f"::warning {place}::experiment=one, experiment=two: {NO_PREFETCH}"]
+
+
+def test_silenced_advice_and_refused_options_are_no_annotations(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    silence = "measure: {silence: {no_prefetch: it is a test, cache_unread: it is a test}}\n"
+    write(mine / "experiment" / "slow.yaml", SLOW + silence)
+    write(mine / "transform" / "flipped.yaml", "# Flipped.\ndefaults: [augmented_224, _self_]\n")
+    assert commands(capsys) == []
+    check.main(["--config-dir", "mine"])
+    assert "refused: transform=flipped with the defaults of the other groups" in capsys.readouterr().out
+    assert cases(capsys)["transform=flipped"][0].tag == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("mine.yaml", "# Mine.\ndefaults: 3\n", "Invalid defaults list in 'mine', defaults must be a list (got int)"),
+        ("mine.yaml", "# Mine.\ndefaults: [mine]\n", "a cycle in the defaults lists"),
+        ("load/mine.yaml", "# Mine.\ndefaults: [mine]\n", "a cycle in the defaults lists"),
+    ],
+)
+def test_a_fault_of_no_line_has_its_file(
+    name: str, text: str, found: str, mine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(mine / name, text)
+    config = "load=mine" if "/" in name else "--config-name=mine"
+    assert commands(capsys) == [
+        f"::error file=mine/{name},title=etlrun::in {config}: found {found}; expected a config that Hydra can compose"
+    ]
+
+
+@pytest.mark.usefixtures("mine")
+def test_a_fault_of_no_file_is_that_of_the_folder() -> None:
+    fault = Fault(where="trainer.epochs", found="0", expected="a positive integer")
+    found = [Annotation(level=ERROR, rule=VALUE, fault=fault, text=str(fault))]
+    text = "::error title=trainer.epochs::trainer.epochs: found 0; expected a positive integer\n"
+    assert FORMATS["github"](found, Checked(), working_tree("mine")) == text
+    for folder, location in (
+        ("mine", {"uri": "mine", "uriBaseId": "%SRCROOT%"}),
+        (None, {"uri": CONF.as_uri()}),
+    ):
+        document = json.loads(FORMATS["sarif"](found, Checked(), working_tree(folder)))
+        place = {"physicalLocation": {"artifactLocation": location}}
+        assert document["runs"][0]["results"][0]["locations"] == [place]
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "config"),
+    [
+        ("o,d:d %", "o%2Cd%3Ad %25", "o,d:d %25"),
+        ("för ett", "för ett", "för ett"),
+        ("'q' \"q\" <&>", "'q' \"q\" <&>", "'q' \"q\" <&>"),
+    ],
+)
+def test_any_name_and_any_value_is_one_annotation(
+    name: str, file: str, config: str, mine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    value = '"%\\n::error::\\e\\0"'
+    write(mine / "experiment" / f"{name}.yaml", f"# @package _global_\n# Odd.\ntrainer: {{epochs: {value}}}\n")
+    place, found = f"file=mine/experiment/{file}.yaml,line=3,title=trainer.epochs", "'%25\\n::error::\\x1b\\x00'"
+    assert commands(capsys) == [
+        f"::error {place}::trainer.epochs, in experiment={config}: found {found}; expected a positive integer"
+    ]
+    fault = f"mine/experiment/{name}.yaml:3: trainer.epochs, in experiment={name}: found "
+    assert cases(capsys)[f"experiment={name}"][0].attrib["message"].startswith(fault)
+    (result,) = sarif(capsys)["results"]
+    location = result["locations"][0]["physicalLocation"]["artifactLocation"]
+    assert unquote(location["uri"]) == f"mine/experiment/{name}.yaml"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault", "place"),
+    [
+        (
+            'trainer: {"a\\n::error::b\\e": 0}\n',
+            "trainer.a\\n::error::b\\x1b, in experiment=odd: found an unknown key; expected one of the keys "
+            + TRAINER_KEYS,
+            "trainer.a\\n%3A%3Aerror%3A%3Ab\\x1b",
+        ),
+        (
+            'cache: {at: "a\\n::error::b"}\n',
+            (
+                "cache.at, in experiment=odd: found a\\n::error::b; expected one of source, decoded, transformed, "
+                "features, decode, resize\n    -> name a step of both lists that comes before the scaling"
+            ),
+            "cache.at",
+        ),
+    ],
+)
+def test_no_line_of_a_log_begins_with_a_text_of_a_config(
+    text: str, fault: str, place: str, mine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(mine / "experiment" / "odd.yaml", f"# @package _global_\n# Odd.\n{text}")
+    assert faults() == [f"mine/experiment/odd.yaml:3: {fault}"]
+    assert commands(capsys) == [
+        f"::error file=mine/experiment/odd.yaml,line=3,title={place}::{fault}".replace("\n", "%0A")
+    ]
+
+
+def test_files_are_named_from_the_root_of_the_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository = Repository(tmp_path, "training/mine")
+    repository.write("load/odd.yaml", "- a list\n")
+    monkeypatch.chdir(tmp_path / "training")
+    assert faults() == ["mine/load/odd.yaml:1: found a list; expected a mapping of keys to values"]
+    place = "file=training/mine/load/odd.yaml,line=1"
+    assert commands(capsys) == [f"::error {place},title=etlrun::found a list; expected a mapping of keys to values"]
+    (result,) = sarif(capsys)["results"]
+    location = {"uri": "training/mine/load/odd.yaml", "uriBaseId": "%SRCROOT%"}
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"] == location
+    assert "training/mine/load/odd.yaml" in cases(capsys)
+
+
+def test_golden_plans_that_are_written_are_told_beside_the_format(
+    mine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(mine / "experiment" / "slow.yaml", SLOW.replace("epochs: 1", "epochs: 2"))
+    (line,) = commands(capsys)
+    capsys.readouterr()
+    check.main(["--config-dir", "mine", "--golden", "golden", "--update", "--format", "github"])
+    answer = capsys.readouterr()
+    updated = "".join(f"updated golden/{name}.txt\n" for name in ("other", "slow", "small"))
+    assert (answer.out, answer.err) == (f"{line}\n", updated)
+
+
+def test_an_experiment_that_was_tuned_elsewhere_is_a_note(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fingerprint = checked(working_tree(str(mine))).plans["other"].fingerprint
+    evidence = replace(Evidence.here(fingerprint, [], {}), cores=64, memory_gb=512, gpus=["H100"])
+    write(mine / "experiment" / "other.yaml", OTHER + evidence.comment + "\n")
+    machine = "experiment=other: tuned on another machine (64 cores, 512 GB, H100): its speed here is not known"
+    assert commands(capsys) == [f"::notice file=mine/experiment/other.yaml,title=etlrun::{machine}"]
+    (result,) = sarif(capsys)["results"]
+    assert (result["level"], result["ruleId"]) == ("note", "tuned_elsewhere")
