@@ -157,7 +157,7 @@ WAYS = {
     ),
     "cahe=disk load.prefetch=-1": Way(status=2),
     "cahe=disk cache=dik load.prefetch=-1 trainer.epochs=x": Way(status=2),
-    "check --config-dir mineconf": Way(status=2),
+    **dict.fromkeys(("check --config-dir mineconf", "check --config-dir mineconf --format github"), Way(status=2)),
     " ".join(WORDS): Way(more=BRIEF),
 }
 """Of those commands that are not run as they stand, without their beginning."""
