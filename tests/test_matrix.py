@@ -1,6 +1,7 @@
 """What a workflow reads of a comparison: the experiments that change as a matrix, and the kinds of change."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,15 @@ def test_the_matrix_has_each_experiment_that_changes_or_is_new(repository: Repos
     }
     assert found["matrix"] == {"include": [{**small, "since": "transform.resize"}, new]}
     assert (found["kinds"], found["changed"], found["failed"]) == (["data", "training", "speed"], True, False)
+
+
+def test_an_odd_name_is_chosen_by_a_quoted_override(repository: Repository, told: Any) -> None:
+    repository.write("experiment/größe, $(x) 1.yaml", "# @package _global_\n# Odd.\nload: {prefetch: 1}\n")
+    repository.commit("Odd")
+    (odd,) = json.loads(told("HEAD~1", "HEAD", *MINE))["matrix"]["include"]
+    assert odd["experiment"] == "größe, $(x) 1"
+    side = shlex.quote(odd["overrides"])
+    assert json.loads(told(side, f"{side} load.prefetch=2", *MINE))["kinds"] == ["speed"]
 
 
 def test_what_cannot_be_composed_has_failed_and_is_not_to_be_run(repository: Repository, told: Any) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from typing import Any
 
+from etlrun.config.grammar import typed
 from etlrun.review.facts import contradictions
 from etlrun.review.review import Review
 from etlrun.review.sides import DEFAULT
@@ -54,12 +56,15 @@ def _of_all(review: Review) -> dict[str, Any]:
 
 
 def matrix(review: Review) -> dict[str, list[dict[str, Any]]]:
-    """Return the experiments that change or are new, and can be run, as the matrix of a job of GitHub Actions."""
+    """Return the experiments that change or are new, and can be run, as the matrix of a job of GitHub Actions.
+
+    The `overrides` of each are one argument.
+    """
     return {
         "include": [
             {
                 "experiment": reviewed.name,
-                "overrides": "" if reviewed.name == DEFAULT else f"experiment={reviewed.name}",
+                "overrides": "" if reviewed.name == DEFAULT else shlex.split(typed("experiment", reviewed.name))[0],
                 "state": reviewed.state,
                 "kinds": [str(kind) for kind in reviewed.comparison.kinds],
                 "since": reviewed.comparison.since or None,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from etlrun.stages.base import DATA
-from etlrun.system.errors import Fault
+from etlrun.system.errors import Fault, fault
 
 if TYPE_CHECKING:
     from etlrun.plan.plan import Plan
@@ -190,11 +190,11 @@ def _denied(name: str, old: Read, new: Read, comparison: Comparison) -> Iterator
 def contradictions(review: Review) -> list[Fault]:
     """Return the faults of comparisons that what was read denies."""
     return [
-        Fault(
-            where=reviewed.name or "verify",
-            found=line.removeprefix(CONTRADICTION),
-            expected="what the comparison says",
-            remedy="report it to etlrun, with both configs and the output of this command with --format json",
+        fault(
+            reviewed.name or "verify",
+            line.removeprefix(CONTRADICTION),
+            "what the comparison says",
+            "report it to etlrun, with both configs and the output of this command with --format json",
         )
         for reviewed in review.experiments
         for line in (reviewed.facts.lines if reviewed.facts is not None else ())
