@@ -71,7 +71,7 @@ def test_no_label_waives_a_rule_without_one_or_what_fail_on_names(repository: Re
     smaller(repository, "data: {}\n")
     assert diff("HEAD~1", "HEAD", "--label", "data", "--label", "")[0] == 4
     repository.write("etlrun-policy.yaml", "data: {label: approved}\n")
-    status, lines, _ = diff("HEAD~2", "--label", "approved", "--fail-on", "order,data")
+    status, lines, _ = diff("HEAD~2", "--label", "approved", "--fail-on", "data", "--fail-on", "order")
     assert (status, lines[1]) == (4, f"  --fail-on: found {DATA}; expected none")
 
 

@@ -8,11 +8,13 @@ import pytest
 from etlrun.cli import check
 from etlrun.config.request import Request, files_digest
 from etlrun.review.cost import Cost, Estimate
+from etlrun.review.facts import Facts
 from etlrun.review.folders import working_tree
 from etlrun.review.judge import judged
 from etlrun.review.policy import Judgement, Policy, Rule, policy_of
 from etlrun.review.review import review
 from etlrun.review.sides import resolve
+from etlrun.stages.base import DATA
 from tests.own_configs import faults, write
 
 KNOWN = "expected one of the rules data, training, order, cost, au_min"
@@ -134,6 +136,18 @@ def judgement(rules: str, *costs: Cost | None, folder: Path) -> Judgement:
     answer = judged(replace(found, experiments=tuple(named)), (sides[0], sides[1]), [], {"ok"}).policy
     assert answer is not None
     return answer
+
+
+def test_examples_that_were_read_differently_are_other_data() -> None:
+    read = Facts(lines=[], is_same=False, is_ordered=False, digests={})
+    now = working_tree(None)
+    sides = resolve("", now, None), resolve("load.prefetch=1", now, None)
+    found = review(*sides, None, None)
+    found = replace(found, experiments=(replace(found.experiments[0], facts=read),))
+    answer = judged(found, sides, [DATA], []).policy
+    assert answer is not None
+    told = "--fail-on: found perhaps a change of the data (examples that were read differ); expected none"
+    assert [str(fault) for fault in answer.broken] == [told]
 
 
 WHERE = "mine/etlrun-policy.yaml:1"

@@ -147,7 +147,7 @@ def parser(name: str = "diff", also: str = "") -> argparse.ArgumentParser:
     parser.add_argument("--format", choices=["text", "markdown", "json"], default="text")
     parser.add_argument("--exit-code", action="store_true", help="exit with status 1 if a plan differs")
     fail_on = f"exit with status 4 if one of these changes: {','.join(KINDS)}"
-    parser.add_argument("--fail-on", type=_kinds, default=[], metavar="KIND[,KIND]", help=fail_on)
+    parser.add_argument("--fail-on", action="extend", type=_kinds, default=[], metavar="KIND[,KIND]", help=fail_on)
     label = "label of the change, which may waive rules of etlrun-policy.yaml"
     parser.add_argument("--label", action="append", default=[], metavar="NAME", help=label)
     parser.add_argument("--show", type=_folder, metavar="DIR", help="folder for images of examples whose data differ")
