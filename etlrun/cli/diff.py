@@ -9,15 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from etlrun.cli.sides import add_sides, sides_of
 from etlrun.review.comment import markdown
 from etlrun.review.document import as_json
 from etlrun.review.facts import contradictions
-from etlrun.review.folders import working_tree
 from etlrun.review.judge import judged
 from etlrun.review.policy import KINDS, PolicyError
 from etlrun.review.review import Images, Review, Reviewed, review
 from etlrun.review.shown import change, groups
-from etlrun.review.sides import of_folders, resolve
 from etlrun.review.text import print_review
 from etlrun.stages.base import DATA, Kind
 from etlrun.system.errors import ConfigError, EtlrunError, WorldError
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from etlrun.review.measured import Runs
 
 _DIFFERS, _REFUSED = 1, ConfigError.status
-_NOW = "the working tree"
 _EXAMPLES = 4
 """Examples of which images before and after are written."""
 
@@ -47,13 +45,7 @@ def compare(known: argparse.Namespace, examined: Callable[[Review], Review] = la
     Raises:
         EtlrunError: A policy is broken, or what was read contradicts the comparison.
     """
-    now = working_tree(known.config_dir)
-    old = resolve(known.old, now, known.experiment)
-    new = (
-        of_folders(_NOW, now, known.experiment, old)
-        if known.new is None
-        else resolve(known.new, now, known.experiment, old)
-    )
+    old, new = sides_of(known)
     found = review(old, new, known.experiment, None if known.runs is None else _runs(known.runs))
     found = examined(found)
     if known.show is not None:
@@ -137,12 +129,11 @@ def parser(name: str = "diff", also: str = "") -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"etlrun {name}",
         description="Compare two configs, and report whether the difference changes the data, the order, the training, "
-        f"or only the speed.{also} OLD and NEW are quoted overrides, a config file, a run's folder, or a git revision.",
+        f"or only the speed.{also} OLD and NEW are quoted overrides, a config file, the folder of a run or of a sweep, "
+        "or a git revision.",
         allow_abbrev=False,
     )
-    parser.add_argument("old", metavar="OLD")
-    parser.add_argument("new", metavar="NEW", nargs="?", help="default: the configs of the working tree")
-    parser.add_argument("--experiment", metavar="NAME", help="compare only this experiment of the revisions")
+    add_sides(parser)
     parser.add_argument("--runs", type=Path, metavar="DIR", help="folder of runs whose measurements to report")
     parser.add_argument("--format", choices=["text", "markdown", "json"], default="text")
     parser.add_argument("--exit-code", action="store_true", help="exit with status 1 if a plan differs")
@@ -151,5 +142,4 @@ def parser(name: str = "diff", also: str = "") -> argparse.ArgumentParser:
     label = "label of the change, which may waive rules of etlrun-policy.yaml"
     parser.add_argument("--label", action="append", default=[], metavar="NAME", help=label)
     parser.add_argument("--show", type=_folder, metavar="DIR", help="folder for images of examples whose data differ")
-    parser.add_argument("--config-dir", "-cd", metavar="DIR")
     return parser

@@ -38,6 +38,8 @@ from etlrun.system import errors
 from etlrun.system.errors import EtlrunError, Fault, describe, headline
 from etlrun.system.files import refuse_unwritable
 
+_CONFIG = "config"
+"""Name of the primary config, unless the command line names another one."""
 AGAIN, LONGER = ("resume the sweep, which runs it again", "raise hydra.launcher.timeout_min, and resume the sweep")
 """Remedies for a job that has not come to its end."""
 
@@ -45,9 +47,9 @@ AGAIN, LONGER = ("resume the sweep, which runs it again", "raise hydra.launcher.
 def launch(arguments: Sequence[str]) -> None:
     """Pass the command line to Hydra, which composes the config of each job and calls `job` with it."""
     sys.argv[1:] = arguments
-    main: Callable[[], Any] = hydra.main(
-        version_base=VERSION_BASE, config_path=str(config_dir()), config_name="config"
-    )(job)
+    main: Callable[[], Any] = hydra.main(version_base=VERSION_BASE, config_path=str(config_dir()), config_name=_CONFIG)(
+        job
+    )
     main()
 
 
@@ -61,7 +63,8 @@ def start(request: Request, planned: Job, config: DictConfig) -> None:
     if fit is not None:
         require_jax(fit)
     if not place.leads:
-        settled = partial(run.freeze, config=planned.config, overrides=request.overrides, config_dir=request.config_dir)
+        named = partial(run.freeze, config_dir=request.config_dir, config_name=request.config_name)
+        settled = partial(named, config=planned.config, overrides=request.overrides)
         _end(place, followed(place, planned.plan, settled))
     refuse_unwritable(Path(config.hydra.run.dir), "hydra.run.dir")
     with read_write(config.hydra):
@@ -90,7 +93,9 @@ def _freeze(folder: Path, config: Mapping[str, Any]) -> None:
     settings = HydraConfig.get()
     own_configs = [source.path for source in settings.runtime.config_sources if source.provider == "command-line"]
     try:
-        run.freeze(folder, config, list(settings.overrides.task), own_configs[0] if own_configs else None)
+        config_name = None if settings.job.config_name == _CONFIG else settings.job.config_name
+        named = {"config_dir": own_configs[0] if own_configs else None, "config_name": config_name}
+        run.freeze(folder, config, list(settings.overrides.task), **named)
     except EtlrunError as error:
         raise SystemExit(describe(error)) from None
 

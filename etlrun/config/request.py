@@ -77,7 +77,10 @@ class Request:
         if summary is None:
             return self
         return dataclasses.replace(
-            self, overrides=merged(summary.overrides, self.overrides), config_dir=self.config_dir or summary.config_dir
+            self,
+            overrides=merged(summary.overrides, self.overrides),
+            config_dir=self.config_dir or summary.config_dir,
+            config_name=self.config_name or summary.config_name,
         )
 
     @property

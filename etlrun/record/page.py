@@ -130,8 +130,7 @@ def _as_of(folder: Path) -> str:
 
 
 def _command(summary: Summary) -> str:
-    config_dir = ["--config-dir", summary.config_dir] if summary.config_dir else []
-    return shlex.join(["python", "-m", "etlrun", *config_dir, *summary.overrides])
+    return shlex.join(["python", "-m", "etlrun", *summary.files, *summary.overrides])
 
 
 def _config(folder: Path) -> str:

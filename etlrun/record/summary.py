@@ -197,6 +197,8 @@ class Course(Part):
     """Creation of the run's folder, in seconds since 1970."""
     config_dir: str | None = None
     """Additional folder of configs (--config-dir)."""
+    config_name: str | None = None
+    """Name of the primary config (--config-name); null for `config`, and for runs of older versions."""
     in_flight: int | None = None
     """Number of jobs that the sweep runs at a time."""
     sitting_s: float | None = None
@@ -245,6 +247,12 @@ class Course(Part):
 
 class Summary(Findings, Course):
     """Summary of a run, the content of `summary.json`."""
+
+    @property
+    def files(self) -> list[str]:
+        """Options that name the folder and the name of its config files."""
+        named = {"--config-dir": self.config_dir, "--config-name": self.config_name}
+        return [word for option, value in named.items() if value is not None for word in (option, value)]
 
     @property
     def is_too_slow(self) -> bool:

@@ -11,7 +11,9 @@ from etlrun.plan.kinds import kinds_in
 from etlrun.plan.plan import Plan, keeps_file_order, parts_of
 from etlrun.plan.spec import RunSpec, bare
 from etlrun.plan.unused import leaves
-from etlrun.review.doubts import doubts_about, notes_on, unrepeatable
+from etlrun.review.columns import changed, rows_changed
+from etlrun.review.doubts import doubts_about, notes_on, other_rows, unrepeatable
+from etlrun.review.packages import of_packages
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Stage, parameters
 from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import Dataset, TfdsDataset
@@ -108,7 +110,7 @@ class Comparison:
 
 def compare(old: Plan, new: Plan, configs: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None) -> Comparison:
     """Compare two plans; with their `configs`, values without effect are reported as well."""
-    found = [*_values(old.spec, new.spec), *_steps(old, new), *_scaled(old, new), *_outputs(old.spec, new.spec)]
+    found = [*_values(old.spec, new.spec), *_of_columns(old.spec, new.spec), *_steps(old, new), *_scaled(old, new)]
     found += _code(old, new)
     if configs is not None:
         counted = values_that_count(old.spec).keys() | values_that_count(new.spec).keys()
@@ -117,8 +119,8 @@ def compare(old: Plan, new: Plan, configs: tuple[Mapping[str, Any], Mapping[str,
     every = kinds.union(*(difference.also for difference in found))
     is_fixed = all(plan.spec.has_order for plan in (old, new))
     doubts = tuple(doubts_about(old.spec, new.spec, every))
-    if kinds and any(unrepeatable(plan.spec) for plan in (old, new)):
-        kinds |= {DATA}  # which examples a pass drops is unknown
+    if other_rows(old.spec, new.spec) or (kinds and any(unrepeatable(plan.spec) for plan in (old, new))):
+        kinds |= {DATA}  # which examples a pass has is unknown
     order: list[Kind | None] = [*Kind, None]
     return Comparison(
         differences=tuple(sorted(found, key=lambda difference: order.index(difference.kind))),
@@ -244,32 +246,24 @@ def _scaled(old: Plan, new: Plan) -> Iterator[Difference]:
                 yield Difference(path=step.path, old=places[0], new=places[1], kind=DATA, since=step.path)
 
 
-def _outputs(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
-    """Yield the outputs of columns that differ; none if only one side has columns, which is a step."""
+def _of_columns(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
+    """Yield the numbers of rows, the outputs and what they have learned that differ."""
     columns = [step for spec in (old, new) for step in spec.transform.steps if isinstance(step, Columns)]
-    named = [{output.name: output for output in step.outputs} for step in columns] if len(columns) > 1 else []
-    for name in dict.fromkeys(name for outputs in named for name in outputs):
-        sides = [outputs.get(name) for outputs in named]
-        if sides[0] != sides[1]:
-            texts = [None if output is None else output.text.removeprefix("<- ") for output in sides]
-            if texts[0] == texts[1]:  # in the digits that they show
-                texts = [None if output is None else bare(output.described) for output in sides]
-            path = f"{Columns.path}.{name}"
-            yield Difference(path=path, old=texts[0], new=texts[1], kind=DATA, since=Columns.path)
-    dropped = [", ".join(step.dropped) for step in columns]
-    if len({*dropped}) > 1:
-        yield Difference(path=f"{Columns.path}: drop", old=dropped[0], new=dropped[1], kind=DATA, since=Columns.path)
+    for path, since, before, after in (*rows_changed(old, new), *(changed(*columns) if len(columns) > 1 else ())):
+        yield Difference(path=path, old=before, new=after, kind=DATA, since=since)
 
 
 def _code(old: Plan, new: Plan) -> Iterator[Difference]:
-    """Yield what packages add to both sides with other code."""
+    """Yield what packages add to both sides with other code, or in another version."""
     for name, code in new.code.items():
         if name in old.code and old.code[name] != code:
             is_step = name.startswith("transform.")
-            note = _ONLY_REPORTED[Trainer.key("metrics")] if name.startswith("the metric ") else ""
-            kind = DATA if is_step else SPEED if note else TRAINING
+            is_metric = name.startswith("the metric ")
+            kind = DATA if is_step else SPEED if is_metric else TRAINING
+            before, after, how = of_packages(old.code[name], code)
+            note = ", ".join(filter(None, [how, _ONLY_REPORTED[Trainer.key("metrics")] * is_metric]))
             since, path = name if is_step else "", f"code of {name}"
-            yield Difference(path=path, old=old.code[name], new=code, kind=kind, since=since, note=note)
+            yield Difference(path=path, old=before, new=after, kind=kind, since=since, note=note)
 
 
 def _reported_otherwise(old: RunSpec, new: RunSpec) -> set[str]:
@@ -293,5 +287,6 @@ def _first(old: Plan, new: Plan, found: Sequence[Difference]) -> str:
     """Return the first stage, in pipeline order, whose examples differ."""
     paths = [step.path for plan in (new, old) for steps in _lists(plan.spec).values() for step in steps]
     order = ["the dataset", *dict.fromkeys(paths), _CACHE, Batch.path, Service.path]
-    since = [difference.since for difference in found if difference.kind == DATA] or [Batch.path]
+    unsure = "the dataset" if other_rows(old.spec, new.spec) else Batch.path
+    since = [difference.since for difference in found if difference.kind == DATA] or [unsure]
     return min(since, key=order.index)

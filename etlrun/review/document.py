@@ -31,6 +31,7 @@ def as_json(review: Review) -> str:
             "caches": [dataclasses.asdict(kept) for kept in reviewed.caches],
             "cost": None if reviewed.cost is None else dataclasses.asdict(reviewed.cost),
             "measured": [dataclasses.asdict(measured) for measured in reviewed.measured],
+            "ran": None if reviewed.ran is None else dataclasses.asdict(reviewed.ran),
             "facts": None if reviewed.facts is None else dataclasses.asdict(reviewed.facts),
             "faults": [dataclasses.asdict(fault) for fault in reviewed.faults],
             "images": None if reviewed.images is None else dataclasses.asdict(reviewed.images),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from etlrun.plan.plan import Plan, reads_features
 from etlrun.plan.spec import RunSpec
 from etlrun.stages.base import DATA, ORDER, TRAINING, Kind
+from etlrun.stages.rows import Rows
 
 
 def unrepeatable(spec: RunSpec) -> bool:
@@ -21,8 +22,23 @@ def _cut(spec: RunSpec) -> str:
     return "load.drop_remainder=true" if spec.load.drop_remainder else ""
 
 
+def other_rows(*specs: RunSpec) -> str:
+    """Return why the rows of two runs may differ though their configs do not tell; empty if they are the same."""
+    known = [of.known for spec in specs if isinstance(of := spec.dataset, Rows) and of.known is not None]
+    found = [of.identity for of in known]
+    if len({*found}) < 2:  # noqa: PLR2004 - two sides
+        return ""
+    if "" in found:
+        return "The rows of one side alone are on this machine: what columns learn of those of the other is unknown."
+    if known[0].rows != known[1].rows:
+        return ""  # which is a difference
+    return f"The rows may be others: their identity is {found[0]}, and then {found[1]}, by content, names and reader."
+
+
 def doubts_about(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> Iterator[str]:
     """Yield reasons why runs may see different examples though no value changes the data; also for equal specs."""
+    if DATA not in kinds and (other := other_rows(old, new)):
+        yield other
     cuts = [cut for spec in (old, new) if (cut := _cut(spec))]
     if any(unrepeatable(spec) for spec in (old, new)):
         yield f"Without a fixed order, {cuts[0]} drops different examples in each pass and in each run."

@@ -73,7 +73,9 @@ class Measured:
         return self._figures() + ("" if self.same_records else "; these runs have not all read the same records")
 
     def _figures(self) -> str:
-        sides = " -> ".join(f"{statistics.median(runs):,.4g} ({_count(runs)})" for runs in (self.old, self.new))
+        sides = " -> ".join(
+            f"{in_four_digits(statistics.median(runs))} ({_count(runs)})" for runs in (self.old, self.new)
+        )
         if self.lead is not None:
             return f"{self.measure}: {sides}, {_difference(self.lead)}"
         if self.ratio is None:
@@ -92,6 +94,11 @@ def _difference(lead: Lead) -> str:
     if lead.low is None:
         return f"{lead.middle:+.4g}; fewer than 3 seeds on both sides have no interval"
     return f"{lead.middle:+.4g} (95% interval {lead.low:+.4g} to {lead.high:+.4g}, {lead.rounds} seeds)"
+
+
+def in_four_digits(value: float) -> str:
+    """Format a number of any size with four significant digits."""
+    return f"{float(f'{value:.4g}'):,.12g}"
 
 
 def _count(runs: Sequence[float]) -> str:
@@ -139,19 +146,19 @@ class Runs:
         for measure, value_of in MEASURES.items():
             values = [tuple(float(value) for run in runs if (value := value_of(run)) is not None) for runs in sides]
             if all(values):
-                found.append(_measured(measure, *values))
+                found.append(measured(measure, *values))
         read = {item for runs in sides for run in runs for item in records_read(run).items()}
         same_records = len(read) == len(dict(read))
-        found += _qualities(self.by_seed(old), self.by_seed(new))
-        return tuple(dataclasses.replace(measured, same_records=same_records) for measured in found)
+        found += qualities(self.by_seed(old), self.by_seed(new))
+        return tuple(dataclasses.replace(of, same_records=same_records) for of in found)
 
 
 def _of_any_seed(spec: RunSpec) -> RunSpec:
     return dataclasses.replace(spec, trainer=dataclasses.replace(spec.trainer, seed=0))
 
 
-def _qualities(*sides: Sequence[tuple[int, Mapping[str, float]]]) -> Iterator[Measured]:
-    """Yield the losses and metrics of the validation that the runs of both plans have."""
+def qualities(*sides: Sequence[tuple[int, Mapping[str, float]]]) -> Iterator[Measured]:
+    """Yield the losses and metrics of the validation, by their seeds, that the runs of both sides have."""
     names = dict.fromkeys(name for side in sides for _, of in side for name in of if name.startswith("val_"))
     for name in names:
         old, new = ([(seed, of[name]) for seed, of in side if math.isfinite(of.get(name, math.nan))] for side in sides)
@@ -170,7 +177,8 @@ def _qualities(*sides: Sequence[tuple[int, Mapping[str, float]]]) -> Iterator[Me
             yield Measured(measure=name, old=values[0], new=values[1], ratio=None, interval=None, lead=lead)
 
 
-def _measured(measure: str, old: tuple[float, ...], new: tuple[float, ...]) -> Measured:
+def measured(measure: str, old: tuple[float, ...], new: tuple[float, ...]) -> Measured:
+    """Return a measure of runs of both sides."""
     base = statistics.median(old)
     ratio = statistics.median(new) / base if base else None
     if ratio is None or min(len(old), len(new)) == 1 or min(*old, *new) <= 0:

@@ -11,12 +11,14 @@ from etlrun.review.caches import Kept, caches
 from etlrun.review.cost import Cost, summed
 from etlrun.review.difference import Comparison, compare
 from etlrun.review.facts import Facts
+from etlrun.review.jobs import matched
 from etlrun.review.policy import Judgement
 from etlrun.review.sides import DEFAULT, Side, Variant
 from etlrun.system.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
     from etlrun.review.measured import Measured, Runs
+    from etlrun.review.runs_compared import Ran
 
 NOTHING = Comparison(differences=(), kinds=(), since="", is_reordered=False, doubts=(), notes=())
 
@@ -53,6 +55,8 @@ class Reviewed:
         cost: Cost of the change; None unless something changes.
         facts: What was read of both sides; None unless requested.
         missing: Keys that the config of either side leaves to the command line.
+        ran: Comparison of the runs of both sides; None unless both are runs.
+        only_in: The one of two sweeps that has it, if that is a job of one alone; else empty.
     """
 
     name: str
@@ -67,10 +71,14 @@ class Reviewed:
     cost: Cost | None = None
     facts: Facts | None = None
     missing: tuple[str, ...] = ()
+    ran: Ran | None = None
+    only_in: str = ""
 
     @property
     def headline(self) -> str:
         """Summary of the change in one line."""
+        if self.only_in:
+            return f"is in {self.only_in} alone"
         return {"added": "is new", "removed": "is removed", "faulty": "cannot be compared"}.get(
             self.state, self.comparison.headline
         )
@@ -111,6 +119,7 @@ class Review:
         experiments: Compared experiments.
         files: Files that differ, if both sides are revisions.
         policy: What a policy says of the change; None without one.
+        is_of_runs: Whether the old side is a run, or a sweep.
     """
 
     old: str
@@ -118,6 +127,7 @@ class Review:
     experiments: tuple[Reviewed, ...]
     files: tuple[File, ...]
     policy: Judgement | None = None
+    is_of_runs: bool = False
 
     @property
     def cost_lines(self) -> list[str]:
@@ -137,7 +147,9 @@ class Review:
 
 def review(old: Side, new: Side, experiment: str | None, runs: Runs | None) -> Review:
     """Compare two sides; a single config is compared with the `experiment` of the other side."""
-    if old.is_revision and new.is_revision:
+    if old.jobs:
+        pairs = matched(old.jobs, new.jobs)
+    elif old.is_revision and new.is_revision:
         names = _listed(old, new)
         if experiment is not None and not names:
             raise ConfigError([_no_experiment(experiment, old, new)])
@@ -145,7 +157,11 @@ def review(old: Side, new: Side, experiment: str | None, runs: Runs | None) -> R
     else:
         pairs = [("", _single(old, experiment), _single(new, experiment))]
     experiments = tuple(_reviewed(name, before, after, runs) for name, before, after in pairs)
-    return Review(old=old.word, new=new.word, experiments=experiments, files=tuple(_files(old, new)))
+    if old.jobs:
+        only = {"added": new.word, "removed": old.word}
+        experiments = tuple(replace(of, only_in=only.get(of.state, "")) for of in experiments)
+    files = tuple(_files(old, new))
+    return Review(old=old.word, new=new.word, experiments=experiments, files=files, is_of_runs=old.is_of_runs)
 
 
 def _listed(old: Side, new: Side) -> list[str]:
@@ -175,6 +191,10 @@ def _reviewed(name: str, old: Variant | None, new: Variant | None, runs: Runs | 
     if old is None or new is None or before is None or after is None or faults or old is new:
         return reviewed
     comparison = compare(before, after, (old.config or {}, new.config or {}))
+    if old.runs is not None and new.runs is not None:
+        from etlrun.review.runs_compared import compare_runs  # whose models take a tenth of a second to define
+
+        reviewed = replace(reviewed, ran=compare_runs(old.runs, new.runs))
     if not comparison.kinds:
         return replace(reviewed, comparison=comparison)
     measured = () if runs is None else runs.compare(before, after)

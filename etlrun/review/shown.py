@@ -12,7 +12,7 @@ def groups(review: Review) -> list[tuple[list[str], Reviewed]]:
     """Return the experiments that change, grouped by equal differences."""
     found: dict[Any, tuple[list[str], Reviewed]] = {}
     for reviewed in review.experiments:
-        if reviewed.changes or reviewed.comparison.differences:
+        if reviewed.changes or reviewed.comparison.differences or reviewed.ran is not None:
             alike = (reviewed.state, reviewed.comparison, tuple(points(reviewed)), reviewed.faults)
             key = reviewed.name if reviewed.state in {"added", "removed"} else alike
             found.setdefault(key, ([], reviewed))[0].append(reviewed.name)
@@ -44,6 +44,7 @@ def points(reviewed: Reviewed) -> list[str]:
     found = _cache_lines(reviewed)
     found += [] if reviewed.cost is None else reviewed.cost.lines
     found += [f"measured {measured}" for measured in reviewed.measured]
+    found += [] if reviewed.ran is None else reviewed.ran.lines
     return found + ([] if reviewed.facts is None else reviewed.facts.lines)
 
 

@@ -51,6 +51,8 @@ class Variant:
         layers: Files that the config is composed of.
         files: Names of these files in messages.
         missing: Keys that the config leaves to the command line, which have stand-ins here.
+        runs: Folders of the runs of this config, none if no one has begun; None if it is not that of runs.
+        overrides: Overrides of a job of a sweep; empty for any other config.
     """
 
     config: Mapping[str, Any] | None
@@ -59,6 +61,8 @@ class Variant:
     layers: tuple[Layer, ...] = ()
     files: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    runs: tuple[Path, ...] | None = None
+    overrides: tuple[str, ...] = ()
 
     @property
     def is_unfit(self) -> bool:
@@ -76,6 +80,7 @@ class Side:
         files: Content of all config files of a revision; empty for other sides.
         listed: Names of the variants of a revision that a review of all of them has.
         policy: Policy in the folders of a revision; None if there is none.
+        jobs: Configs of the jobs of a sweep; empty for other sides.
     """
 
     word: str
@@ -83,23 +88,33 @@ class Side:
     files: Mapping[str, bytes] = field(default_factory=dict)
     listed: tuple[str, ...] = ()
     policy: Policy | None = None
+    jobs: tuple[Variant, ...] = ()
 
     @property
     def is_revision(self) -> bool:
         """Whether this is a revision, which may have several experiments."""
         return bool(self.files)
 
+    @property
+    def is_of_runs(self) -> bool:
+        """Whether this is a run, or a sweep."""
+        return bool(self.jobs) or any(variant.runs is not None for variant in self.variants.values())
 
-def of_config(word: str, config: Mapping[str, Any], run: Path | None = None) -> Side:
-    """Return the side of one composed config, in the folder of a `run` with what its columns have learned.
+
+def of_config(word: str, config: Mapping[str, Any], *runs: Path) -> Side:
+    """Return the side of one composed config, that of a run with what its columns have learned.
 
     Raises:
         EtlrunError: The config has faults.
     """
+    return Side(word=word, variants={"": of_runs(config, *runs)})
+
+
+def of_runs(config: Mapping[str, Any], *runs: Path) -> Variant:
+    """Return the config of some runs; `EtlrunError` if it has faults."""
     spec = parse(config, STAGES)
-    spec = spec if run is None else recalled(spec, run)
-    planned = plan(spec) if run is None else as_recorded(plan(spec), run / PLAN)
-    return Side(word=word, variants={"": Variant(config=config, plan=planned)})
+    planned = as_recorded(plan(recalled(spec, runs[0])), runs[0] / PLAN) if runs else plan(spec)
+    return Variant(config=config, plan=planned, runs=runs or None)
 
 
 def resolve(word: str, now: Folders, experiment: str | None, like: Side | None = None) -> Side:
@@ -115,7 +130,8 @@ def resolve(word: str, now: Folders, experiment: str | None, like: Side | None =
         raise ConfigError([unreadable(word, error)]) from error
 
 
-def _asked(word: str, request: requests.Request) -> Side:
+def of_request(word: str, request: requests.Request) -> Side:
+    """Return the side of the config of a request; `ConfigError` with all of its faults."""
     job = grid.resolve(request, STAGES)
     return Side(word=word, variants={"": Variant(config=job.config, plan=job.plan)})
 
@@ -127,7 +143,7 @@ def _resolved(word: str, now: Folders, experiment: str | None, like: Side | None
     if path.suffix in {".yaml", ".yml"} and path.is_file():
         return _of_file(word, path.resolve(), now)
     if not word or "=" in word or word.startswith(("+", "~")):
-        return _asked(word, now.request(shlex.split(word)).resuming())
+        return of_request(word, now.request(shlex.split(word)).resuming())
     if is_revision(word):
         with at_revision(word, now) as then:
             return of_folders(word, then, experiment, like)
@@ -243,14 +259,14 @@ def _of_file(word: str, path: Path, now: Folders) -> Side:
             if folder is now.own and (now.base / option).with_suffix(".yaml").is_file():
                 raise ConfigError([hidden(word)])
             request = now.request([quoted(f"{option.parent.as_posix()}={option.name}")])
-            return _asked(word, request)
+            return of_request(word, request)
     if (broken := unloadable(path, word)) is not None:
         raise ConfigError([broken])
     values = yaml.safe_load(path.read_text(encoding="utf-8"))
     if isinstance(values, dict) and "defaults" not in values and values.keys() >= set(GROUPS):
         return of_config(word, {key: value for key, value in values.items() if key not in NOT_OF_A_RUN})
     with _beside(path, now, is_overlay=not (isinstance(values, dict) and "defaults" in values)) as request:
-        return _asked(word, request)
+        return of_request(word, request)
 
 
 def hidden(name: str) -> Fault:

@@ -23,6 +23,8 @@ def print_review(review: Review, console: Console | None) -> None:
 
 
 def _lines(review: Review) -> Iterator[tuple[tuple[str, str], ...]]:
+    if review.is_of_runs:
+        yield ((f"{review.old} -> {review.new}", "bold"),)
     for line in review.cost_lines:
         yield ((line, "bold"),)
     found = groups(review)

@@ -43,9 +43,15 @@ TRACEBACK = "traceback.txt"
 _INTERRUPT = Failure(found="The run was interrupted")
 
 
-def freeze(folder: Path, config: Mapping[str, Any], overrides: list[str], config_dir: str | None = None) -> None:
+def freeze(
+    folder: Path,
+    config: Mapping[str, Any],
+    overrides: list[str],
+    config_dir: str | None = None,
+    config_name: str | None = None,
+) -> None:
     """Write the config of a new run to its folder, so that later edits of config files do not affect it."""
-    Record.create(folder, config, overrides, config_dir=config_dir)
+    Record.create(folder, config, overrides, config_dir=config_dir, config_name=config_name)
 
 
 def run(folder: Path, stages: Stages = STAGES, planned: Plan | None = None) -> int:

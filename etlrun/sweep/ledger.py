@@ -258,8 +258,8 @@ class Ledger:
         values, overrides = self.frozen(run)
         details: dict[str, Any] = {"in_flight": self.sweep.max_jobs_in_flight, "sitting_s": self.opened_s}
         details |= {"only_fills": True} if run.fills else {}
-        own_configs = self.request.get("config_dir")
-        records.Record.create(folder, values, overrides, config_dir=own_configs, **details)
+        details |= {name: self.request.get(name) for name in ("config_dir", "config_name")}
+        records.Record.create(folder, values, overrides, **details)
         return folder
 
 

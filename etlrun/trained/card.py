@@ -222,8 +222,7 @@ def _licences(run: Trained) -> list[Row]:
 def _again(run: Trained) -> Iterator[str]:
     """Yield the command that makes the run again, and whether the configs still say the same."""
     summary = run.summary
-    options = ["--config-dir", summary.config_dir] if summary.config_dir else []
-    yield from ("```", shlex.join(["python", "-m", "etlrun", *summary.overrides, *options]), "```", "")
+    yield from ("```", shlex.join(["python", "-m", "etlrun", *summary.overrides, *summary.files]), "```", "")
     yield f"The plan has the fingerprint {run.then.fingerprint}, and `{run.folder / CONFIG}` all of its values."
     if not _is_same(run):
         yield "The config files have changed since, or another config was named: today the command makes another plan."
@@ -235,8 +234,9 @@ def _again(run: Trained) -> Iterator[str]:
 
 def _is_same(run: Trained) -> bool:
     """Return whether the overrides of the run make the same plan today; of rows, whether they make the same config."""
+    then = run.summary
+    request = Request(overrides=then.overrides, config_dir=then.config_dir, config_name=then.config_name)
     try:
-        request = Request(overrides=list(run.summary.overrides), config_dir=run.summary.config_dir)
         job = grid.resolve(request, STAGES)
     except EtlrunError:
         return False

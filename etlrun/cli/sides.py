@@ -1,0 +1,107 @@
+"""The two sides of a review as a command line names them, of which one alone may be a run or a sweep."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from etlrun.config.request import Request
+from etlrun.record.config import CONFIG
+from etlrun.review.folders import Folders, working_tree
+from etlrun.review.sides import Side, Variant, of_folders, of_request, of_runs, resolve
+from etlrun.system.errors import ConfigError, EtlrunError, WorldError, fault
+
+if TYPE_CHECKING:
+    from etlrun.sweep.ledger import Ledger
+
+_NOW = "the working tree"
+_OF_RUN, _OF_SWEEP = "the config of its overrides now", "the configs of its overrides now"
+
+
+def add_sides(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that name the two sides."""
+    parser.add_argument("old", metavar="OLD")
+    others = "the configs of the working tree; of a run or a sweep, those that its overrides compose now"
+    parser.add_argument("new", metavar="NEW", nargs="?", help=f"default: {others}")
+    parser.add_argument("--experiment", metavar="NAME", help="compare only this experiment of the revisions")
+    parser.add_argument("--config-dir", "-cd", metavar="DIR")
+
+
+def sides_of(known: argparse.Namespace) -> tuple[Side, Side]:
+    """Return the two sides that the arguments of `add_sides` name.
+
+    Raises:
+        EtlrunError: One of them is nothing to compare, or not with the other.
+    """
+    now = working_tree(known.config_dir)
+    old = _side(known.old, now, known.experiment)
+    if known.new is not None:
+        new = _side(known.new, now, known.experiment, old)
+    elif old.is_of_runs:
+        new = _composed_now(old, known.config_dir)
+    else:
+        new = of_folders(_NOW, now, known.experiment, old)
+    if bool(old.jobs) is not bool(new.jobs):
+        word = (old if old.jobs else new).word
+        expected, remedy = "another sweep beside it, or nothing", f"name one of its jobs, such as {word}/0"
+        raise ConfigError([fault(word, "a sweep", expected, remedy)])
+    return old, new
+
+
+def _side(word: str, now: Folders, experiment: str | None, like: Side | None = None) -> Side:
+    if word and os.path.isfile(Path(word, "sweep.json")):  # noqa: PTH113 - false for many overrides, too long for a name
+        return _of_sweep(word)
+    return resolve(word, now, experiment, like)
+
+
+def _ledger(word: str) -> Ledger:
+    from etlrun.sweep.ledger import Ledger
+
+    return Ledger.open(Path(word))
+
+
+def _of_sweep(word: str) -> Side:
+    """Return the side of a sweep: each of its configs, with its runs so far."""
+    ledger = _ledger(word)
+    jobs = []
+    for config in ledger.configs:
+        runs = [ledger.folder_of(run) for run in ledger.runs if run.config == config.number and not run.fills]
+        begun = tuple(run for run in runs if (run / CONFIG).is_file())
+        try:
+            variant = of_runs(config.values, *begun)
+        except EtlrunError as error:  # such as of another version
+            faults = tuple(replace(of, where=f"{word}, job {config.number}: {of.where}") for of in error.faults)
+            variant = Variant(config=config.values, plan=None, faults=faults)
+        jobs.append(replace(variant, overrides=config.overrides, runs=begun))
+    return Side(word=word, variants={}, jobs=tuple(jobs))
+
+
+def _composed_now(old: Side, config_dir: str | None) -> Side:
+    """Return the side of the configs that the overrides of a run, or of the jobs of a sweep, compose now.
+
+    They are composed of the files that these have named; a `config_dir` takes precedence.
+    """
+    if old.jobs:
+        asked = _ledger(old.word).request
+        request = Request(overrides=[], config_dir=config_dir or asked["config_dir"], config_name=asked["config_name"])
+        return Side(word=_OF_SWEEP, variants={}, jobs=tuple(_job_now(job, request) for job in old.jobs))
+    from etlrun.record.summary import read_summary  # whose models take a tenth of a second to define
+
+    (run,) = old.variants[""].runs or ()
+    then = read_summary(run)
+    if then is None:
+        expected, remedy = "the summary of the run, which has its overrides", "name the other side, too"
+        raise WorldError(where=str(run), found="no summary", expected=expected, remedy=remedy)
+    request = Request(overrides=then.overrides, config_dir=config_dir or then.config_dir, config_name=then.config_name)
+    return of_request(_OF_RUN, request.resuming())
+
+
+def _job_now(job: Variant, request: Request) -> Variant:
+    try:
+        side = of_request("", replace(request, overrides=[*job.overrides]))
+    except ConfigError as error:
+        return Variant(config=None, plan=None, faults=tuple(error.faults), overrides=job.overrides)
+    return replace(side.variants[""], overrides=job.overrides)

@@ -1,0 +1,204 @@
+"""`etlrun diff` of two runs, of two sweeps, and of one of them with what its overrides compose now."""
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etlrun.cli import diff
+from etlrun.config import grid
+from etlrun.config.request import Request
+from etlrun.config.request import composed as composed_by
+from etlrun.record.record import Record
+from etlrun.record.summary import COMPLETED, FAILED
+from etlrun.stages import STAGES
+from etlrun.stages.load import Load
+from etlrun.sweep.ledger import Ledger
+from etlrun.system.errors import ConfigError, WorldError
+from tests.configs import composed
+from tests.made import REQUEST, sweep
+from tests.repository import Repository
+
+HOST = {"processor": "AMD EPYC", "cores": 2}
+VERSIONS = {"python": "3.11.7", "keras": "3.14.0"}
+
+
+def a_run(folder: Path, *words: str, rate: float = 100.0, **values: Any) -> Path:
+    """A completed run of two epochs, of which the second one has this rate and half of this loss."""
+    record = Record.create(folder, composed(*words), list(words))
+    return measured(record, rate, **values)
+
+
+def measured(record: Record, rate: float, **values: Any) -> Path:
+    rates, losses = (rate / 2, rate), (rate / 50, rate / 100)
+    epochs = [
+        {"examples": int(10 * of), "wall_s": 10.0, "examples_per_s": of, "loss": loss, "val_loss": loss}
+        for of, loss in zip(rates, losses, strict=True)
+    ]
+    record.update(**{"status": COMPLETED, "epochs": epochs, "host": HOST, "versions": VERSIONS, "au": 0.5, **values})
+    return record.folder
+
+
+def test_two_runs_are_compared_by_their_plans_and_by_what_they_measured(told: Any, tmp_path: Path) -> None:
+    read = {"name": "pets", "examples": {"train": 8, "validation": 2}}
+    old = a_run(
+        tmp_path / "a", "load.prefetch=1", dataset={**read, "digest": {"train": "aa", "validation": "bb"}}, in_flight=1
+    )
+    new = a_run(
+        tmp_path / "b",
+        "load.prefetch=2",
+        rate=150.0,
+        host={**HOST, "accelerators": ["NVIDIA H100"]},
+        versions={"python": "3.11.7", "keras": "3.15.1", "jax": "0.10.2"},
+        dataset={**read, "digest": {"train": "aa", "validation": "cc"}},
+        au=None,
+        status=FAILED,
+        in_flight=2,
+    )
+    assert told(str(old), str(new)) == (
+        f"{old} -> {new}\n"
+        "changes only the speed\n"
+        "  load.prefetch  1 -> 2  speed\n"
+        "  status: completed -> failed\n"
+        "  machine: AMD EPYC, 2 cores -> NVIDIA H100, AMD EPYC, 2 cores\n"
+        "  jobs at a time: 1 -> 2\n"
+        "  au: 0.5 -> unknown\n"
+        "  measured examples/s: 100 -> 150, 1.50x\n"
+        "  measured loss: 1 -> 1.5, +0.5\n"
+        "  measured val_loss: 1 -> 1.5, +0.5\n"
+        "  measured in one run of each: how much of it is chance is unknown\n"
+        "  packages: keras 3.14.0 -> 3.15.1, jax (none) -> 0.10.2\n"
+        "  read other records of validation\n\n"
+    )
+
+
+def test_runs_of_one_plan_are_compared_though_nothing_changes(told: Any, tmp_path: Path) -> None:
+    of = {"examples": 10, "wall_s": 1.0}
+    epochs = [{"epoch": number, "digest": digest, **of} for number, digest in ((1, "aa"), (2, "bb"))]
+    old = a_run(tmp_path / "a", epochs=epochs)
+    same = a_run(tmp_path / "b", epochs=epochs[:1])
+    other = a_run(tmp_path / "c", epochs=[epochs[0], {**epochs[1], "digest": "cc"}])
+    title, *lines = told(str(old), str(same), "--exit-code").splitlines()
+    assert title == f"{old} -> {same}"
+    assert lines == [
+        "changes nothing",
+        "  epochs: 2 -> 1",
+        "  measured examples/s: 10 -> 10, 1.00x",
+        "  measured au: 0.5 -> 0.5, 1.00x",
+        "  measured in one run of each: how much of it is chance is unknown",
+        "  the same machine: AMD EPYC, 2 cores",
+        "  read the same examples in each epoch, by their digests",
+        "",
+    ]
+    assert "  read other examples from epoch 2 on, by their digests" in told(str(old), str(other)).splitlines()
+    document = json.loads(told(str(old), str(other), "--format", "json"))
+    assert document["experiments"][0]["ran"]["read"] == ["read other examples from epoch 2 on, by their digests"]
+
+
+def test_a_run_alone_is_compared_with_what_its_overrides_compose_now(
+    told: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    repository = Repository.small(tmp_path)
+    repository.write("whole.yaml", "defaults: [config, _self_]\nload: {prefetch: 2}\n")
+    words, named = ["experiment=small", "load.batch_size=8"], {"config_dir": "mine", "config_name": "whole"}
+    config = composed_by(Request(overrides=words, **named))  # type: ignore[arg-type]
+    Record.create(Path("run"), {key: of for key, of in config.items() if key not in ("sweep", "tune")}, words, **named)
+    title = "run -> the config of its overrides now\n"
+    assert told("run", "--exit-code") == f"{title}no difference\n"
+    repository.replace("transform/small_48.yaml", "[48, 48]", "[40, 40]")
+    repository.replace("whole.yaml", "prefetch: 2", "prefetch: 3")
+    assert told("run", "--exit-code", status=1) == (
+        f"{title}changes the data, from transform.resize on, and the speed\n"
+        "  transform.resize.size  [48, 48] -> [40, 40]  data, from transform.resize on\n"
+        "  load.prefetch          2 -> 3                speed\n\n"
+    )
+    Path("run/summary.json").unlink()
+    with pytest.raises(WorldError) as caught:
+        diff.main(["run"])
+    assert str(caught.value) == (
+        "run: found no summary; expected the summary of the run, which has its overrides\n"
+        "    -> name the other side, too"
+    )
+
+
+def swept(folder: Path, *words: str, rates: dict[str, float]) -> Path:
+    """A sweep whose first runs are completed, each with its rate; the others have not begun."""
+    found = grid.of(Request(overrides=[*words], multirun=True), STAGES)
+    ledger = Ledger.create(folder, found.sweep, found.jobs, {**REQUEST, "overrides": [*words]})
+    for run in ledger.runs:
+        if run.name in rates:
+            measured(Record(ledger.start(run)), rates[run.name])
+    return folder
+
+
+def test_jobs_of_two_sweeps_are_matched_by_what_was_swept(told: Any, tmp_path: Path) -> None:
+    old = swept(tmp_path / "a", "load.prefetch=0,1,2", "model=emulated", rates={"0": 100.0, "1": 100.0})
+    new = swept(
+        tmp_path / "b", "cache=none", "load.prefetch=1,0,3", "load.batch_size=32", "model=emulated", rates={"1": 150.0}
+    )
+    assert told(str(old), str(new)) == (
+        f"{old} -> {new}\n"
+        "load.prefetch=0: changes only the speed\n"
+        "  cache  memory -> none  speed\n"
+        "  measured examples/s: 100 -> 150, 1.50x\n"
+        "  measured au: 0.5 -> 0.5, 1.00x\n"
+        "  measured loss: 1 -> 1.5, +0.5\n"
+        "  measured val_loss: 1 -> 1.5, +0.5\n"
+        "  measured in one run of each: how much of it is chance is unknown\n"
+        "  the same machine: AMD EPYC, 2 cores\n\n"
+        "load.prefetch=1: changes only the speed\n"
+        "  cache  memory -> none  speed\n"
+        "  status: completed -> not begun\n"
+        "\n"
+        f"load.prefetch=2: is in {old} alone\n\n"
+        f"load.prefetch=3: is in {new} alone\n\n"
+    )
+
+
+def test_repeated_jobs_are_compared_with_intervals(told: Any, tmp_path: Path) -> None:
+    repeats = ("sweep.repeats=3", "sweep.vary_seed=true", "model=emulated")
+    rates = {"0": 100.0, "0.1": 100.0, "0.2": 102.0, "0.3": 102.0, "0.4": 98.0, "0.5": 98.0}
+    old = swept(tmp_path / "a", "load.prefetch=0,1", *repeats, rates=rates)
+    new = swept(tmp_path / "b", "load.prefetch=0,1", *repeats, rates={name: 1.5 * rate for name, rate in rates.items()})
+    lines = told(str(old), str(new)).splitlines()
+    assert lines[:7] == [
+        f"{old} -> {new}",
+        "load.prefetch=0: changes nothing",
+        "  measured examples/s: 100 (6 runs) -> 150 (6 runs), 1.50x (95% interval 1.46 to 1.54)",
+        "  measured au: 0.5 (6 runs) -> 0.5 (6 runs), 1.00x (95% interval 1.00 to 1.00)",
+        "  measured val_loss: 1 (6 runs) -> 1.5 (6 runs), +0.5 (95% interval +0.4893 to +0.5107, 6 seeds)",
+        "  the same machine: AMD EPYC, 2 cores",
+        "",
+    ]
+    assert lines[7] == "load.prefetch=1: changes nothing"
+
+
+def test_a_sweep_alone_is_compared_with_what_its_overrides_compose_now(told: Any, tmp_path: Path) -> None:
+    old = swept(tmp_path / "a", "load.prefetch=0,1", "model=emulated", rates={})
+    lines = (old / "configs.jsonl").read_text().splitlines()
+    known = [json.loads(line) for line in lines]
+    known[1]["config"]["load"]["prefetch"] = 7  # as if files had said so then
+    known[0]["overrides"] += ["load.none=1"]  # as of another version
+    (old / "configs.jsonl").write_text("".join(f"{json.dumps(of)}\n" for of in known))
+    keys = ", ".join(of.name for of in fields(Load))
+    assert told(str(old), status=2) == (
+        f"{old} -> the configs of its overrides now\n"
+        "load.prefetch=0 load.none=1: cannot be compared\n"
+        f"  load.none: found an unknown key; expected one of the keys {keys}\n\n"
+        "load.prefetch=1: changes only the speed\n"
+        "  load.prefetch  7 -> 1  speed\n\n"
+    )
+
+
+def test_a_sweep_is_compared_with_another_one_alone(tmp_path: Path) -> None:
+    old = sweep(tmp_path / "a").folder
+    for words in ((str(old), ""), ("", str(old))):
+        with pytest.raises(ConfigError) as caught:
+            diff.main([*words])
+        assert str(caught.value) == (
+            f"{old}: found a sweep; expected another sweep beside it, or nothing\n"
+            f"    -> name one of its jobs, such as {old}/0"
+        )
