@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from etlrun.cli import diff, verify
 from etlrun.plan.plan import Plan
 from etlrun.review.difference import compare
 from etlrun.review.review import Review, Reviewed
+from etlrun.review.text import print_review
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of
 from tests.pictures import damaged, truncate
@@ -114,6 +116,9 @@ def test_data_that_are_missing_are_not_read_and_not_prepared(verified: Any, tiny
     assert facts(text)[2:] == [
         f"not read: train and validation after the change, since dataset.data_dir: found {found}"
     ]
+    text = verified(*sides(tiny, f"dataset.data_dir={tmp_path / 'none'}", "dataset.download=true"))
+    found = "tiny_pictures, which is not prepared here"
+    assert facts(text)[2:] == [f"not read: train and validation after the change, since dataset.name: found {found}"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -187,6 +192,19 @@ def test_a_fact_that_the_comparison_denies_ends_the_command(
     )
     assert caught.value.status == 1
     assert facts(capsys.readouterr().out)[2:] == [f"contradiction: {line}" for line in lines]
+
+
+def test_a_contradiction_is_red_on_a_terminal(tiny: Path) -> None:
+    old, new = plans(tiny, "extract=sequential")
+    said = compare(*plans(tiny, "load.prefetch=1"))
+    reviewed = Reviewed(name="small", old=old, new=new, state="compared", comparison=said)
+    console = Console(force_terminal=True, _environ={"TERM": "xterm"}, highlight=False)
+    with console.capture() as capture:
+        print_review(
+            verify.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), 2000), console
+        )
+    line = "  contradiction: the order of train differs, which the comparison denies"
+    assert f"\x1b[1;31m{line}\x1b[0m\n" in capture.get()
 
 
 def test_data_that_differ_in_the_other_pipeline_are_denied_too(tiny: Path) -> None:

@@ -61,15 +61,18 @@ def read(plan: Plan, pipeline: str, examples: int) -> Sample:
 
 
 def _refuse_elsewhere(plan: Plan) -> None:
-    """Raise `WorldError` for examples that would be fetched, or that other processes make."""
-    urls, service = plan.spec.dataset.urls, plan.spec.load.service
-    if urls or service is not None:
-        raise WorldError(
-            where=plan.spec.dataset.key(plan.spec.dataset.given_by) if urls else Service.path,
-            found=f"{urls[0]}, from which nothing is fetched" if urls else "a service, which no one starts",
-            expected="examples that this process can read from files of this machine",
-            remedy="",
-        )
+    """Raise `WorldError` for examples that would be fetched or prepared, or that other processes make."""
+    dataset = plan.spec.dataset
+    if dataset.urls:
+        raise _elsewhere(dataset.key(dataset.given_by), f"{dataset.urls[0]}, from which nothing is fetched")
+    if plan.spec.load.service is not None:
+        raise _elsewhere(Service.path, "a service, which no one starts")
+    if dataset.as_it_is() != dataset and not on_disk(dataset).sizes:
+        raise _elsewhere(dataset.key("name"), f"{dataset.title}, which is not prepared here")
+
+
+def _elsewhere(where: str, found: str) -> WorldError:
+    return WorldError(where=where, found=found, expected="examples in files of this machine", remedy="")
 
 
 def _splits(source: Source, pipeline: str, examples: int) -> tuple[Split, Split]:
