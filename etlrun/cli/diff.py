@@ -17,6 +17,7 @@ from etlrun.review.judge import judged
 from etlrun.review.policy import KINDS, PolicyError
 from etlrun.review.review import Images, Review, Reviewed, review
 from etlrun.review.shown import change, groups
+from etlrun.review.stat import print_stat
 from etlrun.review.text import print_review
 from etlrun.stages.base import DATA, Kind
 from etlrun.system.errors import ConfigError, EtlrunError, WorldError
@@ -52,8 +53,8 @@ def compare(known: argparse.Namespace, examined: Callable[[Review], Review] = la
         found = _with_images(found, known.show)
     labels = {name.strip() for names in known.label for name in names.split(",")}
     found = judged(found, (old, new), known.fail_on, labels)
-    if known.format == "text":
-        print_review(found, console())
+    if known.stat or known.format == "text":
+        (print_stat if known.stat else print_review)(found, console())
     else:
         sys.stdout.write({"markdown": markdown, "json": as_json}[known.format](found))
     if found.is_faulty:
@@ -135,7 +136,9 @@ def parser(name: str = "diff", also: str = "") -> argparse.ArgumentParser:
     )
     add_sides(parser)
     parser.add_argument("--runs", type=Path, metavar="DIR", help="folder of runs whose measurements to report")
-    parser.add_argument("--format", choices=["text", "markdown", "json"], default="text")
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--format", choices=["text", "markdown", "json"], default="text")
+    forms.add_argument("--stat", action="store_true", help="print a line for each experiment that changes, and sums")
     parser.add_argument("--exit-code", action="store_true", help="exit with status 1 if a plan differs")
     fail_on = f"exit with status 4 if one of these changes: {','.join(KINDS)}"
     parser.add_argument("--fail-on", action="extend", type=_kinds, default=[], metavar="KIND[,KIND]", help=fail_on)

@@ -30,8 +30,7 @@ def _lines(review: Review) -> Iterator[tuple[tuple[str, str], ...]]:
     found = groups(review)
     for names, reviewed in found:
         title = f"{', '.join(names)}: " if names != [""] else ""
-        colour = _COLOURS[str(next(iter(reviewed.comparison.kinds), "nothing"))]
-        yield (title, "bold"), (reviewed.headline, "bold red" if reviewed.faults else colour)
+        yield (title, "bold"), (reviewed.headline, colour_of(reviewed))
         yield from _body(reviewed)
         yield ()
     rest = unchanged(review)
@@ -39,6 +38,16 @@ def _lines(review: Review) -> Iterator[tuple[tuple[str, str], ...]]:
         yield ((f"{', '.join(rest)}: no difference" if rest != [""] else "no difference", ""),)
     for file in review.files:
         yield ((file_line(file, review), ""),)
+    yield from of_policy(review)
+
+
+def colour_of(reviewed: Reviewed) -> str:
+    """Return the style of what a change is."""
+    return "bold red" if reviewed.faults else _COLOURS[str(next(iter(reviewed.comparison.kinds), "nothing"))]
+
+
+def of_policy(review: Review) -> Iterator[tuple[tuple[str, str], ...]]:
+    """Yield the lines on what a policy says, each of texts with their styles; none without a policy."""
     if (policy := review.policy) is not None:
         by = f" ({policy.file})" if policy.file else ""
         yield ((f"policy: {policy.headline}{by}", "bold red" if policy.is_failed else "green"),)

@@ -1,0 +1,97 @@
+"""`etlrun diff --stat`: a line for each experiment that changes, and their sums."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etlrun.cli import diff
+from etlrun.review.cost import Cost
+from etlrun.review.folders import working_tree
+from etlrun.review.review import review
+from etlrun.review.sides import of_folders, resolve
+from etlrun.review.stat import print_stat
+from tests.repository import Repository
+from tests.test_compared_runs import swept
+
+NEW = "# @package _global_\ntrainer: {epochs: 1}\n"
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    """A repository in which three of four experiments have changed since its commit."""
+    monkeypatch.chdir(tmp_path)
+    repository = Repository.small(tmp_path)
+    for name in ("gone", "same"):
+        repository.write(f"experiment/{name}.yaml", NEW)
+    repository.commit("More")
+    repository.replace("transform/small_48.yaml", "[48, 48]", "[40, 40]")
+    repository.replace("experiment/small.yaml", "epochs: 2", "epochs: 3")
+    repository.replace("experiment/other.yaml", "epochs: 3", "epochs: 3\nload: {prefetch: 1}")
+    repository.write("experiment/more.yaml", NEW)
+    (repository.configs / "experiment/gone.yaml").unlink()
+    return repository
+
+
+SUMS = "4 of 5 change: 1 the data, 1 the training, 1 the speed, 1 removed, 1 new"
+
+
+def test_each_experiment_that_changes_has_a_line(mine: Repository, told: Any) -> None:
+    del mine
+    assert told("HEAD", "--config-dir", "mine", "--stat") == (
+        "gone   is removed\n"
+        "other  speed           1 difference\n"
+        "small  data, training  2 differences\n"
+        "more   is new\n"
+        f"{SUMS}\n"
+    )
+    assert told("HEAD", "HEAD", "--config-dir", "mine", "--stat") == "nothing changes\n"
+
+
+def test_what_is_filled_again_stands_beside_it(mine: Repository, capsys: pytest.CaptureFixture[str]) -> None:
+    del mine
+    now = working_tree("mine")
+    found = review(resolve("HEAD", now, None), of_folders("now", now, None), None, None)
+    costs = {"small": Cost(refill_bytes=2_000_000), "other": Cost(refill_bytes=None), "more": Cost()}
+    experiments = tuple(dataclasses.replace(of, cost=costs.get(of.name)) for of in found.experiments)
+    print_stat(dataclasses.replace(found, experiments=experiments), None)
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        "gone   is removed",
+        "other  speed           1 difference   refill unknown",
+        "small  data, training  2 differences  refills 2 MB",
+    ]
+
+
+def test_faults_and_a_broken_policy_are_told_too(mine: Repository, told: Any) -> None:
+    mine.replace("experiment/small.yaml", "epochs: 3", "epochs: many")
+    assert told("HEAD", "--config-dir", "mine", "--stat", "--fail-on", "order", status=2) == (
+        "gone   is removed\n"
+        "other  speed  1 difference\n"
+        "small  cannot be compared\n"
+        "more   is new\n"
+        "  mine/experiment/small.yaml:8: trainer.epochs: found 'many'; expected a positive integer\n"
+        "3 of 5 change: 1 the speed, 1 removed, 1 new; 1 cannot be compared\n"
+        "policy: passed\n"
+    )
+
+
+def test_it_is_no_format_beside_another_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        diff.main(["", "", "--stat", "--format", "json"])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "etlrun diff: error: argument --format: not allowed with argument --stat"
+    )
+
+
+def test_jobs_of_sweeps_have_the_ratio_of_their_rates(tmp_path: Path, told: Any) -> None:
+    rates = {"0": 100.0, "1": 100.0}
+    old = swept(tmp_path / "a", "load.prefetch=0,1", "model=emulated", rates=rates)
+    new = swept(tmp_path / "b", "load.prefetch=0,2", "model=emulated", rates={"0": 150.0})
+    assert told(str(old), str(new), "--stat") == (
+        "load.prefetch=0  nothing  0 differences  examples/s 1.50x\n"
+        f"load.prefetch=1  is in {old} alone\n"
+        f"load.prefetch=2  is in {new} alone\n"
+        f"2 of 3 change: 1 in {old} alone, 1 in {new} alone\n"
+    )
