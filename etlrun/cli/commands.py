@@ -39,6 +39,7 @@ COMMANDS = {
     "check": Command("", "check all config files"),
     "diff": Command("OLD [NEW]", "report the effect of a change of overrides, files or runs"),
     "verify": Command("OLD [NEW]", "do as diff, and read some examples of both sides"),
+    "costs": Command("[FOLDER ...]", "print what experiments cost, as runs have measured it"),
     "prepare": Command("SOURCE --name NAME", "write own images as a TFDS dataset"),
     "report": Command("FOLDER", "print the report of a run, or of a folder of runs", "runs_read", "report"),
     "runs": Command("ls", "list runs and sweeps"),

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from etlrun.cli.sides import add_sides, sides_of
 from etlrun.review.comment import markdown
+from etlrun.review.costs_file import of_sides
 from etlrun.review.document import as_json
 from etlrun.review.facts import contradictions
+from etlrun.review.folders import working_tree
 from etlrun.review.judge import judged
 from etlrun.review.policy import KINDS, PolicyError
 from etlrun.review.review import Images, Review, Reviewed, review
@@ -26,6 +28,7 @@ from etlrun.system.terminal import console
 
 if TYPE_CHECKING:
     from etlrun.review.measured import Runs
+    from etlrun.review.measured_costs import Entry
 
 _DIFFERS, _REFUSED = 1, ConfigError.status
 _EXAMPLES = 4
@@ -47,7 +50,8 @@ def compare(known: argparse.Namespace, examined: Callable[[Review], Review] = la
         EtlrunError: A policy is broken, or what was read contradicts the comparison.
     """
     old, new = sides_of(known)
-    found = review(old, new, known.experiment, None if known.runs is None else _runs(known.runs))
+    runs, measured = (None, []) if known.runs is None else (_runs(known.runs), _costs(known.runs))
+    found = review(old, new, known.experiment, runs, of_sides(old, new, working_tree(known.config_dir), measured))
     found = examined(found)
     if known.show is not None:
         found = _with_images(found, known.show)
@@ -59,8 +63,9 @@ def compare(known: argparse.Namespace, examined: Callable[[Review], Review] = la
         sys.stdout.write({"markdown": markdown, "json": as_json}[known.format](found))
     if found.is_faulty:
         raise SystemExit(_REFUSED)
-    if found.policy is not None and found.policy.faults:
-        raise ConfigError(found.policy.faults)
+    faults = [*(() if found.policy is None else found.policy.faults), *found.cost_faults]
+    if faults:
+        raise ConfigError(faults)
     if denied := contradictions(found):
         raise EtlrunError(denied)
     if found.policy is not None and found.policy.broken:
@@ -81,6 +86,12 @@ def _runs(folder: Path) -> Runs:
     from etlrun.review.measured import Runs
 
     return Runs(folder)
+
+
+def _costs(folder: Path) -> list[Entry]:
+    from etlrun.review.costs_of_runs import costs_of_runs
+
+    return costs_of_runs(folder)[0]
 
 
 def _folder(text: str) -> Path:

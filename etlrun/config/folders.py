@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+COSTS = "etlrun-costs.json"
+"""File in a config folder that keeps measured costs."""
 POLICY = "etlrun-policy.yaml"
 """File in a config folder that is no config: what changes need."""
 

@@ -12,6 +12,7 @@ from etlrun.config import request as requests
 from etlrun.config.composer import Composer
 from etlrun.config.values import NOT_OF_A_RUN
 from etlrun.plan.plan import Plan
+from etlrun.review.costs_file import faults_in
 from etlrun.review.evidence import evidence_in, out_of_date
 from etlrun.review.folders import Folders
 from etlrun.review.lines import located
@@ -73,6 +74,7 @@ def check(folders: Folders, *, strict: bool = False) -> Checked:
     checked.add(other_suffixes(folders))
     policy = policy_of(folders)
     checked.add(() if policy is None else policy.faults)
+    checked.add(faults_in(folders))
     headless = list(without_header(folders, own))
     if strict or folders.own is None:
         checked.add(headless)

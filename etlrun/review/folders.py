@@ -11,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 
 from etlrun.config import request as requests
-from etlrun.config.files import config_files
-from etlrun.config.folders import POLICY, config_dir
+from etlrun.config.files import config_files, unreadable
+from etlrun.config.folders import COSTS, POLICY, config_dir
 from etlrun.review.git import git, write_configs
 from etlrun.system.errors import ConfigError, fault, printable
 
@@ -57,6 +57,21 @@ class Folders:
         """The policy's file; None if there is none. One that can't be read is there."""
         path = (self.own or self.base) / POLICY
         return path if os.path.lexists(path) else None
+
+    @property
+    def costs(self) -> tuple[str, bytes] | None:
+        """The name in messages and the content of the file of measured costs; None if there is none.
+
+        Raises:
+            ConfigError: It can't be read.
+        """
+        path = (self.own or self.base) / COSTS
+        try:
+            return self.name(path), path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ConfigError([unreadable(self.name(path), error)]) from error
 
     def name(self, path: Path) -> str:
         """Return the name of a file in messages: the same in each revision, without unprintable characters."""

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from etlrun.config.folders import COSTS
 from etlrun.system.errors import ConfigError, Fault, fault, printable
 
 _LINK, _SUBMODULE = "120000", "160000"
@@ -25,6 +26,8 @@ def git(folder: Path, *words: str, given: bytes = b"") -> bytes | None:
 
 def write_configs(top: Path, revision: str, folder: str, scratch: Path) -> None:
     """Write the YAML files of a folder of a revision below `scratch`, with its links and the files to which they lead.
+
+    The file of measured costs beside them is written, too.
 
     Submodules are skipped.
 
@@ -52,7 +55,7 @@ def write_configs(top: Path, revision: str, folder: str, scratch: Path) -> None:
     files = {
         name: key
         for name, (mode, key) in entries.items()
-        if mode not in {_LINK, _SUBMODULE} and (name in homes or name.endswith((".yaml", ".yml")))
+        if mode not in {_LINK, _SUBMODULE} and (name in homes or name.endswith((".yaml", ".yml", COSTS)))
         if any(_is_in(name, home) for home in homes)
     }
     (scratch / folder).mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,8 +10,10 @@ from etlrun.plan.plan import Plan
 from etlrun.review.caches import Kept, caches
 from etlrun.review.cost import Cost, summed
 from etlrun.review.difference import Comparison, compare
+from etlrun.review.estimates import cost_of, held_on_disk
 from etlrun.review.facts import Facts
 from etlrun.review.jobs import matched
+from etlrun.review.measured_costs import Costs
 from etlrun.review.policy import Judgement
 from etlrun.review.sides import DEFAULT, Side, Variant
 from etlrun.system.errors import ConfigError, Fault
@@ -120,6 +122,8 @@ class Review:
         files: Files that differ, if both sides are revisions.
         policy: What a policy says of the change; None without one.
         is_of_runs: Whether the old side is a run, or a sweep.
+        cost_notes: Notes on the measured costs, a sentence each.
+        cost_faults: Faults of the file of measured costs.
     """
 
     old: str
@@ -128,11 +132,14 @@ class Review:
     files: tuple[File, ...]
     policy: Judgement | None = None
     is_of_runs: bool = False
+    cost_notes: tuple[str, ...] = ()
+    cost_faults: tuple[Fault, ...] = ()
 
     @property
     def cost_lines(self) -> list[str]:
-        """Sums of the costs of all experiments, a sentence each; empty if nothing is refilled."""
-        return summed([reviewed.cost for reviewed in self.experiments if reviewed.cost is not None])
+        """Sums of the costs of all experiments, and the notes on them, a sentence each."""
+        costs = [reviewed.cost for reviewed in self.experiments if reviewed.cost is not None]
+        return [*summed(costs), *self.cost_notes]
 
     @property
     def changes(self) -> bool:
@@ -145,8 +152,11 @@ class Review:
         return any(reviewed.state == "faulty" for reviewed in self.experiments)
 
 
-def review(old: Side, new: Side, experiment: str | None, runs: Runs | None) -> Review:
-    """Compare two sides; a single config is compared with the `experiment` of the other side."""
+def review(old: Side, new: Side, experiment: str | None, runs: Runs | None, costs: Costs | None = None) -> Review:
+    """Compare two sides; a single config is compared with the `experiment` of the other side.
+
+    What a change costs is estimated by measured `costs`.
+    """
     if old.jobs:
         pairs = matched(old.jobs, new.jobs)
     elif old.is_revision and new.is_revision:
@@ -160,8 +170,20 @@ def review(old: Side, new: Side, experiment: str | None, runs: Runs | None) -> R
     if old.jobs:
         only = {"added": new.word, "removed": old.word}
         experiments = tuple(replace(of, only_in=only.get(of.state, "")) for of in experiments)
+    costs = Costs() if costs is None else costs
+    filled = held_on_disk({name: plan for name in old.listed if (plan := old.variants[name].plan) is not None})
+    found = tuple(_with_cost(reviewed, costs, filled) for reviewed in experiments)
     files = tuple(_files(old, new))
-    return Review(old=old.word, new=new.word, experiments=experiments, files=files, is_of_runs=old.is_of_runs)
+    made = Review(old=old.word, new=new.word, experiments=found, files=files, is_of_runs=old.is_of_runs)
+    return replace(made, cost_notes=costs.notes, cost_faults=costs.faults)
+
+
+def _with_cost(reviewed: Reviewed, costs: Costs, filled: Mapping[str, str]) -> Reviewed:
+    """Return an experiment that changes with its cost; what was run on both sides has none."""
+    was_run = reviewed.ran is not None or reviewed.only_in
+    if reviewed.new is None or not reviewed.changes or reviewed.state == "faulty" or was_run:
+        return reviewed
+    return replace(reviewed, cost=cost_of(reviewed.old, reviewed.new, costs, filled))
 
 
 def _listed(old: Side, new: Side) -> list[str]:

@@ -42,7 +42,7 @@ def change(difference: Difference) -> str:
 def points(reviewed: Reviewed) -> list[str]:
     """Return the sentences on an experiment below its differences: caches, costs, measures and facts."""
     found = _cache_lines(reviewed)
-    found += [] if reviewed.cost is None else reviewed.cost.lines
+    found += _cost_lines(reviewed)
     found += [f"measured {measured}" for measured in reviewed.measured]
     found += [] if reviewed.ran is None else reviewed.ran.lines
     return found + ([] if reviewed.facts is None else reviewed.facts.lines)
@@ -54,6 +54,12 @@ def _cache_lines(reviewed: Reviewed) -> list[str]:
     for kept in reviewed.caches:
         found.setdefault(str(kept), []).append(kept.pipeline)
     return [f"cache of {' and '.join(pipelines)}: {text}" for text, pipelines in found.items()]
+
+
+def _cost_lines(reviewed: Reviewed) -> list[str]:
+    """Return the lines on the cost, without the rates where the runs of both plans are compared."""
+    cost = reviewed.cost
+    return [] if cost is None else cost.lines + ([] if reviewed.measured else cost.rate_lines)
 
 
 def file_line(file: File, review: Review) -> str:

@@ -81,6 +81,7 @@ class Side:
         listed: Names of the variants of a revision that a review of all of them has.
         policy: Policy in the folders of a revision; None if there is none.
         jobs: Configs of the jobs of a sweep; empty for other sides.
+        costs: Name and content of the file of measured costs of a revision; None if it has none.
     """
 
     word: str
@@ -89,6 +90,7 @@ class Side:
     listed: tuple[str, ...] = ()
     policy: Policy | None = None
     jobs: tuple[Variant, ...] = ()
+    costs: tuple[str, bytes] | None = None
 
     @property
     def is_revision(self) -> bool:
@@ -175,8 +177,10 @@ def of_folders(word: str, folders: Folders, experiment: str | None, like: Side |
         used = {name for variant in made.values() for name in variant.files}
         made |= _options(files, folders, partial(stand_ins, made[DEFAULT]))
         listed += [name for name in made if "=" in name and folders.file_of(name) not in used]
-    listed = [name for name in listed if name in made]
-    return Side(word=word, variants=made, files=folders.files, listed=tuple(listed), policy=policy_of(folders))
+    names = tuple(name for name in listed if name in made)
+    return Side(
+        word=word, variants=made, files=folders.files, listed=names, policy=policy_of(folders), costs=folders.costs
+    )
 
 
 def _options(files: Composer, folders: Folders, given: Given) -> dict[str, Variant]:

@@ -15,7 +15,8 @@ Rows = Sequence[Sequence[str]]
 
 TEXTS = {
     "overrides", "status", "reason", "stage", "result", "bound by", "set by", "data", "key", "dataset", "elements",
-    "state", "folder", "best", "created at", "feature", "kind", "name", "package", "where", "fields",
+    "state", "folder", "best", "created at", "feature", "kind", "name", "package", "where", "fields", "experiments",
+    "machine",
 }  # fmt: skip
 """Headers of text columns, which are left-aligned."""
 
