@@ -1,4 +1,4 @@
-"""A git repository of a person's own configs, with real commits."""
+"""A git repository of a person's own configs, with real commits and pull requests."""
 
 import subprocess
 from pathlib import Path
@@ -70,3 +70,11 @@ class Repository:
         self.git("add", "--all")
         self.git("commit", "--quiet", "--allow-empty", "--message", message)
         return self.git("rev-parse", "HEAD")
+
+    def pull_request(self, message: str) -> str:
+        """Commit everything on a branch, and check out its merge, as actions/checkout does; the name of the commit."""
+        self.git("checkout", "--quiet", "-B", "feature")
+        head = self.commit(message)
+        self.git("checkout", "--quiet", "--detach", "main")
+        self.git("merge", "--quiet", "--no-ff", "--message", "Merge", "feature")
+        return head

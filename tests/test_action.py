@@ -1,137 +1,152 @@
-"""The steps of the GitHub Action and of the pre-commit hook, run as a shell runs them, on real commits."""
+"""The steps of the GitHub Action, run as its runner runs them, on real commits."""
 
-import os
-import re
-import subprocess
-import sys
+import json
 from pathlib import Path
 
 import pytest
-import yaml
 
-from tests.configs import CONF
+from tests.actions import GitHub
 from tests.repository import Repository
 
 pytestmark = pytest.mark.slow
 
-ROOT = CONF.parent
-ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
-TOKEN = "of the workflow"  # noqa: S105 - of no one
-GH = """\
-#!/usr/bin/env bash
-# Stands in for GitHub: keeps what it is told, and knows the comments of a file.
-if [ "$2" = "--paginate" ]; then cat "$COMMENTS"; exit 0; fi
-printf '%s\\n' "$*" >> "$CALLS"
-"""
+PASSED = {"Diff": 0, "Comment": 0, "Check": 0, "Policy": 0}
+READ_ONLY = "gh: Resource not accessible by integration (HTTP 403)"
+STARTS = "<!-- etlrun mine -->\n<!-- head {} run {} -->\n"
 
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Repository:
-    made = Repository.small(tmp_path / "repository")
-    made.replace("transform/small_48.yaml", "[48, 48]", "[32, 32]")
-    made.commit("Smaller")
-    return made
+    return Repository.small(tmp_path / "repository")
 
 
-def run(name: str, folder: Path, scratch: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
-    """The step of that name, with what GitHub would put in."""
-    step = next(step for step in ACTION["runs"]["steps"] if step["name"] == name)
-    values = {f"inputs.{key}": inputs.get(key, given["default"]) for key, given in ACTION["inputs"].items()}
-    values |= {"runner.temp": str(scratch), "github.repository": "me/mine", "github.event.pull_request.number": "7"}
-    environment = {
-        key: re.sub(r"\$\{\{ (.*?) \}\}", lambda match: values[match[1]], value) for key, value in step["env"].items()
+@pytest.fixture
+def github(repository: Repository, tmp_path: Path) -> GitHub:
+    """A pull request that changes the data."""
+    (tmp_path / "runner").mkdir()
+    repository.replace("transform/small_48.yaml", "[48, 48]", "[32, 32]")
+    return GitHub(tmp_path / "runner", repository.pull_request("Smaller"))
+
+
+def test_the_action_comments_what_a_pull_request_changes_and_checks_it(repository: Repository, github: GitHub) -> None:
+    assert github.run(repository.folder, config_dir="mine") == PASSED
+    assert {answer.stderr for answer in github.steps.values()} == {""}
+    base, own, head = (repository.git("rev-parse", "--short", of) for of in ("HEAD^1", "HEAD^2", "HEAD"))
+    review = (github.scratch / "summary.md").read_text(encoding="utf-8")
+    assert review.startswith(
+        f"### etlrun: `{base}` → `{head}`\n\n`{head}` is the head {own} merged into {base}.\n\n"
+        "**small** changes the data, from transform.resize on.\n"
+    )
+    assert github.bodies == [STARTS.format(github.sha, 100) + review]
+    assert {key: value for key, value in github.outputs.items() if key != "matrix"} == {
+        "kinds": '["data"]',
+        "changed": "true",
+        "failed": "false",
     }
-    programs = scratch / "programs"
-    programs.mkdir(exist_ok=True)
-    (programs / "gh").write_text(GH, encoding="utf-8")
-    (programs / "gh").chmod(0o755)
-    path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    mine = {"PATH": path, "PYTHONPATH": str(ROOT)}
-    for key, file in (("GITHUB_STEP_SUMMARY", "summary.md"), ("CALLS", "calls"), ("COMMENTS", "comments")):
-        (scratch / file).touch()
-        mine[key] = str(scratch / file)
-    # As GitHub runs `shell: bash`.
-    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
-    return subprocess.run(
-        command, cwd=folder, env={**os.environ, **mine, **environment}, capture_output=True, text=True, check=False
+    assert [of["experiment"] for of in json.loads(github.outputs["matrix"])["include"]] == ["small"]
+
+
+def test_two_uses_renew_their_own_comments_alone(repository: Repository, github: GitHub) -> None:
+    github.comment("<!-- etlrun mine -->\nof someone else, who can't be overwritten", is_own=False)
+    for number, more in enumerate(({}, {"name": "other use"}, {})):
+        github.run_id = 100 + number
+        assert github.run(repository.folder, config_dir="mine", **more)["Comment"] == 0
+    starts = [body.partition("\n### ")[0] for body in github.bodies[1:]]
+    assert starts == [
+        f"<!-- etlrun mine -->\n<!-- head {github.sha} run 102 -->",
+        f"<!-- etlrun other use -->\n<!-- head {github.sha} run 101 -->",
+    ]
+
+
+def test_a_run_of_an_old_head_says_so_and_leaves_the_comment_of_a_newer_run(
+    repository: Repository, github: GitHub
+) -> None:
+    github.head = "1" * 40
+    assert github.run(repository.folder, config_dir="mine") == PASSED
+    (body,) = github.bodies
+    note = f"This comment is of {github.sha[:7]}; the head is 1111111, whose run renews it.\n\n### etlrun: "
+    assert body.startswith(STARTS.format(github.sha, 100) + note)
+    github.run_id = 99
+    assert github.run(repository.folder, config_dir="mine") == PASSED
+    assert github.bodies == [body]
+    assert github.steps["Comment"].stdout == "the comment is of a newer run, 100\n"
+
+
+def test_without_a_token_or_a_pull_request_there_is_no_comment(repository: Repository, github: GitHub) -> None:
+    assert github.run(repository.folder, config_dir="mine", token="") == PASSED
+    assert github.run_on({}, repository.folder, config_dir="mine") == PASSED
+    assert github.bodies == []
+
+
+@pytest.mark.parametrize("epochs", ["2", "0"])
+def test_a_token_that_may_not_comment_hides_no_fault(repository: Repository, github: GitHub, epochs: str) -> None:
+    repository.replace("experiment/small.yaml", "epochs: 2", f"epochs: {epochs}")
+    repository.commit("Wrong or not")
+    github.refuses = READ_ONLY
+    assert github.run(repository.folder, config_dir="mine") == {**PASSED, "Check": 2 * (epochs == "0")}
+    assert github.steps["Comment"].stdout == (
+        f"::warning title=etlrun::no comment, since {READ_ONLY}; the summary of the run has the review\n"
     )
 
 
-def test_the_action_comments_what_a_pull_request_changes_and_checks_it(repository: Repository, tmp_path: Path) -> None:
-    inputs = {"config-dir": "mine", "token": TOKEN}
-    answers = [run(name, repository.folder, tmp_path, **inputs) for name in ("Diff", "Comment", "Check")]
-    assert [(answer.returncode, answer.stderr) for answer in answers] == [(0, "")] * 3
-    comment = (tmp_path / "etlrun-diff.md").read_text(encoding="utf-8")
-    assert comment.startswith(
-        "<!-- etlrun -->\n### etlrun: `HEAD^1` → `HEAD`\n\n**small** changes the data, from transform.resize on.\n"
-    )
-    assert comment == (tmp_path / "summary.md").read_text(encoding="utf-8")
-    assert (tmp_path / "calls").read_text() == (
-        f"api --method POST repos/me/mine/issues/7/comments --field body=@{tmp_path}/etlrun-diff.md --silent\n"
-    )
-    assert re.fullmatch(r"checked 9 configs of 2 experiments and of options in [\d.]+ s: no fault\n", answers[2].stdout)
-
-
-def test_an_ordinary_option_of_ones_own_passes_the_action(repository: Repository, tmp_path: Path) -> None:
-    repository.write("dataset/pets.yaml", "defaults: [folder, _self_]\ndir: photos\n")
-    repository.write("experiment/pets.yaml", "# @package _global_\ndefaults: [override /dataset: pets]\n")
-    repository.commit("Pets")
-    inputs = {"config-dir": "mine", "token": TOKEN}
-    answers = [run(name, repository.folder, tmp_path, **inputs) for name in ("Diff", "Check")]
-    assert [(answer.returncode, answer.stderr) for answer in answers] == [(0, "")] * 2
-    comment = (tmp_path / "etlrun-diff.md").read_text(encoding="utf-8").splitlines()
-    assert (comment[3], comment[-4:]) == (
-        "**pets** is new.",
-        [
-            "No difference in other, small.",
-            "",
-            "- mine/dataset/pets.yaml: added, reaches pets",
-            "- mine/experiment/pets.yaml: added, reaches pets",
-        ],
-    )
-
-
-def test_the_action_writes_its_comment_anew(repository: Repository, tmp_path: Path) -> None:
-    (tmp_path / "comments").write_text("12\n13\n")
-    assert run("Comment", repository.folder, tmp_path, token=TOKEN).returncode == 0
-    assert (tmp_path / "calls").read_text() == (
-        f"api --method PATCH repos/me/mine/issues/comments/12 --field body=@{tmp_path}/etlrun-diff.md --silent\n"
-    )
-
-
-def test_without_a_token_there_is_no_comment(repository: Repository, tmp_path: Path) -> None:
-    assert run("Comment", repository.folder, tmp_path, token="").returncode == 0
-    assert (tmp_path / "calls").read_text() == ""
-
-
-def test_a_wrong_config_is_commented_and_fails_the_check(repository: Repository, tmp_path: Path) -> None:
+def test_a_wrong_config_is_commented_and_fails_the_check(repository: Repository, github: GitHub) -> None:
     repository.replace("experiment/other.yaml", "epochs: 3", "epochs: 0")
     repository.commit("Wrong")
-    assert run("Diff", repository.folder, tmp_path, **{"config-dir": "mine"}).returncode == 0
-    assert "mine/experiment/other.yaml:5: trainer.epochs: found 0" in (tmp_path / "etlrun-diff.md").read_text()
-    answer = run("Check", repository.folder, tmp_path, **{"config-dir": "mine"})
-    assert (answer.returncode, answer.stderr) == (
-        2,
-        (
-            "etlrun: 1 fault\n  mine/experiment/other.yaml:5: trainer.epochs, in experiment=other: found 0; "
-            "expected a positive integer\n"
-        ),
+    assert github.run(repository.folder, config_dir="mine") == {**PASSED, "Check": 2}
+    assert "mine/experiment/other.yaml:5: trainer.epochs: found 0" in github.bodies[0]
+    assert github.steps["Check"].stdout.startswith("::error file=mine/experiment/other.yaml,line=5,")
+    assert github.outputs["failed"] == "true"
+
+
+def test_a_base_that_is_not_there_is_commented_and_fails_at_the_end(repository: Repository, github: GitHub) -> None:
+    assert github.run(repository.folder, config_dir="mine", base="<b>~9") == {**PASSED, "Policy": 2}
+    assert "\n\n<pre>etlrun: 1 fault\n  &lt;b&gt;~9: found neither overrides" in github.bodies[0]
+    assert github.steps["Policy"].stdout.startswith("::error title=etlrun::etlrun: 1 fault%0A  <b>~9: found neither")
+
+
+def test_kinds_that_fail_fail_at_the_end_and_labels_waive_what_the_policy_says(
+    repository: Repository, github: GitHub
+) -> None:
+    assert github.run(repository.folder, config_dir="mine", fail_on="data") == {**PASSED, "Policy": 4}
+    assert "**Policy: 1 rule broken**" in github.bodies[0]
+    assert github.steps["Policy"].stdout.startswith("::error title=etlrun::etlrun: 1 fault%0A")
+    repository.git("checkout", "--quiet", "main")
+    repository.write("etlrun-policy.yaml", "data: {label: the data may change}\n")
+    repository.commit("Policy")
+    repository.replace("transform/small_48.yaml", "[48, 48]", "[40, 40]")
+    github.sha = repository.pull_request("Larger")
+    assert github.run(repository.folder, config_dir="mine") == {**PASSED, "Policy": 4}
+    github.labels = ("--help", "the data may change")
+    assert github.run(repository.folder, config_dir="mine") == PASSED
+    assert "**Policy: passed**" in github.bodies[0]
+
+
+def test_what_others_name_reaches_no_shell(repository: Repository, github: GitHub) -> None:
+    evil = "$(echo > mark) `echo > mark` '; echo > mark; \" #"
+    github.labels = (evil,)
+    repository.write(f"experiment/{evil}.yaml", "# @package _global_\nload: {prefetch: 1}\n")
+    repository.commit("Evil")
+    github.run(repository.folder, config_dir="mine", name=evil, fail_on=evil, base=evil)
+    github.run(repository.folder, config_dir=evil, golden=evil)
+    assert not [*repository.folder.rglob("mark")]
+
+
+def test_labels_that_are_no_list_are_refused(repository: Repository, github: GitHub) -> None:
+    answers = github.run(repository.folder, config_dir="mine", labels="data-change-approved")
+    assert answers == {"Diff": 2, "Check": 0, "Policy": 1}
+    assert github.steps["Diff"].stdout == (
+        "::error title=etlrun::labels: found data-change-approved; expected a JSON list of names\n"
     )
 
 
-def test_a_base_that_is_not_there_fails_the_step(repository: Repository, tmp_path: Path) -> None:
-    answer = run("Diff", repository.folder, tmp_path, base="HEAD~9", **{"config-dir": "mine"})
-    assert answer.returncode == 1
-    assert "HEAD~9: found neither overrides" in answer.stderr
-
-
-def test_the_hook_checks_the_configs(repository: Repository) -> None:
-    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
-    words = [*hook["entry"].replace("python", sys.executable).split(), "--config-dir", "mine"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    for epochs, status in (("3", 0), ("0", 2)):
-        repository.replace("experiment/other.yaml", "epochs: 3", f"epochs: {epochs}")
-        answer = subprocess.run(words, cwd=repository.folder, env=environment, capture_output=True, check=False)
-        assert answer.returncode == status
-    assert re.search(hook["files"], "mine/experiment/other.yaml")
-    assert hook["pass_filenames"] is False
+def test_examples_of_both_sides_are_read_where_a_number_of_them_is_given(
+    repository: Repository, github: GitHub, sample: Path
+) -> None:
+    repository.replace("experiment/small.yaml", "_self_\n", f"_self_\ndataset: {{data_dir: {sample}}}\n")
+    repository.commit("Data")
+    repository.replace("transform/small_48.yaml", "[32, 32]", "[40, 40]")
+    repository.commit("Larger")
+    answers = github.run(repository.folder, config_dir="mine", base="HEAD^1", fail_on="data", verify="20")
+    assert answers == {**PASSED, "Policy": 4}
+    assert " of 960 examples of train, all of which differ from transform.resize on" in github.bodies[0]
+    assert github.steps["Policy"].stdout.startswith("::error title=etlrun::etlrun: 1 fault%0A")
