@@ -83,6 +83,19 @@ def test_speed_alone_passes_every_rule_of_kinds(repository: Repository, diff: Di
     assert diff("HEAD~1", "HEAD", "--exit-code") == (1, [f"policy: passed ({BASE})"], "")
 
 
+def test_speed_alone_passes_where_it_decides_how_many_examples_are_read(repository: Repository, diff: Diff) -> None:
+    timed = SMALL.replace("trainer: {epochs: 2}", "trainer: {seconds: 60}").replace(
+        "  - _self_", "  - override /trainer: drain\n  - _self_"
+    )
+    repository.write("experiment/small.yaml", timed)
+    smaller(repository)
+    repository.write("experiment/small.yaml", f"{timed}load: {{prefetch: 1}}\n")
+    assert diff("HEAD") == (0, [f"policy: passed ({NEW})"], "")
+    repository.write("experiment/small.yaml", f"{timed}load: {{batch_size: 8}}\n")
+    status, lines, _ = diff("HEAD")
+    assert (status, "found perhaps a change of the data in small (trainer.seconds=60" in lines[1]) == (4, True)
+
+
 def test_weaker_kinds_of_a_change_count(repository: Repository, diff: Diff) -> None:
     repository.write("etlrun-policy.yaml", "order: {}\n")
     repository.commit("Policy")
@@ -158,6 +171,16 @@ def test_new_and_removed_experiments_change_no_data(repository: Repository, diff
     (repository.configs / "experiment" / "other.yaml").unlink()
     repository.commit("New")
     assert diff() == (0, [f"policy: passed ({BASE})"], "")
+
+
+def test_an_option_that_no_experiment_uses_has_no_cost_but_changes_the_data(repository: Repository, diff: Diff) -> None:
+    repository.write("etlrun-policy.yaml", "data: {}\nau_min: 0.5\ncost: {refill_gb: 0}\n")
+    repository.write("dataset/pets.yaml", "defaults: [folder, _self_]\ndir: photos\n")
+    repository.commit("Pets")
+    repository.replace("dataset/pets.yaml", "photos", "pictures")
+    found = "a change of the data in dataset=pets by dataset.dir"
+    status, lines, _ = diff("HEAD")
+    assert (status, lines[1:]) == (4, [f"  {NEW}:1: data: found {found}; expected none"])
 
 
 def test_overrides_are_judged_by_fail_on_and_beside_a_revision_by_its_policy(

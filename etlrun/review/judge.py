@@ -72,7 +72,7 @@ def kinds_of(reviewed: Reviewed) -> set[Kind]:
 def _broken(rule: Rule, experiments: Sequence[Reviewed]) -> Fault | None:
     """Return the fault of a rule that a change breaks; None if it keeps it."""
     if rule.name in KINDS:
-        changed = [of for of in experiments if of.state == "compared" and rule.name in kinds_of(of)]
+        changed = [of for of in experiments if rule.name in kinds_of(of)]
         found = _changes(Kind(rule.name), changed)
         return _fault(rule, found, "none", "") if found else None
     changed = [of for of in experiments if of.changes and of.state in {"compared", "added"} and "=" not in of.name]
