@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from etlrun import __version__
 from tests.annotations import NO_PREFETCH, SLOW, UNREAD, cases, commands, sarif, told
 from tests.own_configs import write
 from tests.repository import OTHER
@@ -33,7 +34,7 @@ def test_sarif_is_valid_and_has_rules_and_places(mine: Path, capsys: pytest.Capt
     run = sarif(capsys)
     assert run["tool"]["driver"] == {
         "name": "etlrun",
-        "semanticVersion": "0.1.0",
+        "semanticVersion": __version__,
         "rules": [
             {"id": "file", "shortDescription": {"text": "a config file that cannot be used as it is"}},
             {"id": "value", "shortDescription": {"text": "a key or a value that no config can have"}},

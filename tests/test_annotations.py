@@ -87,14 +87,13 @@ def test_silenced_advice_and_refused_options_are_no_annotations(mine: Path, caps
         ("load/mine.yaml", "# Mine.\ndefaults: [mine]\n", "a cycle in the defaults lists"),
     ],
 )
-def test_a_fault_of_no_line_has_its_file(
+def test_a_fault_of_a_defaults_list_has_its_line(
     name: str, text: str, found: str, mine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(mine / name, text)
     config = "load=mine" if "/" in name else "--config-name=mine"
-    assert commands(capsys) == [
-        f"::error file=mine/{name},title=etlrun::in {config}: found {found}; expected a config that Hydra can compose"
-    ]
+    place, expected = f"file=mine/{name},line=2,title=etlrun", "a config that Hydra can compose"
+    assert commands(capsys) == [f"::error {place}::in {config}: found {found}; expected {expected}"]
 
 
 @pytest.mark.usefixtures("mine")
@@ -200,3 +199,22 @@ def test_an_experiment_that_was_tuned_elsewhere_is_a_note(mine: Path, capsys: py
     assert commands(capsys) == [f"::notice file=mine/experiment/other.yaml,title=etlrun::{machine}"]
     (result,) = sarif(capsys)["results"]
     assert (result["level"], result["ruleId"]) == ("note", "tuned_elsewhere")
+
+
+def test_what_an_option_of_the_project_sets_is_where_it_is_chosen(
+    mine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = "# @package _global_\n# Slow.\ndefaults:\n  - override /load: plain\n"
+    write(mine / "experiment" / "slow.yaml", f"{head}  - _self_\n")
+    place = "file=mine/experiment/slow.yaml,line=4"
+    assert commands(capsys) == [f"::warning {place},title=load.prefetch::experiment=slow: {NO_PREFETCH}"]
+    steps = "steps: [decode, resize, random_flip, scale_minus_one_one]"
+    text = f"{head}  - override /cache: memory\n  - _self_\ntransform: {{{steps}}}\n"
+    write(mine / "experiment" / "slow.yaml", text)
+    assert faults() == [
+        (
+            "mine/experiment/slow.yaml:5: cache.at, in experiment=slow: found transformed, which is after "
+            "transform.random_flip; expected a point before the first random step, whose first result all later epochs "
+            "would repeat\n    -> set cache.at=resize, or cache=none"
+        )
+    ]

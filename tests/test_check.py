@@ -150,7 +150,7 @@ STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
             "load/odd.yaml",
             "# Odd.\ndefaults: 3\n",
             (
-                "mine/load/odd.yaml, in load=odd: found Invalid defaults list in 'load/odd', defaults must be a list "
+                "mine/load/odd.yaml:2, in load=odd: found Invalid defaults list in 'load/odd', defaults must be a list "
                 "(got int); expected a config that Hydra can compose"
             ),
         ),

@@ -181,7 +181,7 @@ HEAD = "# @package _global_\n# X.\n"
         (
             "defaults: [wrong]\n",
             (
-                "mine/experiment/wrong.yaml:1, in experiment=wrong: found a cycle in the defaults lists; "
+                "mine/experiment/wrong.yaml:3, in experiment=wrong: found a cycle in the defaults lists; "
                 "expected a config that Hydra can compose"
             ),
         ),

@@ -115,10 +115,11 @@ def test_a_command_whose_reader_has_left_ends_quietly(unbuffered: str, tmp_path:
     assert (found.returncode, found.stderr) == (1, b"")
 
 
-def test_output_on_a_full_disk_is_reported(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["plugins", "schema"])  # the second fills more than a buffer
+def test_output_on_a_full_disk_is_reported(command: str, tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         found = subprocess.run(
-            [sys.executable, "-m", "etlrun", "plugins"],
+            [sys.executable, "-m", "etlrun", command],
             cwd=tmp_path,
             env={**os.environ, "PYTHONUNBUFFERED": ""},
             stdout=full,

@@ -14,7 +14,7 @@ from etlrun.review.check import Checked, check
 from etlrun.review.folders import working_tree
 from etlrun.review.lint import Advice, Machine, lint
 from etlrun.system.errors import ConfigError, of_file
-from etlrun.system.terminal import console, print_parts
+from etlrun.system.terminal import console, print_parts, say_whole
 
 
 def main(arguments: list[str]) -> None:
@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> None:
 
         sys.stderr.writelines(f"{line}\n" for line in updated)
         loud = {item: names for item, names in advice.items() if not item.reason}
-        sys.stdout.write(FORMATS[known.format](annotated(checked, loud, folders), checked, folders))
+        say_whole(FORMATS[known.format](annotated(checked, loud, folders), checked, folders))
     if checked.faults:
         raise ConfigError(list(checked.faults.values()))
 

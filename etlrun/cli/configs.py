@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import sys
 
 from etlrun.config import grid
 from etlrun.config.request import Request, requested
 from etlrun.stages import STAGES
+from etlrun.system.terminal import say_whole
 
 MULTIRUN_FORMATS = ("text", "json")
 
@@ -25,13 +25,13 @@ def plan(arguments: list[str]) -> None:
     known, request = _parsed(parser, arguments)
     if not known.multirun:
         planned = here.with_figures(grid.resolve(request, STAGES).plan)
-        sys.stdout.write(here.text_of(planned) if known.format == "text" else render.FORMATS[known.format](planned))
+        say_whole(here.text_of(planned) if known.format == "text" else render.FORMATS[known.format](planned))
     elif known.format in MULTIRUN_FORMATS:
         from etlrun.cli import multirun
         from etlrun.sweep import preview
 
         formats = {"text": preview.text, "json": preview.as_json}
-        sys.stdout.write(formats[known.format](multirun.planned(request)))
+        say_whole(formats[known.format](multirun.planned(request)))
     else:
         parser.error(f"--format {known.format} is for one config; with -m choose from {', '.join(MULTIRUN_FORMATS)}")
 
@@ -46,7 +46,7 @@ def eject(arguments: list[str]) -> None:
     )
     _, request = _parsed(parser, arguments)
     planned = grid.resolve(request, STAGES).plan
-    sys.stdout.write(program.ejected(planned, arguments, program.versions()))
+    say_whole(program.ejected(planned, arguments, program.versions()))
 
 
 def doctor(arguments: list[str]) -> None:
@@ -81,7 +81,7 @@ def schema(arguments: list[str]) -> None:
 
     says = "Print the JSON schema of config files, for the language servers of editors."
     argparse.ArgumentParser(prog="etlrun schema", description=says).parse_args(arguments)
-    print(json.dumps(schemas.schema(STAGES), indent=2))
+    say_whole(json.dumps(schemas.schema(STAGES), indent=2) + "\n")
 
 
 def _parsed(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[argparse.Namespace, Request]:

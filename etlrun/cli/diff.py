@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from etlrun.review.text import print_review
 from etlrun.stages.base import DATA, Kind
 from etlrun.system.errors import ConfigError, EtlrunError, WorldError
 from etlrun.system.files import refuse_unwritable
-from etlrun.system.terminal import console
+from etlrun.system.terminal import console, say_whole
 
 if TYPE_CHECKING:
     from etlrun.review.measured import Runs
@@ -60,7 +59,7 @@ def compare(known: argparse.Namespace, examined: Callable[[Review], Review] = la
     if known.stat or known.format == "text":
         (print_stat if known.stat else print_review)(found, console())
     else:
-        sys.stdout.write({"markdown": markdown, "json": as_json}[known.format](found))
+        say_whole({"markdown": markdown, "json": as_json}[known.format](found))
     if found.is_faulty:
         raise SystemExit(_REFUSED)
     faults = [*(() if found.policy is None else found.policy.faults), *found.cost_faults]

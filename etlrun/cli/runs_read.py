@@ -6,6 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from etlrun.system.terminal import say_whole
+
 
 def report(arguments: list[str]) -> None:
     """Print the report of a run, or of a folder of runs."""
@@ -47,4 +49,4 @@ def freeze(arguments: list[str]) -> None:
         prog="etlrun freeze", description="Print the values that AUTOTUNE chose in a run, as a YAML overlay."
     )
     parser.add_argument("folder", type=Path, metavar="RUN")
-    sys.stdout.write(autotune.overlay(parser.parse_args(arguments).folder))
+    say_whole(autotune.overlay(parser.parse_args(arguments).folder))

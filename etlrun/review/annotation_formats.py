@@ -124,7 +124,11 @@ def _cases_of_configs(found: Sequence[Annotation], checked: Checked) -> Iterator
         if not of_it and variant.plan is None:  # refused, or of a file that has a case of its own
             results = [("skipped", str(variant.faults[0]), "")]
         group = words[0].partition("=")[0].lstrip("-") if words else "experiment"
-        yield {"classname": group, "name": name}, [*results, *([("system-out", "", "\n".join(slow))] if slow else [])]
+        file = {"file": of_it[0].fault.file} if of_it and of_it[0].fault.file else {}
+        yield (
+            {"classname": group, "name": name, **file},
+            [*results, *([("system-out", "", "\n".join(slow))] if slow else [])],
+        )
 
 
 def _cases_of_files(found: Sequence[Annotation]) -> Iterator[_Case]:
@@ -133,7 +137,7 @@ def _cases_of_files(found: Sequence[Annotation]) -> Iterator[_Case]:
         if of.level == ERROR and not of.fault.configs:
             by_file.setdefault(of.fault.file or of.fault.where, []).append(of)
     for name, faults in by_file.items():
-        yield {"classname": "file", "name": name}, _failures(faults)
+        yield {"classname": "file", "name": name, "file": faults[0].fault.file or name}, _failures(faults)
 
 
 def _failures(faults: Sequence[Annotation]) -> list[tuple[str, str, str]]:

@@ -82,10 +82,12 @@ def _placed(checked: Checked, advice: Mapping[Advice, list[str]], folders: Folde
 
 
 def _line(key: str, words: tuple[str, ...], checked: Checked, folders: Folders) -> tuple[str, int]:
-    """Return the file and the line that set a key of an experiment; without a line, that of the experiment."""
+    """Return the file and line that set a key of an experiment, or choose its option; else the experiment itself."""
     layers = checked.configs[words].layers
     own = [layer for layer in layers if folders.own is None or layer.path.is_relative_to(folders.own)]
-    place = chosen_in(own, key, folders) or place_of(key, own, folders)
+    group, dot, _ = key.partition(".")
+    chosen, place = chosen_in(own, group, folders), place_of(key, own, folders)
+    place = place or chosen if dot else chosen or place
     return (folders.file_of(words[0]) if words else "", 0) if place is None else (place.file, place.line)
 
 

@@ -15,7 +15,7 @@ from etlrun.plan.plan import Plan
 from etlrun.review.costs_file import faults_in
 from etlrun.review.evidence import evidence_in, out_of_date
 from etlrun.review.folders import Folders
-from etlrun.review.lines import located
+from etlrun.review.lines import located, of_whole
 from etlrun.review.own_files import broken, never_counting, other_suffixes, unreached, without_header
 from etlrun.review.policy import policy_of
 from etlrun.review.sides import DEFAULT, Variant, composed, named_default, stand_ins
@@ -64,7 +64,7 @@ def check(folders: Folders, *, strict: bool = False) -> Checked:
         for file, path in folders.paths.items():
             if path.parent == folders.own:  # a primary config
                 primary = composed([], requests.composer(folders.request([], path.stem)), folders)
-                faults = (replace(of, where="", file=file) if of.place == "config" else of for of in primary.faults)
+                faults = (of_whole(of, file, folders) if of.place == "config" else of for of in primary.faults)
                 checked.configs[(f"--config-name={path.stem}",)] = replace(primary, faults=tuple(faults))
     except ConfigError as error:  # in a file that every config needs
         checked.add(located(fault, (), folders, ()) for fault in error.faults)

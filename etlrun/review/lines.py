@@ -78,7 +78,7 @@ def _in_working_tree(fault: Fault, layers: Sequence[Layer], folders: Folders, wo
     if fault.where.startswith("/"):  # a path; keys are dotted
         return replace(fault, where=folders.name(Path(fault.where)))
     own = [layer for layer in layers if folders.own is not None and layer.path.is_relative_to(folders.own)]
-    place = place_of(fault.where, own or layers, folders)
+    place = place_of(fault.where, own or layers, folders) or chosen_in(own, fault.where.partition(".")[0], folders)
     if place is not None:
         return replace(fault, file=place.file, line=place.line)
     return replace(fault, file=folders.name(own[-1].path)) if own else fault
@@ -89,8 +89,15 @@ def _without_key(fault: Fault, folders: Folders, words: Sequence[str]) -> Fault:
     fault = in_file(fault, {name: folders.files[name].decode(errors="replace") for name in names}, words)
     option = next(filter(folders.is_own, words), None)
     if option is not None and not fault.file:
-        return replace(fault, where="", file=folders.file_of(option))
+        return of_whole(fault, folders.file_of(option), folders)
     return fault if fault.file or not words else replace(fault, where=" ".join(words))
+
+
+def of_whole(fault: Fault, file: str, folders: Folders) -> Fault:
+    """Return a fault without a key as that of a whole file, at its defaults list if it is about one."""
+    lines = folders.files[file].decode(errors="replace").splitlines()
+    found = (number for number, line in enumerate(lines, 1) if line.startswith("defaults"))
+    return replace(fault, where="", file=file, line=next(found, 0) if "defaults list" in fault.found else 0)
 
 
 def place_of(key: str, layers: Sequence[Layer], folders: Folders) -> Entry | None:

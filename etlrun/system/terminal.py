@@ -51,6 +51,15 @@ def print_parts(console: Console | None, *parts: tuple[str, str]) -> None:
     console.print(Text.assemble(*parts), soft_wrap=True)
 
 
+def say_whole(text: str) -> None:
+    """Write a text as it is to standard output, which an `OSError` names: a long one is written before its end."""
+    try:
+        sys.stdout.write(text)
+    except OSError as error:
+        error.filename = "standard output"
+        raise
+
+
 def say_note(text: str) -> None:
     """Print a note on standard error."""
     say(f"note  {text}", stderr=True)
