@@ -84,7 +84,7 @@ COPIES = "; later epochs and runs read the copies"
         (
             ["dataset.storage={anon: true, at_once: 4}"],
             {"epochs": 1},
-            f"Try dataset.storage='{{anon: true, at_once: 8}}': 4 of 64 shards were fetched at once{COPIES}.",
+            f"Try dataset.storage.at_once=8: 4 of 64 shards were fetched at once{COPIES}.",
         ),
         ([], {"shards": 15}, f"{NEARER}{COPIES}."),
         (["dataset.keep=1MB"], {}, "Try dataset.keep=all: later epochs then read 9 MB from /, where they fit."),

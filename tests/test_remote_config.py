@@ -15,10 +15,10 @@ def test_credentials_in_a_config_are_refused_and_not_shown() -> None:
     words = ("dataset=table", "dataset.target={price: number}", "transform=columns", "model=tabular")
     urls = ("https://me:secret@host/a.csv", "s3://bucket/b.csv?X-Amz-Signature=abc", "http://me:secret@[::1/c.csv")
     with pytest.raises(ConfigError) as caught:
-        spec_of(*words, f"dataset.files=[{','.join(map(repr, urls))}]", "dataset.storage={key: abc}")
+        spec_of(*words, f"dataset.files=[{','.join(map(repr, urls))}]", "dataset.storage={password: abc}")
     expected = "expected a URL without credentials, which summaries and pages would tell"
     remedy = "    -> let the library of the store find credentials, as in the environment"
-    options = "anon, at_once, endpoint_url, profile, project or requester_pays"
+    options = "anon, at_once, endpoint_url, key, profile, project, requester_pays, secret or token"
     assert str(caught.value) == "\n".join(
         [
             f"dataset.files: found https://...@host/a.csv; {expected}",
@@ -27,7 +27,7 @@ def test_credentials_in_a_config_are_refused_and_not_shown() -> None:
             remedy,
             "dataset.files: found http://...; expected a URL such as s3://bucket/data or https://host/data",
             "    -> check the name of its host",
-            f"dataset.storage: found key; expected null, or a mapping from {options}",
+            f"dataset.storage: found password; expected null, or a mapping from {options}",
             remedy,
         ]
     )

@@ -6,10 +6,12 @@ import gc
 import importlib
 import shlex
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from etlrun.system.errors import ConfigError, Fault, did_you_mean
+from etlrun.system.hidden import in_review
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ COMMANDS = {
     "vocabulary": Command(f"--size N {CONFIG}", "train pieces of words on the texts of a table, or on FILES"),
     "schema": Command("", "print the JSON schema of config files, for editors", "configs", "schema"),
 }
+_REVIEWS = frozenset({"plan", "check", "diff", "verify", "costs"})
+"""Commands that open no store that a variable of the environment names."""
 _INSTEAD = {
     **dict.fromkeys(("train", "run", "fit", "start"), "leave it out: etlrun trains without a command"),
     **dict.fromkeys(("sweep", "multirun"), "write etlrun -m KEY=A,B"),
@@ -71,7 +75,8 @@ def call(name: str, arguments: list[str]) -> None:
     command = COMMANDS[name]
     module = importlib.import_module(f"etlrun.cli.{command.module or name}")
     collect_again()
-    getattr(module, command.function)(arguments)
+    with in_review() if name in _REVIEWS else nullcontext():
+        getattr(module, command.function)(arguments)
 
 
 def collect_again() -> None:

@@ -272,12 +272,17 @@ def resolved(config: DictConfig) -> dict[str, Any]:
 
 def with_references(config: DictConfig) -> Any:
     """Return a config as plain values with references resolved; `ConfigError` for a resolver that reads the machine."""
-    values = OmegaConf.to_container(config, resolve=False)
+    values: Any = OmegaConf.to_container(config, resolve=False)
     if "${" not in repr(values):
         return values
     if faults := list(resolvers.in_values(values)):
         raise ConfigError(faults)
-    return OmegaConf.to_container(config, resolve=True)
+    if (kept := resolvers.with_names(values)) is values:
+        return OmegaConf.to_container(config, resolve=True)
+    found = OmegaConf.to_container(OmegaConf.create(kept), resolve=True)
+    if faults := list(resolvers.in_values(found)):  # of references to an option of a store
+        raise ConfigError(faults)
+    return found
 
 
 def _without_hydra(config: DictConfig) -> dict[str, Any]:

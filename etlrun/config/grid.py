@@ -15,7 +15,7 @@ from etlrun.config.jobs import Job, Judge, Multirun, Unfit
 from etlrun.config.overrides import COMMANDS, Axis, Chosen, Combinations, covered, one_by_one, set_last, unlisted
 from etlrun.config.refusals import UNCOMPOSABLE, in_folder, refusal
 from etlrun.config.request import Request, composer, unfit_folder, with_hydra
-from etlrun.config.resolvers import in_override
+from etlrun.config.resolvers import in_override, in_values
 from etlrun.plan.spec import parse_command
 from etlrun.stages import Stages
 from etlrun.stages.sweep import Sweep
@@ -147,7 +147,11 @@ class _Command:
             own = self.files.with_hydra(_words(first)).hydra
         except (*UNCOMPOSABLE, AttributeError) as error:  # AttributeError: null in place of a mapping
             raise ConfigError([refusal(error)]) from error
-        self.add(unfit_folder("hydra.sweep.dir", str(own.sweep.dir)))
+        raw: Any = OmegaConf.to_container(own, resolve=False)
+        sweeper = {name: raw["sweeper"].get(name) for name in ("_target_", "params")}
+        if faults := list(in_values(sweeper, "hydra.sweeper")):  # which become overrides, and are told
+            raise ConfigError(faults)
+        self.add(unfit_folder("hydra.sweep.dir", str(own.sweep.dir), raw["sweep"]["dir"]))
         return parse_command(self.block("sweep"), Sweep), Multirun.of(own), own.sweeper.get("params") or {}
 
     def block(self, name: str) -> Any:

@@ -167,16 +167,16 @@ def with_hydra(files: Composer, overrides: Sequence[str]) -> DictConfig:
         folder = str(config.hydra.run.dir)
     except UNCOMPOSABLE as error:
         raise ConfigError([refusal(error)]) from error
-    faults = list(unfit_folder("hydra.run.dir", folder))
+    faults = list(unfit_folder("hydra.run.dir", folder, folder))
     if faults:
         raise ConfigError(faults)
     return config
 
 
-def unfit_folder(key: str, folder: str) -> Iterator[Fault]:
-    """Yield the fault of a run folder that is not a local path."""
+def unfit_folder(key: str, folder: str, text: str) -> Iterator[Fault]:
+    """Yield the fault of a run folder that is not a local path; `text` is what the config says."""
     if not folder or folder.startswith("~") or is_remote(folder):
-        found = f"'{folder}'" if folder else "nothing"
+        found = f"'{text}'" if folder else "nothing"
         yield Fault(where=key, found=found, expected="the path of a folder on this machine, without ~")
 
 

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 from etlrun.cache.store import folder_of
 from etlrun.plan.plan import Plan, name_of_point, stage_of
-from etlrun.plan.spec import bare
 from etlrun.record.findings import StageCost
 from etlrun.stages.backbone import Backbone
 from etlrun.stages.cache import MEMORY_SHARE, DiskCache, outlives_run
@@ -53,10 +52,11 @@ def _fetch(plan: Plan, conditions: Mapping[str, Any]) -> str:
     later = "; later epochs and runs read the copies" if dataset.keep == "all" else ""
     if conditions["shards"] < 2 * at_once:
         return f"No override helps: {Fetch.path} needs a nearer or faster store{later}."
-    storage = {**(dataset.storage or {}), "at_once": 2 * at_once}
-    options = ", ".join(f"{name}: {bare(value)}" for name, value in storage.items())
     how = f"{at_once} of {conditions['shards']} shards were fetched at once"
-    return f"Try dataset.storage='{{{options}}}': {how}{later}."
+    if dataset.storage:
+        add = "+" * ("at_once" not in dataset.storage)
+        return f"Try {add}dataset.storage.at_once={2 * at_once}: {how}{later}."
+    return f"Try dataset.storage='{{at_once: {2 * at_once}}}': {how}{later}."
 
 
 def _own(stage: str, plan: Plan, rows: Sequence[StageCost], conditions: Mapping[str, Any]) -> str | None:

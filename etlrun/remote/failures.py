@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Self, TypeVar
 
 from etlrun.system.errors import EtlrunError, WorldError, headline
+from etlrun.system.hidden import hidden
 
 _AGAIN = {408, 425, 429}
 """Statuses of HTTP below 500 after which another try may help."""
@@ -100,7 +101,7 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
         return reason_of(error.__cause__)
     status = None if lacks_credentials(error) else status_of(error)
-    return f"{status} {getattr(error, 'message', '')}".strip() if status else headline(error)
+    return hidden(f"{status} {getattr(error, 'message', '')}".strip()) if status else headline(error)
 
 
 def lacks_credentials(error: BaseException) -> bool:

@@ -18,7 +18,9 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from etlrun.remote.failures import ChangedError, UnreachableError, answered
+from etlrun.stages.paths import CREDENTIALS, NO_VALUE
 from etlrun.system.errors import headline
+from etlrun.system.hidden import Variable, is_review
 
 Storage = Mapping[str, bool | str | int]
 """How a store is reached."""
@@ -85,17 +87,42 @@ def file_system(url: str, storage: Storage) -> Any:
     if scheme in S3 and "?versionId=" in url:  # which s3fs leaves out
         found, remedy = "a version of an object", "copy that version to an object of its own"
         raise UnreachableError(url, found, "an object, whose newest version is read", remedy)
+    opened = _opened(storage)
     try:
         if scheme in GCS and storage.get("endpoint_url"):
             from gcsfs.core import GCSFileSystem  # what fsspec takes waits a minute for a service of Google's alone
 
-            return GCSFileSystem(**_options(scheme, storage))
-        return fsspec.filesystem(scheme, **_options(scheme, storage))
+            return GCSFileSystem(**_options(scheme, opened))
+        return fsspec.filesystem(scheme, **_options(scheme, opened))
     except (ImportError, OSError, TypeError, ValueError) as error:
         extra = _PACKAGES.get(scheme)
         remedy = f"pip install 'etlrun[{extra}]'" if extra else "install the package that it names, or copy the data"
         found = headline(error).rstrip(".")
         raise UnreachableError(url, found, "a scheme that fsspec reads here", remedy) from error
+
+
+def _opened(storage: Storage) -> dict[str, bool | str | int]:
+    """Return how a store is reached, with the values of the variables of the environment that it names."""
+    found = {name: _read(name, of) if (of := Variable.of(value)) else value for name, value in storage.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _read(name: str, variable: Variable) -> str | None:
+    """Return the value of a variable for an option of a store; None if the option is to be left out."""
+    where, text = f"dataset.storage.{name}", variable.text
+    if is_review():
+        expected, remedy = "a store that a review may open", "start a run, or a command that reads data"
+        raise UnreachableError(where, f"{text}, which a review does not read", expected, remedy)
+    value = variable.read()
+    if value is None or not value.isprintable():
+        found = f"no value of the environment variable {variable.name}"
+        expected, remedy = f"one, which {text} names", f"export {variable.name}=VALUE"
+        remedy += "" if name in CREDENTIALS else ", or write a default into the config"
+        raise UnreachableError(where, found, expected, remedy)
+    if name == "endpoint_url" and value != NO_VALUE and not value.lower().startswith(("http://", "https://")):
+        found, expected = f"another value of the environment variable {variable.name}", "a URL with http:// or https://"
+        raise UnreachableError(where, found, expected, "write the scheme before the host")
+    return None if value == NO_VALUE else value
 
 
 def _options(scheme: str, storage: Storage) -> dict[str, Any]:

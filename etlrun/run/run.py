@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -35,6 +34,7 @@ from etlrun.stages.trainer import Trainer
 from etlrun.system.ends import how_ended
 from etlrun.system.errors import INTERRUPTED, EtlrunError, Failure, Fault, headline, of_system
 from etlrun.system.files import write_atomically
+from etlrun.system.hidden import traced
 from etlrun.system.machine import rounded
 from etlrun.system.terminal import say, say_note
 
@@ -84,7 +84,7 @@ def _run(record: Record, stages: Stages, planned: Plan | None) -> int:
         _end_early(record, statuses.FAILED, *known.faults)
         _say_failed(known.faults)
         if os.environ.get("HYDRA_FULL_ERROR", "0") != "0":
-            traceback.print_exception(error)
+            print(traced(error), end="", file=sys.stderr)
         return known.status
     report.show(record.folder, record.summary)
     return TOO_SLOW if record.summary.is_too_slow else OK
@@ -99,13 +99,12 @@ def _reported(record: Record, error: Exception) -> EtlrunError:
     if isinstance(error, PermissionError) and error.filename is not None:
         return of_system(error)
     path = record.folder / TRACEBACK
-    told = f"The run failed: {type(error).__name__}: {headline(error)}"
-    fault = Failure(found=told, remedy=f"{_of_hosts(record)}the traceback is in {path}")
+    found = f"The run failed: {type(error).__name__}: {headline(error)}"
+    fault = Failure(found=found, remedy=f"{_of_hosts(record)}the traceback is in {path}")
     try:
-        text = "".join(traceback.format_exception(error))
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+        path.write_text(traced(error), encoding="utf-8", errors="backslashreplace")
     except OSError as refusal:
-        traceback.print_exception(error)
+        print(traced(error), end="", file=sys.stderr)
         record.refusal = refusal
         return EtlrunError(
             [replace(fault, remedy=_of_hosts(record)), *records.unwritable(record.folder, refusal).faults]

@@ -37,7 +37,7 @@ def _named(
         try:
             found = {of.url: of for of in listed(pattern, storage or {})}
         except UnreachableError as error:
-            faults += error.faults
+            faults += [of for of in error.faults if of not in faults]
             return []
         objects |= found
         paths = [*found]

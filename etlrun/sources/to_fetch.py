@@ -15,6 +15,7 @@ from etlrun.sources.tfrecord import files_of
 from etlrun.stages.dataset import Declared, TfdsDataset
 from etlrun.stages.tfrecords import TFRecords
 from etlrun.system.errors import EtlrunError, WorldError
+from etlrun.system.hidden import is_closed
 from etlrun.system.machine import rounded
 
 _Counts = Mapping[str, Mapping[str, int]]
@@ -26,6 +27,8 @@ def note_of_fetching(dataset: Declared) -> str | None:
 
     None if what the store says of the dataset is not what it holds, which the run says.
     """
+    if is_closed(dataset.storage):
+        return "to fetch: unknown, since only a run reads the variables of dataset.storage"
     try:
         objects = [*_needed(dataset)]
     except EtlrunError as error:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field
 
 from etlrun.stages.base import Expected
+from etlrun.system.hidden import Variable
 
 
 def is_remote(path: str) -> bool:
@@ -35,11 +36,13 @@ Files = Patterns | Annotated[dict[Annotated[str, Field(pattern=r"^\w+$")], Patte
 FILES_EXPECTED = "a pattern of files or URLs, a list of patterns, or a mapping from names of splits to one of these"
 
 _SECRET = re.compile(r"(?i)signature|token|secret|credential|password|api_?key|\bsig=")
-_STORAGE = ("anon", "at_once", "endpoint_url", "profile", "project", "requester_pays")
+_STORAGE = ("anon", "at_once", "endpoint_url", "key", "profile", "project", "requester_pays", "secret", "token")
+CREDENTIALS = ("key", "secret", "token")
+"""Options of a store of which a config names the variable alone."""
 _FLAGS = ("anon", "requester_pays")
 STORAGE_EXPECTED = f"null, or a mapping from {', '.join(_STORAGE[:-1])} or {_STORAGE[-1]}"
 Storage = dict[str, bool | int | str]
-"""How a store is reached, without credentials, which a config would tell its readers."""
+"""How a store is reached. Texts may name variables of the environment, and credentials must, since configs are read."""
 AT_ONCE, _MOST_AT_ONCE = 8, 256
 """Objects that are fetched at once, unless `storage` says it, and the most of them."""
 Keep = Annotated[
@@ -47,6 +50,8 @@ Keep = Annotated[
 ]
 """How much of what is fetched stays on this machine."""
 _BYTES = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+NO_VALUE = "null"
+"""The default of a variable without which an option of a store is left out."""
 _BY_LIBRARY = "let the library of the store find credentials, as in the environment"
 
 
@@ -65,9 +70,16 @@ def unfit_storage(storage: Mapping[str, bool | int | str]) -> Iterator[tuple[str
     """Yield what is found, expected and to do for options of a store; values of unknown ones are not shown."""
     if others := [name for name in storage if name not in _STORAGE]:
         yield ", ".join(others), STORAGE_EXPECTED, _BY_LIBRARY
+    for name in (name for name in CREDENTIALS if name in storage):
+        variable = Variable.of(storage[name])
+        if variable is None or variable.default is not None:
+            expected = "the name of a variable, without a default, so that a config holds no credential"
+            yield f"a value of {name}", expected, f"write {name}: ${{oc.env:NAME}} in a config file"
     for name in (name for name in _FLAGS if not isinstance(storage.get(name, True), bool)):
         yield f"{name}: {storage[name]}", "true or false", f"set {name}: true, or leave it out"
-    endpoint = str(storage.get("endpoint_url", "https://"))
+    endpoint, variable = str(storage.get("endpoint_url", "https://")), Variable.of(storage.get("endpoint_url"))
+    if variable is not None:
+        endpoint = variable.default if variable.default not in (None, NO_VALUE) else "https://"
     for found, expected, remedy in with_secrets([endpoint]):
         yield f"endpoint_url: {found}", expected, remedy
     if endpoint.partition(":")[0].lower() not in ("http", "https"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
@@ -17,6 +17,7 @@ from etlrun.config.jobs import identity_of
 from etlrun.plan.plan import Plan, sections
 from etlrun.record.config import read_config
 from etlrun.record.summary import COMPLETED, SUMMARY, read_summary
+from etlrun.stages.dataset import Dataset
 from etlrun.sweep.ledger import Config, Ledger, configs_of, own_overrides
 from etlrun.sweep.unfit import LeftOut, describe, left_out
 
@@ -126,9 +127,14 @@ def preview(found: Grid) -> Preview:
 
 def _first_of_plan(plans: Sequence[Plan]) -> list[int | None]:
     """Return for each plan the number of the first one with the same stages; None for that one itself."""
-    first: dict[Hashable, int] = {}
-    keys = [(plan.spec.dataset, plan.train, plan.evaluation, plan.by_model, *sections(plan.spec)) for plan in plans]
-    places = [first.setdefault(key, number) for number, key in enumerate(keys)]
+    datasets: list[Dataset] = []  # with mappings, which have no hash
+    first: dict[str, int] = {}
+    places = []
+    for number, plan in enumerate(plans):
+        if plan.spec.dataset not in datasets:
+            datasets.append(plan.spec.dataset)
+        parts = (plan.train, plan.evaluation, plan.by_model, *sections(plan.spec))
+        places.append(first.setdefault(f"{datasets.index(plan.spec.dataset)} {parts}", number))
     return [place if place != number else None for number, place in enumerate(places)]
 
 

@@ -6,6 +6,8 @@ import difflib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
+from etlrun.system.hidden import hidden
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -132,7 +134,7 @@ def printable(name: str) -> str:
 
 def one_line(error: Exception) -> str:
     """Return the message of an error on a single line."""
-    return " ".join(str(error).split())
+    return hidden(" ".join(str(error).split()))
 
 
 def headline(error: Exception) -> str:
@@ -141,7 +143,7 @@ def headline(error: Exception) -> str:
     if not lines:
         return type(error).__name__
     line = lines[-1] if lines[0].startswith("Graph execution error") else lines[0]
-    return line.split("}} ")[-1].split(" [Op:")[0]
+    return hidden(line.split("}} ")[-1].split(" [Op:")[0])
 
 
 def describe(error: EtlrunError) -> str:

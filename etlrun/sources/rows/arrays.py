@@ -28,6 +28,7 @@ from etlrun.stages.known import MOST_COUNTED, Column
 from etlrun.stages.paths import is_remote
 from etlrun.stages.rows import Arrays, Rows
 from etlrun.system.errors import EtlrunError, Fault, unreadable_path
+from etlrun.system.hidden import is_closed
 
 _FORMAT = 2
 """Version of what is known of arrays, and of the code that reads them."""
@@ -86,7 +87,8 @@ class ArraysSource(RowsSource):
     @classmethod
     def is_there(cls, dataset: Rows) -> bool:
         assert isinstance(dataset, Arrays)  # noqa: S101 - its `source` is this class
-        return all(is_remote(path) or Path(path).expanduser().is_file() for path in dataset.paths.values())
+        is_open, paths = not is_closed(dataset.storage), dataset.paths.values()
+        return all(is_open if is_remote(path) else Path(path).expanduser().is_file() for path in paths)
 
     @classmethod
     @named_by_url()

@@ -16,6 +16,7 @@ from etlrun.sources.shards import matched
 from etlrun.stages.paths import is_remote
 from etlrun.stages.rows import Arrays, FileRows, Table
 from etlrun.system.errors import EtlrunError, Fault
+from etlrun.system.hidden import is_closed
 
 
 def files_of(dataset: Table) -> dict[str, list[str]]:
@@ -71,7 +72,7 @@ def arrays_of(dataset: Arrays) -> dict[str, str]:
         try:
             found = listed(url, dataset.storage or {})
         except UnreachableError as error:
-            faults += error.faults
+            faults += [of for of in error.faults if of not in faults]
             continue
         if len(found) == 1:
             objects[url] = found[0]
@@ -85,8 +86,9 @@ def arrays_of(dataset: Arrays) -> dict[str, str]:
 
 
 def is_there(dataset: Table) -> bool:
-    """Return whether each pattern names a file on this machine, or is a URL."""
-    return all(is_remote(of) or matched(of) for patterns in dataset.patterns.values() for of in patterns)
+    """Return whether each pattern names a file on this machine, or is a URL of a store that may be opened."""
+    is_open = not is_closed(dataset.storage)
+    return all(is_open if is_remote(of) else matched(of) for patterns in dataset.patterns.values() for of in patterns)
 
 
 @named_by_url()

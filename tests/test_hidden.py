@@ -1,0 +1,276 @@
+"""Variables of the environment that options of a store name: texts until the store is opened, and values nowhere."""
+
+import logging
+import sys
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from etlrun.cli.main import main
+from etlrun.remote.failures import UnreachableError
+from etlrun.remote.objects import file_system, looked_up
+from etlrun.system import hidden
+from etlrun.system.errors import headline
+from etlrun.system.hidden import Variable, in_review, traced
+from tests.configs import composed, refusal_of_config, refusal_of_request
+from tests.readers import logging_as_it_was
+from tests.repository import Repository
+from tests.runs import finish, start
+from tests.servers import serving
+from tests.test_resolvers import answered
+
+PLANTED = "https://me:pass%2Fword@store.of.mine:9000/"
+HEAD = "# @package _global_\n# Pets in a store. Costs a minute.\n"
+TABLE = f"""{HEAD}defaults: [override /dataset: table, override /transform: columns, override /model: tabular, _self_]
+dataset:
+  files: [s3://bucket/a.csv, s3://bucket/b.csv]
+  target: {{price: number}}
+  storage: {{endpoint_url: "${{oc.env:A_STORE}}", key: "${{oc.env:A_KEY}}", secret: "${{oc.env:A_SECRET}}"}}
+"""
+PETS = f"""{HEAD}dataset:
+  data_dir: s3://bucket/data
+  storage: {{endpoint_url: "${{oc.env:A_STORE,https://a.b}}", at_once: 4}}
+"""
+TEXTS = {"${oc.env:A_STORE}", "${oc.env:A_KEY}", "${oc.env:A_SECRET}", "${oc.env:A_STORE,https://a.b}"}
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing is hidden before and after a test."""
+    monkeypatch.setattr(hidden, "_hidden", {})
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    made = logging.getLogRecordFactory()
+    yield
+    logging.setLogRecordFactory(made)
+
+
+@pytest.fixture
+def pets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    """Experiments on data in stores of variables, in the working directory."""
+    made = Repository.small(tmp_path / "repository")
+    monkeypatch.chdir(made.folder)
+    made.write("experiment/prices.yaml", TABLE)
+    made.write("experiment/pets.yaml", PETS)
+    made.commit("Stores")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("${oc.env:A}", ("A", None)),
+        ("${oc.env:A_1,http://host:9000/x y }", ("A_1", "http://host:9000/x y")),
+        ("${oc.env:A,}", ("A", "")),
+        *(
+            (text, None)
+            for text in ("${oc.env:}", "${oc.env:1}", "x${oc.env:A}", "${oc.env:A,${b}}", "${oc.env:A,'b'}")
+        ),
+        *((text, None) for text in ("${oc.env: A}", "\\${oc.env:A}", "${oc.decode:A}", "${A}", "${oc.env:Ä}", "A")),
+    ],
+)
+def test_a_variable_is_named_by_the_whole_text(text: str, found: tuple[str, str | None] | None) -> None:
+    variable = Variable.of(text)
+    assert (variable and (variable.name, variable.default)) == found
+    assert variable is None or variable.text == text
+
+
+def test_plans_and_reviews_show_the_text(
+    pets: Repository, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pets.replace("experiment/prices.yaml", 'A_KEY}"', 'A_KEY}", requester_pays: true')
+    pets.replace("experiment/pets.yaml", "at_once: 4", "at_once: 8, profile: '${oc.env:A_KEY,null}'")
+    told = ""
+    with serving() as server:
+        for name, value in {"A_STORE": server.url, "A_KEY": "AKIA-planted", "A_SECRET": "planted"}.items():
+            monkeypatch.setenv(name, value)
+        for words in (
+            *(["diff", "main", "--format", form] for form in ("text", "markdown", "json")),
+            ["check"],
+            *(["plan", *options, f"experiment={name}"] for name in ("pets", "prices") for options in ([], ["-m"])),
+        ):
+            told += _said(capfd, *words, "--config-dir", "mine")
+        assert not server.sent
+    assert server.url.rpartition("/")[2] not in told
+    assert "planted" not in told
+    assert all(text in told for text in TEXTS)
+    assert "note: to fetch: unknown, since only a run reads the variables of dataset.storage\n" in told
+    assert "a.csv is not on this machine: its columns are neither checked nor fitted." in told
+
+
+def _said(capfd: pytest.CaptureFixture[str], *words: str) -> str:
+    """What a command that comes to its end prints."""
+    capfd.readouterr()
+    with logging_as_it_was():
+        main(list(words))
+    return "".join(capfd.readouterr())
+
+
+def test_credentials_are_named_and_defaults_are_none() -> None:
+    words = ("dataset=table", "dataset.target={price: number}", "transform=columns", "model=tabular")
+    config = composed(*words, "dataset.files=s3://bucket/a.csv")
+    config["dataset"]["storage"] = {"key": "AKIA-planted", "secret": "${oc.env:A,planted}", "password": "planted"}
+    expected = "expected the name of a variable, without a default, so that a config holds no credential"
+    options = "anon, at_once, endpoint_url, key, profile, project, requester_pays, secret or token"
+    assert refusal_of_config(config) == "\n".join(
+        [
+            f"dataset.storage: found password; expected null, or a mapping from {options}",
+            "    -> let the library of the store find credentials, as in the environment",
+            f"dataset.storage: found a value of key; {expected}",
+            "    -> write key: ${oc.env:NAME} in a config file",
+            f"dataset.storage: found a value of secret; {expected}",
+            "    -> write secret: ${oc.env:NAME} in a config file",
+        ]
+    )
+    config["dataset"]["storage"] = {"endpoint_url": "${oc.env:A,http://me:planted@b}"}
+    assert refusal_of_config(config) == (
+        "dataset.storage: found endpoint_url: http://...@b; expected a URL without credentials, which summaries and "
+        "pages would tell\n    -> let the library of the store find credentials, as in the environment"
+    )
+
+
+@pytest.mark.parametrize("word", ["endpoint_url='${oc.env:A}'", "={endpoint_url: '${oc.env:A,https://b}'}"])
+def test_an_override_that_hydra_would_write_is_refused(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A", "planted")
+    word = f"dataset.storage{'.' * (word[0] != '=')}{word}"
+    assert refusal_of_request(word) == (
+        f"{word.partition('=')[0]}: found the resolver oc.env; expected a value, since Hydra writes those of overrides "
+        "into folders\n    -> write it into a config file, where the text stays as it is, and choose that file"
+    )
+
+
+@pytest.mark.parametrize("reference", ["${dataset.storage.profile}", "${oc.select:dataset.storage.profile}"])
+def test_a_reference_to_one_is_refused(
+    reference: str, pets: Repository, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("A", "planted")
+    pets.write(
+        "experiment/pets.yaml", f"{HEAD}dataset: {{data_dir: '{reference}', storage: {{profile: '${{oc.env:A}}'}}}}\n"
+    )
+    status, told = answered(capfd, "plan", "--config-dir", "mine", "experiment=pets")
+    assert status == 2
+    assert told == (
+        "etlrun: 1 fault\n  dataset.data_dir: found the resolver oc.env; expected a value that is the same on every "
+        'machine\n    -> write the value, or give it on the command line: dataset.data_dir="$NAME"\n'
+    )
+
+
+OF_ENDPOINT = "a URL with http:// or https://\n    -> write the scheme before the host"
+OR = ", or write a default into the config"
+OF_STORE = "one, which {} names\n    -> export A=VALUE"
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "value", "told"),
+    [
+        ("endpoint_url", "${oc.env:A}", None, f"no value of the environment variable A; expected {OF_STORE}{OR}"),
+        ("secret", "${oc.env:A}", "", f"no value of the environment variable A; expected {OF_STORE}"),
+        ("token", "${oc.env:A}", "a\nplanted", f"no value of the environment variable A; expected {OF_STORE}"),
+        (
+            "endpoint_url",
+            "${oc.env:A}",
+            "planted:9000",
+            f"another value of the environment variable A; expected {OF_ENDPOINT}",
+        ),
+    ],
+)
+def test_a_variable_without_a_value_is_named(
+    option: str, text: str, value: str | None, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("A", raising=False)
+    if value is not None:
+        monkeypatch.setenv("A", value)
+    with pytest.raises(UnreachableError) as caught:
+        file_system("s3://bucket/a", {option: text})
+    assert str(caught.value) == f"dataset.storage.{option}: found {told.format(text)}"
+
+
+def test_a_review_opens_no_store_of_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A", "planted")
+    with in_review(), pytest.raises(UnreachableError) as caught:
+        file_system("s3://bucket/a", {"profile": "${oc.env:A}"})
+    assert str(caught.value) == (
+        "dataset.storage.profile: found ${oc.env:A}, which a review does not read; expected a store that a review may "
+        "open\n    -> start a run, or a command that reads data"
+    )
+
+
+@pytest.mark.needs("s3fs")
+def test_a_value_is_given_to_the_store_and_told_by_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving() as server:
+        nobody = server.url
+    monkeypatch.setenv("A_STORE", nobody)
+    monkeypatch.setenv("A_NAME", "planted profile")
+    given: dict[str, bool | str | int] = {
+        "endpoint_url": "${oc.env:A_STORE}",
+        "profile": "${oc.env:A_NONE,null}",
+        "at_once": 2,
+        "anon": True,
+    }
+    opened = file_system("s3://bucket/a", given)
+    assert (opened.endpoint_url, opened.anon) == (nobody, True)
+    with pytest.raises(UnreachableError) as unreached:
+        looked_up("s3://bucket/a", given)
+    assert str(unreached.value) == (
+        's3://bucket/a: found Could not connect to the endpoint URL: "${oc.env:A_STORE}/bucket/a"; expected a server '
+        "that answers\n    -> check the URL and the network, and run it again"
+    )
+    with pytest.raises(UnreachableError) as unknown:
+        looked_up("s3://bucket/a", {"profile": "${oc.env:A_NAME}"})
+    assert str(unknown.value).startswith(
+        "s3://bucket/a: found The config profile (${oc.env:A_NAME}) could not be found; expected credentials"
+    )
+    assert nobody.rpartition("/")[2] not in traced(unreached.value)
+    assert "planted" not in traced(unknown.value)
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        (f"no answer of {PLANTED}bucket", "no answer of ${oc.env:A}bucket"),
+        ("store.of.mine:9000 is away", "${oc.env:A} is away"),
+        ("https://STORE/?x=https%3A%2F%2Fme%3Apass%252Fword%40store.of.mine%3A9000%2F", "https://STORE/?x=${oc.env:A}"),
+        ("user me, password pass/word", "user ${oc.env:A}, password ${oc.env:A}"),
+        ("some name of a method", "some name of a method"),
+    ],
+)
+def test_values_are_hidden_in_all_forms(told: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A", PLANTED)
+    variable = Variable.of("${oc.env:A}")
+    assert variable is not None
+    assert hidden.hidden(told) == told
+    assert variable.read() == PLANTED
+    assert hidden.hidden(told) == shown
+    assert headline(ValueError(told)) == shown
+
+
+def test_records_of_logs_hide_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A", PLANTED)
+    variable, written = Variable.of("${oc.env:A}"), StringIO()
+    assert variable is not None
+    variable.read()
+    logger, handler = logging.getLogger("of a library"), logging.StreamHandler(written)
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    logger.debug("asks %s with %s", PLANTED, {"Authorization": "pass/word"})
+    with pytest.raises(ValueError, match="is no number") as caught:
+        float(f"{PLANTED} is no number")
+    logger.error("%d of %d", 1, 2, exc_info=caught.value)
+    logger.removeHandler(handler)
+    assert written.getvalue().startswith(
+        "asks ${oc.env:A} with {'Authorization': '${oc.env:A}'}\n1 of 2\nTraceback (most recent call last):\n"
+    )
+    assert written.getvalue().endswith("\nValueError: could not convert string to float: '${oc.env:A} is no number'\n")
+
+
+def test_a_traceback_that_ends_a_process_hides_values(tmp_path: Path) -> None:
+    lines = [
+        "from etlrun.system.hidden import Variable",
+        "Variable.of('${oc.env:A}').read()",
+        "raise ValueError('a planted one')",
+    ]
+    (tmp_path / "ends.py").write_text("\n".join(lines))
+    status, out, err = finish(start([], tmp_path, "ends", A="planted"))
+    assert (status, out) == (1, "")
+    assert err.endswith("\nValueError: a ${oc.env:A} one\n")
