@@ -76,6 +76,12 @@ def test_faults_and_a_broken_policy_are_told_too(mine: Repository, told: Any) ->
     )
 
 
+def test_a_single_config_has_no_name(told: Any) -> None:
+    words = "transform.resize.antialias=true load.prefetch=1"
+    assert told("", words, "--stat") == "data, speed  2 differences\n1 of 1 change: 1 the data, 1 the speed\n"
+    assert told("", "", "--stat") == "nothing changes\n"
+
+
 def test_it_is_no_format_beside_another_one(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         diff.main(["", "", "--stat", "--format", "json"])

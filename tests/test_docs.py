@@ -122,10 +122,8 @@ WAYS = {
     ),
     GRID: Way(more=FEW),
     "plan -m model=emulated …": Way(more=FEW, after=GRID),
-    "-m sweep.resume=SWEEP": Way(after=DIGESTS),
-    "report SWEEP": Way(after=DIGESTS),
-    "report RUN": Way(after=RUN),
-    "size RUN": Way(after=RUN),
+    **dict.fromkeys(("-m sweep.resume=SWEEP", "report SWEEP"), Way(after=DIGESTS)),
+    **dict.fromkeys(("diff RUN RUN", "report RUN", "size RUN"), Way(after=RUN)),
     "size RUN --step-ms 4": Way(after="trainer=drain cache=none"),
     "trainer.schedule.name=cosine trainer.schedule.warmup_steps=50 trainer.ema_momentum=0.99": Way(
         more=(*TRAINED, "trainer.epochs=2", "trainer.schedule.warmup_steps=4")

@@ -29,7 +29,8 @@ def print_stat(review: Review, console: Console | None) -> None:
         columns = zip(cells, widths[2:], strict=False)  # without widths, no experiment is on both sides
         rest = "  ".join(f"{cell:<{width}}" for cell, width in columns if width).rstrip()
         padded = f"{kinds:<{widths[1]}}  " if rest else kinds
-        print_parts(console, (f"{name:<{longest}}  ", "bold"), (padded, colour_of(reviewed)), (rest, ""))
+        title = f"{name:<{longest}}  " if longest else ""
+        print_parts(console, (title, "bold"), (padded, colour_of(reviewed)), (rest, ""))
     for fault in dict.fromkeys(fault for reviewed in told for fault in reviewed.faults):
         print_parts(console, (f"  {fault}", ""))
     print_parts(console, (_sums(review), "bold"))
