@@ -3,6 +3,7 @@
 import pytest
 import tensorflow_datasets as tfds
 
+from etlrun.sources.on_disk import OnDisk
 from etlrun.sources.slices import slices
 from etlrun.stages.slicing import FILES, TFDS, malformed
 from tests.configs import refusal_of_request
@@ -72,3 +73,18 @@ def test_tfds_agrees(split: str) -> None:
 def test_sources_of_files_agree(split: str) -> None:
     reads = bool(slices(split, dict.fromkeys(("train", "a", "b"), 100)))
     assert reads is not any(malformed(split, FILES)) or split == "train[:150%]"
+
+
+@pytest.mark.parametrize(
+    ("split", "count", "parts", "thinned"),
+    [
+        ("train", 100, 2, "train"),
+        ("train", 30, 2, "train[0:15]+train[50:65]"),
+        ("train[50%:]", 10, 3, "train[50:53]+train[66:69]+train[83:87]"),
+        ("train[:50%]+train[100%:]", 5, 2, "train[0:2]+train[25:28]"),
+        ("train", 2, 3, "train[0:1]+train[33:34]+train[66:67]"),
+        ("all", 5, 2, "all"),
+    ],
+)
+def test_a_sample_is_spread_over_a_split(split: str, count: int, parts: int, thinned: str) -> None:
+    assert OnDisk(full_name="some", sizes={"train": (100, 1)}).thinned(split, count, parts) == thinned

@@ -62,10 +62,11 @@ class OnDisk:
             return split
         pieces = []
         for name, start, end in found:
-            own = max(1, min(round(parts * (end - start) / total), end - start))
+            own = min(max(1, round(parts * (end - start) / total)), end - start)
             for place in range(own):
-                begin, behind = (start + (end - start) * at // own for at in (place, place + 1))
-                pieces.append(f"{name}[{begin}:{begin + max(1, (behind - begin) * count // total)}]")
+                begin, behind = ((end - start) * at // own for at in (place, place + 1))
+                taken = behind * count // total - begin * count // total  # which add up to that of the slice
+                pieces.append(f"{name}[{start + begin}:{start + begin + max(1, taken)}]")
         return "+".join(pieces)
 
     def refusal(self, split: str, where: str) -> WorldError | None:
