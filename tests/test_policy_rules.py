@@ -7,7 +7,7 @@ import pytest
 
 from etlrun.cli import check
 from etlrun.config.request import Request, files_digest
-from etlrun.review.cost import Cost, Estimate
+from etlrun.review.cost import Cost, Estimate, Refill
 from etlrun.review.facts import Facts
 from etlrun.review.folders import working_tree
 from etlrun.review.judge import judged
@@ -127,6 +127,15 @@ def estimate(value: float) -> Estimate:
     return Estimate(value=value, low=value / 2, high=value * 2, runs=3)
 
 
+def cost(*refills: tuple[str, int | None, float | None]) -> Cost:
+    """That of an experiment which fills caches: each with its key, size and seconds."""
+    made = [
+        Refill(key=key, pipeline="train", size_bytes=size, duration_s=None if seconds is None else estimate(seconds))
+        for key, size, seconds in refills
+    ]
+    return Cost(refills=tuple(made))
+
+
 def judgement(rules: str, *costs: Cost | None, folder: Path) -> Judgement:
     """What a policy says of experiments a, b, … that cost so much."""
     now = working_tree("mine")
@@ -158,35 +167,39 @@ MEASURE = "    -> run it, and commit the file that etlrun costs --write writes"
 @pytest.mark.parametrize(
     ("rules", "costs", "told"),
     [
-        ("cost: {refill_gb: 2}\n", [Cost(refill_bytes=10**9), Cost(refill_bytes=10**9)], []),
+        ("cost: {refill_gb: 2}\n", [cost(("a", 10**9, None)), cost(("b", 10**9, None)), Cost()], []),
+        ("cost: {refill_gb: 2}\n", [cost(("a", 2 * 10**9, None)), cost(("a", 2 * 10**9, None))], []),
         (
             "cost: {refill_gb: 2}\n",
-            [Cost(refill_bytes=10**9), Cost(refill_bytes=1_500_000_000)],
+            [cost(("a", 10**9, None), ("b", 10**9, None)), cost(("c", 500_000_000, None))],
             [f"{WHERE}: cost.refill_gb: found 2.5 GB of caches to refill; expected at most 2 GB"],
         ),
         (
             "cost: {refill_gb: 2}\n",
-            [Cost(refill_bytes=10**9), Cost(refill_bytes=None), None],
+            [cost(("a", 10**9, None)), cost(("b", None, None)), None],
             [f"{WHERE}: cost.refill_gb: found an unknown {SIZE} in b, c; expected at most 2 GB\n{MEASURE}"],
         ),
         (
             "cost: {refill_gb: 2, label: big}\n",
-            [Cost(refill_bytes=3 * 10**9), Cost(refill_bytes=None)],
+            [cost(("a", 3 * 10**9, None)), cost(("b", None, None))],
             [
-                (f"{WHERE}: cost.refill_gb: found 3 GB of caches to refill and an unknown {SIZE} in b; expected at "
-                f"most 2 GB without the label big\n{MEASURE}, or give it the label big"),
+                (
+                    f"{WHERE}: cost.refill_gb: found 3 GB of caches to refill and an unknown {SIZE} in b; expected at "
+                    f"most 2 GB without the label big\n{MEASURE}, or give it the label big"
+                ),
             ],
         ),
-        ("cost: {minutes: 1}\n", [Cost(), Cost(refill_bytes=5, refill_s=estimate(60))], []),
+        ("cost: {minutes: 1}\n", [Cost(), cost(("a", None, 60))], []),
+        ("cost: {minutes: 1}\n", [cost(("a", 5, 40)), cost(("a", 5, None))], []),
         (
             "cost: {minutes: 1}\n",
-            [Cost(refill_bytes=5, refill_s=estimate(60)), Cost(refill_bytes=5, refill_s=estimate(1.5))],
+            [cost(("a", 5, 60)), cost(("b", 5, 1.5))],
             [f"{WHERE}: cost.minutes: found 1.025 min of refilling caches; expected at most 1 min"],
         ),
         (
             "cost: {minutes: 1}\n",
-            [Cost(refill_bytes=5), Cost(refill_bytes=None)],
-            [f"{WHERE}: cost.minutes: found an unknown {TIME} in a, b; expected at most 1 min\n{MEASURE}"],
+            [cost(("a", 5, None)), cost(("b", None, 6))],
+            [f"{WHERE}: cost.minutes: found an unknown {TIME} in a; expected at most 1 min\n{MEASURE}"],
         ),
         ("au_min: 0.8\n", [Cost(au=(None, estimate(0.8)))], []),
         (

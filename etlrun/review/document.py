@@ -51,7 +51,9 @@ def _of_all(review: Review) -> dict[str, Any]:
     return {
         "kinds": [str(kind) for kind in Kind if kind in kinds],
         "changed": review.changes,
-        "failed": bool(review.is_faulty or contradictions(review) or (policy and policy.is_failed)),
+        "failed": bool(
+            review.is_faulty or review.cost_faults or contradictions(review) or (policy and policy.is_failed)
+        ),
         "matrix": matrix(review),
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from etlrun.review.cost import Refill, refilled
 from etlrun.review.policy import KINDS, Judgement, Policy, Rule
 from etlrun.review.review import Review, Reviewed
 from etlrun.review.sides import Side
@@ -103,25 +104,24 @@ def _changes(kind: Kind, changed: Sequence[Reviewed]) -> str:
 def _dear(rule: Rule, changed: Sequence[Reviewed]) -> tuple[str, str, bool]:
     """Return what breaks a limit of cost, if anything does, what the limit is, and whether all is known."""
     is_size = rule.name == "cost.refill_gb"
-    unit = "GB" if is_size else "min"
-    costs = {of.name: _gigabytes(of) if is_size else _minutes(of) for of in changed}
-    unknown = [name for name, cost in costs.items() if cost is None]
-    total = sum(cost for cost in costs.values() if cost is not None)
-    what = "of caches to refill" if is_size else "of refilling caches"
+    unit, what = ("GB", "of caches to refill") if is_size else ("min", "of refilling caches")
+    refills = refilled([of.cost for of in changed if of.cost is not None])
+    amounts = {refill.key: _gigabytes(refill) if is_size else _minutes(refill) for refill in refills}
+    unknown = [
+        of.name for of in changed if of.cost is None or any(amounts[refill.key] is None for refill in of.cost.refills)
+    ]
+    total = sum(amount for amount in amounts.values() if amount is not None)
     texts = [f"{significant(total)} {unit} {what}"] if total > rule.limit else []
     texts += [f"an unknown {'size' if is_size else 'time'} {what}{_in(unknown)}"] if unknown else []
     return " and ".join(texts), f"at most {significant(rule.limit)} {unit}", not unknown
 
 
-def _gigabytes(reviewed: Reviewed) -> float | None:
-    size = None if reviewed.cost is None else reviewed.cost.refill_bytes
-    return None if size is None else size / 1e9
+def _gigabytes(refill: Refill) -> float | None:
+    return None if refill.size_bytes is None else refill.size_bytes / 1e9
 
 
-def _minutes(reviewed: Reviewed) -> float | None:
-    if reviewed.cost is None or reviewed.cost.refill_s is None:
-        return 0 if _gigabytes(reviewed) == 0 else None
-    return reviewed.cost.refill_s.value / 60
+def _minutes(refill: Refill) -> float | None:
+    return None if refill.duration_s is None else refill.duration_s.value / 60
 
 
 def _slow(rule: Rule, changed: Sequence[Reviewed]) -> tuple[str, str, bool]:
