@@ -172,7 +172,7 @@ MEASURE = "    -> run it, and commit the file that etlrun costs --write writes"
         (
             "cost: {refill_gb: 2}\n",
             [cost(("a", 10**9, None), ("b", 10**9, None)), cost(("c", 500_000_000, None))],
-            [f"{WHERE}: cost.refill_gb: found 2.5 GB of caches to refill; expected at most 2 GB"],
+            [f"{WHERE}: cost.refill_gb: found 2.5 GB of caches to refill in a, b; expected at most 2 GB"],
         ),
         (
             "cost: {refill_gb: 2}\n",
@@ -184,8 +184,8 @@ MEASURE = "    -> run it, and commit the file that etlrun costs --write writes"
             [cost(("a", 3 * 10**9, None)), cost(("b", None, None))],
             [
                 (
-                    f"{WHERE}: cost.refill_gb: found 3 GB of caches to refill and an unknown {SIZE} in b; expected at "
-                    f"most 2 GB without the label big\n{MEASURE}, or give it the label big"
+                    f"{WHERE}: cost.refill_gb: found 3 GB of caches to refill in a, b and an unknown {SIZE} in b; "
+                    f"expected at most 2 GB without the label big\n{MEASURE}, or give it the label big"
                 ),
             ],
         ),
@@ -194,7 +194,7 @@ MEASURE = "    -> run it, and commit the file that etlrun costs --write writes"
         (
             "cost: {minutes: 1}\n",
             [cost(("a", 5, 60)), cost(("b", 5, 1.5))],
-            [f"{WHERE}: cost.minutes: found 1.025 min of refilling caches; expected at most 1 min"],
+            [f"{WHERE}: cost.minutes: found 1.025 min of refilling caches in a, b; expected at most 1 min"],
         ),
         (
             "cost: {minutes: 1}\n",

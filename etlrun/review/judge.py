@@ -111,7 +111,8 @@ def _dear(rule: Rule, changed: Sequence[Reviewed]) -> tuple[str, str, bool]:
         of.name for of in changed if of.cost is None or any(amounts[refill.key] is None for refill in of.cost.refills)
     ]
     total = sum(amount for amount in amounts.values() if amount is not None)
-    texts = [f"{significant(total)} {unit} {what}"] if total > rule.limit else []
+    filling = [of.name for of in changed if of.cost is not None and of.cost.refills]
+    texts = [f"{significant(total)} {unit} {what}{_in(filling)}"] if total > rule.limit else []
     texts += [f"an unknown {'size' if is_size else 'time'} {what}{_in(unknown)}"] if unknown else []
     return " and ".join(texts), f"at most {significant(rule.limit)} {unit}", not unknown
 
