@@ -122,7 +122,7 @@ def test_the_overlay_is_sound_until_it_is_out_of_date(
     with pytest.raises(ConfigError) as caught:
         check.main(["--config-dir", str(tmp_path)])
     (fault,) = caught.value.faults
-    assert fault.where == f"{mine / 'fast.yaml'}:{number}: evidence"
+    assert fault.place == f"{mine / 'fast.yaml'}:{number}: evidence"
     assert fault.found.startswith("evidence for the plan 0")
     assert fault.remedy == "search again with `etlrun tune`, or remove the comment"
     assert "fast: tuned on another machine (9" in capsys.readouterr().out
