@@ -10,6 +10,7 @@ import pytest
 from etlrun.cli import check, costs
 from etlrun.review.costs_file import read
 from etlrun.review.costs_of_runs import costs_of_runs
+from etlrun.review.policy import PolicyError
 from etlrun.system.errors import ConfigError
 from tests.costs import CACHED, HERE, OTHER_MACHINE, measured
 from tests.repository import Repository
@@ -118,6 +119,15 @@ def test_sums_count_a_cache_that_experiments_share_once(repository: Repository, 
     assert found[4] == f"refills 317 kB in 2 caches on disk; {UNTOLD}"
     (repository.configs / "experiment" / "tiny.yaml").unlink()
     assert lines("HEAD")[0] == f"cost: {OF_OLD}"
+    repository.write("etlrun-policy.yaml", "cost: {refill_gb: 0.015, minutes: 0.05}\n")
+    assert lines("HEAD")[0] == f"cost: {OF_OLD}"
+    repository.write("etlrun-policy.yaml", "cost: {refill_gb: 0.014, minutes: 0.04}\n")
+    with pytest.raises(PolicyError) as caught:
+        lines("HEAD")
+    assert [fault.found for fault in caught.value.faults] == [
+        "0.014832 GB of caches to refill",
+        "0.041667 min of refilling caches",
+    ]
 
 
 def test_a_cache_that_another_experiment_has_filled_is_not_filled_again(repository: Repository, lines: Any) -> None:
