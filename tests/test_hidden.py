@@ -196,6 +196,15 @@ def test_a_review_opens_no_store_of_a_variable(monkeypatch: pytest.MonkeyPatch) 
     )
 
 
+def test_an_answer_of_a_server_hides_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A", "planted one")
+    variable, answer = Variable.of("${oc.env:A}"), OSError()
+    assert variable is not None
+    variable.read()
+    answer.__dict__.update(status=500, message="no planted one here")
+    assert str(UnreachableError.of("s3://a", answer)).startswith("s3://a: found 500 no ${oc.env:A} here; expected")
+
+
 @pytest.mark.needs("s3fs")
 def test_a_value_is_given_to_the_store_and_told_by_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving() as server:

@@ -63,6 +63,13 @@ def test_what_is_alike_is_told_and_repeats_are_counted(capsys: pytest.CaptureFix
     ]
 
 
+def test_configs_with_mappings_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = told(capsys, "dataset.storage={anon: true}", "load.prefetch=0,1", "cache=none", "cache.dir=null,a")
+    assert lines[3:5] == [
+        f"same      configs {both} have the same plan: their differences have no effect" for both in ("0-1", "2-3")
+    ]
+
+
 def test_earlier_runs_tell_how_long_it_takes(
     sweep: Sweep, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

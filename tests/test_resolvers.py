@@ -15,6 +15,7 @@ from tests.repository import Repository
 SECRET = "of-this-machine-alone"  # noqa: S105 - of no one
 EXPECTED = "expected a value that is the same on every machine\n    -> write the value, or "
 IN_FILE = f"{EXPECTED}??? and give it on the command line"
+PARAMETER = "hydra.sweeper.params.trainer.seed"
 PETS = "defaults: [folder, _self_]\ndir: {}\n"
 
 
@@ -95,6 +96,8 @@ def test_a_review_tells_their_place_and_nothing_of_the_machine(
         ("trainer:\n  metrics:\n  - ${oc.env:SECRET}\n", "4: trainer.metrics"),
         ("sweep: {seed: '${oc.env:SECRET}'}\n", "2: sweep.seed"),
         ("_self_]\n", "1: defaults.override dataset"),
+        ('trainer: {seed: "\\x24{oc.env:SECRET}"}\n', "2: trainer.seed"),
+        ('hydra: {searchpath: ["file://$\\\n  {oc.env:SECRET}"]}\n', "2: hydra.searchpath"),
     ],
 )
 def test_their_place_in_a_config_of_ones_own(
@@ -108,6 +111,27 @@ def test_their_place_in_a_config_of_ones_own(
     status, told = answered(capfd, "diff", "", "mine/mine.yaml", "--config-dir", "mine", "--format", "markdown")
     assert (status, SECRET in told) == (2, False)
     assert f"mine/mine.yaml:{where}: found the resolver " in told
+
+
+@pytest.mark.parametrize(
+    ("block", "told"),
+    [
+        (
+            "sweeper: {params: {trainer.seed: '${oc.env:SECRET}'}}",
+            f'{PARAMETER}: found the resolver oc.env; {EXPECTED}give it on the command line: {PARAMETER}="$NAME"',
+        ),
+        (
+            "sweep: {dir: 's3://${oc.env:SECRET}'}",
+            "hydra.sweep.dir: found 's3://${oc.env:SECRET}'; expected the path of a folder on this machine, without ~",
+        ),
+    ],
+)
+def test_the_plan_of_a_multirun_tells_nothing_of_the_machine(
+    block: str, told: str, repository: Repository, capfd: pytest.CaptureFixture[str]
+) -> None:
+    repository.write("mine.yaml", f"defaults: [config, _self_]\nhydra: {{{block}}}\n")
+    found = answered(capfd, "plan", "-m", "--config-dir", "mine", "--config-name", "mine")
+    assert found == (2, f"etlrun: 1 fault\n  {told}\n")
 
 
 def test_a_folder_named_hydra_holds_none_but_of_hydra(
