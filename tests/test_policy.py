@@ -143,11 +143,16 @@ def test_the_first_policy_judges_the_change_that_adds_it(repository: Repository,
     assert diff("HEAD~2", "HEAD~2") == (0, [], "")
 
 
-def test_a_policy_with_faults_judges_nothing_and_its_mending_passes(repository: Repository, diff: Diff) -> None:
+def test_a_policy_with_faults_judges_nothing_and_its_mending_passes(
+    repository: Repository, diff: Diff, capsys: pytest.CaptureFixture[str]
+) -> None:
     smaller(repository, "dat: {}\n")
     fault = f"{NEW}:1: dat: found an unknown rule; expected one of the rules data, training, order, cost, au_min"
     lines = ["policy: cannot be applied", f"  {fault}", "    -> did you mean `data`?"]
     assert diff() == (2, lines, f"etlrun: 1 fault\n  {fault}\n{lines[2]}\n")
+    with pytest.raises(SystemExit):
+        cli.main(["diff", "HEAD~1", "HEAD", "--config-dir", "mine", "--format", "json"])
+    assert json.loads(capsys.readouterr().out)["failed"] is True
     repository.write("etlrun-policy.yaml", "order: {}\n")
     repository.commit("Mended")
     note = f"  {NEW}: changed; HEAD~1 has one with faults; this change is judged by the one of HEAD"

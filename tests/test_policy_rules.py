@@ -32,12 +32,10 @@ def policy(folder: Path, text: str) -> Policy:
 
 
 def test_rules_have_their_place_limit_and_label(mine: Path) -> None:
-    text = (
-        "# Ours.\ndata: {label: ok}\norder: {}\ncost:\n  refill_gb: 100\n  minutes: 0\n  label: Größe (ok)\nau_min: 1\n"
-    )
+    text = "#\ndata: {label: ' a '}\norder: {}\ncost:\n  refill_gb: 100\n  minutes: 0\n  label: Größe (ok)\nau_min: 1\n"
     file = "mine/etlrun-policy.yaml"
     assert policy(mine, text).rules == (
-        Rule(name="data", where="data", file=file, line=2, label="ok"),
+        Rule(name="data", where="data", file=file, line=2, label="a"),
         Rule(name="order", where="order", file=file, line=3),
         Rule(name="cost.refill_gb", where="cost.refill_gb", file=file, line=5, limit=100, label="Größe (ok)"),
         Rule(name="cost.minutes", where="cost.minutes", file=file, line=6, limit=0, label="Größe (ok)"),
@@ -77,6 +75,7 @@ def test_a_policy_may_have_no_rule(text: str, mine: Path) -> None:
         ("cost: {minutes: .nan}\n", [f"1: cost.minutes: found nan; {NUMBER}"]),
         ("cost: {refill_gb: .inf}\n", [f"1: cost.refill_gb: found inf; {NUMBER}"]),
         ("au_min: 80\n", [f"1: au_min: found 80; {SHARE}"]),
+        ("au_min: 0\n", [f"1: au_min: found 0; {SHARE}"]),
         ("au_min: true\n", [f"1: au_min: found true; {SHARE}"]),
         ("au_min: {label: slow}\n", [f"1: au_min: found no limit; {SHARE}"]),
         (

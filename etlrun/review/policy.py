@@ -63,7 +63,7 @@ class Policy:
     Attributes:
         file: Name of the file in messages, with its revision.
         text: Content of the file.
-        rules: The rules; empty if there are faults.
+        rules: The rules; of a file with faults, those that can be read.
         faults: Faults of the file.
     """
 
@@ -127,7 +127,7 @@ def policy_of(folders: Folders) -> Policy | None:
     found = [item for name in names for item in _rules(name, values.get(name))]
     placed = [replace(item, file=file, line=lines.get(item.where) or lines.get(_outer(item), 1)) for item in found]
     faults = tuple(item for item in placed if isinstance(item, Fault))
-    rules = () if faults else tuple(item for item in placed if isinstance(item, Rule))
+    rules = tuple(item for item in placed if isinstance(item, Rule))
     return Policy(file=file, text=path.read_bytes(), rules=rules, faults=faults)
 
 
