@@ -30,7 +30,7 @@ def test_the_matrix_has_each_experiment_that_changes_or_is_new(repository: Repos
     repository.replace("transform/small_48.yaml", "[48, 48]", "[32, 32]")
     repository.replace("experiment/small.yaml", "epochs: 2", "epochs: 5")
     repository.replace("load/one.yaml", "prefetch: 1", "prefetch: 2")
-    repository.write("experiment/new.yaml", "# @package _global_\n# New.\nload: {prefetch: 1}\n")
+    repository.write("experiment/new.yaml", "# @package _global_\n# New.\nload: {prefetch: 3}\n")
     repository.commit("Smaller")
     found = json.loads(told("HEAD~1", "HEAD", *MINE))
     small = {"experiment": "small", "overrides": "experiment=small", "state": "compared", "kinds": ["data", "training"]}

@@ -248,4 +248,5 @@ def test_comments_and_documents_have_the_policy(repository: Repository, capsys: 
         "file": BASE,
         "note": "",
         "faults": [],
+        "unjudged": "",
     }

@@ -33,8 +33,9 @@ def judged(review: Review, sides: tuple[Side, Side], fail_on: Collection[Kind], 
         elif fault is not None:
             broken.append(fault)
     file = "" if policy is None else policy.file
+    unjudged = _listed([of.name for of in review.experiments if of.state == "faulty"])
     found = Judgement(broken=tuple(broken), waived=tuple(waived), file=file, note=note, faults=faults)
-    return replace(review, policy=found)
+    return replace(review, policy=replace(found, unjudged=unjudged))
 
 
 def _chosen(old: Side, new: Side) -> tuple[Policy | None, str, tuple[Fault, ...]]:

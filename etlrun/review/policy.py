@@ -83,6 +83,7 @@ class Judgement:
         file: Name of the policy's file, with its revision; empty for `--fail-on`.
         note: That the change is also one of the policy, and which one judges it; empty if it is not.
         faults: Faults of the policy, which then judges nothing.
+        unjudged: Experiments that could not be compared, as text; empty without any.
     """
 
     broken: tuple[Fault, ...]
@@ -90,25 +91,27 @@ class Judgement:
     file: str = ""
     note: str = ""
     faults: tuple[Fault, ...] = ()
+    unjudged: str = ""
 
     @property
     def is_failed(self) -> bool:
-        """Whether a command ends with an error: a rule is broken, or the policy cannot be applied."""
-        return bool(self.broken or self.faults)
+        """Whether a command ends with an error: a rule is broken, or the policy cannot be applied to all."""
+        return bool(self.broken or self.faults or self.unjudged)
 
     @property
     def headline(self) -> str:
         """What it says, in a few words."""
         if self.faults:
             return "cannot be applied"
-        if not self.broken:
-            return "passed"
-        return f"{len(self.broken)} rule{'s' * (len(self.broken) > 1)} broken"
+        if self.broken:
+            return f"{len(self.broken)} rule{'s' * (len(self.broken) > 1)} broken"
+        return f"cannot judge {self.unjudged}" if self.unjudged else "passed"
 
     @property
     def lines(self) -> list[str]:
         """What it says, a sentence each."""
-        return [*map(str, (*self.faults, *self.broken)), *self.waived, *filter(None, [self.note])]
+        unjudged = f"cannot judge {self.unjudged}" if self.unjudged and self.broken else ""
+        return [*map(str, (*self.faults, *self.broken)), *self.waived, *filter(None, [unjudged, self.note])]
 
 
 def policy_of(folders: Folders) -> Policy | None:

@@ -59,6 +59,7 @@ class Reviewed:
         missing: Keys that the config of either side leaves to the command line.
         ran: Comparison of the runs of both sides; None unless both are runs.
         only_in: The one of two sweeps that has it, if that is a job of one alone; else empty.
+        was: Its name before; empty if it has kept its name.
     """
 
     name: str
@@ -75,12 +76,15 @@ class Reviewed:
     missing: tuple[str, ...] = ()
     ran: Ran | None = None
     only_in: str = ""
+    was: str = ""
 
     @property
     def headline(self) -> str:
         """Summary of the change in one line."""
         if self.only_in:
             return f"is in {self.only_in} alone"
+        if self.was:
+            return f"is {self.was} under another name"
         return {"added": "is new", "removed": "is removed", "faulty": "cannot be compared"}.get(
             self.state, self.comparison.headline
         )
@@ -170,12 +174,27 @@ def review(old: Side, new: Side, experiment: str | None, runs: Runs | None, cost
     if old.jobs:
         only = {"added": new.word, "removed": old.word}
         experiments = tuple(replace(of, only_in=only.get(of.state, "")) for of in experiments)
+    else:
+        experiments = _renamed(experiments)
     costs = Costs() if costs is None else costs
     filled = held_on_disk({name: plan for name in old.listed if (plan := old.variants[name].plan) is not None})
     found = tuple(_with_cost(reviewed, costs, filled) for reviewed in experiments)
     files = tuple(_files(old, new))
     made = Review(old=old.word, new=new.word, experiments=found, files=files, is_of_runs=old.is_of_runs)
     return replace(made, cost_notes=costs.notes, cost_faults=costs.faults)
+
+
+def _renamed(experiments: tuple[Reviewed, ...]) -> tuple[Reviewed, ...]:
+    """Return the experiments, with each new one that has the plan of a removed one as that one under another name."""
+    removed = {of.name: of.old for of in experiments if of.state == "removed" and of.old is not None}
+    found: dict[str, Reviewed] = {}
+    for of in experiments:
+        plan = of.new if of.state == "added" else None
+        same = [] if plan is None else [name for name, was in removed.items() if not compare(was, plan).differences]
+        if same:
+            found[of.name] = replace(of, state="compared", old=removed.pop(same[0]), was=same[0])
+    gone = {of.was for of in found.values()}
+    return tuple(found.get(of.name, of) for of in experiments if of.name not in gone)
 
 
 def _with_cost(reviewed: Reviewed, costs: Costs, filled: Mapping[str, str]) -> Reviewed:

@@ -12,8 +12,8 @@ def groups(review: Review) -> list[tuple[list[str], Reviewed]]:
     """Return the experiments that change, grouped by equal differences."""
     found: dict[Any, tuple[list[str], Reviewed]] = {}
     for reviewed in review.experiments:
-        if reviewed.changes or reviewed.comparison.differences or reviewed.ran is not None:
-            alike = (reviewed.state, reviewed.comparison, tuple(points(reviewed)), reviewed.faults)
+        if reviewed.changes or reviewed.comparison.differences or reviewed.ran is not None or reviewed.was:
+            alike = (reviewed.state, reviewed.was, reviewed.comparison, tuple(points(reviewed)), reviewed.faults)
             key = reviewed.name if reviewed.state in {"added", "removed"} else alike
             found.setdefault(key, ([], reviewed))[0].append(reviewed.name)
     return list(found.values())

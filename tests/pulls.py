@@ -1,0 +1,223 @@
+"""Twenty pull requests, and what a person gets of each: `python -m tests.pulls` writes the golden files anew."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from etlrun.cli import costs
+from etlrun.cli.main import main
+from etlrun.review.lint import Machine
+from tests.configs import CONF
+from tests.costs import CACHED, measured
+from tests.repository import OTHER, Repository
+
+GOLDEN = CONF.parent / "tests" / "golden" / "pulls"
+KINDS = """\
+# What a change of each kind needs.
+data: {label: data-change-approved}
+order: {label: order-change-approved}
+training: {label: training-change-approved}
+"""
+COST = "# A refill above this needs a label.\ncost: {refill_gb: 0.01, minutes: 30, label: cost-approved}\n"
+BUSY = "# No accelerator waits.\nau_min: 0.8\n"
+SMOOTH = "transform: {resize: {antialias: true}}\n"
+ONE_MORE = "# @package _global_\n# {} Costs a minute.\ndefaults: [override /model: emulated, _self_]\n"
+Change = Callable[[Repository], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pull:
+    """A pull request.
+
+    Attributes:
+        about: What it is.
+        change: Changes the configs of the base.
+        policy: Policy of the base.
+        labels: Labels that it has.
+        base: Changes the base before.
+    """
+
+    about: str
+    change: Change
+    policy: str = KINDS
+    labels: tuple[str, ...] = ()
+    base: Change = lambda _repository: None
+
+
+def replaced(name: str, old: str, new: str) -> Change:
+    return lambda repository: repository.replace(name, old, new)
+
+
+def written(name: str, text: str) -> Change:
+    return lambda repository: repository.write(name, text)
+
+
+def removed(name: str) -> Change:
+    return lambda repository: (repository.configs / name).unlink()
+
+
+def both(*changes: Change) -> Change:
+    def change(repository: Repository) -> None:
+        for each in changes:
+            each(repository)
+
+    return change
+
+
+SMALLER = replaced("transform/small_48.yaml", "[48, 48]", "[32, 32]")
+PULLS = {
+    "01-speed": Pull(
+        about="Batches are not prefetched any more: only the speed, and a slow config.",
+        change=replaced("experiment/small.yaml", "trainer:", "load: {prefetch: 0}\ntrainer:"),
+    ),
+    "02-data": Pull(about="Smaller images, without the label that it needs.", change=SMALLER),
+    "03-data-approved": Pull(
+        about="The same with the label.", change=SMALLER, labels=("data-change-approved", "ready")
+    ),
+    "04-order": Pull(
+        about="A smaller shuffle buffer, where nothing is trained.",
+        change=written("experiment/cached.yaml", f"{CACHED}load: {{shuffle_buffer: 100}}\n"),
+    ),
+    "05-training": Pull(
+        about="Another learning rate.",
+        change=replaced("experiment/other.yaml", "epochs: 3", "epochs: 3\n  learning_rate: 0.01"),
+    ),
+    "06-cost-above": Pull(
+        about="A cache on disk that is filled again, above the limit.",
+        change=written("experiment/cached.yaml", CACHED + SMOOTH),
+        policy=COST,
+    ),
+    "07-cost-unknown": Pull(
+        about="The same where nothing was measured.",
+        change=written("experiment/cached.yaml", CACHED + SMOOTH),
+        policy=COST,
+        base=removed("etlrun-costs.json"),
+    ),
+    "08-au": Pull(
+        about="A plan that was measured, and leaves the accelerator waiting.",
+        change=both(
+            written("experiment/cached.yaml", CACHED + SMOOTH),
+            lambda repository: run(repository, "cached", 400.0, fill_s=3.0),
+        ),
+        policy=BUSY,
+    ),
+    "09-new": Pull(
+        about="A new experiment.", change=written("experiment/new.yaml", ONE_MORE.format("Tries the emulated model."))
+    ),
+    "10-removed": Pull(about="An experiment is removed.", change=removed("experiment/other.yaml")),
+    "11-no-yaml": Pull(
+        about="A bracket is missing.", change=replaced("transform/small_48.yaml", "[48, 48]", "[48, 48")
+    ),
+    "12-unknown-key": Pull(
+        about="A key is misspelt.",
+        change=replaced("experiment/other.yaml", "epochs: 3", "epochs: 3\n  leraning_rate: 1"),
+    ),
+    "13-policy-loosened": Pull(
+        about="The rule goes with the change that it forbids.",
+        change=both(SMALLER, replaced("etlrun-policy.yaml", "data: {label: data-change-approved}\n", "")),
+    ),
+    "14-policy-wrong": Pull(
+        about="The policy has faults afterwards.",
+        change=replaced("etlrun-policy.yaml", "order: {label: order-change-approved}", "ordering: {label: 3}"),
+    ),
+    "15-unused-file": Pull(
+        about="A file in a folder that is no group.",
+        change=written("transforms/tiny.yaml", "resize: {size: [32, 32]}\n"),
+    ),
+    "16-step": Pull(
+        about="One more step, which is random.",
+        change=replaced(
+            "transform/small_48.yaml", "resize:", "steps: [decode, resize, random_flip, scale_minus_one_one]\nresize:"
+        ),
+    ),
+    "17-option": Pull(
+        about="An option that no experiment uses.",
+        change=written("load/large.yaml", "# Large batches.\ndefaults: [shuffled, _self_]\nbatch_size: 256\n"),
+    ),
+    "18-renamed": Pull(
+        about="An experiment has another name.",
+        change=both(removed("experiment/other.yaml"), written("experiment/baseline.yaml", OTHER)),
+    ),
+    "19-comment": Pull(
+        about="A comment says more.",
+        change=replaced("experiment/small.yaml", "A small run.", "A small run, for tests."),
+    ),
+    "20-secret": Pull(
+        about="A config that would print a token of the machine that reviews it.",
+        change=replaced("experiment/other.yaml", "trainer:", 'model: {name: "${oc.env:GITHUB_TOKEN}"}\ntrainer:'),
+    ),
+}
+
+
+def run(repository: Repository, experiment: str, rate: float, *, fill_s: float) -> None:
+    """A run of an experiment that was measured, whose costs are committed."""
+    folder = repository.folder.parent / "outputs" / str(rate)
+    measured(folder, repository.configs, [f"experiment={experiment}"], rate, fill_s=fill_s)
+    with contextlib.redirect_stdout(io.StringIO()):
+        costs.main(["--config-dir", "mine", "--write", str(folder)])
+
+
+def of(pull: Pull, folder: Path) -> str:
+    """What a person gets of a pull request: the comment, the annotations, and how the checks end."""
+    repository = Repository.small(folder / "repository")
+    repository.write("experiment/cached.yaml", CACHED)
+    repository.write("etlrun-policy.yaml", pull.policy)
+    with contextlib.chdir(repository.folder):
+        run(repository, "cached", 900.0, fill_s=2.0)
+        pull.base(repository)
+        repository.commit("The base")
+        repository.git("checkout", "--quiet", "-b", "pull")
+        pull.change(repository)
+        repository.commit(pull.about)
+        labels = [f"--label={label}" for label in pull.labels]
+        base = ("--config-dir", "mine", "--format")
+        comment, said, status = told("diff", "main", "pull", *base, "markdown", *labels)
+        remarks, _, ended = told("check", *base, "github")
+    return (
+        f"# {pull.about}\n\nLabels: {', '.join(pull.labels) or 'none'}\n\n"
+        f"`check` ends with status {ended}:\n\n{_block(remarks)}\n"
+        f"`diff` ends with status {status}:\n\n{_block(said)}\n{comment}"
+    )
+
+
+def told(*words: str) -> tuple[str, str, int]:
+    """What a command prints, its errors, and its exit status."""
+    output, errors, status = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+        try:
+            main(words)
+        except SystemExit as end:
+            status = int(end.code or 0)
+    return output.getvalue(), errors.getvalue(), status
+
+
+def _block(text: str) -> str:
+    return f"```\n{text}```\n" if text else "It says nothing.\n"
+
+
+@contextlib.contextmanager
+def the_same_everywhere() -> Iterator[None]:
+    """A machine with the same cores and memory, and with none of a user's caches."""
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as caches:
+        patch.setattr(Machine, "here", lambda: Machine(cores=8, free_memory_bytes=16_000_000_000))
+        patch.setenv("XDG_CACHE_HOME", caches)
+        yield
+
+
+if __name__ == "__main__":
+    shutil.rmtree(GOLDEN, ignore_errors=True)
+    GOLDEN.mkdir()
+    with the_same_everywhere():
+        for name, pull in PULLS.items():
+            with tempfile.TemporaryDirectory() as scratch:
+                (GOLDEN / f"{name}.md").write_text(of(pull, Path(scratch)), encoding="utf-8")
+            print(name, file=sys.stderr)

@@ -1,0 +1,25 @@
+"""Twenty pull requests, each with the comment, the annotations and the exit statuses that a person wants."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.pulls import GOLDEN, PULLS, of, the_same_everywhere
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def everywhere() -> Iterator[None]:
+    with the_same_everywhere():
+        yield
+
+
+@pytest.mark.parametrize("name", PULLS)
+def test_a_pull_request_gets_what_its_golden_file_shows(name: str, tmp_path: Path) -> None:
+    assert of(PULLS[name], tmp_path) == (GOLDEN / f"{name}.md").read_text(encoding="utf-8")
+
+
+def test_each_pull_request_has_a_golden_file() -> None:
+    assert sorted(PULLS) == sorted(path.stem for path in GOLDEN.iterdir())
