@@ -125,8 +125,8 @@ def test_sums_count_a_cache_that_experiments_share_once(repository: Repository, 
     with pytest.raises(PolicyError) as caught:
         lines("HEAD")
     assert [fault.found for fault in caught.value.faults] == [
-        "0.014832 GB of caches to refill",
-        "0.041667 min of refilling caches",
+        "0.014832 GB of caches to refill in cached, twin",
+        "0.041667 min of refilling caches in cached, twin",
     ]
 
 

@@ -142,3 +142,16 @@ def test_experiments_with_faults_are_refused(told: Any, mine: Path) -> None:
         told("--write")
     assert str(caught.value) == ("mine/experiment/small.yaml:3: trainer.epochs: found 0; expected a positive integer")
     assert not Path(FILE).exists()
+
+
+def test_a_link_leads_to_the_file(told: Any) -> None:
+    cached("1", 500.0)
+    Path("shared.json").write_text('{"format": 1, "measured": []}', encoding="utf-8")
+    Path(FILE).symlink_to("../shared.json")
+    told("--write")
+    assert Path(FILE).is_symlink()
+    assert len(entries()) == 1
+    Path("shared.json").unlink()
+    with pytest.raises(ConfigError) as caught:
+        told("--write")
+    assert str(caught.value) == f"{FILE}: found No such file or directory; expected a readable file or folder"

@@ -111,7 +111,7 @@ def _write(now: Folders, measured: Sequence[Entry], experiments: Mapping[str, Se
     before = [] if file is None else read(file[1], file[0])
     kept = [_named(of, experiments) for of in before if of.plan in experiments]
     entries = [*Costs(kept, measured).entries.values()]
-    write_atomically(path, as_text(entries))
+    write_atomically(path.resolve(), as_text(entries))  # where it is a link, what it leads to
     gone = len(before) - len(kept)
     ends = f", and {gone} of plans that no experiment has now {'is' if gone == 1 else 'are'} gone" if gone else ""
     say(f"wrote {now.name(path)}: {len(entries)} entr{'y' if len(entries) == 1 else 'ies'}{ends}")

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from etlrun.system.machine import rounded
+from etlrun.system.terminal import significant
 
 _MINUTE_S, _HOUR_S = 60.0, 3600.0
+_LEAST_S, _WHOLE = 0.1, 10
 _FEW = 2
 """Of a unit of time, what is told in the next smaller one."""
 
@@ -134,8 +136,8 @@ def _sides(texts: Sequence[str], *, is_added: bool) -> str:
 def _rate(of: Estimate | None) -> str:
     if of is None:
         return "unknown"
-    spread = "" if of.low == of.high else f"{of.low:,.4g} to {of.high:,.4g}, "
-    return f"{of.value:,.4g} ({spread}{_runs(of.runs)})"
+    spread = "" if of.low == of.high else f"{significant(of.low)} to {significant(of.high)}, "
+    return f"{significant(of.value)} ({spread}{_runs(of.runs)})"
 
 
 def _ratio(of: Estimate | None) -> str:
@@ -159,11 +161,11 @@ def _duration(of: Estimate) -> str:
         ((size, name) for size, name in ((_HOUR_S, "hours"), (_MINUTE_S, "minutes")) if of.value >= _FEW * size),
         (1.0, "s"),
     )
-    value, low, high = (
-        f"{seconds / unit_s:.2g}" if seconds < 100 * unit_s else f"{seconds / unit_s:,.0f}"
-        for seconds in (of.value, of.low, of.high)
-    )
-    return f"{value} {unit}" + ("" if low == high else f" ({low} to {high})")
+    if of.value < _LEAST_S:
+        return f"less than {_LEAST_S} s"
+    ends = (of.value / unit_s, of.low / unit_s, of.high / unit_s)
+    texts = [f"{end:.2g}" if end < _WHOLE else f"{end:,.0f}" for end in ends]
+    return f"{texts[0]} {unit}" + ("" if texts[1] == texts[2] else f" ({texts[1]} to {texts[2]})")
 
 
 def refilled(costs: Sequence[Cost]) -> tuple[Refill, ...]:

@@ -164,6 +164,7 @@ def of_sides(old: Side, new: Side, now: Folders, *others: Iterable[Entry]) -> Co
             notes.append(f"{error.faults[0].file} of {side.word} can't be read, and its costs are left out")
     if old.is_revision and new.is_revision and files[0] != files[1] and not notes:
         name = next(file[0] for file in files if file is not None)
+        state = "added" if files[0] is None else "removed" if files[1] is None else "changed"
         count = len({*map(_line, sources[0])} ^ {*map(_line, sources[1])})
-        notes.append(f"{name}: changed, {count} entr{'y differs' if count == 1 else 'ies differ'}")
+        notes.append(f"{name}: {state}, {count} entr{'y differs' if count == 1 else 'ies differ'}")
     return Costs(*sources, *others, notes=[*dict.fromkeys(notes)], faults=faults)

@@ -66,10 +66,10 @@ class Folders:
             ConfigError: It can't be read.
         """
         path = (self.own or self.base) / COSTS
+        if not os.path.lexists(path):
+            return None
         try:
             return self.name(path), path.read_bytes()
-        except FileNotFoundError:
-            return None
         except OSError as error:
             raise ConfigError([unreadable(self.name(path), error)]) from error
 
