@@ -1,13 +1,13 @@
 """`etlrun diff` of two runs, of two sweeps, and of one of them with what its overrides compose now."""
 
 import json
+import shlex
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from etlrun.cli import diff
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.config.request import composed as composed_by
@@ -16,10 +16,11 @@ from etlrun.record.summary import COMPLETED, FAILED
 from etlrun.stages import STAGES
 from etlrun.stages.load import Load
 from etlrun.sweep.ledger import Ledger
-from etlrun.system.errors import ConfigError, WorldError
-from tests.configs import composed
+from tests.configs import composed, refusal_of_diff
 from tests.made import REQUEST, sweep
 from tests.repository import Repository
+from tests.runs import emulated, finish, start
+from tests.tables import words_of
 
 HOST = {"processor": "AMD EPYC", "cores": 2}
 VERSIONS = {"python": "3.11.7", "keras": "3.14.0"}
@@ -116,9 +117,7 @@ def test_a_run_alone_is_compared_with_what_its_overrides_compose_now(
         "  load.prefetch          2 -> 3                speed\n\n"
     )
     Path("run/summary.json").unlink()
-    with pytest.raises(WorldError) as caught:
-        diff.main(["run"])
-    assert str(caught.value) == (
+    assert refusal_of_diff("run") == (
         "run: found no summary; expected the summary of the run, which has its overrides\n"
         "    -> name the other side, too"
     )
@@ -187,7 +186,7 @@ def test_a_sweep_alone_is_compared_with_what_its_overrides_compose_now(told: Any
     assert told(str(old), status=2) == (
         f"{old} -> the configs of its overrides now\n"
         "load.prefetch=0 load.none=1: cannot be compared\n"
-        f"  load.none: found an unknown key; expected one of the keys {keys}\n\n"
+        f"  now: load.none: found an unknown key; expected one of the keys {keys}\n\n"
         "load.prefetch=1: changes only the speed\n"
         "  load.prefetch  7 -> 1  speed\n\n"
     )
@@ -196,9 +195,84 @@ def test_a_sweep_alone_is_compared_with_what_its_overrides_compose_now(told: Any
 def test_a_sweep_is_compared_with_another_one_alone(tmp_path: Path) -> None:
     old = sweep(tmp_path / "a").folder
     for words in ((str(old), ""), ("", str(old))):
-        with pytest.raises(ConfigError) as caught:
-            diff.main([*words])
-        assert str(caught.value) == (
+        assert refusal_of_diff(*words) == (
             f"{old}: found a sweep; expected another sweep beside it, or nothing\n"
             f"    -> name one of its jobs, such as {old}/0"
         )
+
+
+def test_a_folder_of_runs_is_neither_a_run_nor_a_sweep(tmp_path: Path) -> None:
+    a_run(tmp_path / "a")
+    assert refusal_of_diff(str(tmp_path), "") == (
+        f"{tmp_path}: found a folder that is neither of a run nor of a sweep; expected overrides in one argument, a "
+        "config file, the folder of a run or of a sweep, or a git revision\n"
+        "    -> name a run in it; etlrun runs ls lists them"
+    )
+
+
+def test_what_can_not_be_read_of_a_run_is_named(told: Any, tmp_path: Path) -> None:
+    run, other = a_run(tmp_path / "a", "load.prefetch=1"), a_run(tmp_path / "b", "load.prefetch=1")
+    (run / "summary.json").write_text("{")
+    assert told(str(run), str(other)).splitlines()[1:] == ["changes nothing", "  status: unknown -> completed", ""]
+    (run / "config.yaml").write_text("[1]")
+    assert refusal_of_diff(str(run), str(other)) == (
+        f"{run}/config.yaml: found no config; expected the config that the run was started with\n"
+        "    -> restore the file, or name another run"
+    )
+    (other / "config.yaml").write_text("load: {prefetch: 1}")
+    assert (
+        refusal_of_diff(str(other)).splitlines()[0].startswith(f"{other}: dataset: found nothing; expected a mapping")
+    )
+    old = swept(tmp_path / "c", "load.prefetch=0", "model=emulated", rates={})
+    (old / "configs.jsonl").unlink()
+    assert refusal_of_diff(str(old)).startswith(f"{old}: found no sweep (FileNotFoundError: ")
+
+
+def test_the_overrides_of_a_run_that_compose_nothing_now_are_faults(told: Any, tmp_path: Path) -> None:
+    run = a_run(tmp_path / "a", "load.prefetch=1")
+    record = Record(run)
+    record.update(overrides=["load.prefetch=-1"])
+    assert refusal_of_diff(str(run)) == (
+        f"{run} now: load.prefetch: found -1; expected an integer from 0 to 1,000,000, or autotune"
+    )
+    record.update(overrides=[], config_dir=str(tmp_path / "gone"))
+    assert refusal_of_diff(str(run)).startswith(f"{run} now: --config-dir: found no folder {tmp_path}/gone;")
+    (tmp_path / "mine").mkdir()
+    assert told(str(run), "--config-dir", str(tmp_path / "mine")).splitlines()[2] == (
+        "  load.prefetch  1 -> autotune  speed"
+    )
+
+
+def test_the_columns_of_a_run_are_those_of_its_folder(table: Path, tmp_path: Path) -> None:
+    run = a_run(tmp_path / "a", *words_of(table))
+    (run / "plan.json").write_text("{}")
+    assert refusal_of_diff(str(run)) == (
+        f"{run}/columns.json: found no such file; expected the columns as the run has written them\n"
+        "    -> restore the file"
+    )
+
+
+def test_losses_that_are_not_finite_and_odd_names_are_told(told: Any, tmp_path: Path) -> None:
+    lost = [{"examples": 10, "wall_s": 1.0, "loss": "NaN", "val_loss": "Infinity"}]
+    kept = [{"examples": 10, "wall_s": 1.0, "loss": "NaN", "val_loss": 0.5}]
+    old, new = a_run(tmp_path / "a", epochs=lost), a_run(tmp_path / "b", epochs=kept, versions={"a\x1b[31m": "1"})
+    lines = told(str(old), str(new)).splitlines()
+    assert lines[2:4] == ["  val_loss: not finite -> 0.5", "  loss: not finite -> not finite"]
+    assert "  packages: python 3.11.7 -> (none), keras 3.14.0 -> (none), a\\x1b[31m (none) -> 1" in lines
+    json.loads(told(str(old), str(new), "--format", "json"), parse_constant=pytest.fail)
+
+
+@pytest.mark.slow
+def test_a_run_keeps_the_name_of_its_config(tiny: Path, tmp_path: Path) -> None:
+    """And its page and one that resumes it have it, too."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/whole.yaml").write_text("defaults: [config, _self_]\nload: {prefetch: 3}\n")
+    words = emulated(tiny, "dataset.eval_split=null", "load.batch_size=8")
+    named = ["--config-dir", "own", "--config-name", "whole"]
+    commands = ([*named, *words, "hydra.run.dir=a"], ["trainer.resume=a", "trainer.epochs=2", "hydra.run.dir=b"])
+    for command in (*commands, ["diff", "a"], ["diff", "b"]):
+        status, out, err = finish(start(command, tmp_path))
+        assert status == 0, err
+        assert "diff" not in command or out.splitlines()[1:] == ["no difference"]
+    again = shlex.join(["python", "-m", "etlrun", "--config-dir", str(tmp_path / "own"), "--config-name", "whole"])
+    assert f"{again} " in (tmp_path / "a/report.html").read_text()

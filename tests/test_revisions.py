@@ -26,7 +26,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
 def test_a_reference_to_nothing_is_refused() -> None:
     assert refusal_of_diff("nothing", "cache=none") == (
         "nothing: found neither overrides, nor a file, a folder or a git revision of that name; expected overrides in "
-        "one argument, a config file, a run's folder, or a git revision\n"
+        "one argument, a config file, the folder of a run or of a sweep, or a git revision\n"
         '    -> quote overrides as one argument: "experiment=parallel load.prefetch=1"'
     )
 

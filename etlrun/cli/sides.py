@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,11 +14,12 @@ from etlrun.config.request import Request
 from etlrun.record.config import CONFIG
 from etlrun.review.folders import Folders, working_tree
 from etlrun.review.sides import Side, Variant, of_folders, of_request, of_runs, resolve
-from etlrun.system.errors import ConfigError, EtlrunError, WorldError, fault
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, fault
 
 if TYPE_CHECKING:
     from etlrun.sweep.ledger import Ledger
 
+_SWEEP = "sweep.json"
 _NOW = "the working tree"
 _OF_RUN, _OF_SWEEP = "the config of its overrides now", "the configs of its overrides now"
 
@@ -52,9 +55,29 @@ def sides_of(known: argparse.Namespace) -> tuple[Side, Side]:
 
 
 def _side(word: str, now: Folders, experiment: str | None, like: Side | None = None) -> Side:
-    if word and os.path.isfile(Path(word, "sweep.json")):  # noqa: PTH113 - false for many overrides, too long for a name
-        return _of_sweep(word)
-    return resolve(word, now, experiment, like)
+    if _has(word, _SWEEP):
+        with _told_of(word):
+            return _of_sweep(word)
+    with _told_of(word) if _has(word, CONFIG) else nullcontext():
+        return resolve(word, now, experiment, like)
+
+
+def _has(word: str, name: str) -> bool:
+    return bool(word) and os.path.isfile(Path(word, name))  # noqa: PTH113 - false for many overrides, too long for a name
+
+
+@contextmanager
+def _told_of(word: str) -> Iterator[None]:
+    """Let errors name the run or the sweep that they are about."""
+    try:
+        yield
+    except EtlrunError as error:
+        raise ConfigError(_of(word, error)) from error
+
+
+def _of(word: str, error: EtlrunError) -> list[Fault]:
+    faults = error.faults
+    return [of if of.where.startswith(word) else replace(of, where=f"{word}: {of.where}") for of in faults]
 
 
 def _ledger(word: str) -> Ledger:
@@ -73,8 +96,7 @@ def _of_sweep(word: str) -> Side:
         try:
             variant = of_runs(config.values, *begun)
         except EtlrunError as error:  # such as of another version
-            faults = tuple(replace(of, where=f"{word}, job {config.number}: {of.where}") for of in error.faults)
-            variant = Variant(config=config.values, plan=None, faults=faults)
+            variant = Variant(config=config.values, plan=None, faults=tuple(_of(f"{word}/{config.number}", error)))
         jobs.append(replace(variant, overrides=config.overrides, runs=begun))
     return Side(word=word, variants={}, jobs=tuple(jobs))
 
@@ -94,14 +116,15 @@ def _composed_now(old: Side, config_dir: str | None) -> Side:
     then = read_summary(run)
     if then is None:
         expected, remedy = "the summary of the run, which has its overrides", "name the other side, too"
-        raise WorldError(where=str(run), found="no summary", expected=expected, remedy=remedy)
+        raise ConfigError([fault(old.word, "no summary", expected, remedy)])
     request = Request(overrides=then.overrides, config_dir=config_dir or then.config_dir, config_name=then.config_name)
-    return of_request(_OF_RUN, request.resuming())
+    with _told_of(f"{old.word} now"):
+        return of_request(_OF_RUN, request.resuming())
 
 
 def _job_now(job: Variant, request: Request) -> Variant:
     try:
         side = of_request("", replace(request, overrides=[*job.overrides]))
-    except ConfigError as error:
-        return Variant(config=None, plan=None, faults=tuple(error.faults), overrides=job.overrides)
+    except EtlrunError as error:
+        return Variant(config=None, plan=None, faults=tuple(_of("now", error)), overrides=job.overrides)
     return replace(side.variants[""], overrides=job.overrides)

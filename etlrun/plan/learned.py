@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from etlrun.plan.spec import RunSpec, parse
-from etlrun.record.config import known_config
+from etlrun.record.config import PLAN, known_config
 from etlrun.stages import STAGES
 from etlrun.stages.column_step import ColumnStep
 from etlrun.stages.columns import Columns, Output
@@ -88,6 +88,19 @@ def recalled(spec: RunSpec, folder: Path) -> RunSpec:
         return spec
     columns, known = _held(folder)
     return with_columns(spec, columns, dataclasses.replace(spec.dataset, known=known))
+
+
+def planned_before(spec: RunSpec, folder: Path) -> RunSpec:
+    """Return a run of rows as `recalled` does.
+
+    Raises:
+        WorldError: The columns can't be read, or are gone since the run was planned.
+    """
+    is_fitted = isinstance(spec.dataset, Rows) and columns_of(spec) is not None and (folder / PLAN).is_file()
+    if is_fitted and not (folder / FILE).is_file():
+        found, expected = "no such file", "the columns as the run has written them"
+        raise WorldError(where=str(folder / FILE), found=found, expected=expected, remedy="restore the file")
+    return recalled(spec, folder)
 
 
 def of_resumed(spec: RunSpec, known: Known) -> Columns | None:

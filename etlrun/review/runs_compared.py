@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from etlrun.record.config import read_config
+from etlrun.record.config import known_config
 from etlrun.record.outcome import outcome, records_read
 from etlrun.record.summary import COMPLETED, read_summary
 from etlrun.review.measured import MEASURES, Measured, in_four_digits, measured, qualities
+from etlrun.system.errors import printable
 
 _UNKNOWN, _ABSENT = "unknown", "(none)"
 
@@ -45,7 +47,8 @@ class Ran:
         found += ["measured in one run of each: how much of it is chance is unknown"] if is_single else []
         packages = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in self.packages.items())
         found += [f"packages: {packages}"] if packages else []
-        return [*found, *([f"the same machine: {self.machine}"] if self.machine else []), *self.read]
+        found += [f"the same machine: {self.machine}"] if self.machine else []
+        return [*map(printable, found), *self.read]
 
 
 def _of_single(of: Measured) -> str:
@@ -61,20 +64,24 @@ class _Side:
         counted: Runs that are compared: those that are completed, or all if none is.
         status: Status of all runs.
         speeds: Values of the measures of speed, and `losses` those of losses and metrics, by name.
+        infinite: Losses and metrics of which a value is not finite, with a text that says so.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
-        every = {folder: summary for folder in folders if (summary := read_summary(folder)) is not None}
-        self.status = _joined(of.status for of in every.values()) or "not begun"
+        read = {folder: read_summary(folder) for folder in folders}
+        every = {folder: summary for folder, summary in read.items() if summary is not None}
+        self.status = _joined(of.status if of else _UNKNOWN for of in read.values()) or "not begun"
         self.counted = {folder: of for folder, of in every.items() if of.status == COMPLETED} or every
         self.outcomes = [*map(outcome, self.counted.values())]
         self.speeds = _by_name({name: of(run) for name, of in MEASURES.items()} for run in self.counted.values())
-        self.losses = _by_name(of.measures for of in self.outcomes)
+        losses = _by_name(of.measures for of in self.outcomes)
+        self.losses = {name: values for name, values in losses.items() if all(map(math.isfinite, values))}
+        self.infinite = dict.fromkeys(losses.keys() - self.losses.keys(), "not finite")
 
     @property
     def by_seed(self) -> list[tuple[int, Mapping[str, float]]]:
         """Losses and metrics of each run with its seed."""
-        seeds = (read_config(folder)["trainer"]["seed"] for folder in self.counted)
+        seeds = (known_config(folder, "restore the file")["trainer"]["seed"] for folder in self.counted)
         return [(seed, of.measures) for seed, of in zip(seeds, self.outcomes, strict=True)]
 
     @property
@@ -131,9 +138,10 @@ def compare_runs(old: Sequence[Path], new: Sequence[Path]) -> Ran:
         found += [Measured(measure=name, old=was, new=now, ratio=None, interval=None) for name, was, now in losses]
     else:
         found += qualities(before.by_seed, after.by_seed)
-    facts = [side.facts | _alone(side, other) for side, other in ((before, after), (after, before))]
+    facts = [side.facts | side.infinite | _alone(side, other) for side, other in ((before, after), (after, before))]
     machines = {side.facts["machine"] for side in (before, after)} - {_UNKNOWN}
     others = _differing(facts[0], facts[1], _UNKNOWN)
+    others |= {name: (of, of) for name, of in before.infinite.items() if name in after.infinite}
     return Ran(
         runs=(len(before.counted), len(after.counted)),
         measured=tuple(found),

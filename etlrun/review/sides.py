@@ -22,12 +22,12 @@ from etlrun.config.grammar import quoted
 from etlrun.config.refusals import UNCOMPOSABLE, refusal
 from etlrun.config.values import NOT_OF_A_RUN
 from etlrun.plan.code import as_recorded
-from etlrun.plan.learned import recalled
+from etlrun.plan.learned import planned_before
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import GROUPS, parse, parse_command
 from etlrun.plan.unused import leaves
-from etlrun.record.config import CONFIG, PLAN, read_config
+from etlrun.record.config import CONFIG, PLAN, known_config
 from etlrun.review.folders import Folders, at_revision, is_revision
 from etlrun.review.lines import located, revision_prefix
 from etlrun.review.policy import Policy, policy_of
@@ -115,8 +115,10 @@ def of_config(word: str, config: Mapping[str, Any], *runs: Path) -> Side:
 def of_runs(config: Mapping[str, Any], *runs: Path) -> Variant:
     """Return the config of some runs; `EtlrunError` if it has faults."""
     spec = parse(config, STAGES)
-    planned = as_recorded(plan(recalled(spec, runs[0])), runs[0] / PLAN) if runs else plan(spec)
-    return Variant(config=config, plan=planned, runs=runs or None)
+    if not runs:
+        return Variant(config=config, plan=plan(spec))
+    run = next((run for run in runs if (run / PLAN).is_file()), runs[0])
+    return Variant(config=config, plan=as_recorded(plan(planned_before(spec, run)), run / PLAN), runs=runs)
 
 
 def resolve(word: str, now: Folders, experiment: str | None, like: Side | None = None) -> Side:
@@ -141,7 +143,7 @@ def of_request(word: str, request: requests.Request) -> Side:
 def _resolved(word: str, now: Folders, experiment: str | None, like: Side | None) -> Side:
     path = Path(word)
     if word and os.path.isfile(path / CONFIG):  # noqa: PTH113 - false for many overrides, too long for a name
-        return of_config(word, read_config(path), path)
+        return of_config(word, known_config(path, "restore the file, or name another run"), path)
     if path.suffix in {".yaml", ".yml"} and path.is_file():
         return _of_file(word, path.resolve(), now)
     if not word or "=" in word or word.startswith(("+", "~")):
@@ -150,8 +152,13 @@ def _resolved(word: str, now: Folders, experiment: str | None, like: Side | None
         with at_revision(word, now) as then:
             return of_folders(word, then, experiment, like)
     found = "neither overrides, nor a file, a folder or a git revision of that name"
-    expected = "overrides in one argument, a config file, a run's folder, or a git revision"
+    expected = "overrides in one argument, a config file, the folder of a run or of a sweep, or a git revision"
     remedy = 'quote overrides as one argument: "experiment=parallel load.prefetch=1"'
+    if path.is_dir():
+        found, remedy = (
+            "a folder that is neither of a run nor of a sweep",
+            "name a run in it; etlrun runs ls lists them",
+        )
     raise ConfigError([fault(word, found, expected, remedy)])
 
 
