@@ -6,6 +6,15 @@ from typing import Any
 
 import pytest
 
+from benchmarks.random_configs import random_pairs
+from etlrun.cli.verify import with_facts
+from etlrun.plan.planner import plan
+from etlrun.plan.spec import parse
+from etlrun.review.difference import compare
+from etlrun.review.facts import contradictions
+from etlrun.review.review import Review, Reviewed
+from etlrun.stages import STAGES
+from tests.configs import composed
 from tests.repository import Repository
 from tests.runs import emulated
 from tests.test_installed import GREY, WORDS, installed, told
@@ -108,3 +117,20 @@ def test_a_step_that_raises_is_named_and_ends_nothing(tiny: Path, tmp_path: Path
     sides = [" ".join(f"'{word}'" for word in [*words, f"load.prefetch={count}"]) for count in (1, 2)]
     lines = told(installed(tmp_path, BROKEN), "verify", *sides).splitlines()
     assert lines[2:] == ["  not read: train and validation, since KeyError: 'no such thing'", ""]
+
+
+@pytest.mark.slow
+def test_no_comparison_of_random_configs_is_contradicted(tiny: Path) -> None:
+    words = ("dataset=tfds", "dataset.name=tiny_pictures", f"dataset.data_dir={tiny}", "dataset.download=false")
+    base = composed(*words, "transform.resize.size=[32,32]", "trainer=drain")
+    experiments = []
+    for number, configs in enumerate(random_pairs(base, 5, 40)):
+        old, new = (plan(parse(config, STAGES)) for config in configs)
+        said = compare(old, new, configs)
+        experiments.append(Reviewed(name=str(number), old=old, new=new, state="compared", comparison=said))
+    review = with_facts(Review(old="one", new="other", experiments=tuple(experiments), files=()), 24)
+    found = [reviewed.facts for reviewed in review.experiments if reviewed.facts is not None]
+    assert contradictions(review) == []
+    assert [line for of in found for line in of.lines if line.startswith("not compared")] == []
+    assert sum(of.is_same is True for of in found) > 8
+    assert sum(of.is_same is False for of in found) > 8
