@@ -132,6 +132,26 @@ def test_no_change_loosens_the_rules_that_judge_it(repository: Repository, diff:
     )
 
 
+@pytest.mark.parametrize("is_link_before", [False, True])
+def test_a_folder_that_becomes_a_link_or_was_one_has_the_policy_that_it_had(
+    repository: Repository, diff: Diff, *, is_link_before: bool
+) -> None:
+    smaller(repository)
+    (repository.folder / "deep").mkdir()
+    repository.git("mv", "mine", "deep/theirs")
+    repository.configs.symlink_to("deep/../deep/theirs")
+    if is_link_before:
+        repository.commit("Linked")
+        repository.configs.unlink()
+        repository.git("mv", "deep/theirs", "mine")
+    repository.write("etlrun-policy.yaml", "order: {}\n")
+    repository.replace("transform/small_48.yaml", "[32, 32]", "[64, 64]")
+    repository.commit("Another place")
+    status, lines, _ = diff()
+    name = "mine" if is_link_before else "deep/theirs"
+    assert (status, lines[0]) == (4, f"policy: 1 rule broken (HEAD~1:{name}/etlrun-policy.yaml)")
+
+
 def test_the_first_policy_judges_the_change_that_adds_it(repository: Repository, diff: Diff) -> None:
     smaller(repository)
     status, lines, _ = diff("HEAD~2", "HEAD")

@@ -13,7 +13,7 @@ from pathlib import Path
 from etlrun.config import request as requests
 from etlrun.config.files import config_files, unreadable
 from etlrun.config.folders import COSTS, POLICY, config_dir
-from etlrun.review.git import git, write_configs
+from etlrun.review.git import folder_at, git, write_configs
 from etlrun.system.errors import ConfigError, fault, printable
 
 
@@ -26,12 +26,14 @@ class Folders:
         own: Folder of the user's own configs, searched after `base`; None for none.
         revision: Git revision of the folders; empty for the working tree.
         shown: Name of each folder in messages.
+        given: The user's own folder as it was named, without following links; None for none.
     """
 
     base: Path
     own: Path | None
     revision: str
     shown: dict[Path, str]
+    given: Path | None = None
 
     @cached_property
     def paths(self) -> dict[str, Path]:
@@ -107,7 +109,8 @@ def working_tree(own: str | None) -> Folders:
     """Return the folders of the working tree; `ConfigError` if the user's own does not exist."""
     base, folder = config_dir(), None if own is None else requests.own_folder(own)
     shown = {path: _relative(path) for path in (folder, base) if path is not None}
-    return Folders(base=base, own=folder, revision="", shown=shown)
+    given = None if own is None else Path(os.path.abspath(own))  # noqa: PTH100 - follows no link
+    return Folders(base=base, own=folder, revision="", shown=shown, given=given)
 
 
 def _relative(path: Path) -> str:
@@ -132,6 +135,8 @@ def at_revision(revision: str, now: Folders) -> Iterator[Folders]:
     """
     top = Path(os.fsdecode((git(Path.cwd(), "rev-parse", "--show-toplevel") or b"").rstrip(b"\n")))
     tracked = {folder: _tracked(top, revision, folder) for folder in now.shown}
+    if now.own is not None and now.given is not None:  # a link now may have been a folder, and the reverse
+        tracked[now.own] = _tracked(top, revision, now.given) or tracked[now.own]
     names = [name for name in tracked.values() if name]
     if not names and not _ever_tracked(top, now.own):
         found = f"no folder {' or '.join(now.shown.values())} in that revision"
@@ -160,7 +165,5 @@ def _ever_tracked(top: Path, folder: Path | None) -> bool:
 
 def _tracked(top: Path, revision: str, folder: Path) -> str | None:
     """Return the path of `folder` in the repository; None if the revision has no files there."""
-    if not folder.is_relative_to(top.resolve()):
-        return None
-    name = folder.relative_to(top.resolve()).as_posix()
-    return name if git(top, "ls-tree", "--name-only", "--full-tree", revision, "--", f"{name}/") else None
+    above = next((above for above in (folder, *folder.parents) if above.resolve() == top.resolve()), None)
+    return None if above is None else folder_at(top, revision, folder.relative_to(above).as_posix())

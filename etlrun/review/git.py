@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import subprocess
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from etlrun.config.folders import COSTS
 from etlrun.system.errors import ConfigError, Fault, fault, printable
 
 _LINK, _SUBMODULE = "120000", "160000"
 """Git modes of entries that are not regular files."""
+_MOST_LINKS = 40
 
 
 def git(folder: Path, *words: str, given: bytes = b"") -> bytes | None:
@@ -22,6 +24,27 @@ def git(folder: Path, *words: str, given: bytes = b"") -> bytes | None:
     except FileNotFoundError:
         return None
     return answer.stdout if answer.returncode == 0 else None
+
+
+def folder_at(top: Path, revision: str, name: str) -> str | None:
+    """Return the folder of a revision to which a path leads, links of that revision followed; None if there is none."""
+    for _ in range(_MOST_LINKS):
+        if git(top, "ls-tree", "--name-only", "--full-tree", revision, "--", f"{name}/"):
+            return name
+        path = PurePosixPath(name)
+        link = next((above for above in (path, *path.parents[:-1]) if _is_link(top, revision, above)), None)
+        target = None if link is None else git(top, "cat-file", "blob", f"{revision}:{link}")
+        if link is None or target is None:
+            return None
+        name = posixpath.normpath(link.parent / os.fsdecode(target) / path.relative_to(link))
+        if name.startswith(("/", "..")):
+            return None
+    return None
+
+
+def _is_link(top: Path, revision: str, path: PurePosixPath) -> bool:
+    entry = git(top, "ls-tree", "--full-tree", revision, "--", str(path)) or b""
+    return entry.startswith(_LINK.encode())
 
 
 def write_configs(top: Path, revision: str, folder: str, scratch: Path) -> None:
