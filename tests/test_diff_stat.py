@@ -20,21 +20,23 @@ NEW = "# @package _global_\ntrainer: {epochs: 1}\n"
 
 @pytest.fixture
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
-    """A repository in which three of four experiments have changed since its commit."""
+    """A repository in which experiments have changed since its commit, one of them its name alone."""
     monkeypatch.chdir(tmp_path)
     repository = Repository.small(tmp_path)
     for name in ("gone", "same"):
         repository.write(f"experiment/{name}.yaml", NEW)
+    repository.write("experiment/before.yaml", NEW.replace("1", "7"))
     repository.commit("More")
+    (repository.configs / "experiment/before.yaml").rename(repository.configs / "experiment/after.yaml")
     repository.replace("transform/small_48.yaml", "[48, 48]", "[40, 40]")
     repository.replace("experiment/small.yaml", "epochs: 2", "epochs: 3")
     repository.replace("experiment/other.yaml", "epochs: 3", "epochs: 3\nload: {prefetch: 1}")
-    repository.write("experiment/more.yaml", NEW)
+    repository.write("experiment/more.yaml", NEW.replace("1", "4"))
     (repository.configs / "experiment/gone.yaml").unlink()
     return repository
 
 
-SUMS = "4 of 5 change: 1 the data, 1 the training, 1 the speed, 1 removed, 1 new"
+SUMS = "4 of 6 change: 1 the data, 1 the training, 1 the speed, 1 removed, 1 new"
 
 
 def test_each_experiment_that_changes_has_a_line(mine: Repository, told: Any) -> None:
@@ -43,6 +45,7 @@ def test_each_experiment_that_changes_has_a_line(mine: Repository, told: Any) ->
         "gone   is removed\n"
         "other  speed           1 difference\n"
         "small  data, training  2 differences\n"
+        "after  is before under another name\n"
         "more   is new\n"
         f"{SUMS}\n"
     )
@@ -69,10 +72,11 @@ def test_faults_and_a_broken_policy_are_told_too(mine: Repository, told: Any) ->
         "gone   is removed\n"
         "other  speed  1 difference\n"
         "small  cannot be compared\n"
+        "after  is before under another name\n"
         "more   is new\n"
         "  mine/experiment/small.yaml:8: trainer.epochs: found 'many'; expected a positive integer\n"
-        "3 of 5 change: 1 the speed, 1 removed, 1 new; 1 cannot be compared\n"
-        "policy: passed\n"
+        "3 of 6 change: 1 the speed, 1 removed, 1 new; 1 cannot be compared\n"
+        "policy: cannot judge small\n"
     )
 
 

@@ -42,7 +42,7 @@ def _row(reviewed: Reviewed) -> list[str]:
     """Return name, kinds, number of differences, what is filled again, and the rate of both sides' runs."""
     found, kinds = reviewed.comparison.differences, ", ".join(reviewed.comparison.kinds) or "nothing"
     kinds = f"perhaps {kinds}" if reviewed.comparison.is_unsure else kinds
-    is_compared = reviewed.state == "compared"
+    is_compared = reviewed.state == "compared" and not reviewed.was
     count = f"{len(found)} difference{'s' * (len(found) != 1)}" if is_compared else ""
     refill = 0 if reviewed.cost is None else reviewed.cost.refill_bytes
     refills = "refill unknown" if refill is None else f"refills {megabytes(refill)}" if refill else ""
