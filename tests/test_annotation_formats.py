@@ -71,7 +71,18 @@ def test_sarif_is_valid_and_has_rules_and_places(mine: Path, capsys: pytest.Capt
 def test_json_has_each_fault_in_its_parts(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(mine / "load" / "huge.yaml", "# Huge.\ndefaults: [shuffled, _self_]\nbatch_size: many\n")
     write(mine / "experiment" / "slow.yaml", SLOW.replace("epochs: 1", "epochs: 2"))
+    flipped = "transform: {steps: [decode, resize, random_flip, scale_minus_one_one]}"
+    write(mine / "experiment" / "torn.yaml", SLOW.replace("load: {prefetch: 0}", flipped))
     document = json.loads(told(capsys, "json"))
+    torn = document["faults"].pop(0)
+    assert [torn[name] for name in ("rule", "file", "line", "key", "remedy", "configs")] == [
+        "conflict",
+        "mine/experiment/torn.yaml",
+        4,
+        "cache.at",
+        "set cache.at=resize, or cache=none",
+        ["experiment=torn"],
+    ]
     (fault,), (warning,) = document["faults"], document["warnings"]
     assert (fault["configs"][:2], len(fault.pop("configs"))) == (["load=huge", "cache=disk load=huge"], 11)
     assert fault == {
@@ -102,7 +113,7 @@ def test_junit_has_a_case_for_each_config_and_for_each_broken_file(
     write(mine / "experiment" / "other.yaml", OTHER.replace("epochs: 3", "epochs: 0\n  learning_rate: fast"))
     write(mine / "experiment" / "slow.yaml", SLOW)
     write(mine / "experiment" / "broken.yaml", "# @package _global_\n# Broken.\nload: [}\n")
-    found = cases(capsys)
+    found, folder = cases(capsys), "mine/experiment"
     huge = "mine/load/huge.yaml:3: load.batch_size, in load=huge and 10 more: found 'many'; expected a positive integer"
     for name in ("load=huge", "load=huge model=linear"):
         (failure,) = found[name]
@@ -122,6 +133,8 @@ def test_junit_has_a_case_for_each_config_and_for_each_broken_file(
         "\n".join(f"experiment=slow: {text}" for text in (NO_PREFETCH, UNREAD)).replace("%0A", "\n"),
     )
     broken = "mine/experiment/broken.yaml:3: found no value while parsing a flow node; expected YAML"
+    assert (found["experiment=other"].attrib["file"], "mine/load/huge.yaml" in found) == (f"{folder}/other.yaml", False)
+    assert found["mine/experiment/broken.yaml"].attrib["file"] == f"{folder}/broken.yaml"
     (failure,) = found["mine/experiment/broken.yaml"]
     assert (failure.tag, failure.text) == ("failure", broken)
     (skipped,) = found["experiment=broken"]
