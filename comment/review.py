@@ -14,6 +14,8 @@ from comment import escaped
 _HEADING = "### etlrun"
 _BROKEN, _REFUSED = 4, 2
 """Exit statuses of `etlrun diff`."""
+_MOST_CHARACTERS = 30_000
+"""Maximum length of faults: an environment has room for four times as much, and a comment for twice."""
 _OUTPUTS = ("kinds", "changed", "failed", "matrix")
 
 
@@ -54,7 +56,7 @@ def _of_policy(policy: dict[str, Any]) -> tuple[int, str]:
     """
     faults = [*policy["faults"], *policy["broken"]]
     lines = (f"{fault['where']}: found {fault['found']}; expected {fault['expected']}" for fault in faults)
-    return _BROKEN if policy["broken"] else _REFUSED if faults else 0, "\n".join(lines)
+    return _BROKEN if policy["broken"] else _REFUSED if faults else 0, "\n".join(lines)[:_MOST_CHARACTERS]
 
 
 def _labels(text: str) -> list[str]:
@@ -75,7 +77,7 @@ def _etlrun(*words: str) -> subprocess.CompletedProcess[str]:
 
 def _faults(errors: str) -> str:
     """Return the faults among what a command has written, without what TensorFlow logs before them."""
-    return errors[max(errors.find("etlrun: "), 0) :]
+    return errors[max(errors.find("etlrun: "), 0) :][:_MOST_CHARACTERS]
 
 
 def _short(revision: str) -> str:

@@ -15,6 +15,7 @@ from etlrun.review.facts import Facts
 from etlrun.review.jobs import matched
 from etlrun.review.measured_costs import Costs
 from etlrun.review.policy import Judgement
+from etlrun.review.renames import renames
 from etlrun.review.sides import DEFAULT, Side, Variant
 from etlrun.system.errors import ConfigError, Fault
 
@@ -84,7 +85,8 @@ class Reviewed:
         if self.only_in:
             return f"is in {self.only_in} alone"
         if self.was:
-            return f"is {self.was} under another name"
+            changes = f", and {self.comparison.headline}" if self.comparison.kinds else ""
+            return f"is {self.was} under another name{changes}"
         return {"added": "is new", "removed": "is removed", "faulty": "cannot be compared"}.get(
             self.state, self.comparison.headline
         )
@@ -161,40 +163,28 @@ def review(old: Side, new: Side, experiment: str | None, runs: Runs | None, cost
 
     What a change costs is estimated by measured `costs`.
     """
+    before: dict[str, str] = {}
     if old.jobs:
         pairs = matched(old.jobs, new.jobs)
     elif old.is_revision and new.is_revision:
         names = _listed(old, new)
         if experiment is not None and not names:
             raise ConfigError([_no_experiment(experiment, old, new)])
-        pairs = [(name, old.variants.get(name), new.variants.get(name)) for name in names]
+        before = renames(old, new, names)
+        kept = [name for name in names if name not in before.values()]
+        pairs = [(name, old.variants.get(before.get(name, name)), new.variants.get(name)) for name in kept]
     else:
         pairs = [("", _single(old, experiment), _single(new, experiment))]
-    experiments = tuple(_reviewed(name, before, after, runs) for name, before, after in pairs)
+    experiments = tuple(replace(_reviewed(*pair, runs), was=before.get(pair[0], "")) for pair in pairs)
     if old.jobs:
         only = {"added": new.word, "removed": old.word}
         experiments = tuple(replace(of, only_in=only.get(of.state, "")) for of in experiments)
-    else:
-        experiments = _renamed(experiments)
     costs = Costs() if costs is None else costs
     filled = held_on_disk({name: plan for name in old.listed if (plan := old.variants[name].plan) is not None})
     found = tuple(_with_cost(reviewed, costs, filled) for reviewed in experiments)
     files = tuple(_files(old, new))
     made = Review(old=old.word, new=new.word, experiments=found, files=files, is_of_runs=old.is_of_runs)
     return replace(made, cost_notes=costs.notes, cost_faults=costs.faults)
-
-
-def _renamed(experiments: tuple[Reviewed, ...]) -> tuple[Reviewed, ...]:
-    """Return the experiments, with each new one that has the plan of a removed one as that one under another name."""
-    removed = {of.name: of.old for of in experiments if of.state == "removed" and of.old is not None}
-    found: dict[str, Reviewed] = {}
-    for of in experiments:
-        plan = of.new if of.state == "added" else None
-        same = [] if plan is None else [name for name, was in removed.items() if not compare(was, plan).differences]
-        if same:
-            found[of.name] = replace(of, state="compared", old=removed.pop(same[0]), was=same[0])
-    gone = {of.was for of in found.values()}
-    return tuple(found.get(of.name, of) for of in experiments if of.name not in gone)
 
 
 def _with_cost(reviewed: Reviewed, costs: Costs, filled: Mapping[str, str]) -> Reviewed:

@@ -1,0 +1,46 @@
+"""Experiments and options that have another name on the new side of a review."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from etlrun.plan.plan import Plan
+from etlrun.review.difference import compare
+from etlrun.review.sides import Side
+
+_LEAST = 0.5
+"""Least share of equal lines of a file that is taken for another one under another name, as git has it."""
+
+
+def renames(old: Side, new: Side, names: Sequence[str]) -> dict[str, str]:
+    """Return the old names of those that have the plan of one that is gone, or half of the lines of its file."""
+    gone = {name: plan for name in names if name not in new.variants and (plan := old.variants[name].plan)}
+    come = {name: plan for name in names if name not in old.variants and (plan := new.variants[name].plan)}
+    found: dict[str, str] = {}
+    for name, plan in come.items():
+        left = [was for was in gone if was not in found.values() and _group(was) == _group(name)]
+        shares = {was: 1 if _is_same(gone[was], plan) else _share(old, was, new, name) for was in left}
+        best = max(left, key=lambda was: shares[was], default="")
+        if best and shares[best] >= _LEAST:
+            found[name] = best
+    return found
+
+
+def _group(name: str) -> str:
+    return name.partition("=")[0] if "=" in name else ""
+
+
+def _is_same(old: Plan, new: Plan) -> bool:
+    return old.fingerprint == new.fingerprint and not compare(old, new).differences
+
+
+def _share(old: Side, was: str, new: Side, name: str) -> float:
+    """Return the share of equal lines of the files of two experiments or options."""
+    before, after = _text(old, was).splitlines(), _text(new, name).splitlines()
+    return difflib.SequenceMatcher(a=before, b=after, autojunk=False).ratio()
+
+
+def _text(side: Side, name: str) -> bytes:
+    end = f"/{name.replace('=', '/') if '=' in name else f'experiment/{name}'}.yaml"
+    return side.files[next(file for file in side.variants[name].files if f"/{file}".endswith(end))]
