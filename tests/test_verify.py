@@ -194,15 +194,26 @@ def test_a_fact_that_the_comparison_denies_ends_the_command(
     assert facts(capsys.readouterr().out)[2:] == [f"contradiction: {line}" for line in lines]
 
 
+def test_a_line_for_an_experiment_has_the_facts_in_a_few_words(verified: Any, tiny: Path, tmp_path: Path) -> None:
+    def told(*overrides: str) -> str:
+        return str(verified(*sides(tiny, *overrides), "--stat").splitlines()[0])
+
+    assert told("load.prefetch=1") == "speed  1 difference  read the same in the same order"
+    assert told("extract.deterministic=false") == "order  1 difference  read the same in no fixed order"
+    assert told("extract=sequential") == "order  1 difference  read the same in another order"
+    assert told("transform.resize.method=area") == "data  1 difference  read others"
+    assert told("load.prefetch=1", f"dataset.data_dir={tmp_path}") == "speed  2 differences  not all was read"
+
+
 def test_a_contradiction_is_red_on_a_terminal(tiny: Path) -> None:
     old, new = plans(tiny, "extract=sequential")
     said = compare(*plans(tiny, "load.prefetch=1"))
     reviewed = Reviewed(name="small", old=old, new=new, state="compared", comparison=said)
     console = Console(force_terminal=True, _environ={"TERM": "xterm"}, highlight=False)
+    review = verify.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), 2000)
     with console.capture() as capture:
-        print_review(
-            verify.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), 2000), console
-        )
+        print_review(review, console)
+    assert [of.facts and of.facts.summary for of in review.experiments] == ["contradiction"]
     line = "  contradiction: the order of train differs, which the comparison denies"
     assert f"\x1b[1;31m{line}\x1b[0m\n" in capture.get()
 

@@ -74,6 +74,14 @@ class Facts:
     digests: dict[str, tuple[str, str]]
     contradicts: bool = False
 
+    @property
+    def summary(self) -> str:
+        """The facts in a few words."""
+        if self.contradicts or self.is_same is None:
+            return "contradiction" if self.contradicts else "not all was read"
+        order = {True: "the same order", False: "another order", None: "no fixed order"}[self.is_ordered]
+        return f"read the same in {order}" if self.is_same else "read others"
+
 
 def facts_of(comparison: Comparison, plans: Plans, read: Mapping[str, Sides]) -> Facts:
     """Return the facts on what was read of both plans, by pipeline, beside what their comparison says."""

@@ -39,7 +39,7 @@ def print_stat(review: Review, console: Console | None) -> None:
 
 
 def _row(reviewed: Reviewed) -> list[str]:
-    """Return name, kinds, number of differences, what is filled again, and the rate of both sides' runs."""
+    """Return name, kinds, number of differences, what is filled again, the rate of runs, and what was read."""
     found, kinds = reviewed.comparison.differences, ", ".join(reviewed.comparison.kinds) or "nothing"
     kinds = f"perhaps {kinds}" if reviewed.comparison.is_unsure else kinds
     is_compared = reviewed.state == "compared" and not reviewed.was
@@ -48,7 +48,8 @@ def _row(reviewed: Reviewed) -> list[str]:
     refills = "refill unknown" if refill is None else f"refills {megabytes(refill)}" if refill else ""
     measured = (*(reviewed.ran.measured if reviewed.ran is not None else ()), *reviewed.measured)
     rate = next((f"{of.measure} {of.ratio:.2f}x" for of in measured if of.measure == _RATE and of.ratio), "")
-    return [reviewed.name, kinds if is_compared else reviewed.headline, count, refills, rate]
+    read = reviewed.facts.summary if reviewed.facts is not None and is_compared else ""
+    return [reviewed.name, kinds if is_compared else reviewed.headline, count, refills, rate, read]
 
 
 def _sums(review: Review) -> str:
