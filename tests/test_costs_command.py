@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from etlrun.cli import costs
+from etlrun.cli import costs, diff
 from etlrun.review import costs_of_runs
 from etlrun.system.errors import ConfigError, WorldError
 from tests.costs import CACHED, HERE, OTHER_MACHINE, measured
+from tests.own import write_pets
 from tests.own_configs import write
+from tests.repository import Repository
 
 FILE = "mine/etlrun-costs.json"
 
@@ -155,3 +157,22 @@ def test_a_link_leads_to_the_file(told: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         told("--write")
     assert str(caught.value) == f"{FILE}: found No such file or directory; expected a readable file or folder"
+
+
+def test_what_a_run_was_given_on_the_command_line_is_no_other_plan(
+    told: Any, mine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = CACHED.replace("  - _self_", "  - override /dataset: folder\n  - _self_")
+    write(mine / "experiment" / "cached.yaml", text.replace("{data_dir: /nowhere}", "{dir: '???'}"))
+    for number, photos in enumerate(("pets", "more/pets")):
+        write_pets(Path(photos))
+        words = ["experiment=cached", f"dataset.dir={photos}"]
+        measured(Path("outputs", str(number)), mine, words, 500.0 + number, fill_s=4.0)
+    assert told("--write")[-1] == f"wrote {FILE}: 1 entry"
+    assert [sorted(of["examples_per_s"]) for of in entries()] == [[500.0, 501.0]]
+    shutil.rmtree("outputs")
+    repository = Repository(Path.cwd(), "mine")
+    repository.replace("experiment/cached.yaml", "trainer:", "transform: {resize: {antialias: true}}\ntrainer:")
+    diff.main(["HEAD", "--config-dir", "mine"])
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert f"refills 15 MB in 2 caches on disk in 5 s, by 2 runs of the old plan on {HERE}" in lines

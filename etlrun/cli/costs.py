@@ -10,7 +10,7 @@ from pathlib import Path
 
 from etlrun.config.folders import COSTS
 from etlrun.review.costs_file import as_text, read
-from etlrun.review.costs_of_runs import costs_of_runs
+from etlrun.review.costs_of_runs import Given, costs_of_runs
 from etlrun.review.folders import Folders, working_tree
 from etlrun.review.measured_costs import Costs, Entry, plan_key
 from etlrun.review.sides import of_folders
@@ -26,10 +26,10 @@ def main(arguments: list[str]) -> None:
     """Run `etlrun costs [FOLDER ...] [--write]`."""
     known = _parser().parse_args(arguments)
     now = working_tree(known.config_dir)
-    experiments = _experiments(now)
+    experiments, given = _experiments(now)
     found, left_out = [], list[str]()
     for folder in known.folders or [_OUTPUTS]:
-        entries, others = costs_of_runs(folder)
+        entries, others = costs_of_runs(folder, given)
         found.append(entries)
         left_out += others
     measured = [_named(of, experiments) for of in Costs(*found).entries.values() if of.plan in experiments]
@@ -59,8 +59,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _experiments(now: Folders) -> dict[str, list[str]]:
-    """Return the names of the experiments by the key of their plan; `ConfigError` if one can't be planned."""
+def _experiments(now: Folders) -> tuple[dict[str, list[str]], set[Given]]:
+    """Return the names of the experiments by the key of their plan, and the keys that they leave to the command line.
+
+    Raises:
+        ConfigError: One can't be planned.
+    """
     side = of_folders("the working tree", now, None)
     variants = {name: side.variants[name] for name in side.listed if "=" not in name}
     faults = [fault for variant in variants.values() for fault in variant.faults]
@@ -69,8 +73,8 @@ def _experiments(now: Folders) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, variant in variants.items():
         if variant.plan is not None:
-            found.setdefault(plan_key(variant.plan), []).append(name)
-    return found
+            found.setdefault(plan_key(variant.plan, variant.missing), []).append(name)
+    return found, {Given(variant.missing) for variant in variants.values()}
 
 
 def _named(entry: Entry, experiments: Mapping[str, Sequence[str]]) -> Entry:

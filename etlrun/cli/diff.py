@@ -28,6 +28,7 @@ from etlrun.system.terminal import console, say_whole
 if TYPE_CHECKING:
     from etlrun.review.measured import Runs
     from etlrun.review.measured_costs import Entry
+    from etlrun.review.sides import Side
 
 _DIFFERS, _REFUSED = 1, ConfigError.status
 _EXAMPLES = 4
@@ -49,7 +50,7 @@ def compare(known: argparse.Namespace, examined: Callable[[Review], Review] = la
         EtlrunError: A policy is broken, or what was read contradicts the comparison.
     """
     old, new = sides_of(known)
-    runs, measured = (None, []) if known.runs is None else (_runs(known.runs), _costs(known.runs))
+    runs, measured = (None, []) if known.runs is None else (_runs(known.runs), _costs(known.runs, old, new))
     found = review(old, new, known.experiment, runs, of_sides(old, new, working_tree(known.config_dir), measured))
     found = examined(found)
     if known.show is not None:
@@ -87,10 +88,11 @@ def _runs(folder: Path) -> Runs:
     return Runs(folder)
 
 
-def _costs(folder: Path) -> list[Entry]:
+def _costs(folder: Path, *sides: Side) -> list[Entry]:
     from etlrun.review.costs_of_runs import costs_of_runs
 
-    return costs_of_runs(folder)[0]
+    given = {frozenset(variant.missing) for side in sides for variant in side.variants.values()}
+    return costs_of_runs(folder, given)[0]
 
 
 def _folder(text: str) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import yaml
@@ -26,10 +26,15 @@ _DIGITS = 4
 _UNKNOWN = "an unknown machine"
 
 
-def costs_of_runs(folder: Path) -> tuple[list[Entry], list[str]]:
+Given = frozenset[str]
+"""Keys that a plan leaves to the command line."""
+
+
+def costs_of_runs(folder: Path, given: Iterable[Given] = (Given(),)) -> tuple[list[Entry], list[str]]:
     """Return the costs of the plans of all completed runs below `folder`, and the folders of those that don't count.
 
-    A run doesn't count that ran beside others, or whose config this version can't plan.
+    There is an entry for a plan that leaves each set of the keys in `given` to the command line. A run doesn't count
+    that ran beside others, or whose config this version can't plan.
 
     Raises:
         WorldError: It is no folder.
@@ -41,16 +46,17 @@ def costs_of_runs(folder: Path) -> tuple[list[Entry], list[str]]:
             expected="a folder of runs",
             remedy="pass the folder that the runs have in hydra.run.dir",
         )
-    alike: dict[tuple[str, str], list[tuple[Outcome, Summary, Plan]]] = {}
+    alike: dict[tuple[str, str, Given], list[tuple[Outcome, Summary, Plan]]] = {}
     left_out = []
     for run, summary in sorted(_completed(folder), key=lambda run: -(run[1].created_s or 0.0)):
         known, planned = outcome(summary), _planned(run)
         if planned is None or known.in_flight > 1:
             left_out.append(str(run))
             continue
-        of = alike.setdefault((plan_key(planned), known.machine or _UNKNOWN), [])
-        of.append((known, summary, planned))
-    found = [_entry(key, machine, runs[:MOST_RUNS]) for (key, machine), runs in alike.items()]
+        for keys in given:
+            of = alike.setdefault((plan_key(planned, keys), known.machine or _UNKNOWN, keys), [])
+            of.append((known, summary, planned))
+    found = [_entry(*key, runs[:MOST_RUNS]) for key, runs in alike.items()]
     return found, sorted(left_out)
 
 
@@ -70,7 +76,7 @@ def _planned(run: Path) -> Plan | None:
         return None
 
 
-def _entry(key: str, machine: str, runs: Sequence[tuple[Outcome, Summary, Plan]]) -> Entry:
+def _entry(key: str, machine: str, given: Given, runs: Sequence[tuple[Outcome, Summary, Plan]]) -> Entry:
     planned = runs[0][2]
     trained = [(known, summary) for known, summary, _ in runs if _counts(known, planned)]
     peaks = [known.peak_rss_bytes for known, _ in trained]
@@ -82,7 +88,7 @@ def _entry(key: str, machine: str, runs: Sequence[tuple[Outcome, Summary, Plan]]
         examples_per_s=tuple(_rounded(rate) for rate in rates if rate is not None),
         au=tuple(_rounded(known.au) for known, _ in trained if known.au is not None),
         memory_bytes=tuple(round(_rounded(peak)) for peak in peaks if peak is not None),
-        reads={name: _read(runs, name) for name in planned.pipelines if planned.pipelines[name]},
+        reads={name: _read(runs, name, given) for name in planned.pipelines if planned.pipelines[name]},
     )
 
 
@@ -92,7 +98,7 @@ def _counts(known: Outcome, planned: Plan) -> bool:
     return is_alike and not known.only_fills
 
 
-def _read(runs: Sequence[tuple[Outcome, Summary, Plan]], name: str) -> Read:
+def _read(runs: Sequence[tuple[Outcome, Summary, Plan]], name: str, given: Given) -> Read:
     planned = runs[0][2]
     examples = next((of for _, summary, _ in runs if (of := summary.dataset.examples.get(name))), 0)
     held = [
@@ -100,9 +106,9 @@ def _read(runs: Sequence[tuple[Outcome, Summary, Plan]], name: str) -> Read:
     ]
     filled = [of.filled_s for of in held] if name != "train" else [known.fill_s for known, _, _ in runs]
     return Read(
-        split=split_key(planned, name),
+        split=split_key(planned, name, given),
         examples=examples,
-        cache=cache_key(planned, name),
+        cache=cache_key(planned, name, given),
         held_bytes=next((of.held_bytes for of in held if of.held_bytes), None),
         fill_s=tuple(_rounded(seconds) for seconds in filled if seconds is not None),
     )

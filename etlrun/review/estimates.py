@@ -9,7 +9,7 @@ from etlrun.plan.plan import Plan, at_cache
 from etlrun.review.caches import FIRST, REBUILT, Kept, cached_bytes, caches, size_of
 from etlrun.review.cost import Cost, Estimate, Refill, duration_of
 from etlrun.review.cost import size_of as size_of_all
-from etlrun.review.measured_costs import Costs, Entry, cache_key, held_key, plan_key
+from etlrun.review.measured_costs import Costs, Entry, held_key, plan_key
 
 
 def held_on_disk(plans: Mapping[str, Plan]) -> dict[str, str]:
@@ -54,7 +54,7 @@ def cost_of(old: Plan | None, new: Plan, costs: Costs, filled: Mapping[str, str]
         machine=machine,
         is_told=bool(costs.entries),
         is_added=old is None,
-        is_as_fast=old is not None and plan_key(old) == plan_key(new),
+        is_as_fast=old is not None and plan_key(old, costs.given) == plan_key(new, costs.given),
     )
 
 
@@ -71,9 +71,9 @@ def _machine(sides: Sequence[Mapping[str, Entry]]) -> str:
 
 def _refill(old: Plan | None, new: Plan, name: str, costs: Costs, preferred: str) -> Refill:
     size, count = bytes_of(new, name, costs), costs.examples(new, name)
-    rates, is_by_old = costs.fill_s(cache_key(new, name)), False
-    if not rates and old is not None and cache_key(old, name):
-        rates = costs.fill_s(cache_key(old, name))
+    rates, is_by_old = costs.fill_s(new, name), False
+    if not rates and old is not None:
+        rates = costs.fill_s(old, name)
         is_by_old = bool(rates)
     machine = max(sorted(rates), key=lambda of: (of == preferred, len(rates[of])), default="")
     duration = None if count is None or not machine else _estimate([each_s * count for each_s in rates[machine]])
@@ -89,11 +89,11 @@ def _refill(old: Plan | None, new: Plan, name: str, costs: Costs, preferred: str
 
 def bytes_of(plan: Plan, name: str, costs: Costs) -> int | None:
     """Return the size of the cache of a pipeline: by its examples here, or by those that a run has read."""
-    known = size_of(plan, name)[0]
+    known = None if costs.given else size_of(plan, name)[0]
     count = costs.examples(plan, name)
     if known is not None or count is None:
         return known
-    each = costs.held_bytes(cache_key(plan, name))
+    each = costs.held_bytes(plan, name)
     computed = cached_bytes(plan, name, count)
     return computed if computed is not None or each is None else round(each * count)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,13 +84,16 @@ def _key(values: object) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def plan_key(plan: Plan) -> str:
-    """Return the key of all that the speed of a plan depends on: not its seed, epochs, learning rate and folders."""
+def plan_key(plan: Plan, given: Collection[str] = ()) -> str:
+    """Return the key of all that the speed of a plan depends on: not its seed, epochs, learning rate and folders.
+
+    The values of the keys that are `given` on the command line don't count.
+    """
     spec = plan.spec
     values = {
         path: value
         for path, (value, _) in values_that_count(spec).items()
-        if path not in _OF_A_RUN and not path.startswith(_BLOCKS_OF_A_RUN)
+        if path not in _OF_A_RUN and path not in given and not path.startswith(_BLOCKS_OF_A_RUN)
     }
     names = [[stage.path, stage.name if stage.names else ""] for stage in (getattr(spec, of) for of in _GROUPS)]
     steps = [[_step(step) for step in of.steps] for of in (spec.transform, spec.eval_transform)]
@@ -104,20 +107,20 @@ def _step(step: Stage) -> Any:
     return [[of.name, of.of, [type(inner).__name__ for inner in of.steps]] for of in step.outputs]
 
 
-def split_key(plan: Plan, name: str) -> str:
-    """Return the key of the examples that a pipeline reads."""
+def split_key(plan: Plan, name: str, given: Collection[str] = ()) -> str:
+    """Return the key of the examples that a pipeline reads; see `plan_key`."""
     dataset = plan.spec.dataset
-    splits = [dataset.key_of(of) for of in plan.pipelines]
-    values = {key: value for key, value in data_values(dataset, "").items() if key not in splits}
+    others = {*given, *(dataset.key_of(of) for of in plan.pipelines)}
+    values = {key: value for key, value in data_values(dataset, "").items() if key not in others}
     return _key([type(dataset).__name__, values, dataset.split_of(name)])
 
 
-def cache_key(plan: Plan, name: str) -> str:
+def cache_key(plan: Plan, name: str, given: Collection[str] = ()) -> str:
     """Return the key of what filling the cache of a pipeline takes for an example, of any split; empty without one."""
     cache = at_cache(plan.pipelines[name])[1]
     if cache is None:
         return ""
-    others = {Trainer.key("seed"), *(plan.spec.dataset.key_of(of) for of in plan.pipelines)}
+    others = {Trainer.key("seed"), *given, *(plan.spec.dataset.key_of(of) for of in plan.pipelines)}
     return _key([_of_cache(cache), {key: value for key, value in planned(plan, name).items() if key not in others}])
 
 
@@ -138,38 +141,49 @@ class Costs:
         entries: All costs, by plan and machine.
         notes: Notes on where they are from, a sentence each.
         faults: Faults of the file of the new side, whose costs are left out.
+        given: Keys that the plans leave to the command line, whose values don't count.
     """
 
     def __init__(self, *sources: Iterable[Entry], notes: Sequence[str] = (), faults: Sequence[Fault] = ()) -> None:
         """Take the costs of all `sources`; of a plan on a machine those of the last one that has them."""
-        self.notes, self.faults = tuple(notes), tuple(faults)
+        self.notes, self.faults, self.given = tuple(notes), tuple(faults), frozenset[str]()
         self.entries = {(entry.plan, entry.machine): entry for entries in sources for entry in entries}
+
+    def giving(self, given: Collection[str]) -> Costs:
+        """Return the same costs for plans that leave these keys to the command line."""
+        costs = Costs(self.entries.values(), notes=self.notes, faults=self.faults)
+        costs.given = frozenset(given)
+        return costs
 
     def of(self, plan: Plan | None) -> dict[str, Entry]:
         """Return the costs of a plan, by machine."""
-        key = "" if plan is None else plan_key(plan)
+        key = "" if plan is None else plan_key(plan, self.given)
         return {entry.machine: entry for entry in self.entries.values() if entry.plan == key}
 
-    def fill_s(self, cache: str) -> dict[str, list[float]]:
-        """Return the seconds for an example that filling a cache took, of each run, by machine."""
-        found: dict[str, list[float]] = {}
+    def _reads(self) -> Iterator[tuple[str, Read]]:
         for entry in self.entries.values():
             for read in entry.reads.values():
-                if read.cache == cache and read.examples and read.fill_s:
-                    found.setdefault(entry.machine, []).extend(seconds / read.examples for seconds in read.fill_s)
+                yield entry.machine, read
+
+    def fill_s(self, plan: Plan, name: str) -> dict[str, list[float]]:
+        """Return the seconds for an example that filling the cache of a pipeline took, of each run, by machine."""
+        key, found = cache_key(plan, name, self.given), dict[str, list[float]]()
+        for machine, read in self._reads():
+            if key and read.cache == key and read.examples and read.fill_s:
+                found.setdefault(machine, []).extend(seconds / read.examples for seconds in read.fill_s)
         return found
 
-    def held_bytes(self, cache: str) -> float | None:
-        """Return the measured bytes for an example of a cache; None if it was not measured."""
-        reads = [read for entry in self.entries.values() for read in entry.reads.values() if read.cache == cache]
-        found = [read.held_bytes / read.examples for read in reads if read.held_bytes is not None and read.examples]
+    def held_bytes(self, plan: Plan, name: str) -> float | None:
+        """Return the measured bytes for an example of the cache of a pipeline; None if they were not measured."""
+        key = cache_key(plan, name, self.given)
+        reads = [read for _, read in self._reads() if read.cache == key and read.examples]
+        found = [read.held_bytes / read.examples for read in reads if read.held_bytes is not None]
         return statistics.median(found) if found else None
 
     def examples(self, plan: Plan, name: str) -> int | None:
         """Return the number of examples that a pipeline reads: as they are here, or as a run has read them."""
-        known = on_disk(plan.spec.dataset).examples(plan.spec.dataset.split_of(name) or "")
+        known = None if self.given else on_disk(plan.spec.dataset).examples(plan.spec.dataset.split_of(name) or "")
         if known is not None:
             return known.count
-        key = split_key(plan, name)
-        reads = [read for entry in self.entries.values() for read in entry.reads.values()]
-        return next((read.examples for read in reads if read.split == key), None)
+        key = split_key(plan, name, self.given)
+        return next((read.examples for _, read in self._reads() if read.split == key), None)

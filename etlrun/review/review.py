@@ -192,7 +192,7 @@ def _with_cost(reviewed: Reviewed, costs: Costs, filled: Mapping[str, str]) -> R
     was_run = reviewed.ran is not None or reviewed.only_in
     if reviewed.new is None or not reviewed.changes or reviewed.state == "faulty" or was_run:
         return reviewed
-    return replace(reviewed, cost=cost_of(reviewed.old, reviewed.new, costs, filled))
+    return replace(reviewed, cost=cost_of(reviewed.old, reviewed.new, costs.giving(reviewed.missing), filled))
 
 
 def _listed(old: Side, new: Side) -> list[str]:
