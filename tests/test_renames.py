@@ -50,8 +50,11 @@ def test_a_rule_that_a_change_breaks_is_broken_under_another_name(repository: Re
 
 
 def test_experiments_that_have_little_in_common_are_new_and_removed(repository: Repository, told: Any) -> None:
-    rename(repository, "experiment/other", "experiment/new", TWIN)
-    assert heads(told(*MINE)) == ["other: is removed", "new: is new", "small: no difference"]
+    repository.write("experiment/gone.yaml", "# @package _global_\ndefaults:\n  - _self_\ntrainer: {epochs: 9}\n")
+    repository.commit("Gone")
+    (repository.configs / "experiment" / "gone.yaml").unlink()
+    rename(repository, "experiment/other", "experiment/new", "# @package _global_\ndefaults:\n  - _self_\n" + TWIN)
+    assert heads(told(*MINE)) == ["gone: is removed", "other: is removed", "new: is new", "small: no difference"]
 
 
 def test_each_experiment_that_is_gone_is_found_once(repository: Repository, told: Any) -> None:

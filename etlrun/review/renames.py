@@ -10,7 +10,9 @@ from etlrun.review.difference import compare
 from etlrun.review.sides import Side
 
 _LEAST = 0.5
-"""Least share of equal lines of a file that is taken for another one under another name, as git has it."""
+"""Least share of equal lines of a file that is taken for another one under another name, as in git."""
+_OF_ALL = (b"# @package", b"defaults:", b"- _self_")
+"""What lines of any experiment begin with."""
 
 
 def renames(old: Side, new: Side, names: Sequence[str]) -> dict[str, str]:
@@ -36,11 +38,11 @@ def _is_same(old: Plan, new: Plan) -> bool:
 
 
 def _share(old: Side, was: str, new: Side, name: str) -> float:
-    """Return the share of equal lines of the files of two experiments or options."""
-    before, after = _text(old, was).splitlines(), _text(new, name).splitlines()
-    return difflib.SequenceMatcher(a=before, b=after, autojunk=False).ratio()
+    """Return the share of equal lines of the files of two experiments or options, without those that all have."""
+    return difflib.SequenceMatcher(a=_lines(old, was), b=_lines(new, name), autojunk=False).ratio()
 
 
-def _text(side: Side, name: str) -> bytes:
+def _lines(side: Side, name: str) -> list[bytes]:
     end = f"/{name.replace('=', '/') if '=' in name else f'experiment/{name}'}.yaml"
-    return side.files[next(file for file in side.variants[name].files if f"/{file}".endswith(end))]
+    text = side.files[next(file for file in side.variants[name].files if f"/{file}".endswith(end))]
+    return [line for line in map(bytes.strip, text.splitlines()) if line and not line.startswith(_OF_ALL)]
