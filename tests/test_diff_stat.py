@@ -31,7 +31,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
     repository.replace("transform/small_48.yaml", "[48, 48]", "[40, 40]")
     repository.replace("experiment/small.yaml", "epochs: 2", "epochs: 3")
     repository.replace("experiment/other.yaml", "epochs: 3", "epochs: 3\nload: {prefetch: 1}")
-    repository.write("experiment/more.yaml", NEW.replace("1", "4"))
+    repository.write("experiment/more.yaml", "# @package _global_\n# More.\ntrainer: {epochs: 4}\n")
     (repository.configs / "experiment/gone.yaml").unlink()
     return repository
 

@@ -46,8 +46,9 @@ def test_each_experiment_that_changes_or_is_new_is_read(verified: Any, tiny: Pat
         text = EXPERIMENT.format(name=name, tiny=tiny, side=side, prefetch=prefetch)
         repository.write(f"experiment/{name}.yaml", text)
 
-    for name in ("first", "second", "same", "gone"):
+    for name in ("first", "second", "same"):
         write(name, 24, 1)
+    repository.write("experiment/gone.yaml", "# @package _global_\n# Gone.\nload: {prefetch: 1}\n")
     repository.commit("Four")
     for name in ("first", "second"):
         write(name, 24, 2)
