@@ -74,7 +74,7 @@ def _document(found: Sequence[Annotation], checked: Checked, _folders: Folders) 
             {
                 "rule": of.rule,
                 "file": of.fault.file or None,
-                "line": of.fault.line or None,
+                "line": of.fault.line,
                 "key": of.fault.where or None,
                 "found": of.fault.found,
                 "expected": of.fault.expected or None,

@@ -65,14 +65,14 @@ def annotated(checked: Checked, advice: Mapping[Advice, list[str]], folders: Fol
 
 def _of_fault(fault: Fault, level: str) -> Annotation:
     rule = CONFLICT if fault.is_rule else VALUE if fault.where else FILE
-    text = str(replace(fault, file="", line=0)).removeprefix(": ")
+    text = str(replace(fault, file="", line=None)).removeprefix(": ")
     return Annotation(level=level, rule=rule, fault=fault, text=text)
 
 
 def _placed(checked: Checked, advice: Mapping[Advice, list[str]], folders: Folders) -> Iterator[tuple[Fault, Advice]]:
     """Yield each advice as a fault of the line that sets the key of its override, for all experiments of that line."""
     for item, names in advice.items():
-        key, places = item.override.partition("=")[0], dict[tuple[str, int], list[str]]()
+        key, places = item.override.partition("=")[0], dict[tuple[str, int | None], list[str]]()
         for name in names:
             words = () if name == DEFAULT else (f"experiment={name}",)
             places.setdefault(_line(key, words, checked, folders), []).append(label(words))
@@ -81,14 +81,14 @@ def _placed(checked: Checked, advice: Mapping[Advice, list[str]], folders: Folde
             yield replace(of, configs=tuple(configs)), item
 
 
-def _line(key: str, words: tuple[str, ...], checked: Checked, folders: Folders) -> tuple[str, int]:
+def _line(key: str, words: tuple[str, ...], checked: Checked, folders: Folders) -> tuple[str, int | None]:
     """Return the file and line that set a key of an experiment, or choose its option; else the experiment itself."""
     layers = checked.configs[words].layers
     own = [layer for layer in layers if folders.own is None or layer.path.is_relative_to(folders.own)]
     group, dot, _ = key.partition(".")
     chosen, place = chosen_in(own, group, folders), place_of(key, own, folders)
     place = place or chosen if dot else chosen or place
-    return (folders.file_of(words[0]) if words else "", 0) if place is None else (place.file, place.line)
+    return (folders.file_of(words[0]) if words else "", None) if place is None else (place.file, place.line)
 
 
 def _below(root: Path, fault: Fault) -> Fault:

@@ -72,13 +72,13 @@ def read(content: bytes, name: str) -> list[Entry]:
     return [_entry(entry) for entry in held["measured"]]
 
 
-def _line_of(place: int, entry: Any, lines: Sequence[str]) -> int:
-    """Return the line of an entry, where the file is laid out as it was written; else 0."""
+def _line_of(place: int, entry: Any, lines: Sequence[str]) -> int | None:
+    """Return the line of an entry, where the file is laid out as it was written; else None."""
     number = place + _HEAD + 1
     try:
-        return number if json.loads(lines[number - 1].strip().rstrip(",")) == entry else 0
+        return number if json.loads(lines[number - 1].strip().rstrip(",")) == entry else None
     except (ValueError, IndexError):
-        return 0
+        return None
 
 
 def _refuse(word: str) -> None:

@@ -17,7 +17,7 @@ def out_of_date(folder: Path, plans: Mapping[str, Plan], known: set[str]) -> Ite
     """Yield a fault for each outdated file in `folder`; `known` are all experiments, including invalid ones."""
     update = "repeat the command with --update, and review the diff"
     for path, text in _other(folder, plans):
-        line = _first_other_line(_text(path), text) if path.is_file() else 0
+        line = _first_other_line(_text(path), text) if path.is_file() else None
         found = "a different plan" if line else "no golden plan"
         yield of_file(str(path), found, "the current plan", update, line=line)
     for path in _of_no_experiment(folder, known):

@@ -97,7 +97,7 @@ def of_whole(fault: Fault, file: str, folders: Folders) -> Fault:
     """Return a fault without a key as that of a whole file, at its defaults list if it is about one."""
     lines = folders.files[file].decode(errors="replace").splitlines()
     found = (number for number, line in enumerate(lines, 1) if line.startswith("defaults"))
-    return replace(fault, where="", file=file, line=next(found, 0) if "defaults list" in fault.found else 0)
+    return replace(fault, where="", file=file, line=next(found, None) if "defaults list" in fault.found else None)
 
 
 def place_of(key: str, layers: Sequence[Layer], folders: Folders) -> Entry | None:

@@ -43,7 +43,7 @@ class Rule:
         name: Kind of change that it forbids, or the key of the quantity that it limits.
         where: Its key, or the option that sets it.
         file: File that has it, by its name in messages; empty for an option.
-        line: Line of that file; 0 for an option.
+        line: Line of that file; None for an option.
         limit: The limit; 0 for kinds.
         label: Label that waives it; empty if none does.
     """
@@ -51,7 +51,7 @@ class Rule:
     name: str
     where: str
     file: str = ""
-    line: int = 0
+    line: int | None = None
     limit: float = 0
     label: str = ""
 

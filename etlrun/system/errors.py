@@ -26,7 +26,7 @@ class Fault:
         remedy: What to do; empty if `expected` already says it.
         is_rule: Whether the value is valid by itself and conflicts with another one.
         file: Config file that it is in, by its name in messages; empty if it is in none.
-        line: Line of that file, from 1; 0 if it is about no line.
+        line: Line of that file, from 1; None if it is about no line.
         configs: Configs that have it, of those that were composed; empty if it is about none.
     """
 
@@ -36,7 +36,7 @@ class Fault:
     remedy: str = ""
     is_rule: bool = False
     file: str = ""
-    line: int = 0
+    line: int | None = None
     configs: tuple[str, ...] = ()
 
     @property
@@ -57,7 +57,7 @@ def fault(where: object, found: str, expected: str, remedy: str = "") -> Fault:
     return Fault(where=printable(str(where)), found=found, expected=expected, remedy=printable(remedy))
 
 
-def of_file(file: str, found: str, expected: str, remedy: str = "", *, line: int = 0, key: str = "") -> Fault:
+def of_file(file: str, found: str, expected: str, remedy: str = "", *, line: int | None = None, key: str = "") -> Fault:
     """Return the fault of a config file, or of a line or a key in it; unprintable characters in names are escaped."""
     of = fault(key, found, expected, remedy)
     return replace(of, file=printable(file), line=line)
