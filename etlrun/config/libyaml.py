@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any
 
 import yaml
@@ -42,6 +43,14 @@ def fast(text: bytes) -> DictConfig | None:
         return OmegaConf.create(values) if isinstance(values, dict) else None
     except (yaml.YAMLError, RecursionError, ValueError, TypeError, OmegaConfBaseException):
         return None
+
+
+def node_of(text: bytes) -> yaml.Node | None:
+    """Return the nodes of a file; None if it is no YAML, or is empty."""
+    for loader in (FAST_LOADER, yaml.SafeLoader):  # Hydra uses the second one, which accepts slightly more
+        with suppress(yaml.YAMLError, RecursionError):
+            return yaml.compose(text, Loader=loader)
+    return None
 
 
 def error_of(text: bytes) -> yaml.MarkedYAMLError | None:

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
-from etlrun.config.libyaml import FAST_LOADER
+from etlrun.config.libyaml import node_of
 from etlrun.system.errors import Fault, did_you_mean
 from etlrun.system.hidden import FORM, Variable
 
@@ -106,7 +106,7 @@ def in_file(text: bytes, file: str) -> Fault | None:
     if b"${" not in text and b"\\" not in text:  # with which YAML writes any letter
         return None
     is_hydras = _HYDRA in Path(file).parent.parts
-    for key, line, value in _scalars(yaml.compose(text, Loader=FAST_LOADER), ()):
+    for key, line, value in _scalars(node_of(text), ()):
         names = machine_resolvers(value)
         is_others = key[:1] == ("defaults",) or key[:2] == (_HYDRA, "searchpath")
         is_free = not is_others and (is_hydras or key[:1] == (_HYDRA,) or _is_of_store((*_STORE[:1], *key[-2:]), value))

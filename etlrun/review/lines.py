@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from etlrun.config.files import Layer
-from etlrun.config.libyaml import FAST_LOADER
+from etlrun.config.libyaml import node_of
 from etlrun.config.refusals import in_file
 from etlrun.review.folders import Folders
 from etlrun.system.errors import Fault
@@ -33,17 +32,10 @@ class Entry:
     file: str
 
 
-def _composed(text: bytes) -> yaml.Node | None:
-    for loader in (FAST_LOADER, yaml.SafeLoader):  # Hydra uses the second one, which accepts slightly more
-        with suppress(yaml.YAMLError, RecursionError):
-            return yaml.compose(text, Loader=loader)
-    return None
-
-
 @cache
 def entries(text: bytes, package: str, file: str) -> tuple[Entry, ...]:
     """Return the keys that a file sets, outer before inner ones; empty if it is not a mapping."""
-    node = _composed(text)
+    node = node_of(text)
     return tuple(
         Entry(key, line, file)
         for key, line in _keys(node, f"{package}." if package else "")
@@ -122,7 +114,7 @@ def chosen_in(layers: Sequence[Layer], group: str, folders: Folders) -> Entry | 
     found = None
     for layer in layers:
         name = folders.name(layer.path)
-        node = _composed(folders.files.get(name, b""))
+        node = node_of(folders.files.get(name, b""))
         top = {key.value: value for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
         items = top["defaults"].value if isinstance(top.get("defaults"), yaml.SequenceNode) else []
         for key, _ in (pair for item in items if isinstance(item, yaml.MappingNode) for pair in item.value):
