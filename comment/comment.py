@@ -60,13 +60,16 @@ def _comment(folder: Path) -> None:
         raise _NotWrittenError(f"pull request {number} is not of the branch of this run")
     marker = " ".join(["<!-- etlrun", *re.sub(r"[^\w./ -]|--+", "", name).split(), "-->"])
     own = [comment for comment in comments if comment["viewerDidAuthor"] and comment["body"].startswith(marker)]
-    if own and _run_of(own[0]["body"]) > int(run):
-        print(f"the comment is of a newer run, {_run_of(own[0]['body'])}")
+    newest = max((_run_of(comment["body"]) for comment in own), default=0)
+    if newest > int(run):
+        print(f"the comment is of a newer run, {newest}")
         return
     body = f"{marker}\n<!-- head {sha} run {run} -->\n{_note(sha, pull['headRefOid'])}{text}"
     method, place = ("PATCH", f"comments/{own[0]['databaseId']}") if own else ("POST", f"{number}/comments")
     words = ("--method", method, f"repos/{repository}/issues/{place}", "--input", "-", "--silent")
     _gh("api", *words, given=json.dumps({"body": body}))
+    for other in own[1:]:  # of runs that had begun at the same time
+        _gh("api", "--method", "DELETE", f"repos/{repository}/issues/comments/{other['databaseId']}", "--silent")
 
 
 def _note(sha: str, head: str) -> str:

@@ -37,6 +37,7 @@ def main() -> None:
         if status == _REFUSED:
             status, message = _of_policy(document["policy"] or {"faults": [], "broken": []})
     else:
+        message += _unknown(given["BASE"])
         text = _with_head(f"{_HEADING}: `{base}` → `{head}`\n\n<pre>{html.escape(message)}</pre>\n", base, head)
         status = status or 1
     folder = _folder(given["RUNNER_TEMP"])
@@ -84,6 +85,13 @@ def _short(revision: str) -> str:
     """Return the short SHA of a revision, or what was given, which `diff` refuses."""
     command = ["git", "rev-parse", "--verify", "--quiet", "--short", "--end-of-options", f"{revision}^{{commit}}"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or revision
+
+
+def _unknown(revision: str) -> str:
+    """Return what git says of a revision that it doesn't know, and the likeliest remedy; empty if it knows it."""
+    command = ["git", "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}"]
+    answer = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
+    return f"{answer.stderr}    -> check out with `fetch-depth: 2`\n" if answer.returncode else ""
 
 
 def _with_head(review: str, base: str, head: str) -> str:

@@ -35,6 +35,10 @@ if words[1] == "graphql":
     for page in [[each] for each in known["comments"]] or [[]]:  # as --paginate prints pages
         pull = {{**known["pull"], "headRefName": known["numbers"][number], "comments": {{"nodes": page}}}}
         print(json.dumps({{"data": {{"repository": {{"pullRequest": pull}}}}}}))
+elif words[2] == "DELETE":
+    gone = int(words[3].removeprefix("repos/me/mine/issues/comments/"))
+    known["comments"] = [each for each in known["comments"] if each["databaseId"] != gone]
+    json.dump(known, open(path, "w"))
 else:
     body = json.load(sys.stdin)["body"]
     place = words[3].removeprefix("repos/me/mine/issues/")
@@ -42,7 +46,8 @@ else:
         assert place == "7/comments"
         known["comments"].append({{"databaseId": len(known["comments"]), "body": body, "viewerDidAuthor": True}})
     else:
-        known["comments"][int(place.removeprefix("comments/"))]["body"] = body
+        (own,) = (each for each in known["comments"] if f"comments/{{each['databaseId']}}" == place)
+        own["body"] = body
     json.dump(known, open(path, "w"))
 """
 

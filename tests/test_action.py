@@ -72,6 +72,15 @@ def test_a_run_of_an_old_head_says_so_and_leaves_the_comment_of_a_newer_run(
     assert github.steps["Comment"].stdout == "the comment is of a newer run, 100\n"
 
 
+def test_one_comment_is_left_of_runs_that_had_begun_at_the_same_time(repository: Repository, github: GitHub) -> None:
+    for run in (98, 99):
+        github.comment(STARTS.format(github.sha, run))
+    github.comment("<!-- etlrun other -->\n")
+    assert github.run(repository.folder, config_dir="mine") == PASSED
+    assert [body.partition("\n")[0] for body in github.bodies] == ["<!-- etlrun mine -->", "<!-- etlrun other -->"]
+    assert github.bodies[0].startswith(STARTS.format(github.sha, 100))
+
+
 def test_without_a_token_or_a_pull_request_there_is_no_comment(repository: Repository, github: GitHub) -> None:
     assert github.run(repository.folder, config_dir="mine", token="") == PASSED
     assert github.run_on({}, repository.folder, config_dir="mine") == PASSED
@@ -101,7 +110,9 @@ def test_a_wrong_config_is_commented_and_fails_the_check(repository: Repository,
 def test_a_base_that_is_not_there_is_commented_and_fails_at_the_end(repository: Repository, github: GitHub) -> None:
     assert github.run(repository.folder, config_dir="mine", base="<b>~9") == {**PASSED, "Policy": 2}
     assert "\n\n<pre>etlrun: 1 fault\n  &lt;b&gt;~9: found neither overrides" in github.bodies[0]
-    assert github.steps["Policy"].stdout.startswith("::error title=etlrun::etlrun: 1 fault%0A  <b>~9: found neither")
+    said = github.steps["Policy"].stdout
+    assert said.startswith("::error title=etlrun::etlrun: 1 fault%0A  <b>~9: found neither")
+    assert said.endswith("%0Afatal: Needed a single revision%0A    -> check out with `fetch-depth: 2`\n")
 
 
 def test_kinds_that_fail_fail_at_the_end_and_labels_waive_what_the_policy_says(
