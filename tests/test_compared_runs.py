@@ -133,6 +133,21 @@ def swept(folder: Path, *words: str, rates: dict[str, float]) -> Path:
     return folder
 
 
+def test_a_run_beside_a_revision_is_compared_with_its_own_experiment(
+    told: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = Repository.small(tmp_path / "repository")
+    monkeypatch.chdir(repository.folder)
+    words = ["experiment=small", "load.prefetch=1"]
+    config = composed_by(Request(overrides=words, config_dir="mine"))
+    run = str(measured(Record.create(tmp_path / "run", config, words, config_dir="mine"), 100.0))
+    change = "changes only the speed\n  load.prefetch  {}  speed\n\n"
+    own = ("--config-dir", "mine")
+    assert told(run, "main", *own) == f"{run} -> main\n" + change.format("1 -> autotune")
+    assert told("main", run, *own) == change.format("autotune -> 1")
+    assert "  transform.resize.size  [48, 48] -> [64, 64]" in told(run, "main", "--experiment", "other", *own)
+
+
 def test_jobs_of_two_sweeps_are_matched_by_what_was_swept(told: Any, tmp_path: Path) -> None:
     old = swept(tmp_path / "a", "load.prefetch=0,1,2", "model=emulated", rates={"0": 100.0, "1": 100.0})
     new = swept(

@@ -108,6 +108,10 @@ def test_one_experiment_of_revisions_is_compared(repository: Repository, told: A
     base = ("--config-dir", "mine", "--experiment")
     assert told("main~1", "main", *base, "other").splitlines()[0] == "other: is removed"
     assert told("main~1", "main", *base, "small").splitlines()[0] == "small: changes the data, from transform.resize on"
+    assert told("main~1", "main", *base, "small").splitlines()[-2:] == [
+        "mine/experiment/other.yaml: removed, does not reach small",
+        "mine/transform/small_48.yaml: changed, reaches small",
+    ]
     assert refusal_of_diff("main~1", "main", *base, "nothing") == (
         "--experiment: found nothing, which is not in main~1 or main; expected an existing experiment"
     )

@@ -29,7 +29,11 @@ def add_sides(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("old", metavar="OLD")
     others = "the configs of the working tree; of a run or a sweep, those that its overrides compose now"
     parser.add_argument("new", metavar="NEW", nargs="?", help=f"default: {others}")
-    parser.add_argument("--experiment", metavar="NAME", help="compare only this experiment of the revisions")
+    parser.add_argument(
+        "--experiment",
+        metavar="NAME",
+        help="compare only this experiment of the revisions; default beside a run: its own",
+    )
     parser.add_argument("--config-dir", "-cd", metavar="DIR")
 
 
@@ -40,6 +44,7 @@ def sides_of(known: argparse.Namespace) -> tuple[Side, Side]:
         EtlrunError: One of them is nothing to compare, or not with the other.
     """
     now = working_tree(known.config_dir)
+    known.experiment = known.experiment or _experiment_of_run(known.old, known.new)
     old = _side(known.old, now, known.experiment)
     if known.new is not None:
         new = _side(known.new, now, known.experiment, old)
@@ -52,6 +57,18 @@ def sides_of(known: argparse.Namespace) -> tuple[Side, Side]:
         expected, remedy = "another sweep beside it, or nothing", f"name one of its jobs, such as {word}/0"
         raise ConfigError([fault(word, "a sweep", expected, remedy)])
     return old, new
+
+
+def _experiment_of_run(*words: str | None) -> str | None:
+    """Return the experiment of the only run among two sides, which is that of the other side, too; None without one."""
+    runs = [word for word in words if word is not None and _has(word, CONFIG)]
+    if len(runs) != 1 or None in words:
+        return None
+    from etlrun.record.summary import read_summary  # whose models take a tenth of a second to define
+
+    then = read_summary(Path(runs[0]))
+    chosen = [] if then is None else [word.lstrip("+").partition("=") for word in then.overrides]
+    return next((name for group, _, name in reversed(chosen) if group == "experiment"), None)
 
 
 def _side(word: str, now: Folders, experiment: str | None, like: Side | None = None) -> Side:

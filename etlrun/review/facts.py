@@ -46,9 +46,10 @@ class Read:
 
     @property
     def amount(self) -> str:
-        """How many examples were read, of how many."""
+        """How many examples were read, of how many, such as `2 of 3 examples`."""
         count = len(self.hashes)
-        return f"{count:,}" + f" of {self.split_examples:,}" * (count != self.split_examples)
+        whole = f" of {self.split_examples:,}" * (count != self.split_examples)
+        return f"{count:,}{whole} example{'s' * (self.split_examples != 1)}"
 
 
 Plans = tuple["Plan | None", "Plan | None"]
@@ -132,7 +133,7 @@ def _lines(comparison: Comparison, plans: Plans, read: Mapping[str, Sides]) -> I
         for side, of in (("before", old), ("after", new)):
             if of is not None and of.digest:
                 alone = f" {side} the change alone" * (None not in plans)
-                yield f"read: {of.amount} examples of {name}{alone} ({_short(of)})"
+                yield f"read: {of.amount} of {name}{alone} ({_short(of)})"
         reasons = [
             f"{side} the change, since {of.reason}"
             for side, of in (("before", old), ("after", new))
@@ -149,8 +150,8 @@ def _lines(comparison: Comparison, plans: Plans, read: Mapping[str, Sides]) -> I
 
 def _compared(name: str, old: Read, new: Read, comparison: Comparison) -> str:
     """Return the sentence on a pipeline of which both sides were read."""
-    amount = old.amount if old.amount == new.amount else f"{old.amount} -> {new.amount}"
-    begin, count = f"read: {amount} examples of {name}, ", len(new.hashes)
+    amount = old.amount if old.amount == new.amount else f"{old.amount.rpartition(' ')[0]} -> {new.amount}"
+    begin, count = f"read: {amount} of {name}, ", len(new.hashes)
     is_reached = _is_reached(name, comparison)
     if _is_same(old, new):
         is_ordered, is_part = _is_ordered(old, new), count < new.split_examples

@@ -130,6 +130,7 @@ class Review:
         is_of_runs: Whether the old side is a run, or a sweep.
         cost_notes: Notes on the measured costs, a sentence each.
         cost_faults: Faults of the file of measured costs.
+        experiment: The only experiment that is compared; None for all.
     """
 
     old: str
@@ -140,6 +141,7 @@ class Review:
     is_of_runs: bool = False
     cost_notes: tuple[str, ...] = ()
     cost_faults: tuple[Fault, ...] = ()
+    experiment: str | None = None
 
     @property
     def cost_lines(self) -> list[str]:
@@ -184,7 +186,7 @@ def review(old: Side, new: Side, experiment: str | None, runs: Runs | None, cost
     found = tuple(_with_cost(reviewed, costs, filled) for reviewed in experiments)
     files = tuple(_files(old, new))
     made = Review(old=old.word, new=new.word, experiments=found, files=files, is_of_runs=old.is_of_runs)
-    return replace(made, cost_notes=costs.notes, cost_faults=costs.faults)
+    return replace(made, cost_notes=costs.notes, cost_faults=costs.faults, experiment=experiment)
 
 
 def _with_cost(reviewed: Reviewed, costs: Costs, filled: Mapping[str, str]) -> Reviewed:

@@ -66,4 +66,6 @@ def file_line(file: File, review: Review) -> str:
     """Return the sentence on a file that differs."""
     reached = [reviewed for reviewed in review.experiments if reviewed.name in file.reaches]
     plans = "" if not reached or any(reviewed.changes for reviewed in reached) else ", and changes no plan"
+    if not file.reaches and review.experiment is not None:
+        return f"{file.name}: {file.state}, does not reach {review.experiment}"
     return f"{file.name}: {file.state}, reaches {', '.join(file.reaches) or 'no experiment'}{plans}"
