@@ -19,7 +19,7 @@ from etlrun.sweep.ledger import Ledger
 from tests.configs import composed, refusal_of_diff
 from tests.made import REQUEST, sweep
 from tests.repository import Repository
-from tests.runs import emulated, finish, start
+from tests.runs import emulated, finish, start, summary_of
 from tests.tables import words_of
 
 HOST = {"processor": "AMD EPYC", "cores": 2}
@@ -289,5 +289,6 @@ def test_a_run_keeps_the_name_of_its_config(tiny: Path, tmp_path: Path) -> None:
         status, out, err = finish(start(command, tmp_path))
         assert status == 0, err
         assert "diff" not in command or out.splitlines()[1:] == ["no difference"]
+    assert [summary_of(tmp_path / name)["config_name"] for name in "ab"] == ["whole", "whole"]
     again = shlex.join(["python", "-m", "etlrun", "--config-dir", str(tmp_path / "own"), "--config-name", "whole"])
     assert f"{again} " in (tmp_path / "a/report.html").read_text()

@@ -84,6 +84,8 @@ def test_a_single_config_has_no_name(told: Any) -> None:
     words = "transform.resize.antialias=true load.prefetch=1"
     assert told("", words, "--stat") == "data, speed  2 differences\n1 of 1 change: 1 the data, 1 the speed\n"
     assert told("", "", "--stat") == "nothing changes\n"
+    loose = "load.drop_remainder=true transform.deterministic=false"
+    assert told(loose, f"{loose} load.prefetch=1", "--stat").splitlines()[0] == "perhaps data, speed  1 difference"
 
 
 def test_it_is_no_format_beside_another_one(capsys: pytest.CaptureFixture[str]) -> None:
