@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -115,13 +116,15 @@ def test_a_command_whose_reader_has_left_ends_quietly(unbuffered: str, tmp_path:
     assert (found.returncode, found.stderr) == (1, b"")
 
 
-@pytest.mark.parametrize("command", ["plugins", "schema"])  # the second fills more than a buffer
-def test_output_on_a_full_disk_is_reported(command: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "unbuffered"), [("plugins", ""), ("schema", ""), ("diff '' load.prefetch=1", "1")]
+)  # the second fills more than a buffer
+def test_output_on_a_full_disk_is_reported(command: str, unbuffered: str, tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         found = subprocess.run(
-            [sys.executable, "-m", "etlrun", command],
+            [sys.executable, "-m", "etlrun", *shlex.split(command)],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONUNBUFFERED": ""},
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -133,6 +136,13 @@ def test_output_on_a_full_disk_is_reported(command: str, tmp_path: Path) -> None
         "  standard output: found No space left on device; expected a file that this user can access\n"
         "    -> check the permissions of the file and of its parent folders, and the free space on the disk\n"
     )
+
+
+def test_a_comparison_needs_no_standard_output(tmp_path: Path) -> None:
+    words = ["diff", "", "load.prefetch=1", "--fail-on", "data", "--exit-code"]
+    command = f"exec {shlex.join([sys.executable, '-m', 'etlrun', *words])} >&-"
+    found = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: S602
+    assert (found.returncode, found.stdout, found.stderr) == (1, "", "")
 
 
 def test_a_folder_that_is_gone_is_refused(

@@ -34,7 +34,8 @@ def say(text: str, *, stderr: bool = False) -> None:
 
 def console() -> Console | None:
     """Return a console for colours; None where standard output is no terminal, since `rich` takes long to import."""
-    if not sys.stdout.isatty() and not {"FORCE_COLOR", "TTY_COMPATIBLE"} & os.environ.keys():
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()  # a shell may close it
+    if not is_terminal and not {"FORCE_COLOR", "TTY_COMPATIBLE"} & os.environ.keys():
         return None
     from rich.console import Console
 
@@ -44,7 +45,7 @@ def console() -> Console | None:
 def print_parts(console: Console | None, *parts: tuple[str, str]) -> None:
     """Print a line of texts, each with its style; without a console, the texts alone."""
     if console is None:
-        print(*(text for text, _ in parts), sep="")
+        say_whole("".join([*(text for text, _ in parts), "\n"]))
         return
     from rich.text import Text
 
@@ -54,7 +55,8 @@ def print_parts(console: Console | None, *parts: tuple[str, str]) -> None:
 def say_whole(text: str) -> None:
     """Write a text as it is to standard output, which an `OSError` names: a long one is written before its end."""
     try:
-        sys.stdout.write(text)
+        if sys.stdout is not None:
+            sys.stdout.write(text)
     except OSError as error:
         error.filename = "standard output"
         raise
