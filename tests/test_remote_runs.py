@@ -64,7 +64,7 @@ def test_a_store_that_is_too_slow_limits_a_run(
     arriving, consumes = (f"{rate / 1e6:.2g}" for rate in (verdict["arriving_bytes_per_s"], consumed))
     out = capsys.readouterr().out
     assert f"input-bound at extract.fetch: {arriving} MB/s of the {consumes} that this model consumes, training" in out
-    at_once = "Try dataset.storage='{at_once: 2}': 1 of 4 shards were fetched at once"
+    at_once = "Try dataset.storage.at_once=2: 1 of 4 shards were fetched at once"
     assert f"advice    {at_once}; later epochs and runs read the copies.\n" in out
     assert f"\nfetched   {data['bytes'] / 1e6:,.1f} MB by 4 requests at {arriving} MB/s\n" in out
 
