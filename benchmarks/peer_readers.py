@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def etlrun(folder: str) -> Pass:
 
     data_dir = str(Path(records(folder)[0]).resolve().parents[2])
     dataset = pipeline_of(data_dir, "load=plain").dataset
-    return lambda: (batch[0] for batch in dataset)
+    return lambda: map(itemgetter(0), dataset)
 
 
 def grain(folder: str) -> Pass:
@@ -236,7 +237,8 @@ def cpu_s() -> float:
 def read(begin: Pass) -> dict[str, float]:
     """Read a pass: its seconds of wall and of CPU, and its images."""
     before_s, began_s, images = cpu_s(), time.perf_counter(), 0
-    for batch in begin():
+    batches = iter(begin())  # deleted after its end: TensorFlow's may wait until its autotuner looks again
+    for batch in batches:
         images += (batch.shape() if callable(batch.shape) else batch.shape)[0]
     ended_s = time.perf_counter()
     return {"s": ended_s - began_s, "cpu_s": cpu_s() - before_s, "images": images}

@@ -7,8 +7,9 @@ in that of this process. All read the records of cats_vs_dogs as TFDS wrote them
 images, none shuffles, and each has as many threads or processes as there are cores. Grain, SPDL, torch and WebDataset
 take the bytes of an image from where they lie in a file, which was looked up before, and verify no checksums. Grain,
 WebDataset and SPDL decode with the libraries and settings of etlrun, in buffers that are used again; SPDL's own decoder
-needs FFmpeg's libraries on the machine. All are started once; a turn reads a whole pass of each in random order, and
-one is thrown away before. The CPU time is user and system, of the process and its workers, without that of starting.
+needs FFmpeg's libraries on the machine. All are started once; a turn reads a whole pass of each, up to its last batch,
+in random order, and one is thrown away before. The CPU time is user and system, of the process and its workers, without
+that of starting.
 The exercise is here without its shuffle and its cache.
 """
 
