@@ -21,7 +21,6 @@ from etlrun.results.decision import decide
 from etlrun.results.results import Results
 from etlrun.review.measured import compare_configs
 from etlrun.sweep.ledger import SWEEP, Ledger
-from tests.configs import TENSORFLOW
 from tests.conftest import Once
 from tests.pastes import ETLRUN, commands, lacking, pastes
 from tests.quick import quick_probes, shallow
@@ -84,7 +83,7 @@ BUSY = ("model=emulated", "model.step_ms=800", "model.eval_step_ms=50", "trainer
 """An accelerator that is slower than the pipeline of any machine."""
 BRIEF = ("model=emulated", "model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=1")
 QUICK = ("model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=8")
-RUN = f"model=emulated model.step_ms=12 cache=none load.shuffle_buffer=64 transform.num_parallel_calls=1 {TENSORFLOW}"
+RUN = "model=emulated model.step_ms=6 cache=none load.shuffle_buffer=64 transform.num_parallel_calls=1"
 DISK = "model=emulated cache=disk"
 DIGESTS = "-m model=emulated measure.digest=true load.prefetch=0,autotune transform.resize.antialias=false,true"
 PREPARE = "prepare photos --name flowers --split train=80,validation=20"
@@ -117,7 +116,7 @@ WAYS = {
     "extract=interleave cache=disk": Way(more=BRIEF),
     "load.batch_size=64 'dataset.split=\"train[:50%]\"'": Way(more=BRIEF),
     "-m cache=none,memory,disk load.prefetch=0,autotune": Way(more=(*BRIEF, "dataset.eval_split=null")),
-    f"-m model=emulated model.step_ms=8 cache=none,memory load.prefetch=0,autotune sweep.repeats=5 {TENSORFLOW}": Way(
+    "-m model=emulated model.step_ms=8 cache=none,memory load.prefetch=0,autotune sweep.repeats=5": Way(
         more=("sweep.repeats=3", "trainer.epochs=2")
     ),
     GRID: Way(more=FEW),
