@@ -73,16 +73,11 @@ def _unfrozen(spec: RunSpec) -> Plan | None:
     """Return the plan of the phases that change the base whose features a cache holds; None if there are none."""
     if spec.fit is None or not spec.cache.keeps_features or spec.fit.frozen_phases == spec.fit.planned_phases:
         return None
-    return uncached(spec)
-
-
-def uncached(spec: RunSpec) -> Plan:
-    """Return the plan of the same run without a cache."""
-    return plan(dataclasses.replace(spec, cache=_NO_CACHE))
+    return plan(dataclasses.replace(spec, cache=NO_CACHE))
 
 
 Stages = tuple[PlannedStage, ...]
-_NO_CACHE = NoCache(at="transformed", dtype="auto", dir=None, when_busy="uncached")
+NO_CACHE = NoCache(at="transformed", dtype="auto", dir=None, when_busy="uncached")
 _OF_IMAGE = (None, None, 3)
 """Shape of an image of any size."""
 
@@ -281,7 +276,7 @@ class _Planner:
 
         return dataclasses.replace(
             spec,
-            cache=_NO_CACHE,
+            cache=NO_CACHE,
             load=dataclasses.replace(spec.load, shuffle_at="before_batch"),
             transform=with_codec(dataclasses.replace(spec.transform, parse_batch=None)),
             eval_transform=with_codec(dataclasses.replace(spec.eval_transform, parse_batch=None)),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from etlrun.datasets.examine.show import explained
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context
 from etlrun.measure.digest import hashes
+from etlrun.plan import planner
 from etlrun.plan.plan import Plan, PlannedStage, by_number, reads_features
-from etlrun.plan.planner import uncached
 from etlrun.sources.base import Source, Split
 from etlrun.sources.open import on_disk, open_source
 from etlrun.stages.service import Service
@@ -41,7 +41,8 @@ def read(plan: Plan, pipeline: str, examples: int) -> Sample:
     Raises:
         EtlrunError: Data is missing or corrupt, or elsewhere.
     """
-    plan = uncached(plan.spec) if reads_features(plan) else plan
+    if reads_features(plan):
+        plan = planner.plan(replace(plan.spec, cache=planner.NO_CACHE))
     _refuse_elsewhere(plan)
     source = open_source(plan.spec.dataset.as_it_is())
     whole, some = _splits(source, pipeline, examples)
