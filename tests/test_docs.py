@@ -130,7 +130,7 @@ WAYS = {
     "trainer.metrics=[accuracy,f1,recall_of_cross] trainer.checkpoint_best=val_f1 trainer.loss=focal_crossentropy": Way(
         more=(*TRAINED, "trainer.epochs=2")
     ),
-    "freeze outputs/2026-11-22/18-01-11-817292": Way(after=RUN),
+    "freeze outputs/2026-11-27/01-44-43-857061": Way(after=RUN),
     "trainer.resume=RUN": Way(more=("trainer.epochs=9",), after=RUN),
     "trainer.resume=outputs/2026-11-21/18-06-40-922402": Way(more=("trainer.epochs=9",), after=RUN),
     "cache ls": Way(after=DISK),
