@@ -29,3 +29,14 @@ def known_config(folder: Path, remedy: str) -> dict[str, Any]:
         found = headline(error)
     expected = "the config that the run was started with"
     raise WorldError(where=str(folder / CONFIG), found=found, expected=expected, remedy=remedy)
+
+
+def require_folder(folder: Path) -> None:
+    """Raise `WorldError` if a folder of runs is none."""
+    if not folder.is_dir():
+        raise WorldError(
+            where=str(folder),
+            found="a file" if folder.exists() else "no such folder",
+            expected="a folder of runs",
+            remedy="pass the folder that the runs have in hydra.run.dir",
+        )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from etlrun.record.config import require_folder
 from etlrun.record.locks import LOCK, is_nobodys
 from etlrun.record.outcome import outcome
 from etlrun.record.record import RESULTS
@@ -73,13 +74,7 @@ class Entry:
 
 def entries(folder: Path) -> list[Entry]:
     """Return the runs and sweeps in `folder` and below it, the newest first; `WorldError` if it is no folder."""
-    if not folder.is_dir():
-        raise WorldError(
-            where=str(folder),
-            found="a file" if folder.exists() else "no such folder",
-            expected="a folder of runs",
-            remedy="pass the folder that the runs have in hydra.run.dir",
-        )
+    require_folder(folder)
     found = [entry(path, kind) for path, kind in walked(folder)]
     return sorted(found, key=lambda one: (-one.created_s, str(one.folder)))
 

@@ -12,12 +12,12 @@ from etlrun.plan.learned import recalled
 from etlrun.plan.plan import Plan
 from etlrun.plan.planner import plan
 from etlrun.plan.spec import parse
-from etlrun.record.config import PLAN, read_config
+from etlrun.record.config import PLAN, read_config, require_folder
 from etlrun.record.outcome import UNCACHED, WARM, Outcome, outcome
 from etlrun.record.summary import COMPLETED, SUMMARY, Summary, read_summary
 from etlrun.review.measured_costs import MOST_RUNS, Entry, Read, cache_key, plan_key, split_key
 from etlrun.stages import STAGES
-from etlrun.system.errors import EtlrunError, WorldError
+from etlrun.system.errors import EtlrunError
 
 _ATTEMPTS = "attempts"
 """Folder of a sweep with jobs that were repeated."""
@@ -39,13 +39,7 @@ def costs_of_runs(folder: Path, given: Iterable[Given] = (Given(),)) -> tuple[li
     Raises:
         WorldError: It is no folder.
     """
-    if not folder.is_dir():
-        raise WorldError(
-            where=str(folder),
-            found="a file" if folder.exists() else "no such folder",
-            expected="a folder of runs",
-            remedy="pass the folder that the runs have in hydra.run.dir",
-        )
+    require_folder(folder)
     alike: dict[tuple[str, str, Given], list[tuple[Outcome, Summary, Plan]]] = {}
     left_out = []
     for run, summary in sorted(_completed(folder), key=lambda run: -(run[1].created_s or 0.0)):
