@@ -32,6 +32,7 @@ class Server:
         login: User and password that each request has to have, such as `me:pass`; empty for none.
         held: Names of files that are not sent before the end of all pauses.
         sent: Names and numbers of bytes of the answers.
+        starts: Names, and the first byte of each answer with content.
     """
 
     url: str = ""
@@ -48,6 +49,7 @@ class Server:
     login: str = ""
     held: set[str] = field(default_factory=set)
     sent: list[tuple[str, int]] = field(default_factory=list)
+    starts: list[tuple[str, int]] = field(default_factory=list)
 
     def put(self, name: str, content: bytes) -> str:
         """Serve a file; return its URL."""
@@ -118,6 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers |= {"Content-Length": str(length)} | ({} if of.has_ranges else {"Accept-Ranges": "none"})
         self._head(status, **headers)
         if has_content:
+            of.starts.append((name, start))
             self._send(name, content[start:stop])
 
     def _head(self, status: int, **headers: str) -> None:
