@@ -38,9 +38,9 @@ from benchmarks.trainings import trained_claims
 from etlrun.config.request import Request, composed
 from etlrun.graph.build import Pipeline
 from etlrun.measure.digest import Digest
-from etlrun.plan.plan import Plan
-from etlrun.plan.planner import plan
-from etlrun.plan.spec import parse
+from etlrun.planning.plan import Plan
+from etlrun.planning.planner import plan
+from etlrun.planning.spec import parse
 from etlrun.review.caches import REBUILT, VALID, caches
 from etlrun.review.difference import Comparison
 from etlrun.run.keepers import keepers_of

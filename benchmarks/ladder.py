@@ -31,7 +31,7 @@ from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Backbone
-from etlrun.plan.plan import Plan, reads_features
+from etlrun.planning.plan import Plan, reads_features
 from etlrun.run import model as models
 from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of, opened

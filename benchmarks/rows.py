@@ -11,7 +11,7 @@ import tensorflow as tf
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
 from etlrun.stages import STAGES

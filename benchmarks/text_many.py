@@ -19,7 +19,7 @@ from benchmarks.rows import by_etlrun
 from benchmarks.tables_large import Memory
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.stages import STAGES
 
 KINDS, AT_ONCE = ("parquet", "jsonl"), 20_000

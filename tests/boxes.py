@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from etlrun.plan.plan import Plan
-from etlrun.plan.planner import plan
-from etlrun.plan.spec import parse
+from etlrun.planning.plan import Plan
+from etlrun.planning.planner import plan
+from etlrun.planning.spec import parse
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.flow import Feature
 from etlrun.stages.lazy import keras

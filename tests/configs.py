@@ -14,9 +14,9 @@ from etlrun.cli import diff
 from etlrun.config import grid
 from etlrun.config.composer import Composer
 from etlrun.config.request import Request, composer
-from etlrun.plan.plan import Plan
-from etlrun.plan.planner import plan
-from etlrun.plan.spec import RunSpec, parse
+from etlrun.planning.plan import Plan
+from etlrun.planning.planner import plan
+from etlrun.planning.spec import RunSpec, parse
 from etlrun.stages import STAGES
 from etlrun.stages.base import Kind, Stage, field_metadata
 from etlrun.stages.dataset import TfdsDataset

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from etlrun.cli import main as cli
 from etlrun.graph.build import Pipeline
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source

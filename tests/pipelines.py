@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import tensorflow as tf
 
 from etlrun.graph.build import Pipeline
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source

@@ -9,7 +9,7 @@ from typing import Any
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.eject.program import ejected, versions
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.stages import STAGES
 from tests.runs import small
 

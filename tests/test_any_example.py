@@ -9,8 +9,8 @@ import pytest
 import tensorflow_datasets as tfds
 
 from etlrun.measure.digest import Digest
-from etlrun.plan.planner import plan
-from etlrun.plan.spec import parse
+from etlrun.planning.planner import plan
+from etlrun.planning.spec import parse
 from etlrun.run.backend import seed_all
 from etlrun.stages import STAGES
 from tests.boxes import DRAINED, MINE, plan_with, ran, words_of

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.applications import built, faults, module_of
-from etlrun.plan.unused import told
+from etlrun.planning.unused import told
 from etlrun.review.difference import compare
 from etlrun.stages.applications import APPLICATIONS
 from etlrun.stages.base import TRAINING

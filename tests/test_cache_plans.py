@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytest
 
-from etlrun.plan.plan import at_cache
+from etlrun.planning.plan import at_cache
 from etlrun.run import run
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.cache import CACHES, MemoryCache, Space

@@ -7,7 +7,7 @@ from typing import ClassVar
 from etlrun.eject.datasets import DATASET_TEXTS
 from etlrun.eject.program import ejected, versions
 from etlrun.graph.datasets import DATASET_STAGES
-from etlrun.plan.plan import PlannedStage
+from etlrun.planning.plan import PlannedStage
 from etlrun.stages import STAGES
 from etlrun.stages.base import Stage
 from etlrun.stages.call import Call, Constant

@@ -16,7 +16,7 @@ from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.eject import program
 from etlrun.graph import here
-from etlrun.plan import render
+from etlrun.planning import render
 from etlrun.run.why import keepers_for
 from etlrun.stages import STAGES
 from tests.configs import CONF, composed, plan_of

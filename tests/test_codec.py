@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from etlrun.graph.build import Pipeline
-from etlrun.plan.plan import Plan, at_cache
+from etlrun.planning.plan import Plan, at_cache
 from etlrun.review.difference import compare
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source

@@ -13,7 +13,7 @@ from etlrun.config.folders import config_dir
 from etlrun.config.libyaml import fast
 from etlrun.config.refusals import UNCOMPOSABLE
 from etlrun.config.request import VERSION_BASE, Request, composed, composer
-from etlrun.plan.unused import leaves
+from etlrun.planning.unused import leaves
 from etlrun.system.errors import ConfigError
 from tests.configs import EXPERIMENTS, yaml_files
 

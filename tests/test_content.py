@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from etlrun.plan.planner import plan
-from etlrun.plan.spec import parse
+from etlrun.planning.planner import plan
+from etlrun.planning.spec import parse
 from etlrun.record.record import Record
 from etlrun.run.session import at_work, opened, prepared
 from etlrun.sources.content import Content, Shard

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from etlrun.plan.plan import given_to_model
+from etlrun.planning.plan import given_to_model
 from etlrun.record.summary import read_summary
 from etlrun.run.model import build
 from tests.blocks import KINDS, OF_NUMBERS, of_files, words_of, write_blocks

@@ -1,8 +1,8 @@
 import pytest
 
 from benchmarks.random_configs import random_pairs
-from etlrun.plan.planner import plan
-from etlrun.plan.spec import parse
+from etlrun.planning.planner import plan
+from etlrun.planning.spec import parse
 from etlrun.review.difference import Comparison, Difference, compare
 from etlrun.stages import STAGES
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind

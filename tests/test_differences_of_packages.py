@@ -2,7 +2,7 @@
 
 import pytest
 
-from etlrun.plan.code import with_code
+from etlrun.planning.code import with_code
 from etlrun.review.difference import compare
 from etlrun.review.shown import change, what
 from tests.configs import plan_of

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from etlrun.plan.plan import Plan
-from etlrun.plan.planner import plan
+from etlrun.planning.plan import Plan
+from etlrun.planning.planner import plan
 from etlrun.review.columns import changed
 from etlrun.review.difference import Comparison, compare
 from etlrun.stages.column_buckets import Quantiles

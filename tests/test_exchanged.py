@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.record.record import Record
 from etlrun.run.session import at_work, opened, prepared
 from tests.configs import plan_of

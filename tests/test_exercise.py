@@ -17,7 +17,7 @@ import tensorflow_datasets as tfds
 
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.sources.sample import builder, draw
 from etlrun.stages import STAGES
 from etlrun.stages.dataset import SAMPLE_NAME

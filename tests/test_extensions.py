@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from etlrun.eject.program import ejected
-from etlrun.plan.plan import Plan
-from etlrun.plan.planner import plan
-from etlrun.plan.render import text
-from etlrun.plan.spec import parse
+from etlrun.planning.plan import Plan
+from etlrun.planning.planner import plan
+from etlrun.planning.render import text
+from etlrun.planning.spec import parse
 from etlrun.review.difference import compare
 from etlrun.run import run
 from etlrun.stages.installed import Registry

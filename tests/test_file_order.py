@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from etlrun.graph.build import Pipeline
-from etlrun.plan import render
+from etlrun.planning import render
 from etlrun.review.difference import compare
 from etlrun.run.backend import seed_all
 from etlrun.system import machine

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.review.difference import compare
 from etlrun.sources.content import Shard
 from etlrun.sources.numbered import Numbered, starts_of

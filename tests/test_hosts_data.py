@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.run.hosts.here import Place
 from etlrun.run.hosts.same import differences, said_by
 from etlrun.run.keepers import readings_of

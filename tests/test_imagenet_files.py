@@ -13,7 +13,7 @@ import pytest
 from keras.src.applications import efficientnet
 from keras.src.utils import file_utils
 
-from etlrun.plan.plan import given_to_model
+from etlrun.planning.plan import given_to_model
 from etlrun.run.model import build
 from tests.configs import plan_of
 from tests.programs import loaded, losses_in

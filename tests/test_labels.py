@@ -9,7 +9,7 @@ import pytest
 from etlrun.cli import main as cli
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.record.record import Record
 from etlrun.run.session import prepared as prepared_run
 from etlrun.sources.labels import counts_of, labels_of

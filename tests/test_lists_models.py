@@ -15,7 +15,7 @@ import pytest
 
 from etlrun.graph.build import Pipeline
 from etlrun.measure.digest import Digest
-from etlrun.plan.plan import stage_of
+from etlrun.planning.plan import stage_of
 from etlrun.run.backend import seed_all
 from etlrun.run.model import build
 from etlrun.run.session import contexts_of

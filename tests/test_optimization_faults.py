@@ -2,7 +2,7 @@
 
 import pytest
 
-from etlrun.plan.training import past_classes, warmup_past
+from etlrun.planning.training import past_classes, warmup_past
 from tests.configs import refusal_of_plan, refusal_of_spec
 from tests.test_optimization import trainer
 

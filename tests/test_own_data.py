@@ -8,7 +8,7 @@ import pytest
 
 from etlrun.graph.build import Pipeline
 from etlrun.measure.digest import Digest
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.record.record import Record
 from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of, prepared

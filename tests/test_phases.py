@@ -8,8 +8,8 @@ import keras
 import pytest
 from jsonschema import Draft7Validator
 
-from etlrun.plan import render
-from etlrun.plan.schema import schema
+from etlrun.planning import render
+from etlrun.planning.schema import schema
 from etlrun.review.difference import compare
 from etlrun.stages import STAGES
 from etlrun.stages.applications import APPLICATIONS, unfreeze

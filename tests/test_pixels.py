@@ -8,7 +8,7 @@ import pytest
 
 from etlrun.datasets.examine.doctor_image import look_at
 from etlrun.graph.build import Pipeline
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.run.session import contexts_of
 from etlrun.sources.content import sha256_of_all
 from etlrun.sources.corrupt import corrupt_records

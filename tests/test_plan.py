@@ -3,8 +3,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from etlrun.plan.plan import PlannedStage
-from etlrun.plan.planner import plan
+from etlrun.planning.plan import PlannedStage
+from etlrun.planning.planner import plan
 from etlrun.stages.base import Kind
 from tests.configs import KINDS, OTHER_VALUES, TENSORFLOW, beside, plan_of, refusal_of_plan, spec_of
 

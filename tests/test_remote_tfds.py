@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.run.interrupts import interrupts
 from etlrun.sources.corrupt import raise_cause
 from etlrun.sources.open import on_disk, open_source

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from etlrun.plan import render
-from etlrun.plan.plan import PlannedStage
+from etlrun.planning import render
+from etlrun.planning.plan import PlannedStage
 from etlrun.review import golden
 from tests.configs import CONF, EXPERIMENTS, TENSORFLOW, experiment, plan_of
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from etlrun.graph.build import Pipeline
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
 from etlrun.stages.load import SampleByClass, distinct

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.sources.open import open_source
 from etlrun.sources.rows.arrays import KeptArrays
 from etlrun.sources.rows.source import RowsSource

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from etlrun.graph.build import Pipeline
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.load import FullShuffle, SampleByClass
 from tests.configs import plan_of

@@ -13,8 +13,8 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from etlrun.plan.render import text
-from etlrun.plan.schema import schema
+from etlrun.planning.render import text
+from etlrun.planning.schema import schema
 from etlrun.review.difference import compare
 from etlrun.sources.open import open_source
 from etlrun.stages import STAGES

@@ -21,7 +21,7 @@ import tensorflow as tf
 from etlrun.eject.program import ejected, versions
 from etlrun.eject.text import literal
 from etlrun.graph.build import Pipeline
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
 from etlrun.system.errors import ConfigError

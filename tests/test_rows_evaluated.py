@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from selenium.webdriver.common.by import By
 
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.columns import Columns
 from etlrun.trained import importance, ranking, scores

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from etlrun.plan import learned, render
-from etlrun.plan.plan import Plan
-from etlrun.plan.planner import plan
-from etlrun.plan.spec import RunSpec, parse
+from etlrun.planning import learned, render
+from etlrun.planning.plan import Plan
+from etlrun.planning.planner import plan
+from etlrun.planning.spec import RunSpec, parse
 from etlrun.record.config import read_config
 from etlrun.run import checkpoint
 from etlrun.stages import STAGES

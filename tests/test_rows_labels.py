@@ -12,7 +12,7 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from etlrun.plan import render
+from etlrun.planning import render
 from tests.configs import plan_of, refusal_of_plan
 from tests.pipelines import training_pipeline
 from tests.runs import run_here

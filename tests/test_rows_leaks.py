@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from etlrun.plan.planner import plan
+from etlrun.planning.planner import plan
 from etlrun.sources.rows import leaks
 from tests.configs import plan_of, spec_of
 from tests.tables import words_of

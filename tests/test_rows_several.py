@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from etlrun.eject.program import ejected
 from etlrun.measure.digest import Digest
-from etlrun.plan.plan import Plan, given_to_model
+from etlrun.planning.plan import Plan, given_to_model
 from etlrun.run import model as models
 from etlrun.sources.open import open_source
 from etlrun.stages.keras_objects import objectives

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from etlrun.plan.plan import given_to_model
+from etlrun.planning.plan import given_to_model
 from etlrun.run import model as models
 from etlrun.run.regression import R2, Scaled
 from etlrun.stages.keras_objects import objective

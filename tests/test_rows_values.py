@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 import tensorflow as tf
 
-from etlrun.plan.columns import misnamed
+from etlrun.planning.columns import misnamed
 from etlrun.sources.open import open_source
 from etlrun.stages.column_buckets import Cross, Identity
 from etlrun.stages.column_categories import Lookup

@@ -12,9 +12,9 @@ from omegaconf import OmegaConf
 from pydantic import TypeAdapter, ValidationError
 
 from etlrun.cli import main as cli
-from etlrun.plan import schema as schemas
-from etlrun.plan.schema import schema
-from etlrun.plan.spec import GROUPS
+from etlrun.planning import schema as schemas
+from etlrun.planning.schema import schema
+from etlrun.planning.spec import GROUPS
 from etlrun.stages import STAGES
 from etlrun.stages.base import DATA, Expected, Number, Stage, field_metadata
 from etlrun.stages.dataset import SOURCES, TfdsDataset

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from etlrun.measure.digest import Digest
-from etlrun.plan.plan import Plan, stage_of
+from etlrun.planning.plan import Plan, stage_of
 from etlrun.sources.rows.lengths import lengths_of
 from etlrun.stages.sequences import Bucket
 from tests.configs import plan_of, refusal_of_plan, refusal_of_spec

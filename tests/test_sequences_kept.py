@@ -11,8 +11,8 @@ import pytest
 
 from etlrun.graph.keeping import keep_sequences
 from etlrun.measure.digest import Digest
-from etlrun.plan.plan import Plan
-from etlrun.plan.planner import plan as planned
+from etlrun.planning.plan import Plan
+from etlrun.planning.planner import plan as planned
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
 from etlrun.sources.rows.items import items_of

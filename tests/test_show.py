@@ -17,7 +17,7 @@ from etlrun.datasets.examine.page import html
 from etlrun.datasets.examine.sheet import Column, Row, Sheet, View, as_text
 from etlrun.datasets.examine.show import Wanted, collect
 from etlrun.graph.build import Pipeline
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
 from etlrun.stages.flow import Feature

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from etlrun.plan import render
-from etlrun.plan.plan import Plan
+from etlrun.planning import render
+from etlrun.planning.plan import Plan
 from etlrun.review.difference import compare
 from etlrun.sources.open import on_disk
 from tests.configs import TENSORFLOW, plan_of

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from tests.configs import TENSORFLOW, plan_of
 from tests.pipelines import training_pipeline
 from tests.runs import small

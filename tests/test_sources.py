@@ -9,7 +9,7 @@ import pytest
 from etlrun.cli import check
 from etlrun.config.grid import of, resolve
 from etlrun.config.request import Request, files_digest
-from etlrun.plan import render
+from etlrun.planning import render
 from etlrun.review.check import check as checked
 from etlrun.review.folders import working_tree
 from etlrun.stages import STAGES

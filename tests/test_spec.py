@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from etlrun.plan.spec import RunSpec, show
+from etlrun.planning.spec import RunSpec, show
 from etlrun.stages import STAGES
 from etlrun.stages.applications import APPLICATIONS
 from etlrun.stages.cache import MemoryCache

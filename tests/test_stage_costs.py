@@ -8,7 +8,7 @@ import tensorflow as tf
 from etlrun.measure.probes import settled_values, with_settled
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.watched import Watch, Watched
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from tests.configs import TENSORFLOW, plan_of
 from tests.conftest import Once
 from tests.pipelines import training_pipeline

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from etlrun.eject.parts import parts
-from etlrun.plan.learned import columns_of
-from etlrun.plan.plan import Plan, given_to_model
-from etlrun.plan.planner import plan
+from etlrun.planning.learned import columns_of
+from etlrun.planning.plan import Plan, given_to_model
+from etlrun.planning.planner import plan
 from etlrun.run import model as models
 from etlrun.run.whole import _set_vectors
 from etlrun.sources.rows.weights import require_unchanged

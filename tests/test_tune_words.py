@@ -15,8 +15,8 @@ from etlrun.config import grid
 from etlrun.config.folders import config_dir
 from etlrun.config.request import Request
 from etlrun.measure.gains import Gain
-from etlrun.plan.planner import plan
-from etlrun.plan.spec import parse
+from etlrun.planning.planner import plan
+from etlrun.planning.spec import parse
 from etlrun.record.record import Record
 from etlrun.record.summary import COMPLETED, Epoch, Read, Summary
 from etlrun.sources.open import open_source

@@ -13,7 +13,7 @@ from PIL import Image
 
 from etlrun.graph.build import Pipeline
 from etlrun.graph.identity import identity
-from etlrun.plan.plan import Plan, at_cache
+from etlrun.planning.plan import Plan, at_cache
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
 from etlrun.stages.image import CenterCrop, Decode, Resize

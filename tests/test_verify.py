@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from etlrun.cli import diff, verify
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.review.difference import compare
 from etlrun.review.review import Review, Reviewed
 from etlrun.review.text import print_review

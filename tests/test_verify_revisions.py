@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.random_configs import random_pairs
 from etlrun.cli.verify import with_facts
-from etlrun.plan.planner import plan
-from etlrun.plan.spec import parse
+from etlrun.planning.planner import plan
+from etlrun.planning.spec import parse
 from etlrun.review.difference import compare
 from etlrun.review.facts import contradictions
 from etlrun.review.review import Review, Reviewed

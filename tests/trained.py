@@ -11,8 +11,8 @@ import pytest
 
 from etlrun.cli import main as cli
 from etlrun.graph.build import Pipeline
-from etlrun.plan.planner import plan
-from etlrun.plan.spec import parse
+from etlrun.planning.planner import plan
+from etlrun.planning.spec import parse
 from etlrun.record.config import read_config
 from etlrun.run import run as runs
 from etlrun.run.session import contexts_of

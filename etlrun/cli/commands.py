@@ -101,7 +101,7 @@ def refuse_unknown(arguments: Sequence[str]) -> None:
 
 
 def _is_key(word: str) -> bool:
-    from etlrun.plan.hints import is_key
+    from etlrun.planning.hints import is_key
     from etlrun.stages import STAGES
 
     return is_key(word, STAGES)

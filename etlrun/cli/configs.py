@@ -17,7 +17,7 @@ MULTIRUN_FORMATS = ("text", "json")
 def plan(arguments: list[str]) -> None:
     """Print the plan of a run, or of a multirun."""
     from etlrun.graph import here
-    from etlrun.plan import render
+    from etlrun.planning import render
 
     parser = argparse.ArgumentParser(prog="etlrun plan", description="Print the plan of a run, without running it.")
     parser.add_argument("--format", choices=sorted(render.FORMATS), default="text")
@@ -77,7 +77,7 @@ def show(arguments: list[str]) -> None:
 
 def schema(arguments: list[str]) -> None:
     """Print the JSON schema of config files."""
-    from etlrun.plan import schema as schemas
+    from etlrun.planning import schema as schemas
 
     says = "Print the JSON schema of config files, for the language servers of editors."
     argparse.ArgumentParser(prog="etlrun schema", description=says).parse_args(arguments)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from etlrun.cli.doctor_device import of_device
 from etlrun.cli.doctor_rows import of_rows, plain, print_findings, print_page, print_stats
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.stages.rows import Rows
 from etlrun.system.files import refuse_unwritable
 from etlrun.system.machine import rounded

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.system import machine
 from etlrun.system.terminal import print_table, say_note
 

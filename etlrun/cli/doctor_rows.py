@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.stages.rows import Rows
 from etlrun.system.files import as_unicode
 from etlrun.system.machine import rounded

@@ -24,7 +24,7 @@ from etlrun.config.composer import plain, resolved
 from etlrun.config.folders import config_dir
 from etlrun.config.jobs import Job
 from etlrun.config.request import VERSION_BASE, Request, composer
-from etlrun.plan.spec import parse_command
+from etlrun.planning.spec import parse_command
 from etlrun.record.outcome import UNCACHED, Outcome, outcome_of
 from etlrun.record.record import EVENTS, Record
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED

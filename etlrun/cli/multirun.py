@@ -14,8 +14,8 @@ from etlrun.config import grid
 from etlrun.config.jobs import Multirun
 from etlrun.config.overlay import changed
 from etlrun.config.request import Request, files_digest, merged
-from etlrun.plan.hosts import require_one_host
-from etlrun.plan.spec import show
+from etlrun.planning.hosts import require_one_host
+from etlrun.planning.spec import show
 from etlrun.record.locks import held, held_if_there
 from etlrun.record.outcome import outcome_of
 from etlrun.results import report

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.stages.dataset import Dataset
 from etlrun.system.errors import ConfigError, Fault, printable
 from etlrun.system.files import refuse_unwritable

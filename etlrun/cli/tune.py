@@ -17,9 +17,9 @@ from etlrun.config.folders import config_dir
 from etlrun.config.grammar import of_path
 from etlrun.config.jobs import Job
 from etlrun.config.request import Request, composer, requested, with_hydra
-from etlrun.plan.hosts import require_one_host
-from etlrun.plan.planner import plan
-from etlrun.plan.spec import parse, parse_command
+from etlrun.planning.hosts import require_one_host
+from etlrun.planning.planner import plan
+from etlrun.planning.spec import parse, parse_command
 from etlrun.record.locks import held
 from etlrun.record.record import PAGE, RESULTS, unwritable
 from etlrun.stages import STAGES

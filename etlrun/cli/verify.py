@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from etlrun.cli import diff
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.review.facts import Facts, Read, Sides, facts_of, repeatable
 from etlrun.review.review import Review, Reviewed
 from etlrun.system.errors import EtlrunError, headline

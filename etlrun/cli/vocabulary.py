@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import cast
 
 from etlrun.config.request import composed, requested
-from etlrun.plan.learned import columns_of
-from etlrun.plan.spec import RunSpec, parse
+from etlrun.planning.learned import columns_of
+from etlrun.planning.spec import RunSpec, parse
 from etlrun.stages import STAGES
 from etlrun.stages.column_text import Tokenize
 from etlrun.stages.columns import Columns, Output
@@ -74,8 +74,8 @@ def _tokenized(spec: RunSpec) -> tuple[Output, int]:
 
 def _texts(spec: RunSpec, output: Output, place: int) -> list[str]:
     """Return the texts of the training split before the step at that place; raise `EtlrunError` if there are none."""
-    from etlrun.plan.columns import misnamed
-    from etlrun.plan.rows import training_of  # which imports Arrow
+    from etlrun.planning.columns import misnamed
+    from etlrun.planning.rows import training_of  # which imports Arrow
     from etlrun.sources.rows.reader import Reader
 
     source, split = training_of(spec)

@@ -15,7 +15,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
-from etlrun.plan.hints import meant
+from etlrun.planning.hints import meant
 from etlrun.stages import Stages
 from etlrun.system.errors import Fault, did_you_mean, one_line
 

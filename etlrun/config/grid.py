@@ -16,7 +16,7 @@ from etlrun.config.overrides import COMMANDS, Axis, Chosen, Combinations, covere
 from etlrun.config.refusals import UNCOMPOSABLE, in_folder, refusal
 from etlrun.config.request import Request, composer, unfit_folder, with_hydra
 from etlrun.config.resolvers import in_override, in_values
-from etlrun.plan.spec import parse_command
+from etlrun.planning.spec import parse_command
 from etlrun.stages import Stages
 from etlrun.stages.sweep import Sweep
 from etlrun.stages.tune import Tune

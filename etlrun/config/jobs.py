@@ -13,10 +13,10 @@ from typing import Any, Self
 from omegaconf import DictConfig, OmegaConf
 
 from etlrun.config.overrides import Axis, Chosen, Value
-from etlrun.plan.plan import Plan
-from etlrun.plan.planner import plan
-from etlrun.plan.spec import parse
-from etlrun.plan.unused import Unused, leaves, unused, without
+from etlrun.planning.plan import Plan
+from etlrun.planning.planner import plan
+from etlrun.planning.spec import parse
+from etlrun.planning.unused import Unused, leaves, unused, without
 from etlrun.stages import Stages
 from etlrun.stages.sweep import Sweep
 from etlrun.system.errors import ConfigError, Fault

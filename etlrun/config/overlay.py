@@ -11,7 +11,7 @@ from hydra.core.override_parser.types import Override
 
 from etlrun.config.grammar import parsed
 from etlrun.config.request import Request, composed
-from etlrun.plan.spec import GROUPS, parse_command, show
+from etlrun.planning.spec import GROUPS, parse_command, show
 from etlrun.stages.sweep import Sweep
 from etlrun.system.errors import ConfigError, Fault, did_you_mean
 

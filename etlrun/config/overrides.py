@@ -11,7 +11,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from etlrun.config.grammar import typed
-from etlrun.plan.hints import of_option
+from etlrun.planning.hints import of_option
 from etlrun.system.errors import Fault, did_you_mean, likeliest
 
 COMMANDS = {"sweep": "sweep", "tune": "search"}

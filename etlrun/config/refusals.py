@@ -12,8 +12,8 @@ from hydra.errors import HydraException
 from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException
 
 from etlrun.config.files import config_files
-from etlrun.plan.hints import OF_EXPERIMENT, of_reference
-from etlrun.plan.spec import GROUPS
+from etlrun.planning.hints import OF_EXPERIMENT, of_reference
+from etlrun.planning.spec import GROUPS
 from etlrun.stages import STAGES
 from etlrun.system.errors import ConfigError, Fault, did_you_mean, one_line
 

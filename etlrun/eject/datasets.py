@@ -12,7 +12,7 @@ from etlrun.eject.place import Place, calls_of
 from etlrun.eject.printed import buckets, loops, numbered, reading, skipping
 from etlrun.eject.steps import source_of
 from etlrun.eject.text import call, function, literal, mapping, parallel
-from etlrun.plan.plan import keeps_file_order, reads_features
+from etlrun.planning.plan import keeps_file_order, reads_features
 from etlrun.stages.backbone import Backbone
 from etlrun.stages.cache import DiskCache
 from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll

@@ -12,7 +12,7 @@ from etlrun.eject.printed import loops
 from etlrun.eject.printed.buckets import num_batches
 from etlrun.eject.printed.numbered import class_weights
 from etlrun.eject.text import call, function, listed, literal
-from etlrun.plan.plan import Plan, given_to_model, reads_features, stage_of
+from etlrun.planning.plan import Plan, given_to_model, reads_features, stage_of
 from etlrun.stages.applications import unfreeze
 from etlrun.stages.keras_objects import callbacks as own_callbacks
 from etlrun.stages.keras_objects import objectives, optimizer

@@ -12,7 +12,7 @@ from etlrun.eject.place import Place, calls_of
 from etlrun.eject.printed import skipping
 from etlrun.eject.steps import Lines, given, handed, lines_of, source_of, sources_of, taken, unpacked, variables
 from etlrun.eject.text import call, function, literal, mapping
-from etlrun.plan.plan import Plan, PlannedStage
+from etlrun.planning.plan import Plan, PlannedStage
 from etlrun.stages.code import source
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import NUMBERS_APART, Flow

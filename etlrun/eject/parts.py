@@ -8,8 +8,8 @@ from typing import Any
 from etlrun.eject.loops import drain, emulated, fit
 from etlrun.eject.own import sources
 from etlrun.eject.text import function, literal, mapping
-from etlrun.plan.learned import columns_of
-from etlrun.plan.plan import Plan, given_to_model
+from etlrun.planning.learned import columns_of
+from etlrun.planning.plan import Plan, given_to_model
 from etlrun.stages.applications import scaled_for_imagenet, set_momentum, without_dropout
 from etlrun.stages.code import source
 from etlrun.stages.columns import Output

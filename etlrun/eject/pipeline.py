@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from etlrun.eject.datasets import expression
 from etlrun.eject.place import Place, differs_by_pass, last_random
 from etlrun.eject.text import function
-from etlrun.plan.plan import Plan, PlannedStage, at_cache, by_number, reads_features
+from etlrun.planning.plan import Plan, PlannedStage, at_cache, by_number, reads_features
 from etlrun.stages.base import Scope
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from etlrun.eject.own import sources
 from etlrun.eject.text import call, parallel
-from etlrun.plan.plan import Plan, PlannedStage, at_cache
+from etlrun.planning.plan import Plan, PlannedStage, at_cache
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Flow
 

@@ -14,10 +14,10 @@ from etlrun.eject.parts import parts
 from etlrun.eject.pipeline import pipeline
 from etlrun.eject.printed.numbered import num_classes
 from etlrun.eject.text import COLUMNS, constant, literal
-from etlrun.plan.hosts import require_one_host
-from etlrun.plan.plan import Plan, reads_features
-from etlrun.plan.spec import RunSpec
-from etlrun.plan.training import conflict, fault
+from etlrun.planning.hosts import require_one_host
+from etlrun.planning.plan import Plan, reads_features
+from etlrun.planning.spec import RunSpec
+from etlrun.planning.training import conflict, fault
 from etlrun.stages.buckets import sizes_of
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.made import quoted, user_path

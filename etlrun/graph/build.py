@@ -17,7 +17,7 @@ from etlrun.graph.datasets import chained, counted, staged
 from etlrun.graph.declared import differs, wrong
 from etlrun.graph.numbered import count_of_batched, in_random_order
 from etlrun.graph.passes import Passes
-from etlrun.plan.plan import PlannedStage, at_cache, by_number
+from etlrun.planning.plan import PlannedStage, at_cache, by_number
 from etlrun.sources.base import Split
 from etlrun.sources.identified import Identified
 from etlrun.stages.backbone import Backbone

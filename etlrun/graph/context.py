@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.plan.plan import PlannedStage
+from etlrun.planning.plan import PlannedStage
 from etlrun.sources.base import Source, Split
 from etlrun.sources.corrupt import Losses
 from etlrun.stages.base import Stage

@@ -14,7 +14,7 @@ from etlrun.graph.records import usable
 from etlrun.graph.shards import interleave, sequential, whole
 from etlrun.graph.skip import skip_corrupt
 from etlrun.graph.turbo import turbo
-from etlrun.plan.plan import PlannedStage
+from etlrun.planning.plan import PlannedStage
 from etlrun.sources.base import Example
 from etlrun.sources.remote import RemoteSplit
 from etlrun.sources.tfds import TfdsSource

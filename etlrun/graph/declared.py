@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
-from etlrun.plan.plan import PlannedStage
+from etlrun.planning.plan import PlannedStage
 from etlrun.stages.flow import NUMBER, Flow
 from etlrun.stages.step import Map
 

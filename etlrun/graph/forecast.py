@@ -10,9 +10,9 @@ from typing import Any
 import tensorflow as tf
 
 from etlrun.graph.build import Pipeline
-from etlrun.plan.plan import Plan, PlannedStage, at_cache
-from etlrun.plan.planner import plan as planned
-from etlrun.plan.spec import RunSpec
+from etlrun.planning.plan import Plan, PlannedStage, at_cache
+from etlrun.planning.planner import plan as planned
+from etlrun.planning.spec import RunSpec
 from etlrun.stages.cache import CACHES, Space, cache_bytes
 from etlrun.system.errors import ConfigError, WorldError
 from etlrun.system.machine import megabytes

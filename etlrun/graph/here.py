@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from etlrun.plan import render
-from etlrun.plan.plan import Plan
+from etlrun.planning import render
+from etlrun.planning.plan import Plan
 from etlrun.sources.open import on_disk, source_type
 from etlrun.sources.slices import note_of_unused
 from etlrun.stages.balance import note_of_classes

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from packaging.version import Version
 
 from etlrun import __version__
-from etlrun.plan.plan import Plan, PlannedStage, at_cache, data_values, values_of
+from etlrun.planning.plan import Plan, PlannedStage, at_cache, data_values, values_of
 from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import Stage
 from etlrun.stages.plugins import digest_of

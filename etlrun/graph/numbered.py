@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etlrun.graph.context import Context
-from etlrun.plan.plan import PlannedStage, stage_of
+from etlrun.planning.plan import PlannedStage, stage_of
 from etlrun.sources.base import Source, Split
 from etlrun.sources.corrupt import raise_first
 from etlrun.sources.identified import Records

@@ -11,7 +11,7 @@ from etlrun.graph.build import as_written
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import chained
 from etlrun.graph.mapped import Mapped
-from etlrun.plan.plan import PlannedStage, at_cache
+from etlrun.planning.plan import PlannedStage, at_cache
 from etlrun.stages.base import Scope
 from etlrun.stages.load import Batch
 from etlrun.stages.service import Service

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from etlrun.cache.store import folder_of
-from etlrun.plan.plan import Plan, name_of_point, stage_of
+from etlrun.planning.plan import Plan, name_of_point, stage_of
 from etlrun.record.findings import StageCost
 from etlrun.stages.backbone import Backbone
 from etlrun.stages.cache import MEMORY_SHARE, DiskCache, outlives_run

@@ -18,7 +18,7 @@ from etlrun.measure.side import Side, utilisation
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.verdict import judge, judge_alone
 from etlrun.measure.watched import Watch
-from etlrun.plan.plan import Plan, PlannedStage, stage_of
+from etlrun.planning.plan import Plan, PlannedStage, stage_of
 from etlrun.record.findings import Fetched, StageCost, StageRow
 from etlrun.record.record import Record
 from etlrun.sources.rows.lengths import lengths_of

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import map_steps
-from etlrun.plan.plan import PlannedStage
+from etlrun.planning.plan import PlannedStage
 from etlrun.record.findings import StageCost
 from etlrun.stages.base import AUTOTUNE, Tuned
 

@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from etlrun.plan.plan import Plan
-from etlrun.plan.spec import RunSpec
+from etlrun.planning.plan import Plan
+from etlrun.planning.spec import RunSpec
 from etlrun.stages.plugins import CALLBACKS, LOSSES, METRICS, MODELS, STEPS, named
 
 _OF = "code of "

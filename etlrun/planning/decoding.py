@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from etlrun.plan.spec import RunSpec
-from etlrun.plan.training import validates
+from etlrun.planning.spec import RunSpec
+from etlrun.planning.training import validates
 from etlrun.stages.image import Decode
 from etlrun.stages.step import Map
 from etlrun.stages.turbo import turbo_of, turbo_steps

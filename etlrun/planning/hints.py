@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from etlrun.plan.annotations import hints_of, nested_stage
+from etlrun.planning.annotations import hints_of, nested_stage
 from etlrun.stages import Stages
 from etlrun.stages.base import Stage, field_metadata, selected
 from etlrun.stages.dataset import SOURCES, TfdsDataset, dataset_type

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from etlrun.plan.spec import RunSpec
-from etlrun.plan.training import conflict, fault
+from etlrun.planning.spec import RunSpec
+from etlrun.planning.training import conflict, fault
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, Fault
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from etlrun.plan.decoding import resizes
-from etlrun.plan.spec import RunSpec
+from etlrun.planning.decoding import resizes
+from etlrun.planning.spec import RunSpec
 from etlrun.stages.applications import APPLICATIONS
 from etlrun.stages.base import ORDER, SPEED, TRAINING, Kind, Parameter, Stage
 from etlrun.stages.image import Decode

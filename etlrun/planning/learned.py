@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from etlrun.plan.spec import RunSpec, parse
+from etlrun.planning.spec import RunSpec, parse
 from etlrun.record.config import PLAN, known_config
 from etlrun.stages import STAGES
 from etlrun.stages.column_step import ColumnStep

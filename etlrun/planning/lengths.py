@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.plan.spec import RunSpec
+from etlrun.planning.spec import RunSpec
 from etlrun.sources.rows.lengths import lengths_of
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.columns import Columns

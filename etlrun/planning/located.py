@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from etlrun.plan.annotations import hints_of, listed_stage, nested_stage
+from etlrun.planning.annotations import hints_of, listed_stage, nested_stage
 from etlrun.stages.base import Stage
 
 ABSENT = object()

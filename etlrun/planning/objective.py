@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from etlrun.plan.spec import RunSpec
+from etlrun.planning.spec import RunSpec
 from etlrun.stages.targets import KINDS, Kinds, kind_of
 from etlrun.stages.trainer import Trainer
 

@@ -1,4 +1,4 @@
-"""Plan of a run: its stages in order, without TensorFlow. `etlrun.plan.planner` makes it from a `RunSpec`."""
+"""Plan of a run: its stages in order, without TensorFlow. `etlrun.planning.planner` makes it from a `RunSpec`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from etlrun.plan.spec import RunSpec
+from etlrun.planning.spec import RunSpec
 from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import SPEED, Stage, parameters
 from etlrun.stages.cache import Cache

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import takewhile
 
-from etlrun.plan.code import code_in, with_code
-from etlrun.plan.decoding import FAST, is_fast, with_library
-from etlrun.plan.objective import of_declared
-from etlrun.plan.plan import Plan, PlannedStage, PlannedStep, decisive_values, given_to_model, place_of_point
-from etlrun.plan.rules import remarks, rules
-from etlrun.plan.service import decoding_notes, served
-from etlrun.plan.spec import RunSpec
-from etlrun.plan.training import validates
+from etlrun.planning.code import code_in, with_code
+from etlrun.planning.decoding import FAST, is_fast, with_library
+from etlrun.planning.objective import of_declared
+from etlrun.planning.plan import Plan, PlannedStage, PlannedStep, decisive_values, given_to_model, place_of_point
+from etlrun.planning.rules import remarks, rules
+from etlrun.planning.service import decoding_notes, served
+from etlrun.planning.spec import RunSpec
+from etlrun.planning.training import validates
 from etlrun.stages import STAGES
 from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import Stage
@@ -37,13 +37,13 @@ from etlrun.system.errors import ConfigError, Fault, did_you_mean
 def plan(spec: RunSpec) -> Plan:
     """Return the plan of `spec`; raise `ConfigError` with all pairs of stages that don't fit together."""
     if isinstance(spec.dataset, Rows):
-        from etlrun.plan.rows import resolved  # which imports Arrow
+        from etlrun.planning.rows import resolved  # which imports Arrow
 
         spec = resolved(spec)
     else:
         spec = of_declared(spec)
         if any(isinstance(step, Columns) for step in spec.transform.steps):
-            from etlrun.plan.rows import beside
+            from etlrun.planning.rows import beside
 
             spec = beside(spec)
     asked, spec = spec, served(spec)

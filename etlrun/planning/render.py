@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
-from etlrun.plan.kinds import kinds_in
-from etlrun.plan.plan import Plan, PlannedStage, sections
-from etlrun.plan.spec import RunSpec, bare
+from etlrun.planning.kinds import kinds_in
+from etlrun.planning.plan import Plan, PlannedStage, sections
+from etlrun.planning.spec import RunSpec, bare
 from etlrun.stages.base import Parameter, Stage, parameters
 from etlrun.stages.columns import Columns
 from etlrun.stages.phases import PlannedPhase

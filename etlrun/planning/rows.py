@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Collection, Sequence
 from typing import cast
 
-from etlrun.plan.columns import misnamed
-from etlrun.plan.learned import columns_of, of_resumed, with_columns
-from etlrun.plan.lengths import lengths_noted
-from etlrun.plan.objective import with_defaults
-from etlrun.plan.spec import RunSpec
-from etlrun.plan.splits import leaks_noted, notes_of
-from etlrun.plan.targets import outputs_of, require_columns, require_targets, require_values
+from etlrun.planning.columns import misnamed
+from etlrun.planning.learned import columns_of, of_resumed, with_columns
+from etlrun.planning.lengths import lengths_noted
+from etlrun.planning.objective import with_defaults
+from etlrun.planning.spec import RunSpec
+from etlrun.planning.splits import leaks_noted, notes_of
+from etlrun.planning.targets import outputs_of, require_columns, require_targets, require_values
 from etlrun.sources.open import source_type
 from etlrun.sources.rows.choice import LONGEST, chosen
 from etlrun.sources.rows.files import names_of

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from etlrun.plan.hosts import host_note, host_rules
-from etlrun.plan.plan import PlannedStage, at_cache, keeps_file_order, name_of_point
-from etlrun.plan.remote import remote_notes, remote_rules
-from etlrun.plan.sequences import sequence_rules
-from etlrun.plan.service import service_notes, service_rules
-from etlrun.plan.spec import RunSpec
-from etlrun.plan.training import conflict, fault, training_rules, unordered
-from etlrun.plan.unused import told
+from etlrun.planning.hosts import host_note, host_rules
+from etlrun.planning.plan import PlannedStage, at_cache, keeps_file_order, name_of_point
+from etlrun.planning.remote import remote_notes, remote_rules
+from etlrun.planning.sequences import sequence_rules
+from etlrun.planning.service import service_notes, service_rules
+from etlrun.planning.spec import RunSpec
+from etlrun.planning.training import conflict, fault, training_rules, unordered
+from etlrun.planning.unused import told
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.load import Batch

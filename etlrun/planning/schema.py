@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from etlrun.plan.annotations import hints_of, listed_stage, nested_stage
-from etlrun.plan.spec import GROUPS
+from etlrun.planning.annotations import hints_of, listed_stage, nested_stage
+from etlrun.planning.spec import GROUPS
 from etlrun.stages import UNUSABLE, Stages
 from etlrun.stages.base import Expected, Kind, Stage, field_metadata, names_of
 from etlrun.stages.cache import POINTS

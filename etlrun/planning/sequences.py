@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from etlrun.plan.spec import RunSpec
-from etlrun.plan.training import conflict
+from etlrun.planning.spec import RunSpec
+from etlrun.planning.training import conflict
 from etlrun.stages.extract import Sequential
 from etlrun.stages.flow import Flow
 from etlrun.stages.load import Load

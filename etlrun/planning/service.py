@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from etlrun.plan.decoding import by_tensorflow, is_fast
-from etlrun.plan.plan import PlannedStage, at_cache
-from etlrun.plan.spec import RunSpec
-from etlrun.plan.training import conflict, fault, unordered
+from etlrun.planning.decoding import by_tensorflow, is_fast
+from etlrun.planning.plan import PlannedStage, at_cache
+from etlrun.planning.spec import RunSpec
+from etlrun.planning.training import conflict, fault, unordered
 from etlrun.stages.image import Decode
 from etlrun.stages.service import Service
 from etlrun.system.errors import Fault

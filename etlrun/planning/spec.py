@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from etlrun.plan.hints import hint, of_name, of_value
-from etlrun.plan.located import ABSENT, innermost, owner_of, value_at
-from etlrun.plan.unused import Unused, unused, without
+from etlrun.planning.hints import hint, of_name, of_value
+from etlrun.planning.located import ABSENT, innermost, owner_of, value_at
+from etlrun.planning.unused import Unused, unused, without
 from etlrun.stages import UNUSABLE, Stages
 from etlrun.stages.base import Stage, expectation, field_metadata, names_of, selected
 from etlrun.stages.cache import Cache
@@ -235,7 +235,7 @@ class _Parser:
         return train, evaluation
 
     def columns(self, block: object) -> tuple[Columns, ...]:
-        from etlrun.plan.columns import parsed_columns  # with all steps on columns
+        from etlrun.planning.columns import parsed_columns  # with all steps on columns
 
         return parsed_columns(block, self)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from etlrun.plan.spec import RunSpec, bare, show
+from etlrun.planning.spec import RunSpec, bare, show
 from etlrun.stages.base import Stage
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.load import Load

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from etlrun.plan.annotations import hints_of, nested_stage
+from etlrun.planning.annotations import hints_of, nested_stage
 from etlrun.stages import Stages
 from etlrun.stages.base import Stage, field_metadata, selected
 from etlrun.system.errors import Fault

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from etlrun.graph.identity import planned
-from etlrun.plan.plan import Plan, at_cache
+from etlrun.planning.plan import Plan, at_cache
 from etlrun.sources.open import on_disk
 from etlrun.stages.cache import Cache, cache_bytes
 from etlrun.stages.trainer import Trainer

@@ -11,7 +11,7 @@ from pathlib import Path
 from etlrun.config import request as requests
 from etlrun.config.composer import Composer
 from etlrun.config.values import NOT_OF_A_RUN
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.review.costs_file import faults_in
 from etlrun.review.evidence import evidence_in, out_of_date
 from etlrun.review.folders import Folders

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from etlrun.plan.spec import RunSpec, bare
+from etlrun.planning.spec import RunSpec, bare
 from etlrun.stages.column_step import ColumnStep, shown
 from etlrun.stages.columns import Columns, Output
 from etlrun.stages.rows import Rows

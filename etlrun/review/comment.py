@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from urllib.parse import quote
 
-from etlrun.plan import render
-from etlrun.plan.plan import Plan
+from etlrun.planning import render
+from etlrun.planning.plan import Plan
 from etlrun.review.difference import Difference
 from etlrun.review.policy import Judgement
 from etlrun.review.review import Images, Review, Reviewed

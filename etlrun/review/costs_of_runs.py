@@ -7,11 +7,11 @@ from pathlib import Path
 
 import yaml
 
-from etlrun.plan.code import as_recorded
-from etlrun.plan.learned import recalled
-from etlrun.plan.plan import Plan
-from etlrun.plan.planner import plan
-from etlrun.plan.spec import parse
+from etlrun.planning.code import as_recorded
+from etlrun.planning.learned import recalled
+from etlrun.planning.plan import Plan
+from etlrun.planning.planner import plan
+from etlrun.planning.spec import parse
 from etlrun.record.config import PLAN, read_config, require_folder
 from etlrun.record.outcome import UNCACHED, WARM, Outcome, outcome
 from etlrun.record.summary import COMPLETED, SUMMARY, Summary, read_summary

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from etlrun.plan.kinds import kinds_in
-from etlrun.plan.plan import Plan, keeps_file_order, parts_of
-from etlrun.plan.spec import RunSpec, bare
-from etlrun.plan.unused import leaves
+from etlrun.planning.kinds import kinds_in
+from etlrun.planning.plan import Plan, keeps_file_order, parts_of
+from etlrun.planning.spec import RunSpec, bare
+from etlrun.planning.unused import leaves
 from etlrun.review.columns import changed, rows_changed
 from etlrun.review.doubts import doubts_about, notes_on, other_rows, unrepeatable
 from etlrun.review.packages import of_packages

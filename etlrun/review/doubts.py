@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from etlrun.plan.plan import Plan, reads_features
-from etlrun.plan.spec import RunSpec
+from etlrun.planning.plan import Plan, reads_features
+from etlrun.planning.spec import RunSpec
 from etlrun.stages.base import DATA, ORDER, TRAINING, Kind
 from etlrun.stages.rows import Rows
 

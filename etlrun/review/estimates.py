@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from etlrun.plan.plan import Plan, at_cache
+from etlrun.planning.plan import Plan, at_cache
 from etlrun.review.caches import FIRST, REBUILT, Kept, cached_bytes, caches, size_of
 from etlrun.review.cost import Cost, Estimate, Refill, duration_of
 from etlrun.review.cost import size_of as size_of_all

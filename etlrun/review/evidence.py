@@ -9,9 +9,9 @@ from typing import Any, Self
 
 from etlrun.config.composer import Composer
 from etlrun.config.grammar import quoted
-from etlrun.plan.planner import plan
-from etlrun.plan.spec import bare, parse
-from etlrun.plan.unused import leaves
+from etlrun.planning.planner import plan
+from etlrun.planning.spec import bare, parse
+from etlrun.planning.unused import leaves
 from etlrun.stages import STAGES
 from etlrun.system import machine
 from etlrun.system.errors import ConfigError, Fault, of_file

@@ -11,7 +11,7 @@ from etlrun.stages.base import DATA
 from etlrun.system.errors import Fault, fault
 
 if TYPE_CHECKING:
-    from etlrun.plan.plan import Plan
+    from etlrun.planning.plan import Plan
     from etlrun.review.difference import Comparison
     from etlrun.review.review import Review
 

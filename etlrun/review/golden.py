@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from etlrun.plan import render
-from etlrun.plan.plan import Plan
+from etlrun.planning import render
+from etlrun.planning.plan import Plan
 from etlrun.system.errors import Fault, of_file
 
 _LAST_LINE = re.compile(rb"\nfingerprint [0-9a-f]{16}\n\Z")

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from etlrun.plan.learned import recalled
-from etlrun.plan.plan import Plan
-from etlrun.plan.planner import plan
-from etlrun.plan.spec import RunSpec, parse
+from etlrun.planning.learned import recalled
+from etlrun.planning.plan import Plan
+from etlrun.planning.planner import plan
+from etlrun.planning.spec import RunSpec, parse
 from etlrun.record.config import read_config
 from etlrun.record.outcome import outcome, records_read
 from etlrun.record.summary import COMPLETED, SUMMARY, Summary, read_summary

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from etlrun.graph.identity import planned
-from etlrun.plan.plan import Plan, at_cache, data_values
+from etlrun.planning.plan import Plan, at_cache, data_values
 from etlrun.review.difference import values_that_count
 from etlrun.sources.open import on_disk
 from etlrun.stages.base import Stage

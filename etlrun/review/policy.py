@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from etlrun.config.files import Layer, loaded, merged
-from etlrun.plan.spec import show
+from etlrun.planning.spec import show
 from etlrun.review.folders import Folders
 from etlrun.review.lines import entries, revision_prefix
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING

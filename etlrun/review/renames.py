@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.review.difference import compare
 from etlrun.review.sides import Side
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.review.caches import Kept, caches
 from etlrun.review.cost import Cost, summed
 from etlrun.review.difference import Comparison, compare

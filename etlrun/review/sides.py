@@ -21,12 +21,12 @@ from etlrun.config.files import Layer, unloadable, unreadable
 from etlrun.config.grammar import quoted
 from etlrun.config.refusals import UNCOMPOSABLE, refusal
 from etlrun.config.values import NOT_OF_A_RUN
-from etlrun.plan.code import as_recorded
-from etlrun.plan.learned import planned_before
-from etlrun.plan.plan import Plan
-from etlrun.plan.planner import plan
-from etlrun.plan.spec import GROUPS, parse, parse_command
-from etlrun.plan.unused import leaves
+from etlrun.planning.code import as_recorded
+from etlrun.planning.learned import planned_before
+from etlrun.planning.plan import Plan
+from etlrun.planning.planner import plan
+from etlrun.planning.spec import GROUPS, parse, parse_command
+from etlrun.planning.unused import leaves
 from etlrun.record.config import CONFIG, PLAN, known_config
 from etlrun.review.folders import Folders, at_revision, is_revision
 from etlrun.review.lines import located, revision_prefix

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from etlrun.measure.assessment import Assessment
 from etlrun.measure.meter import Loop
-from etlrun.plan.plan import given_to_model
+from etlrun.planning.plan import given_to_model
 from etlrun.record.record import Record
 from etlrun.record.summary import MEASURES, Epoch
 from etlrun.run.checkpoint import BEST, best_epoch, checkpoint_path, checkpoints_in, states_in

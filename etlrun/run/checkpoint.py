@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from etlrun.plan.code import as_recorded
-from etlrun.plan.learned import recalled
-from etlrun.plan.plan import Plan
-from etlrun.plan.planner import plan
-from etlrun.plan.spec import parse, show
+from etlrun.planning.code import as_recorded
+from etlrun.planning.learned import recalled
+from etlrun.planning.plan import Plan
+from etlrun.planning.planner import plan
+from etlrun.planning.spec import parse, show
 from etlrun.record.config import PLAN, known_config
 from etlrun.record.locks import is_nobodys
 from etlrun.record.summary import SUMMARY, Epoch, read_summary

@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 
 from etlrun.graph.passes import Passes
-from etlrun.plan.training import undivided
+from etlrun.planning.training import undivided
 from etlrun.run.capability import unfit_keras
 from etlrun.run.hosts.here import here
 from etlrun.stages.load import Load

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from etlrun.measure.assessment import Assessment, Work
 from etlrun.measure.watched import Watched
-from etlrun.plan.plan import Plan, reads_features
+from etlrun.planning.plan import Plan, reads_features
 from etlrun.record.record import Record
 from etlrun.record.summary import Epoch
 from etlrun.run.backend import peak_gpu_bytes

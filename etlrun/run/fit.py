@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from etlrun.measure.assessment import Assessment, Work
 from etlrun.measure.watched import Watched
-from etlrun.plan.plan import Plan, reads_features
-from etlrun.plan.training import windows_past
+from etlrun.planning.plan import Plan, reads_features
+from etlrun.planning.training import windows_past
 from etlrun.record.findings import Findings
 from etlrun.record.record import MODEL, Record
 from etlrun.record.summary import Epoch, read_summary

@@ -10,7 +10,7 @@ from etlrun.cache.store import Store
 from etlrun.graph.context import Backbone, Reading
 from etlrun.graph.disk import columns
 from etlrun.graph.identity import identity
-from etlrun.plan.plan import Plan, at_cache
+from etlrun.planning.plan import Plan, at_cache
 from etlrun.sources.base import Source
 
 

@@ -7,7 +7,7 @@ import math
 import keras
 
 from etlrun.measure.assessment import Work
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.record.summary import TrainedPhase
 from etlrun.run.model import finish
 from etlrun.run.whole import compile_phase

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from etlrun.graph import here as plans
-from etlrun.plan import learned, render
-from etlrun.plan.hosts import require_one_host
-from etlrun.plan.plan import Plan
-from etlrun.plan.planner import plan
-from etlrun.plan.spec import RunSpec, parse
+from etlrun.planning import learned, render
+from etlrun.planning.hosts import require_one_host
+from etlrun.planning.plan import Plan
+from etlrun.planning.planner import plan
+from etlrun.planning.spec import RunSpec, parse
 from etlrun.record import page, report
 from etlrun.record import record as records
 from etlrun.record import summary as statuses

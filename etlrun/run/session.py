@@ -18,7 +18,7 @@ from etlrun.graph.keeping import keep_sequences
 from etlrun.graph.numbered import count_of_batches
 from etlrun.measure.assessment import Work
 from etlrun.measure.watched import Watch
-from etlrun.plan.plan import Plan, stage_of
+from etlrun.planning.plan import Plan, stage_of
 from etlrun.record.record import Record
 from etlrun.remote.copies import Traffic
 from etlrun.run.backend import seed_all

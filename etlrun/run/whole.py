@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import keras
 
-from etlrun.plan.learned import columns_of
-from etlrun.plan.plan import Plan, given_to_model, reads_features
-from etlrun.plan.training import past_classes, warmup_past
+from etlrun.planning.learned import columns_of
+from etlrun.planning.plan import Plan, given_to_model, reads_features
+from etlrun.planning.training import past_classes, warmup_past
 from etlrun.run import devices
 from etlrun.run import model as models
 from etlrun.run.checkpoint import PreviousRun

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from etlrun.cache.keeper import Keeper
-from etlrun.plan.plan import Plan, reads_features
+from etlrun.planning.plan import Plan, reads_features
 from etlrun.run.keepers import keepers_of, readings_of
 from etlrun.sources.open import open_source
 

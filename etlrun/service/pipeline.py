@@ -18,7 +18,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context
 from etlrun.graph.mapped import Mapped
 from etlrun.graph.passes import Passes
-from etlrun.plan.plan import Plan, PlannedStage, stage_of
+from etlrun.planning.plan import Plan, PlannedStage, stage_of
 from etlrun.service import servers
 from etlrun.service.lanes import Lane
 from etlrun.stages.load import Batch, Prefetch, batches_in

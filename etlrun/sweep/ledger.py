@@ -24,8 +24,8 @@ from pydantic_core import from_json
 
 from etlrun.config.grammar import of_path
 from etlrun.config.jobs import Job, Unfit, differences, identity_of
-from etlrun.plan.spec import parse_command
-from etlrun.plan.unused import told
+from etlrun.planning.spec import parse_command
+from etlrun.planning.unused import told
 from etlrun.record import record as records
 from etlrun.record.locks import nobodys
 from etlrun.stages.sweep import Sweep

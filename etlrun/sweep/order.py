@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from etlrun.plan.plan import Plan, at_cache, reads_features, values_of
+from etlrun.planning.plan import Plan, at_cache, reads_features, values_of
 from etlrun.stages.sweep import FEWEST_REPEATS, Sweep
 
 

@@ -14,7 +14,7 @@ from pydantic_core import to_json
 
 from etlrun.config.grid import Grid
 from etlrun.config.jobs import identity_of
-from etlrun.plan.plan import Plan, sections
+from etlrun.planning.plan import Plan, sections
 from etlrun.record.config import read_config
 from etlrun.record.summary import COMPLETED, SUMMARY, read_summary
 from etlrun.stages.dataset import Dataset

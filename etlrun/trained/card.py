@@ -12,8 +12,8 @@ from typing import Any
 
 from etlrun.config import grid
 from etlrun.config.request import Request
-from etlrun.plan import render
-from etlrun.plan.spec import parse
+from etlrun.planning import render
+from etlrun.planning.spec import parse
 from etlrun.record.config import CONFIG, read_config
 from etlrun.record.page import EVALUATIONS
 from etlrun.stages import STAGES

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from etlrun.graph.held import with_tables
-from etlrun.plan.learned import outputs_of
+from etlrun.planning.learned import outputs_of
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import MISSING
 from etlrun.stages.sequences import padded

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from etlrun.plan.plan import given_to_model
+from etlrun.planning.plan import given_to_model
 from etlrun.record import record as records
 from etlrun.record.findings import finite
 from etlrun.record.page import EVALUATIONS

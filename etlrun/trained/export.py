@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from etlrun.plan.decoding import resizes
-from etlrun.plan.learned import columns_of
+from etlrun.planning.decoding import resizes
+from etlrun.planning.learned import columns_of
 from etlrun.record import record as records
 from etlrun.stages.columns import Columns
 from etlrun.stages.rows import Rows

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
-from etlrun.plan.learned import FILE
-from etlrun.plan.spec import RunSpec
+from etlrun.planning.learned import FILE
+from etlrun.planning.spec import RunSpec
 from etlrun.sources.open import source_type
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.rows import Rows
@@ -21,7 +21,7 @@ def like_the_training(spec: RunSpec, then: RunSpec, *, reads: bool) -> RunSpec:
     """
     if not isinstance(spec.dataset, Rows):
         return spec
-    from etlrun.plan.rows import with_columns_of  # which imports Arrow
+    from etlrun.planning.rows import with_columns_of  # which imports Arrow
 
     return with_columns_of(spec, then, reads=reads)
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from etlrun.measure.gains import interval_of_mean
-from etlrun.plan import learned
-from etlrun.plan.plan import Plan, given_to_model
+from etlrun.planning import learned
+from etlrun.planning.plan import Plan, given_to_model
 from etlrun.sources.base import Source, Split
 from etlrun.sources.rows.gathering import as_tensor
 from etlrun.sources.rows.source import RowSplit, RowsSource

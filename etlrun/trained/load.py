@@ -12,11 +12,11 @@ from typing import Any
 from etlrun.config.grammar import of_path
 from etlrun.config.overlay import overlaid
 from etlrun.config.request import RESUME
-from etlrun.plan.learned import recalled
-from etlrun.plan.plan import Plan
-from etlrun.plan.planner import plan
-from etlrun.plan.spec import RunSpec, parse, show
-from etlrun.plan.training import validates
+from etlrun.planning.learned import recalled
+from etlrun.planning.plan import Plan
+from etlrun.planning.planner import plan
+from etlrun.planning.spec import RunSpec, parse, show
+from etlrun.planning.training import validates
 from etlrun.record import record as records
 from etlrun.record.config import CONFIG, known_config
 from etlrun.record.locks import is_nobodys

@@ -16,7 +16,7 @@ from etlrun.graph.build import as_written
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import staged
 from etlrun.graph.skip import readable
-from etlrun.plan.plan import Plan, PlannedStage, stage_of
+from etlrun.planning.plan import Plan, PlannedStage, stage_of
 from etlrun.sources.base import Example, Source, Split
 from etlrun.sources.corrupt import in_shard
 from etlrun.sources.open import open_source

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from etlrun.plan.plan import given_to_model
+from etlrun.planning.plan import given_to_model
 from etlrun.sources import folder
 from etlrun.sources.base import Example, Source
 from etlrun.sources.content import Shard

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
-from etlrun.plan.learned import columns_of
-from etlrun.plan.plan import Plan, given_to_model
-from etlrun.plan.spec import RunSpec
+from etlrun.planning.learned import columns_of
+from etlrun.planning.plan import Plan, given_to_model
+from etlrun.planning.spec import RunSpec
 from etlrun.stages.column_categories import Lookup
 from etlrun.stages.column_text import Tokenize
 from etlrun.stages.columns import Columns

@@ -15,9 +15,9 @@ import numpy.typing as npt
 import tensorflow as tf
 from PIL import Image
 
-from etlrun.plan.decoding import by_tensorflow
-from etlrun.plan.plan import PlannedStage
-from etlrun.plan.planner import plan
+from etlrun.planning.decoding import by_tensorflow
+from etlrun.planning.plan import PlannedStage
+from etlrun.planning.planner import plan
 from etlrun.stages.base import DATA, parameters
 from etlrun.stages.flow import Feature
 from etlrun.stages.rescaling import Rescaling

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from etlrun.plan.plan import given_to_model
+from etlrun.planning.plan import given_to_model
 from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import IMAGE
 from etlrun.stages.rows import Rows

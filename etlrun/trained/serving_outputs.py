@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import keras
 import numpy as np
 
-from etlrun.plan.plan import given_to_model
+from etlrun.planning.plan import given_to_model
 from etlrun.stages.column_categories import Embed, Lookup
 from etlrun.stages.column_text import Tokenize
 from etlrun.stages.columns import Output

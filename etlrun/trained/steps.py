@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from etlrun.plan.plan import Plan, PlannedStage
-from etlrun.plan.planner import plan
+from etlrun.planning.plan import Plan, PlannedStage
+from etlrun.planning.planner import plan
 from etlrun.stages.cache import NoCache
 from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import IMAGE

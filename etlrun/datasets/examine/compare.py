@@ -11,7 +11,7 @@ import numpy as np
 
 from etlrun.datasets.examine.sheet import Column, Sheet, View, is_image
 from etlrun.datasets.examine.show import Wanted, collect
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.stages.flow import Feature
 
 BEFORE, AFTER, DIFFERENCE = "before", "after", "difference"

@@ -14,7 +14,7 @@ from etlrun.datasets.examine.doctor_pixels import of_pixels
 from etlrun.datasets.examine.doctor_scan import Scan, scanned
 from etlrun.datasets.examine.finding import NAMED, Diagnosis, Finding
 from etlrun.datasets.prepare.identical import identical
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.sources.base import Source
 from etlrun.sources.open import open_source
 from etlrun.sources.pixels import pillow_as_header_reader

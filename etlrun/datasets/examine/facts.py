@@ -9,8 +9,8 @@ from etlrun.datasets.examine.show import explained
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context
 from etlrun.measure.digest import hashes
-from etlrun.plan import planner
-from etlrun.plan.plan import Plan, PlannedStage, by_number, reads_features
+from etlrun.planning import planner
+from etlrun.planning.plan import Plan, PlannedStage, by_number, reads_features
 from etlrun.sources.base import Source, Split
 from etlrun.sources.open import on_disk, open_source
 from etlrun.stages.service import Service

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from etlrun.plan.plan import Plan, PlannedStage, PlannedStep
+from etlrun.planning.plan import Plan, PlannedStage, PlannedStep
 from etlrun.stages.base import Stage
 from etlrun.stages.columns import Columns
 from etlrun.stages.fetch import Fetch

@@ -12,8 +12,8 @@ from etlrun.datasets.examine.row_figures import Reader, figures_of
 from etlrun.datasets.examine.row_leaks import of_leaks
 from etlrun.datasets.examine.row_texts import of_empty, texts_of
 from etlrun.datasets.examine.row_values import Examined, of_targets, of_values
-from etlrun.plan.learned import columns_of
-from etlrun.plan.plan import Plan
+from etlrun.planning.learned import columns_of
+from etlrun.planning.plan import Plan
 from etlrun.sources.open import open_source
 from etlrun.sources.rows.leaks import names_examined
 from etlrun.sources.rows.source import RowsSource

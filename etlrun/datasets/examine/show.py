@@ -13,7 +13,7 @@ from etlrun.datasets.examine.points import Point, in_order, points, reading
 from etlrun.datasets.examine.sheet import Column, Row, Sheet, View, as_text
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import staged
-from etlrun.plan.plan import Plan, reads_features, stage_of
+from etlrun.planning.plan import Plan, reads_features, stage_of
 from etlrun.sources.base import Source
 from etlrun.sources.corrupt import raise_cause
 from etlrun.sources.open import open_source

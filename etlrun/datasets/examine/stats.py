@@ -9,7 +9,7 @@ import tensorflow as tf
 from etlrun.datasets.examine.show import explained
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import applied, staged
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.sources.open import open_source
 from etlrun.stages.dataset import IMAGE
 from etlrun.stages.image import Decode, Resize

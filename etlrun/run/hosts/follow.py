@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.record.record import Record
 from etlrun.run import run
 from etlrun.run.hosts.here import Place

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context
-from etlrun.plan.plan import Plan
-from etlrun.plan.planner import plan
+from etlrun.planning.plan import Plan
+from etlrun.planning.planner import plan
 from etlrun.run.hosts.here import Place
 from etlrun.sources.base import Split
 from etlrun.sources.identified import Identified

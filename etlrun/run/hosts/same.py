@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from etlrun.graph.context import Reading
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.run.hosts.here import Place, gathered, here
 from etlrun.run.hosts.parts import part_on
 from etlrun.stages.trainer import Trainer

@@ -13,8 +13,8 @@ from pkgutil import resolve_name
 from textwrap import shorten
 from typing import Any
 
-from etlrun.plan.plan import Plan
-from etlrun.plan.unused import leaves
+from etlrun.planning.plan import Plan
+from etlrun.planning.unused import leaves
 from etlrun.record.config import read_config
 from etlrun.record.findings import Findings
 from etlrun.record.record import LOG, Record

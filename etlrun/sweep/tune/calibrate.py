@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from etlrun.config.jobs import Job
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.record.summary import COMPLETED, Summary
 from etlrun.run import backend
 from etlrun.sources.open import on_disk, open_source

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from etlrun.plan.spec import bare
+from etlrun.planning.spec import bare
 from etlrun.review.evidence import Evidence
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from etlrun.plan.plan import Plan
+from etlrun.planning.plan import Plan
 from etlrun.record.summary import Summary
 from etlrun.review.caches import cached_bytes
 from etlrun.sources.open import on_disk

@@ -11,12 +11,12 @@ from typing import Any
 
 from etlrun.config.jobs import Job
 from etlrun.config.overlay import put
-from etlrun.plan.decoding import resizes
-from etlrun.plan.located import ABSENT, value_at
-from etlrun.plan.plan import Plan, name_of_point
-from etlrun.plan.planner import plan
-from etlrun.plan.spec import bare, parse
-from etlrun.plan.training import validates
+from etlrun.planning.decoding import resizes
+from etlrun.planning.located import ABSENT, value_at
+from etlrun.planning.plan import Plan, name_of_point
+from etlrun.planning.planner import plan
+from etlrun.planning.spec import bare, parse
+from etlrun.planning.training import validates
 from etlrun.stages import STAGES
 from etlrun.stages.cache import CACHES, DiskCache, MemoryCache
 from etlrun.stages.extract import Interleave
