@@ -1,77 +1,12 @@
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 import pytest
-from tensorflow.core.framework import model_pb2
 
 from etlrun.measure.meter import Loop
 from etlrun.measure.side import Side, utilisation
-from etlrun.measure.stage_costs import StageCosts
-from etlrun.measure.verdict import judge, judge_alone
+from etlrun.measure.verdict import judge_alone
 from etlrun.record.findings import Apart, Verdict
-from etlrun.remote.copies import Traffic
-from etlrun.stages.base import Stage
-from etlrun.stages.extract import Sequential
-from etlrun.stages.load import Batch, Prefetch, Shuffle
-from etlrun.stages.step import Map
-
-STAGES: dict[str, type[Stage]] = {stage.path: stage for stage in (Sequential, Map, Shuffle, Batch, Prefetch)}
-PATHS = tuple(STAGES)
-NODES = {
-    "load.prefetch": "Prefetch",
-    "load.batch": "BatchV2",
-    "load.shuffle": "Shuffle",
-    "transform.map": "ParallelMapV2",
-    "extract.sequential": "FlatMap",
-}
-BATCH, STEPS, STEP_S, CORES = 10, 100, 0.1, 4
-
-
-def approx(value: float) -> Any:
-    return pytest.approx(value)
-
-
-def costs(paths: tuple[str, ...] = PATHS, threads: int = CORES, **ms: float) -> StageCosts:
-    """Of stages that take so many milliseconds an example, in TensorFlow's own message; the map has `threads`."""
-    proto, examples = model_pb2.ModelProto(), BATCH * STEPS
-    proto.output = len(paths)
-    for identity, path in enumerate(paths, 1):
-        node = proto.nodes[identity]
-        node.name = NODES[path]
-        node.num_elements = examples if path in PATHS[:3] else STEPS
-        node.processing_time = int(1e6 * ms.get(path.partition(".")[2], 0.0) * examples)
-        node.inputs.extend([identity - 1] if identity > 1 else [])
-        if path == "transform.map":
-            node.parameters.add(name="parallelism", state_value=threads)
-    return StageCosts(proto, [STAGES[path] for path in paths], BATCH, CORES)
-
-
-def loop(wait_s: float = 0.0, fill_s: float = 0.0, step_s: float = STEP_S, waits_s: list[float] | None = None) -> Loop:
-    waits = [wait_s] * STEPS if waits_s is None else waits_s
-    return Loop(
-        waits_s=waits,
-        steps_s=[step_s] * STEPS,
-        examples=[BATCH] * STEPS,
-        starts_up=[False] * STEPS,
-        fill_s=fill_s,
-        wall_s=sum(waits) + fill_s + STEPS * step_s,
-    )
-
-
-def side(*loops: Loop, of: StageCosts | None = None, paths: tuple[str, ...] = PATHS, **changes: Any) -> Side:
-    values: dict[str, Any] = {"name": "train", "floor_s": STEP_S, "costs": (of or costs(),) * len(loops)} | changes
-    of_loops = zip(loops, values.pop("costs"), strict=True)
-    measured = tuple(dataclasses.replace(loop, costs=of) for loop, of in of_loops)
-    return Side(paths=paths, batch_size=BATCH, loops=measured, **values)
-
-
-def no_steps(_name: str, _stage: str) -> Mapping[str, float]:
-    return {}
-
-
-def verdict(*sides: Side, ceiling_per_s: float | None = 10_000.0, steps: Mapping[str, float] | None = None) -> Verdict:
-    return judge(sides, ceiling_per_s, lambda _name, _stage: steps or {}, CORES)
+from tests.judged import BATCH, CORES, PATHS, STEP_S, approx, costs, loop, side, verdict
 
 
 def test_a_run_that_never_waits_is_bound_by_its_model() -> None:
@@ -287,49 +222,3 @@ def test_utilisation_is_step_time_over_total() -> None:
     assert utilisation([side(loop(0.1))]) == pytest.approx(0.5)
     assert utilisation([side(loop(0.1), floor_s=None)]) is None
     assert utilisation([side(Loop([], [], [], [], 0.0, 3.0, 0.0, 0.0, 3.1))]) is None
-
-
-def fetching(of: Loop, waited_s: float, first_s: float = 0.0) -> Loop:
-    """A loop whose reader waited so long for shards, in the end and before the first batch; they came at 40 MB/s."""
-    traffic = Traffic(bytes=200_000_000, requests=8, busy_s=5.0, waited_s=waited_s)
-    return dataclasses.replace(of, traffic=traffic, first_fetch_s=first_s)
-
-
-def test_shards_that_arrive_too_slowly_limit_a_run_whatever_other_stages_take() -> None:
-    slow = side(fetching(loop(0.1), 6.0), of=costs(map=80.0), example_bytes=1_000_000.0)
-    assert verdict(slow) == Verdict(
-        kind="input",
-        stage="extract.fetch",
-        pipeline="train",
-        max_gain=approx(2.0),
-        train_max_gain=approx(2.0),
-        because="10.0 s of 20.0 s were spent waiting for data; shards arrive at 40.0 MB/s, and the model consumes "
-        "100.0 MB/s",
-        arriving_bytes_per_s=40e6,
-        consumed_bytes_per_s=100e6,
-    )
-    assert verdict(dataclasses.replace(slow, loops=(dataclasses.replace(slow.loops[0], costs=None),))) == verdict(slow)
-    assert judge_alone(slow, 50.0).because == (
-        "the pipeline alone delivers 50 examples/s, limited by extract.fetch: shards arrive at 40.0 MB/s"
-    )
-
-
-def test_one_long_wait_for_a_shard_is_no_accident() -> None:
-    long = fetching(loop(waits_s=[5.0] + [0.0] * 99), 6.0)
-    assert verdict(side(long, example_bytes=1_000_000.0)).stage == "extract.fetch"
-
-
-def test_shards_that_are_there_in_time_do_not_limit_a_run() -> None:
-    """The reader of shards has waited for the first one, and hardly since."""
-    in_time = side(fetching(loop(0.1), 1.5, 1.0), of=costs(map=80.0), example_bytes=1_000_000.0)
-    assert verdict(in_time).stage == "transform.map"
-    assert judge_alone(in_time, 50.0).because == "the pipeline alone delivers 50 examples/s, limited by transform.map"
-
-
-def test_the_first_shards_of_passes_are_named_where_those_behind_come_in_time() -> None:
-    found = verdict(side(fetching(loop(fill_s=5.0), 4.0, 4.0), of=costs(map=20.0), example_bytes=100_000.0))
-    assert (found.stage, found.arriving_bytes_per_s) == ("extract.fetch", None)
-    assert found.because == (
-        "5.00 s of 15.0 s were spent waiting for data; each pass first waits for shards, 4.00 s in all"
-    )
-    assert verdict(side(fetching(loop(fill_s=5.0), 2.0, 2.0), of=costs(map=20.0))).stage == "load.shuffle"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from etlrun.measure.meter import Loop
 from etlrun.record.report import lines
 from etlrun.record.summary import Summary
-from tests.test_verdict import BATCH, costs, side, verdict
+from tests.judged import BATCH, costs, side, verdict
 
 _WAITS, _STEPS = st.floats(0.0, 0.3), st.floats(0.001, 0.3)
 

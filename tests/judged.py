@@ -1,0 +1,75 @@
+"""Loops of batches as they were measured, and what the verdict says of them."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tensorflow.core.framework import model_pb2
+
+from etlrun.measure.meter import Loop
+from etlrun.measure.side import Side
+from etlrun.measure.stage_costs import StageCosts
+from etlrun.measure.verdict import judge
+from etlrun.record.findings import Verdict
+from etlrun.stages.base import Stage
+from etlrun.stages.extract import Sequential
+from etlrun.stages.load import Batch, Prefetch, Shuffle
+from etlrun.stages.step import Map
+
+STAGES: dict[str, type[Stage]] = {stage.path: stage for stage in (Sequential, Map, Shuffle, Batch, Prefetch)}
+PATHS = tuple(STAGES)
+NODES = {
+    "load.prefetch": "Prefetch",
+    "load.batch": "BatchV2",
+    "load.shuffle": "Shuffle",
+    "transform.map": "ParallelMapV2",
+    "extract.sequential": "FlatMap",
+}
+BATCH, STEPS, STEP_S, CORES = 10, 100, 0.1, 4
+
+
+def approx(value: float) -> Any:
+    return pytest.approx(value)
+
+
+def costs(paths: tuple[str, ...] = PATHS, threads: int = CORES, **ms: float) -> StageCosts:
+    """Of stages that take so many milliseconds an example, in TensorFlow's own message; the map has `threads`."""
+    proto, examples = model_pb2.ModelProto(), BATCH * STEPS
+    proto.output = len(paths)
+    for identity, path in enumerate(paths, 1):
+        node = proto.nodes[identity]
+        node.name = NODES[path]
+        node.num_elements = examples if path in PATHS[:3] else STEPS
+        node.processing_time = int(1e6 * ms.get(path.partition(".")[2], 0.0) * examples)
+        node.inputs.extend([identity - 1] if identity > 1 else [])
+        if path == "transform.map":
+            node.parameters.add(name="parallelism", state_value=threads)
+    return StageCosts(proto, [STAGES[path] for path in paths], BATCH, CORES)
+
+
+def loop(wait_s: float = 0.0, fill_s: float = 0.0, step_s: float = STEP_S, waits_s: list[float] | None = None) -> Loop:
+    waits = [wait_s] * STEPS if waits_s is None else waits_s
+    return Loop(
+        waits_s=waits,
+        steps_s=[step_s] * STEPS,
+        examples=[BATCH] * STEPS,
+        starts_up=[False] * STEPS,
+        fill_s=fill_s,
+        wall_s=sum(waits) + fill_s + STEPS * step_s,
+    )
+
+
+def side(*loops: Loop, of: StageCosts | None = None, paths: tuple[str, ...] = PATHS, **changes: Any) -> Side:
+    values: dict[str, Any] = {"name": "train", "floor_s": STEP_S, "costs": (of or costs(),) * len(loops)} | changes
+    of_loops = zip(loops, values.pop("costs"), strict=True)
+    measured = tuple(dataclasses.replace(loop, costs=of) for loop, of in of_loops)
+    return Side(paths=paths, batch_size=BATCH, loops=measured, **values)
+
+
+def no_steps(_name: str, _stage: str) -> Mapping[str, float]:
+    return {}
+
+
+def verdict(*sides: Side, ceiling_per_s: float | None = 10_000.0, steps: Mapping[str, float] | None = None) -> Verdict:
+    return judge(sides, ceiling_per_s, lambda _name, _stage: steps or {}, CORES)
