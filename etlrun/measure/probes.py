@@ -19,6 +19,8 @@ from etlrun.stages.base import AUTOTUNE, Tuned
 
 _SAMPLE, _FEWEST = 8, 8
 """Number of examples on which transform steps are timed, and the minimum number of timings."""
+_LATE, _LONGER = 4, 4
+"""A probe goes on while a batch took more than this part of it, but not for longer than so many times its seconds."""
 
 
 def _settled(stages: Sequence[PlannedStage], rows: Sequence[StageCost]) -> Iterator[tuple[PlannedStage, Tuned, int]]:
@@ -51,14 +53,17 @@ def ceiling_per_s(pipeline: Pipeline, rows: Sequence[StageCost], *, from_cache: 
 
     The pipeline is read without its shuffle stage, which does not change the throughput of a long pass, and with the
     values that AUTOTUNE settled on; that of a service as it is. `from_cache` reads from the training's cache; otherwise
-    the cache is left out.
+    the cache is left out. A batch that came late, since the machine did something else, is not what a pipeline takes:
+    the probe goes on until it weighs little.
     """
     batches = pipeline.repeated_alone(with_settled(pipeline.stages, rows), from_cache=from_cache)
     next(batches)
-    began_s, examples, elapsed_s = time.perf_counter(), 0, 0.0
-    while elapsed_s < seconds or not examples:
+    began_s, examples, elapsed_s, slowest_s = time.perf_counter(), 0, 0.0, 0.0
+    while elapsed_s < seconds or elapsed_s < min(_LATE * slowest_s, _LONGER * seconds):
+        before_s = elapsed_s
         examples += int(tf.nest.flatten(next(batches))[0].shape[0])
         elapsed_s = time.perf_counter() - began_s
+        slowest_s = max(slowest_s, elapsed_s - before_s)
     return examples / elapsed_s
 
 
