@@ -1,7 +1,9 @@
-"""Annotations of the fields of stages: what they resolve to, and the stages that a field holds."""
+"""Annotations and docstrings of stages: what their fields resolve to, the stages that they hold, and what they mean."""
 
 from __future__ import annotations
 
+import inspect
+import re
 import typing
 from typing import Any
 
@@ -34,3 +36,18 @@ def nested_stage(annotation: Any) -> type[Stage] | None:
         return annotation if issubclass(annotation, Stage) else None
     args = () if typing.get_origin(annotation) is tuple else typing.get_args(annotation)
     return next(filter(None, map(nested_stage, args)), None)
+
+
+def summary_of(*stages: type[Stage]) -> str:
+    """Return the first sentence of the docstring of each stage."""
+    return " ".join((inspect.getdoc(stage) or "").partition("\n\n")[0].replace("\n", " ") for stage in stages)
+
+
+def attributes_of(documented: type[Any]) -> dict[str, str]:
+    """Return what the docstrings of a class and of its bases say of its attributes."""
+    found: dict[str, str] = {}
+    for base in reversed(documented.__mro__):
+        section = inspect.cleandoc(base.__doc__ or "").partition("\nAttributes:\n")[2]
+        for name, text in re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE):
+            found[name] = " ".join(text.split())
+    return found

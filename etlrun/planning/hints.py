@@ -24,7 +24,8 @@ from etlrun.stages.sweep import Sweep
 from etlrun.stages.tune import Tune
 from etlrun.system.errors import did_you_mean
 
-_DATASETS: Mapping[str, type[Stage]] = {"tfds": TfdsDataset, **SOURCES}
+DATASETS: Mapping[str, type[Stage]] = {"tfds": TfdsDataset, **SOURCES}
+"""All kinds of datasets, by the options that choose them."""
 OF_EXPERIMENT = "begin the file of the experiment with the line `# @package _global_`"
 """The remedy for keys of an experiment, whose file sets the keys of other groups."""
 _FORMER = {
@@ -186,7 +187,7 @@ def _known(config: Mapping[str, Any], stages: Stages) -> Iterator[Known]:
     """Yield all keys in the order of the groups; those of a sweep or of `tune` need that command."""
     for group, fixed in (("dataset", _dataset(config)), ("load", Load), ("measure", Measure)):
         yield from _fields(group, fixed)
-    for option, other in _DATASETS.items():
+    for option, other in DATASETS.items():
         if other is not _dataset(config):
             yield from (dataclasses.replace(key, needs=f"dataset={option}") for key in _fields("dataset", other)[1:])
     for group in (group for group in stages if group != "transform"):

@@ -7,14 +7,13 @@ missing (`???`). Rules between values, and files on this machine, are checked by
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from etlrun.planning.annotations import hints_of, listed_stage, nested_stage
+from etlrun.planning.annotations import attributes_of, hints_of, listed_stage, nested_stage, summary_of
 from etlrun.planning.spec import GROUPS
 from etlrun.stages import UNUSABLE, Stages
 from etlrun.stages.base import Expected, Kind, Stage, field_metadata, names_of
@@ -55,10 +54,10 @@ _DEFAULTS: Node = {
 }
 _COMMON = {REFERENCE: _REFERENCE, DEFAULTS: _DEFAULTS}
 _HYDRA: Node = {"type": "object", "description": "Hydra's own config."}
-_COLUMNS = (
+COLUMNS = (
     "Outputs of rows by name: {price_log: {of: price, steps: [log1p, standardize]}}; auto chooses them; null for none."
 )
-_STEPS = "Names of the steps in the order in which they are applied to {} examples."
+STEPS = "Names of the steps in the order in which they are applied to {} examples."
 
 
 def schema(stages: Stages) -> Node:
@@ -111,16 +110,16 @@ def _transform(steps: Mapping[str, type[Stage]]) -> Node:
     block = _object(Map)
     listed = {"type": "array", "uniqueItems": True, "items": _open({"enum": [*steps]})}
     own: dict[str, Node] = {
-        "steps": {"description": _STEPS.format("training"), **_open(listed)},
-        "eval_steps": {"description": _STEPS.format("validation"), **_open(listed)},
+        "steps": {"description": STEPS.format("training"), **_open(listed)},
+        "eval_steps": {"description": STEPS.format("validation"), **_open(listed)},
     }
     outputs = {"type": "object", "minProperties": 1, "additionalProperties": _output()}
     own["columns"] = {
-        "description": _COLUMNS,
+        "description": COLUMNS,
         "anyOf": [{"enum": ["auto"]}, outputs, {"type": "null"}, _ref(REFERENCE)],
     }
     parameters: dict[str, Node] = {
-        name: {"description": _summary(step), "anyOf": [_ref(_step(name)), {"type": "null"}, _ref(REFERENCE)]}
+        name: {"description": summary_of(step), "anyOf": [_ref(_step(name)), {"type": "null"}, _ref(REFERENCE)]}
         for name, step in steps.items()
     }
     return {**block, "properties": {**block["properties"], **own, **parameters}}
@@ -167,7 +166,7 @@ def _step(name: str) -> str:
 
 
 def _names(options: Mapping[str, type[Stage]]) -> Node:
-    described = "\n".join(f"- {name}: {_summary(stage)}" for name, stage in options.items())
+    described = "\n".join(f"- {name}: {summary_of(stage)}" for name, stage in options.items())
     return {"description": described, **_open({"enum": names_of(options)})}
 
 
@@ -179,7 +178,7 @@ def _chosen(options: Mapping[str, type[Stage]], name: Node) -> Node:
     every = _fields(options.values())
     return {
         "type": "object",
-        "description": _summary(*options.values()),
+        "description": summary_of(*options.values()),
         "properties": {**every, "name": name},
         "additionalProperties": False,
         "allOf": [
@@ -203,7 +202,7 @@ def _only(stage: type[Stage], every: Mapping[str, Node]) -> dict[str, Any]:
 def _object(stage: type[Stage]) -> Node:
     return {
         "type": "object",
-        "description": _summary(stage),
+        "description": summary_of(stage),
         "properties": _fields([stage]),
         "additionalProperties": False,
     }
@@ -220,7 +219,7 @@ def _fields(stages: Iterable[type[Stage]]) -> dict[str, Node]:
 
 
 def _fields_of(stage: type[Stage]) -> dict[str, Node]:
-    hints, texts = hints_of(stage, include_extras=True), _attributes(stage)
+    hints, texts = hints_of(stage, include_extras=True), attributes_of(stage)
     fields: dict[str, Node] = {}
     for field in dataclasses.fields(stage):  # type: ignore[arg-type] # as in field_metadata
         metadata = field_metadata(stage)[field.name]
@@ -273,18 +272,3 @@ def _draft_7(node: Node) -> Node:
 
 def _ref(name: str) -> Node:
     return {"$ref": f"#/definitions/{name}"}
-
-
-def _summary(*stages: type[Stage]) -> str:
-    """Return the first sentence of the docstring of each stage."""
-    return " ".join((inspect.getdoc(stage) or "").partition("\n\n")[0].replace("\n", " ") for stage in stages)
-
-
-def _attributes(stage: type[Stage]) -> dict[str, str]:
-    """Return what the docstrings of a stage and of its bases say of its attributes."""
-    found: dict[str, str] = {}
-    for base in reversed(stage.__mro__):
-        section = inspect.cleandoc(base.__doc__ or "").partition("\nAttributes:\n")[2]
-        for name, text in re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE):
-            found[name] = " ".join(text.split())
-    return found

@@ -52,7 +52,8 @@ class Dataset(Stage):
     """The examples of a run; see the classes derived from it for where they come from.
 
     Attributes:
-        name: `folder` or `tfrecord` for a dataset of that kind; any other is a name in TFDS, or `etlrun_sample`.
+        name: `folder`, `tfrecord`, `table`, `arrays`, `python` or `text_folder` for one of that kind; any other is a
+            name in TFDS, or `etlrun_sample`.
         split: Training examples, in TFDS's slicing language.
         eval_split: Validation examples; null for no validation.
         on_corrupt: `raise` ends the run at the first corrupt record, `skip` skips and counts them.

@@ -124,7 +124,7 @@ class Interleave(Shards):
         num_parallel_calls: Shards read in parallel, at most `cycle_length`, to which `cores` and `cores-1` are limited;
             null reads in the consumer's thread, except that it means 1 if corrupt records are skipped, since the order
             after an error would differ.
-        deterministic: false outputs records as they arrive, so that no run can be repeated exactly.
+        deterministic: `false` outputs records as they arrive, so that no run can be repeated exactly.
     """
 
     path: ClassVar[str] = "extract.interleave"

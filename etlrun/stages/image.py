@@ -218,7 +218,12 @@ class Scaling(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Rescale(Scaling):
-    """Computes `image * scale + offset` as float32."""
+    """Computes `image * scale + offset` as float32.
+
+    Attributes:
+        scale: Factor of each pixel.
+        offset: What is added to each pixel after that.
+    """
 
     path: ClassVar[str] = "transform.rescale"
 

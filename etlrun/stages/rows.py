@@ -60,7 +60,7 @@ class Rows(Dataset):
             `{time: sold}`, `{group: customer}` or `{stratify: kind}` it decides what a part such as `train[:80%]` is;
             `{column: fold, train: [0, 1], validation: [2]}` names splits.
         dir: Folder of the kept columns; null for the user's cache folder.
-        known: What reading has found; None before.
+        known: What reading has found; null before.
     """
 
     printed: ClassVar[str] = "etlrun.eject.printed.rows"
@@ -253,7 +253,7 @@ class TextFolder(Rows):
     Attributes:
         folder: The folder of the classes, which may stand in folders of splits such as `train`; without these, all
             files are the split `train`. The order of the data is that of the SHA-256 of their paths in it.
-        errors: As of tables.
+        errors: `strict` refuses texts that are not in UTF-8, `replace` takes U+FFFD for what can't be decoded.
     """
 
     source: ClassVar[str] = "etlrun.sources.rows.texts:TextFolderSource"

@@ -150,7 +150,7 @@ class Map(Stage):
     Attributes:
         num_parallel_calls: Examples processed in parallel; `cores` for the cores available to this process, `cores-1`
             to leave one to the training; null runs in the consumer's thread.
-        deterministic: false outputs examples as they are ready, so that no run can be repeated exactly.
+        deterministic: `false` outputs examples as they are ready, so that no run can be repeated exactly.
         parse_batch: Examples that are parsed in one call, before the steps; null to parse each as the first step. For
             records of many small features; for images of 32x32 pixels and for photos it made no difference.
         steps: Steps in the order in which they are applied.

@@ -105,6 +105,7 @@ class Trainer(Stage):
         arguments: Arguments of losses, metrics and callbacks of installed packages, by their names; null for their
             defaults.
         on_nan: What the first loss that is no finite number does: `fail` ends the run, `warn` adds a note.
+        phases: Parts of the training, each with further layers of the base; null for one part, with `epochs`.
     """
 
     path: ClassVar[str] = "trainer.fit"

@@ -1,0 +1,247 @@
+"""Reference of the keys of configs, made from the types of the stages: for `etlrun help` and docs/reference/stages.md.
+
+Defaults are those of the files of `conf/`, which a run is composed of; where they don't have a key, those of the types.
+`python -m etlrun.planning.reference > docs/reference/stages.md` updates the page.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from etlrun.config.folders import config_dir, options_of
+from etlrun.planning.annotations import attributes_of, hints_of, listed_stage, nested_stage, summary_of
+from etlrun.planning.hints import DATASETS
+from etlrun.planning.schema import COLUMNS, STEPS
+from etlrun.planning.spec import GROUPS, RunSpec
+from etlrun.stages import STAGES, Stages
+from etlrun.stages.base import DATA, Expected, Kind, Stage, field_metadata
+from etlrun.stages.column_steps import COLUMN_STEPS
+from etlrun.stages.load import Load
+from etlrun.stages.measure import Measure
+from etlrun.stages.since import FIRST, Since
+from etlrun.stages.step import Map
+from etlrun.stages.sweep import Sweep
+from etlrun.stages.tune import Tune
+
+_GROUPS = (*GROUPS, "sweep", "tune")
+_FIXED: Mapping[str, type[Stage]] = {"load": Load, "measure": Measure, "sweep": Sweep, "tune": Tune}
+"""Groups that have the same keys whatever option of them is chosen."""
+_OUTPUT = "transform.columns.NAME"
+"""Path of an output of rows, whose name is the user's."""
+_REQUIRED = "???"
+_HEAD = """\
+# Keys of configs
+
+<!-- python -m etlrun.planning.reference > docs/reference/stages.md -->
+
+All keys of a config by group, as they are set on a command line (`etlrun cache=disk load.batch_size=64`) or in a file.
+A default is what a run has if nothing else is said: it stands in the file of the option, or in the type of the stage.
+A key that is *required* has none. *changes* says what another value can change:
+
+- `data`: the examples, or their content;
+- `training`: the model, or its training, by more than another seed would change it;
+- `order`: the order of the examples, or their batches;
+- `speed`: how fast it is, or which files are kept, and never a result;
+- nothing: no run, such as a block whose keys follow, or a setting of sweeps.
+
+`etlrun help KEY` prints a row in the terminal, and [`etlrun schema`](../plans.md) gives all of it to an editor."""
+_EXPERIMENTS = """\
+## experiment
+
+Whole configs, which set keys of several groups: `etlrun experiment=own dataset.dir=PATH`."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key of a config.
+
+    Attributes:
+        path: Dotted path, as on the command line: `load.prefetch`. `[]` stands for each item of a list.
+        option: Option or stage that has it, such as `cache.disk`; empty if all of its group have it.
+        kinds: What it can change, the strongest first; empty for a group, and for what changes no run.
+        values: What is expected, as in errors.
+        default: Its default as YAML; empty if it is required.
+        meaning: What it does: a sentence.
+        since: Version of etlrun that has it first.
+    """
+
+    path: str
+    option: str
+    kinds: tuple[str, ...]
+    values: str
+    default: str
+    meaning: str
+    since: str = FIRST
+
+
+def keys(stages: Stages) -> Iterator[Key]:
+    """Yield the keys of all groups in order: each group itself, what all its options have, and what some have."""
+    for group in _GROUPS:
+        yield _choice(group)
+        yield from _listed_steps() if group == "transform" else ()
+        of_options = {option: list(_fields(option, *found)) for option, found in _stages_of(group, stages).items()}
+        shared = _shared(list(of_options.values()))
+        yield from (dataclasses.replace(key, option="") for key in shared)
+        for found in of_options.values():
+            yield from (key for key in found if dataclasses.replace(key, option="") not in shared)
+
+
+def _stages_of(group: str, stages: Stages) -> dict[str, tuple[str, type[Stage], Mapping[str, Any]]]:
+    """Return the stages of a group by option, empty for a fixed one: path, type, and values of the option's file."""
+    if group in _FIXED:
+        return {"": (group, _FIXED[group], _values(group, _chosen()[group]))}
+    if group == "transform":
+        values = _values(group, _chosen()[group])
+        steps = {
+            f"transform.{name}": (f"transform.{name}", step, values.get(name) or {})
+            for name, step in stages["transform"].items()
+        }
+        of_columns = {
+            f"columns.{name}": (f"{_OUTPUT}.steps[].{name}", step, dict[str, Any]())
+            for name, step in COLUMN_STEPS.items()
+        }
+        return {"": (group, Map, values), **steps, **of_columns}
+    options = DATASETS if group == "dataset" else stages[group]
+    return {f"{group}.{name}": (group, stage, _values(group, name)) for name, stage in options.items()}
+
+
+def _shared(of_options: list[list[Key]]) -> list[Key]:
+    """Return the keys that all options have alike, without their option."""
+    first, *others = [[dataclasses.replace(key, option="") for key in found] for found in of_options]
+    return [key for key in first if all(key in other for other in others)]
+
+
+def _fields(option: str, path: str, stage: type[Stage], values: Mapping[str, Any]) -> Iterator[Key]:
+    """Yield the keys of a stage, and those of the stages in its fields; `values` are those of its option."""
+    hints, texts = hints_of(stage, include_extras=True), attributes_of(stage)
+    for field in dataclasses.fields(stage):  # type: ignore[arg-type] # as in field_metadata
+        metadata = field_metadata(stage)[field.name]
+        expected = [item.whole for item in metadata if isinstance(item, Expected)]
+        if not expected:
+            continue  # no value of a config, such as the steps of a map
+        value = values.get(field.name, _REQUIRED if field.default is dataclasses.MISSING else field.default)
+        yield Key(
+            path=f"{path}.{field.name}",
+            option=option,
+            kinds=tuple(str(item) for item in metadata if isinstance(item, Kind)),
+            values=expected[0],
+            default=_yaml(value),
+            meaning=texts.get(field.name, ""),
+            since=next((item.version for item in metadata if isinstance(item, Since)), FIRST),
+        )
+        if (nested := nested_stage(hints[field.name])) is not None:
+            yield from _fields(option, f"{path}.{field.name}", nested, value if isinstance(value, Mapping) else {})
+        elif (listed := listed_stage(hints[field.name])) is not None:
+            yield from _fields(option, f"{path}.{field.name}[]", listed, {})
+
+
+def _choice(group: str) -> Key:
+    """Return a group as the key that chooses its option."""
+    meaning = attributes_of(RunSpec).get(group) or summary_of(_FIXED[group])
+    return Key(group, "", (), f"one of {', '.join(_options()[group])}", _chosen()[group], meaning)
+
+
+def _listed_steps() -> Iterator[Key]:
+    """Yield the keys of the steps of `transform`, which are no fields."""
+    values = _values("transform", _chosen()["transform"])
+    of = "Column, or columns, of which an output is made; without it that of its name."
+    for name, expected, default, meaning in (
+        ("transform.steps", "a list of steps", _yaml(values["steps"]), STEPS.format("training")),
+        ("transform.eval_steps", "a list of steps", _yaml(values["eval_steps"]), STEPS.format("validation")),
+        ("transform.columns", "auto, or a mapping from names to columns", "null", COLUMNS),
+        (f"{_OUTPUT}.of", "a column, or a list of columns", "NAME", of),
+        (f"{_OUTPUT}.steps", "a list of steps on columns", "[]", "Steps on the column, in order."),
+    ):
+        yield Key(name, "", (str(DATA),), expected, default, meaning)
+
+
+def _yaml(value: object) -> str:
+    """Return a value as YAML in a line; empty for a missing one."""
+    if value == _REQUIRED:
+        return ""
+    plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
+    plain = list(plain) if isinstance(plain, tuple) else plain
+    text = yaml.safe_dump(plain, default_flow_style=True, sort_keys=False, allow_unicode=True, width=float("inf"))
+    return text.removesuffix("...\n").strip()
+
+
+@cache
+def _options() -> dict[str, list[str]]:
+    return options_of(config_dir())
+
+
+@cache
+def _chosen() -> dict[str, str]:
+    """Return the option of each group that the primary config chooses."""
+    listed = yaml.safe_load((config_dir() / "config.yaml").read_text(encoding="utf-8"))["defaults"]
+    return {group: option for item in listed if isinstance(item, dict) for group, option in item.items()}
+
+
+@cache
+def _values(group: str, option: str) -> dict[str, Any]:
+    """Return the values of an option, with those of the options that it stands on; empty if no file has it."""
+    if option not in _options().get(group, ()):
+        return {}
+    own: dict[str, Any] = yaml.safe_load(_text(group, option))
+    below = [name for name in own.pop("defaults", []) if name != "_self_"]
+    return {key: value for found in (*(_values(group, name) for name in below), own) for key, value in found.items()}
+
+
+def _text(group: str, option: str) -> str:
+    return Path(config_dir(), group, f"{option}.yaml").read_text(encoding="utf-8")
+
+
+def markdown(stages: Stages) -> str:
+    """Return the page of all keys: for each group its options, the keys of all of them, and a table for each stage."""
+    found = list(keys(stages))
+    parts = [_HEAD]
+    for group in _GROUPS:
+        first, *own = [key for key in found if key.path.partition(".")[0] == group]
+        parts += [f"## {group}", first.meaning, _described(group), _table([key for key in own if not key.option])]
+        for option, (_, stage, _) in _stages_of(group, stages).items():
+            own_of_option = [key for key in own if key.option == option]
+            parts += [f"### {option}", summary_of(stage), _table(own_of_option)] if option else []
+    return "\n\n".join(filter(None, [*parts, _EXPERIMENTS, _described("experiment")])) + "\n"
+
+
+def _described(group: str) -> str:
+    """Return a table of the options of a group, each with the first sentence of its file."""
+    rows = [f"| `{group}={option}` | {_about(group, option)} |" for option in _options()[group]]
+    return "\n".join(["| option | |", "| --- | --- |", *rows])
+
+
+def _about(group: str, option: str) -> str:
+    """Return the first sentence of the comment that a file of an option begins with."""
+    lines = itertools.takewhile(lambda line: line.startswith("#"), _text(group, option).splitlines())
+    text = " ".join(line[2:] for line in lines if not line.startswith(("# @package", "# python", "#   ")))
+    return re.split(r"(?<=\.)\s", text)[0]
+
+
+def _table(found: Sequence[Key]) -> str:
+    """Return a table of keys; empty if there are none."""
+    rows = [
+        f"| `{key.path}` | {_cell(key.values)} | {f'`{key.default}`' if key.default else 'required'} "
+        f"| {', '.join(key.kinds) or 'nothing'} | {_cell(key.meaning)} | {key.since} |"
+        for key in found
+    ]
+    head = ["| key | values | default | changes | meaning | since |", "| --- | --- | --- | --- | --- | --- |"]
+    return "\n".join([*head, *rows]) if rows else ""
+
+
+def _cell(text: str) -> str:
+    """Return a text for a cell of a table, with what Markdown would read as its own escaped outside of code."""
+    return re.sub(r"(`[^`]*`)|([*<|])", lambda found: found[1] or f"\\{found[2]}", text)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown(STAGES))
