@@ -15,6 +15,7 @@ from etlrun.cache.entries import Entry, first_difference, nearest
 from etlrun.cache.folders import strangers, unusable
 from etlrun.cache.keeper import Keeper
 from etlrun.cache.store import Store
+from etlrun.cli import parsers
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.remote.room import Fetched, fetched_in, remove_unused
@@ -35,24 +36,7 @@ _UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 
 def main(arguments: list[str]) -> None:
     """Run `etlrun cache ls | why OVERRIDE… | gc --max-bytes N [--yes] | rm KEY`."""
-    parser = argparse.ArgumentParser(prog="etlrun cache", description=__doc__, allow_abbrev=False)
-    commands = parser.add_subparsers(dest="command", required=True)
-    folder = argparse.ArgumentParser(add_help=False)
-    folder.add_argument("--dir", help="cache.dir of the runs; default: the user's cache folder")
-    commands.add_parser("ls", parents=[folder], help="list all caches")
-    why = commands.add_parser("why", help="explain why a config hits or misses its caches")
-    why.add_argument("overrides", nargs="*", metavar="OVERRIDE")
-    why.add_argument("--config-dir", "-cd", metavar="DIR")
-    collect = commands.add_parser(
-        "gc", parents=[folder], help="show the least recently used caches, and remove them with --yes"
-    )
-    collect.add_argument(
-        "--max-bytes", type=_bytes, required=True, metavar="N", help="total size to keep: bytes, or such as 50MB"
-    )
-    collect.add_argument("--yes", action="store_true", help="remove what is shown")
-    remove = commands.add_parser("rm", parents=[folder], help="remove a cache")
-    remove.add_argument("key", metavar="KEY", help="key of the cache, or a prefix of it")
-    known = parser.parse_args(arguments)
+    known = parser().parse_args(arguments)
     if known.command == "why":
         _why(known.overrides, known.config_dir)
         return
@@ -66,6 +50,27 @@ def main(arguments: list[str]) -> None:
                 remedy="omit --dir for the user's cache folder",
             )
         {"ls": _list, "gc": _collect, "rm": _remove}[known.command](store, known)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    says = "List caches, kept columns and fetched files on disk, explain hits and misses, and remove caches."
+    parser = parsers.of_command("cache", says)
+    commands = parser.add_subparsers(dest="command", required=True)
+    folder = parsers.Parser(add_help=False)
+    folder.add_argument("--dir", metavar="DIR", help="cache.dir of the runs; default: the user's cache folder")
+    commands.add_parser("ls", parents=[folder], help="list all caches")
+    parsers.add_config(commands.add_parser("why", help="explain why a config hits or misses its caches"))
+    collect = commands.add_parser(
+        "gc", parents=[folder], help="show the least recently used caches, and remove them with --yes"
+    )
+    collect.add_argument(
+        "--max-bytes", type=_bytes, required=True, metavar="N", help="total size to keep: bytes, or such as 50MB"
+    )
+    collect.add_argument("--yes", action="store_true", help="remove what is shown")
+    remove = commands.add_parser("rm", parents=[folder], help="remove a cache")
+    remove.add_argument("key", metavar="KEY", help="key of the cache, or a prefix of it")
+    return parser
 
 
 def _bytes(text: str) -> int:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sized
 from pathlib import Path
 
+from etlrun.cli import parsers
 from etlrun.config import folders as configs
 from etlrun.review import golden
 from etlrun.review.check import Checked, check
@@ -19,7 +20,7 @@ from etlrun.system.terminal import console, print_parts, say_whole
 
 def main(arguments: list[str]) -> None:
     """Run `etlrun check`; `ConfigError` with all faults. Advice is not a fault."""
-    known = _parser().parse_args(arguments)
+    known = parser().parse_args(arguments)
     began = time.perf_counter()
     folders = working_tree(known.config_dir)
     checked = check(folders, strict=known.strict)
@@ -92,14 +93,14 @@ def _count(things: Sized, name: str) -> str:
     return f"{len(things)} {name}{'s' * (len(things) != 1)}"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="etlrun check",
-        description="Compose every experiment, and every option with those of the neighbouring groups; report all "
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    parser = parsers.of_command(
+        "check",
+        "Compose every experiment, and every option with those of the neighbouring groups; report all "
         "faults with file and line, and what makes a config slow.",
-        allow_abbrev=False,
     )
-    parser.add_argument("--config-dir", "-cd", metavar="DIR", help="check your configs, not the project's")
+    parsers.add_config_dir(parser, "check your configs, not the project's")
     parser.add_argument(
         "--strict", action="store_true", help="experiments without a comment at the top are faults, too"
     )

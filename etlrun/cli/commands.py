@@ -9,9 +9,14 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from etlrun.system.errors import ConfigError, Fault, did_you_mean
 from etlrun.system.hidden import in_review
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
 
 @dataclass(frozen=True)
@@ -19,43 +24,149 @@ class Command:
     """A command.
 
     Attributes:
-        takes: Its arguments, as its help shows them; alternatives are separated by `|`.
+        takes: Its arguments, in short; alternatives are separated by `|`.
         summary: What it does, in a few words.
+        group: Heading under which `etlrun --help` lists it.
+        example: Command line that its help ends in; RUN is the folder of a run.
         module: Module beside this one that has it; empty for that of its name.
-        function: Function in that module.
+        function: Function in that module; its parser is made by `parser`, or by `FUNCTION_parser` if it isn't `main`.
     """
 
     takes: str
     summary: str
+    group: str
+    example: str
     module: str = ""
     function: str = "main"
 
 
 CONFIG = "[OVERRIDE ...]"
+CONFIGS, TRAIN, DATA = "look at a config", "train and compare", "make and examine data"
+REVIEWS, MODELS, UPKEEP = "review changes", "use a trained model", "set up and keep house"
 COMMANDS = {
-    "plan": Command(CONFIG, "print the plan of a run; with -m the jobs of a sweep", "configs", "plan"),
-    "show": Command(CONFIG, "show examples after each step of a plan, as a page", "configs", "show"),
-    "doctor": Command(CONFIG, "examine a dataset, or with --device the device", "configs", "doctor"),
-    "stats": Command(CONFIG, "print figures of columns, or of images for `normalize`", "configs", "stats"),
-    "tune": Command(CONFIG, "find the fastest config, and prove that it is"),
-    "check": Command("", "check all config files"),
-    "diff": Command("OLD [NEW]", "report the effect of a change of overrides, files or runs"),
-    "verify": Command("OLD [NEW]", "do as diff, and read some examples of both sides"),
-    "costs": Command("[FOLDER ...]", "print what experiments cost, as runs have measured it"),
-    "prepare": Command("SOURCE --name NAME", "write own images as a TFDS dataset"),
-    "report": Command("FOLDER", "print the report of a run, or of a folder of runs", "runs_read", "report"),
-    "runs": Command("ls", "list runs and sweeps"),
-    "evaluate": Command("RUN [OVERRIDE ...]", "evaluate the model of a run on a split"),
-    "predict": Command("RUN PATH ...", "predict images or rows with the model of a run"),
-    "export": Command("RUN --format FORMAT", "export the model of a run to SavedModel, ONNX, LiteRT, torch"),
-    "eject": Command(CONFIG, "print an equivalent Python program without etlrun", "configs", "eject"),
-    "freeze": Command("RUN", "print the values that AUTOTUNE chose, as YAML", "runs_read", "freeze"),
-    "size": Command("RUN", "print the cores, storage and cache that an accelerator needs"),
-    "cache": Command("ls|why|gc|rm", "list, explain and remove the caches on disk"),
-    "service": Command("dispatcher|worker", "serve the input pipeline from this machine"),
-    "plugins": Command("", "list what installed packages add: models, losses, steps"),
-    "vocabulary": Command(f"--size N {CONFIG}", "train pieces of words on the texts of a table, or on FILES"),
-    "schema": Command("", "print the JSON schema of config files, for editors", "configs", "schema"),
+    "plan": Command(
+        CONFIG,
+        "print the plan of a run; with -m the jobs of a sweep",
+        CONFIGS,
+        "etlrun plan experiment=parallel cache=disk",
+        "configs",
+        "plan",
+    ),
+    "show": Command(
+        CONFIG,
+        "show examples after each step of a plan, as a page",
+        CONFIGS,
+        "etlrun show transform=augmented_224 --examples 4 --output show.html",
+    ),
+    "eject": Command(
+        CONFIG,
+        "print an equivalent Python program without etlrun",
+        CONFIGS,
+        "etlrun eject experiment=parallel > train.py",
+        "configs",
+        "eject",
+    ),
+    "tune": Command(
+        CONFIG,
+        "find the fastest config, and prove that it is",
+        TRAIN,
+        "etlrun tune experiment=naive --write conf/experiment/fast.yaml",
+    ),
+    "report": Command(
+        "FOLDER", "print the report of a run, or of a folder of runs", TRAIN, "etlrun report RUN", "runs_read", "report"
+    ),
+    "runs": Command("ls", "list runs and sweeps", TRAIN, "etlrun runs ls outputs"),
+    "size": Command(
+        "RUN", "print the cores, storage and cache that an accelerator needs", TRAIN, "etlrun size RUN --step-ms 20"
+    ),
+    "freeze": Command(
+        "RUN",
+        "print the values that AUTOTUNE chose, as YAML",
+        TRAIN,
+        "etlrun freeze RUN > conf/experiment/frozen.yaml",
+        "runs_read",
+        "freeze",
+    ),
+    "doctor": Command(
+        CONFIG,
+        "examine a dataset, or with --device the device",
+        DATA,
+        "etlrun doctor experiment=own dataset.dir=photos --html doctor.html",
+    ),
+    "stats": Command(
+        CONFIG,
+        "print figures of columns, or of images for `normalize`",
+        DATA,
+        "etlrun stats dataset=sample",
+        "configs",
+        "stats",
+    ),
+    "prepare": Command(
+        "SOURCE --name NAME",
+        "write own images as a TFDS dataset",
+        DATA,
+        "etlrun prepare photos --name pets --split train=80,validation=20",
+    ),
+    "vocabulary": Command(
+        f"--size N {CONFIG}",
+        "train pieces of words on the texts of a table, or on FILES",
+        DATA,
+        "etlrun vocabulary --size 8000 --out vocabulary.txt texts.txt",
+    ),
+    "check": Command("", "check all config files", REVIEWS, "etlrun check --config-dir conf"),
+    "diff": Command(
+        "OLD [NEW]",
+        "report the effect of a change of overrides, files or runs",
+        REVIEWS,
+        "etlrun diff experiment=naive experiment=parallel",
+    ),
+    "verify": Command(
+        "OLD [NEW]",
+        "do as diff, and read some examples of both sides",
+        REVIEWS,
+        "etlrun verify experiment=naive experiment=parallel --examples 100",
+    ),
+    "costs": Command(
+        "[FOLDER ...]", "print what experiments cost, as runs have measured it", REVIEWS, "etlrun costs outputs"
+    ),
+    "evaluate": Command(
+        "RUN [OVERRIDE ...]", "evaluate the model of a run on a split", MODELS, "etlrun evaluate RUN dataset.split=test"
+    ),
+    "predict": Command(
+        "RUN PATH ...",
+        "predict images or rows with the model of a run",
+        MODELS,
+        "etlrun predict RUN photos --output predictions.csv",
+    ),
+    "export": Command(
+        "RUN --format FORMAT",
+        "export the model of a run to SavedModel, ONNX, LiteRT, torch",
+        MODELS,
+        "etlrun export RUN --format onnx",
+    ),
+    "cache": Command(
+        "ls|why|gc|rm",
+        "list, explain and remove the caches on disk",
+        UPKEEP,
+        "etlrun cache why experiment=parallel cache=disk",
+    ),
+    "service": Command(
+        "dispatcher|worker",
+        "serve the input pipeline from this machine",
+        UPKEEP,
+        "etlrun service dispatcher --trusted-network",
+    ),
+    "plugins": Command(
+        "", "list what installed packages add: models, losses, steps", UPKEEP, "etlrun plugins --format json"
+    ),
+    "schema": Command(
+        "",
+        "print the JSON schema of config files, for editors",
+        UPKEEP,
+        "etlrun schema > schema.json",
+        "configs",
+        "schema",
+    ),
 }
 _REVIEWS = frozenset({"plan", "check", "diff", "verify", "costs"})
 """Commands that open no store that a variable of the environment names."""
@@ -72,11 +183,21 @@ _INSTEAD = {
 
 def call(name: str, arguments: list[str]) -> None:
     """Import and call a command."""
-    command = COMMANDS[name]
-    module = importlib.import_module(f"etlrun.cli.{command.module or name}")
+    function = getattr(_module(name), COMMANDS[name].function)
     collect_again()
     with in_review() if name in _REVIEWS else nullcontext():
-        getattr(module, command.function)(arguments)
+        function(arguments)
+
+
+def parser_of(name: str) -> ArgumentParser:
+    """Return the parser of a command, whose module is imported."""
+    function = COMMANDS[name].function
+    parser: ArgumentParser = getattr(_module(name), "parser" if function == "main" else f"{function}_parser")()
+    return parser
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"etlrun.cli.{COMMANDS[name].module or name}")
 
 
 def collect_again() -> None:

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from etlrun.cli import parsers
 from etlrun.config.folders import COSTS
 from etlrun.review.costs_file import as_text, read
 from etlrun.review.costs_of_runs import Given, costs_of_runs
@@ -24,7 +25,7 @@ _HEADER = ("experiments", "machine", "runs", "examples/s", "AU", "fill s per 1,0
 
 def main(arguments: list[str]) -> None:
     """Run `etlrun costs [FOLDER ...] [--write]`."""
-    known = _parser().parse_args(arguments)
+    known = parser().parse_args(arguments)
     now = working_tree(known.config_dir)
     experiments, given = _experiments(now)
     found, left_out = [], list[str]()
@@ -46,16 +47,16 @@ def main(arguments: list[str]) -> None:
         _write(now, measured, experiments)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="etlrun costs",
-        description="Show what the plans of the experiments cost, as completed runs have measured it: with any seed, "
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    parser = parsers.of_command(
+        "costs",
+        "Show what the plans of the experiments cost, as completed runs have measured it: with any seed, "
         "epochs and learning rate. Runs that ran beside others, or that this version can't plan, are left out.",
-        allow_abbrev=False,
     )
-    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help=f"default: {_OUTPUTS}")
+    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help=f"folder of runs; default: {_OUTPUTS}")
     parser.add_argument("--write", action="store_true", help=f"write {COSTS} in the config folder, for `etlrun diff`")
-    parser.add_argument("--config-dir", "-cd", metavar="DIR")
+    parsers.add_config_dir(parser)
     return parser
 
 

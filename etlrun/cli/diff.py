@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from etlrun.cli import parsers
 from etlrun.cli.sides import add_sides, sides_of
 from etlrun.review.comment import markdown
 from etlrun.review.costs_file import of_sides
@@ -139,17 +140,16 @@ def _images(reviewed: Reviewed, folder: Path) -> Images:
 
 def parser(name: str = "diff", also: str = "") -> argparse.ArgumentParser:
     """Return the parser of `diff`, or of another command that `also` does what a sentence says."""
-    parser = argparse.ArgumentParser(
-        prog=f"etlrun {name}",
-        description="Compare two configs, and report whether the difference changes the data, the order, the training, "
+    parser = parsers.of_command(
+        name,
+        "Compare two configs, and report whether the difference changes the data, the order, the training, "
         f"or only the speed.{also} OLD and NEW are quoted overrides, a config file, the folder of a run or of a sweep, "
         "or a git revision.",
-        allow_abbrev=False,
     )
     add_sides(parser)
     parser.add_argument("--runs", type=Path, metavar="DIR", help="folder of runs whose measurements to report")
     forms = parser.add_mutually_exclusive_group()
-    forms.add_argument("--format", choices=["text", "markdown", "json"], default="text")
+    parsers.add_format(forms, "text", "markdown", "json")
     forms.add_argument("--stat", action="store_true", help="print a line for each experiment that changes, and sums")
     parser.add_argument("--exit-code", action="store_true", help="exit with status 1 if a plan differs")
     fail_on = f"exit with status 4 if one of these changes: {','.join(KINDS)}"

@@ -10,9 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from etlrun.cli import parsers
 from etlrun.cli.doctor_device import of_device
 from etlrun.cli.doctor_rows import of_rows, plain, print_findings, print_page, print_stats
+from etlrun.config import grid
+from etlrun.config.request import requested
 from etlrun.planning.plan import Plan
+from etlrun.stages import STAGES
 from etlrun.stages.rows import Rows
 from etlrun.system.files import refuse_unwritable
 from etlrun.system.machine import rounded
@@ -25,19 +29,25 @@ _SPLITS = ("dataset", "examples", "files", "broken", "bytes each", "width", "hei
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the doctor's own options."""
-    parser = argparse.ArgumentParser(
-        prog="etlrun doctor",
-        description="Examine a dataset. Of images: broken, duplicate and nearly duplicate ones, classes, sizes, "
+    """Return the parser of the command."""
+    parser = parsers.of_config(
+        "doctor",
+        "Examine a dataset. Of images: broken, duplicate and nearly duplicate ones, classes, sizes, "
         "formats, and what caches would take. Of rows: what is missing, equal or far from all others, columns that "
         "give the target away, and splits that differ. Of a device: what a convolution, a product in mixed precision "
         "and a copy of a batch take. Nothing is written but the page.",
     )
-    parser.add_argument("--format", choices=["text", "json"], default="text")
+    parsers.add_format(parser)
     parser.add_argument("--html", type=Path, metavar="FILE", help="page with samples to write")
     parser.add_argument("--device", action="store_true", help="try the device and its driver, and not the dataset")
     parser.add_argument("--all", action="store_true", help="all splits of the dataset, and not those of the config")
     return parser
+
+
+def main(arguments: list[str]) -> None:
+    """Run `etlrun doctor`; see `doctor` for what it raises."""
+    known, request = requested(parser(), arguments)
+    doctor(grid.resolve(request.resuming(), STAGES).plan, known, arguments)
 
 
 def doctor(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> None:

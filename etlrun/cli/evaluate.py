@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from etlrun.cli import parsers
 from etlrun.record import page
 from etlrun.stages.targets import kind_of
 from etlrun.system.errors import ConfigError, Fault
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str]) -> None:
     Raises:
         EtlrunError: The run, an override, the data or the model is unfit, or the folder can't be written to.
     """
-    known = _parser().parse_intermixed_args(arguments)
+    known = parser().parse_intermixed_args(arguments)
     from etlrun.trained.load import trained
 
     run = trained(known.run, known.overrides)
@@ -62,13 +63,13 @@ def main(arguments: Sequence[str]) -> None:
         _print(evaluation, paths, hint)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="etlrun evaluate",
-        description="Evaluate the model of a run with the run's validation pipeline: loss, accuracy, confusions, "
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    parser = parsers.of_command(
+        "evaluate",
+        "Evaluate the model of a run with the run's validation pipeline: loss, accuracy, confusions, "
         "precision, recall, F1 and calibration, or the errors of numbers, and the worst mistakes. Writes "
         "RUN/evaluations/NAME.json and .html.",
-        allow_abbrev=False,
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a completed run")
     parser.add_argument(
@@ -90,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
         help="permute each column N times in all examples, to see what it is worth; 0 leaves this out "
         "(default 5 times in as many rows as cost little)",
     )
-    parser.add_argument("--format", choices=["text", "json"], default="text")
+    parsers.add_format(parser)
     return parser
 
 

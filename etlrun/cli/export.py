@@ -6,7 +6,27 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from etlrun.cli import parsers
+from etlrun.record.record import EXPORTS
 from etlrun.system.errors import ConfigError, EtlrunError
+from etlrun.trained.outputs import OUTPUT
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    from etlrun.trained.formats import FORMATS
+
+    parser = parsers.of_command(
+        "export",
+        "Export the model of a run for another runtime, with the steps of the run's validation inside that "
+        "the format can hold, a description (export.json) and a model card.",
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a completed run")
+    parser.add_argument("--format", required=True, metavar="FORMAT", help=f"one of {', '.join(FORMATS)}")
+    parser.add_argument(
+        OUTPUT, metavar="FOLDER", help=f"new folder, or a URL of S3 or GCS; default: RUN/{EXPORTS}/FORMAT"
+    )
+    return parser
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -15,24 +35,12 @@ def main(arguments: Sequence[str]) -> None:
     Raises:
         EtlrunError: The run, the format or the folder is unfit, or predictions of the export differ from the model's.
     """
-    from etlrun.record.record import EXPORTS
     from etlrun.trained import export as exports
     from etlrun.trained import outputs
     from etlrun.trained.formats import FORMATS, named, unfit
     from etlrun.trained.load import trained
 
-    parser = argparse.ArgumentParser(
-        prog="etlrun export",
-        description="Export the model of a run for another runtime, with the steps of the run's validation inside that "
-        "the format can hold, a description (export.json) and a model card.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a completed run")
-    parser.add_argument("--format", required=True, metavar="FORMAT", help=f"one of {', '.join(FORMATS)}")
-    parser.add_argument(
-        outputs.OUTPUT, metavar="FOLDER", help=f"new folder, or a URL of S3 or GCS; default: RUN/{EXPORTS}/FORMAT"
-    )
-    known = parser.parse_args(arguments)
+    known = parser().parse_args(arguments)
     name, output = known.format, known.output or str(known.run / EXPORTS / known.format)
     faults, run, is_config = list(named(name)), None, name not in FORMATS
     try:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from etlrun.cli import parsers
 from etlrun.stages import UNUSABLE
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.installed import fault_of, place_of
@@ -24,7 +25,7 @@ _REQUIRED = dataclasses.MISSING
 
 def main(arguments: list[str]) -> None:
     """Print all of them; `ConfigError` with the faults of those that can't be used."""
-    known = _parser().parse_args(arguments)
+    known = parser().parse_args(arguments)
     found = [_listed(entry, group) for group in _KINDS for entry in entry_points(group=group)]
     if known.format == "json":
         print(json.dumps([_as_dict(plugin, fault) for plugin, fault in found], indent=2, default=str))
@@ -83,7 +84,9 @@ def _row(plugin: Plugin, fault: Fault | None) -> list[str]:
     return [_kind(plugin), plugin.name, plugin.package, plugin.version, plugin.where, loads, fields]
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="etlrun plugins", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--format", choices=("text", "json"), default="text")
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    says = "List what installed packages add by their entry points: models, losses, metrics, callbacks, steps and rows."
+    parser = parsers.of_command("plugins", says)
+    parsers.add_format(parser)
     return parser

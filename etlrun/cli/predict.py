@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from etlrun.cli import parsers
 from etlrun.remote.names import named_by_url
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.paths import is_remote, with_secrets
@@ -29,12 +30,10 @@ _OF_FILES = (f"{Dataset.path}.errors=", f"{Dataset.path}.storage=")
 """Starts of the overrides of a dataset that hold for files that are named, too."""
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="etlrun predict",
-        description="Predict images, or rows of tables or arrays, with a run's model and validation pipeline.",
-        allow_abbrev=False,
-    )
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    says = "Predict images, or rows of tables or arrays, with a run's model and validation pipeline."
+    parser = parsers.of_command("predict", says)
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a completed run")
     parser.add_argument(
         "given",
@@ -69,7 +68,7 @@ def main(arguments: Sequence[str]) -> None:
     Raises:
         EtlrunError: The run, a path, an override, an image or the model is unfit.
     """
-    known = _parser().parse_intermixed_args(arguments)
+    known = parser().parse_intermixed_args(arguments)
     run, images, tables = _checked(known)
     if known.output is not None and not is_remote(known.output):
         refuse_unwritable(Path(known.output).parent, OUTPUT)

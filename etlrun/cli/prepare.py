@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
+from etlrun.cli import parsers
 from etlrun.config.grammar import typed
 from etlrun.datasets.prepare.opened import opened
 from etlrun.datasets.prepare.options import Options, parsed
@@ -27,7 +28,7 @@ _HEADER = ("split", "examples", "shards", "classes", "MB")
 
 def main(arguments: list[str]) -> None:
     """Run `etlrun prepare SOURCE --name NAME`; raise `EtlrunError` with all faults of the arguments or the source."""
-    options = parsed(vars(_parser().parse_args(arguments)))
+    options = parsed(vars(parser().parse_args(arguments)))
     require_new(options)
     with ExitStack() as opening:
         from etlrun.run.backend import prepare as quietly  # imports TensorFlow, so only after the arguments are known
@@ -44,22 +45,27 @@ def main(arguments: list[str]) -> None:
         _say(f"train     {_command(options, prepared)}")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="etlrun prepare",
-        description="Write own images as a TFDS dataset. SOURCE is a folder of classes, which may stand in folders of "
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    parser = parsers.of_command(
+        "prepare",
+        "Write own images as a TFDS dataset. SOURCE is a folder of classes, which may stand in folders of "
         "splits; a list (.csv or .jsonl) with the columns path, label and optionally split; a zip or tar archive of "
         "such a folder; or a pattern of TFRecords, with --features.",
-        allow_abbrev=False,
     )
-    parser.add_argument("source", metavar="SOURCE")
-    parser.add_argument("--name", required=True, help="name of the dataset")
-    parser.add_argument("--version", default="1.0.0", help="version of the dataset; default: 1.0.0")
+    parser.add_argument("source", metavar="SOURCE", help="folder, list, archive, or pattern of TFRecords")
+    parser.add_argument("--name", required=True, metavar="NAME", help="name of the dataset")
+    parser.add_argument("--version", default="1.0.0", metavar="X.Y.Z", help="version of the dataset; default: 1.0.0")
     parser.add_argument("--data-dir", metavar="DIR", help="data folder of TFDS, or its URL; default: TFDS's own")
     parser.add_argument("--split", metavar="NAME=PERCENT,…", help="splits of each class; default: those of the source")
     parser.add_argument("--shards", metavar="N", help="shards of each split; default: shards of 100 to 200 MB")
     parser.add_argument("--seed", metavar="N", help="seed of the order and of the splits; default: 0")
-    parser.add_argument("--on-corrupt", choices=("raise", "skip"), default="raise", help="default: raise")
+    parser.add_argument(
+        "--on-corrupt",
+        choices=("raise", "skip"),
+        default="raise",
+        help="end at the first image that can't be used (default), or leave such images out",
+    )
     parser.add_argument(
         "--convert",
         action="store_const",

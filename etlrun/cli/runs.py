@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from etlrun.cli import parsers
 from etlrun.record.summary import MEASURES, RUNNING
 from etlrun.results.runs import UNREADABLE, Entry, entries
 from etlrun.system.errors import printable
@@ -23,7 +24,7 @@ _HEADER = ("folder", "created at", "status", "jobs", "bound by", "max gain", "be
 
 def main(arguments: list[str]) -> None:
     """Run `etlrun runs ls`."""
-    known = _parser().parse_args(arguments)
+    known = parser().parse_args(arguments)
     found = entries(known.folder)
     if known.format == "json":
         print(json.dumps([dataclasses.asdict(one) for one in found], indent=2, default=str))
@@ -35,8 +36,9 @@ def main(arguments: list[str]) -> None:
         say(printable(f"{_counted(found)} in {known.folder} ({total})"))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="etlrun runs", description=__doc__, allow_abbrev=False)
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    parser = parsers.of_command("runs", "List runs and sweeps.")
     listing = parser.add_subparsers(dest="command", required=True).add_parser(
         "ls", help="list runs and sweeps, the newest first"
     )
@@ -47,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
         help="paths: the folders of those that have ended, one a line, for other programs",
     )
     listing.add_argument(
-        "folder", nargs="?", default=_OUTPUTS, type=Path, metavar="FOLDER", help=f"default: {_OUTPUTS}"
+        "folder", nargs="?", default=_OUTPUTS, type=Path, metavar="FOLDER", help=f"folder of runs; default: {_OUTPUTS}"
     )
     return parser
 

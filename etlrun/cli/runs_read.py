@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from etlrun.cli import parsers
 from etlrun.system.terminal import say_whole
 
 
@@ -15,17 +16,20 @@ def report(arguments: list[str]) -> None:
     from etlrun.record.summary import read_summary
     from etlrun.results import report as sweep_report
 
-    parser = argparse.ArgumentParser(
-        prog="etlrun report", description="Print the report of a run, or of a folder of runs."
-    )
-    parser.add_argument("folder", type=Path)
-    folder = parser.parse_args(arguments).folder
+    folder = report_parser().parse_args(arguments).folder
     summary = read_summary(folder)
     if summary is None:
         sweep_report.show(folder)
     else:
         reports.show(folder, summary)
         _write_page(folder)
+
+
+def report_parser() -> argparse.ArgumentParser:
+    """Return the parser of `etlrun report`."""
+    parser = parsers.of_command("report", "Print the report of a run, of a sweep, or of a folder of runs.")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of a run, of a sweep, or of runs")
+    return parser
 
 
 def _write_page(folder: Path) -> None:
@@ -45,8 +49,11 @@ def freeze(arguments: list[str]) -> None:
     """Print the values that AUTOTUNE chose in a run."""
     from etlrun.record import autotune
 
-    parser = argparse.ArgumentParser(
-        prog="etlrun freeze", description="Print the values that AUTOTUNE chose in a run, as a YAML overlay."
-    )
-    parser.add_argument("folder", type=Path, metavar="RUN")
-    say_whole(autotune.overlay(parser.parse_args(arguments).folder))
+    say_whole(autotune.overlay(freeze_parser().parse_args(arguments).folder))
+
+
+def freeze_parser() -> argparse.ArgumentParser:
+    """Return the parser of `etlrun freeze`."""
+    parser = parsers.of_command("freeze", "Print the values that AUTOTUNE chose in a run, as a YAML overlay.")
+    parser.add_argument("folder", type=Path, metavar="RUN", help="folder of a completed run")
+    return parser

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 
+from etlrun.cli import parsers
 from etlrun.service.standalone import dispatch, work
 from etlrun.stages.service import LAST_PORT
 from etlrun.system.errors import ConfigError, Fault
@@ -23,7 +24,7 @@ def main(arguments: list[str]) -> None:
         ConfigError: The network is not said to be trusted, or a worker has no name.
         WorldError: The port is taken, or there is no dispatcher of the same version.
     """
-    known = _parser().parse_args(arguments)
+    known = parser().parse_args(arguments)
     if not known.trusted_network:
         expected = "it, since tf.data's service listens on all interfaces, and neither encrypts nor authenticates"
         remedy = "add --trusted-network where a firewall lets only machines that you trust through"
@@ -42,21 +43,25 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="etlrun service",
-        description="Serve the input of runs with load.service.address: a dispatcher and its one worker.",
-        allow_abbrev=False,
-    )
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    says = "Serve the input of runs with load.service.address: a dispatcher and its one worker."
+    parser = parsers.of_command("service", says)
     roles = parser.add_subparsers(dest="role", required=True, metavar="dispatcher | worker")
-    dispatcher = roles.add_parser("dispatcher", help="deal the work to a worker", allow_abbrev=False)
-    worker = roles.add_parser("worker", help="compute batches", allow_abbrev=False)
+    dispatcher = roles.add_parser("dispatcher", help="deal the work to a worker")
+    worker = roles.add_parser("worker", help="compute batches")
     worker.add_argument(
         "--dispatcher", type=_address, required=True, metavar="HOST:PORT", help="address of the dispatcher"
     )
-    worker.add_argument("--host", type=_host, default="localhost", help="name under which runs reach this machine")
+    worker.add_argument(
+        "--host",
+        type=_host,
+        default="localhost",
+        metavar="NAME",
+        help="name under which runs reach this machine; default: localhost",
+    )
     for role, port, low in ((dispatcher, 5050, 1), (worker, 0, 0)):
-        default = f"default: {port or 'any that is free'}"
+        default = f"port to listen on; default: {port or 'any that is free'}"
         role.add_argument("--port", type=_port(low, LAST_PORT), default=port, metavar="PORT", help=default)
         trusted = "there is neither encryption nor authentication: who reaches a port can run operations here"
         role.add_argument("--trusted-network", action="store_true", help=trusted)

@@ -8,7 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from etlrun.cli import parsers
+from etlrun.config import grid
+from etlrun.config.request import requested
 from etlrun.planning.plan import Plan
+from etlrun.stages import STAGES
 from etlrun.stages.dataset import Dataset
 from etlrun.system.errors import ConfigError, Fault, printable
 from etlrun.system.files import refuse_unwritable
@@ -22,10 +26,10 @@ _HEADER = ("stage", "feature", "result", "pass", "values shown")
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command's own options."""
-    parser = argparse.ArgumentParser(
-        prog="etlrun show",
-        description="Show the examples that training sees, after each step of the plan: one row an example, one column "
+    """Return the parser of the command."""
+    parser = parsers.of_config(
+        "show",
+        "Show the examples that training sees, after each step of the plan: one row an example, one column "
         "a step. No cache is read or filled.",
     )
     parser.add_argument("--output", type=Path, default=Path("show.html"), metavar="FILE.html", help="the page to write")
@@ -43,6 +47,12 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"found {text}; expected a positive integer")
     return int(text)
+
+
+def main(arguments: list[str]) -> None:
+    """Run `etlrun show`; see `show` for what it raises."""
+    known, request = requested(parser(), arguments)
+    show(grid.resolve(request.resuming(), STAGES).plan, known, arguments)
 
 
 def show(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from etlrun.cli import parsers
 from etlrun.config.request import Request
 from etlrun.record.config import CONFIG
 from etlrun.review.folders import Folders, working_tree
@@ -26,15 +27,19 @@ _OF_RUN, _OF_SWEEP = "the config of its overrides now", "the configs of its over
 
 def add_sides(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that name the two sides."""
-    parser.add_argument("old", metavar="OLD")
+    parser.add_argument(
+        "old",
+        metavar="OLD",
+        help="quoted overrides, a config file, the folder of a run or of a sweep, or a git revision",
+    )
     others = "the configs of the working tree; of a run or a sweep, those that its overrides compose now"
-    parser.add_argument("new", metavar="NEW", nargs="?", help=f"default: {others}")
+    parser.add_argument("new", metavar="NEW", nargs="?", help=f"the same; default: {others}")
     parser.add_argument(
         "--experiment",
         metavar="NAME",
         help="compare only this experiment of the revisions; default beside a run: its own",
     )
-    parser.add_argument("--config-dir", "-cd", metavar="DIR")
+    parsers.add_config_dir(parser, "compare your configs, not the project's")
 
 
 def sides_of(known: argparse.Namespace) -> tuple[Side, Side]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic_core import to_json
 
+from etlrun.cli import parsers
 from etlrun.record.config import CONFIG
 from etlrun.record.summary import read_summary
 from etlrun.results.sizing import Need, Sizing, size
@@ -24,7 +25,7 @@ def main(arguments: list[str]) -> None:
     Raises:
         WorldError: There is no run, or it has not measured what is needed.
     """
-    known = _parser().parse_args(arguments)
+    known = parser().parse_args(arguments)
     summary = read_summary(known.run)
     if summary is None or not (known.run / CONFIG).is_file():
         found = "no run" if known.run.is_dir() else "no such folder"
@@ -63,17 +64,17 @@ def _need(need: Need, sizing: Sizing) -> Iterator[str]:
         yield f"  storage {need.storage_bytes_per_s / 1e6:,.1f} MB/s of records{gave}"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="etlrun size",
-        description="Print how many threads, machines, MB/s of storage and bytes of cache an accelerator "
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    parser = parsers.of_command(
+        "size",
+        "Print how many threads, machines, MB/s of storage and bytes of cache an accelerator "
         "of a step time needs, by the costs that a run has measured.",
-        allow_abbrev=False,
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a completed run")
     parser.add_argument("--step-ms", type=_milliseconds, metavar="N", help="milliseconds of a step; default: the run's")
     parser.add_argument("--au", type=_share, default=0.9, metavar="SHARE", help="utilization to reach; default: 0.9")
-    parser.add_argument("--format", choices=["text", "json"], default="text")
+    parsers.add_format(parser)
     return parser
 
 

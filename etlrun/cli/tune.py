@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from etlrun.cli import parsers
 from etlrun.config import grid
 from etlrun.config.folders import config_dir
 from etlrun.config.grammar import of_path
@@ -60,7 +61,7 @@ def main(arguments: list[str]) -> None:
         ConfigError: The config or the settings are invalid.
         WorldError: The config does not run, or a file can't be written.
     """
-    known, request = _parsed(arguments)
+    known, request = requested(parser(), arguments)
     tune, job = grid.tuned(request, STAGES)
     require_one_host(job.plan.spec, "a search measures the input of one host")
     target = None if known.write is None else _target(known.write)
@@ -185,14 +186,15 @@ def _resumed(folder: Path, now: Tune, request: Request) -> Asked:
         ) from error
 
 
-def _parsed(arguments: list[str]) -> tuple[argparse.Namespace, Request]:
-    parser = argparse.ArgumentParser(
-        prog="etlrun tune",
-        description="Find the fastest config that sees the same data, prove that it is faster, and hand it over for a "
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    parser = parsers.of_config(
+        "tune",
+        "Find the fastest config that sees the same data, prove that it is faster, and hand it over for a "
         "review. Settings are those of the group `tune`: tune.budget_s, tune.allow, tune.seed, tune.resume.",
     )
     parser.add_argument("--write", type=Path, metavar="FILE", help="file for the result: conf/experiment/NAME.yaml")
-    return requested(parser, arguments)
+    return parser
 
 
 def _say(text: str) -> None:

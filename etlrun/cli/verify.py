@@ -20,6 +20,12 @@ _NOT_READ = ("model.", "trainer.", "logger.", "profile.", "measure.")
 
 def main(arguments: list[str]) -> None:
     """Run `etlrun verify BASE [NEW]`, with the exit statuses of `etlrun diff`; 1 if the comparison was wrong."""
+    known = parser().parse_intermixed_args(arguments)
+    diff.compare(known, partial(with_facts, examples=known.examples))
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
     parser = diff.parser("verify", " Then read some examples of both sides, without a training.")
     parser.add_argument(
         "--examples",
@@ -28,8 +34,7 @@ def main(arguments: list[str]) -> None:
         metavar="N",
         help=f"examples of each split; default: {_EXAMPLES}",
     )
-    known = parser.parse_intermixed_args(arguments)
-    diff.compare(known, partial(with_facts, examples=known.examples))
+    return parser
 
 
 def _positive(text: str) -> int:

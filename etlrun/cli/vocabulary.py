@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
+from etlrun.cli import parsers
 from etlrun.config.request import composed, requested
 from etlrun.planning.learned import columns_of
 from etlrun.planning.spec import RunSpec, parse
@@ -33,7 +34,7 @@ def main(arguments: list[str]) -> None:
         EtlrunError: The config has no tokenizer by pieces; its rows, or the files, can't be read; or a package is
             missing.
     """
-    known, request = requested(_parser(), arguments)
+    known, request = requested(parser(), arguments)
     if importlib.util.find_spec("tokenizers") is None:
         found, expected = "no package tokenizers", "the one that trains vocabularies"
         raise WorldError(where="vocabulary", found=found, expected=expected, remedy="pip install 'etlrun[text]'")
@@ -145,13 +146,13 @@ def trained(texts: Sequence[str], size: int) -> list[str]:
     return sorted(places, key=lambda piece: places[piece])
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="etlrun vocabulary",
-        description="Train the vocabulary of a config's `tokenize: {by: wordpiece}` on the texts of its training "
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    parser = parsers.of_config(
+        "vocabulary",
+        "Train the vocabulary of a config's `tokenize: {by: wordpiece}` on the texts of its training "
         "split, as the steps before it leave them, and write it; or on files with a text in each line, as they are: "
         "etlrun vocabulary --size 8000 --out vocab.txt FILE ...",
-        allow_abbrev=False,
     )
     parser.add_argument("--size", type=_positive, required=True, metavar="N", help="most pieces")
     parser.add_argument("--out", type=Path, metavar="FILE", help="where to write it; default: the file of the config")

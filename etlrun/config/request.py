@@ -96,11 +96,7 @@ class Request:
 
 
 def requested(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[argparse.Namespace, Request]:
-    """Return the options of a command with `parser`, and the request for the config that `arguments` select."""
-    parser.allow_abbrev = False
-    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
-    parser.add_argument("--config-dir", "-cd", metavar="DIR")
-    parser.add_argument("--config-name", "-cn", metavar="NAME")
+    """Return the options of a command whose `parser` takes overrides, and the request for the config they select."""
     known, unknown = parser.parse_known_intermixed_args(arguments)
     overrides = known.overrides
     if unknown:  # in their order, since a value stands behind its option

@@ -1,0 +1,63 @@
+"""Parsers of commands, of one look: each help ends in an example, and no line is longer than 80 columns."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from typing import Any
+
+from etlrun.cli.commands import COMMANDS
+
+_MOST_COLUMNS = 80
+_EXAMPLE = "example:\n"
+
+
+class Parser(argparse.ArgumentParser):
+    """Parser of a command or of a part of it, which takes no abbreviations of options."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, "formatter_class": _Help, **options})
+
+
+class _Help(argparse.HelpFormatter):
+    """Help that is wrapped, but for the example at its end."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=min(shutil.get_terminal_size().columns, _MOST_COLUMNS) - 2)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith(_EXAMPLE) else super()._fill_text(text, width, indent)
+
+
+def of_command(name: str, description: str) -> Parser:
+    """Return the parser of a command, without its arguments."""
+    example = f"{_EXAMPLE}  {COMMANDS[name].example}"
+    return Parser(prog=f"etlrun {name}", description=description, epilog=example)
+
+
+def of_config(name: str, description: str) -> Parser:
+    """Return the parser of a command that takes the overrides and the options which select a config."""
+    parser = of_command(name, description)
+    configs = add_config(parser)
+    configs.add_argument("--config-name", "-cn", metavar="NAME", help="primary config; default: config")
+    return parser
+
+
+def add_config(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Add overrides and the folder of own configs; return the group of that option."""
+    says = "KEY=VALUE or GROUP=OPTION, as for a run: etlrun help overrides"
+    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=says)
+    configs = parser.add_argument_group("options of configs")
+    add_config_dir(configs)
+    return configs
+
+
+def add_config_dir(to: argparse._ActionsContainer, says: str = "folder of own configs, beside etlrun's") -> None:
+    """Add the option that names the folder of own configs."""
+    to.add_argument("--config-dir", "-cd", metavar="DIR", help=says)
+
+
+def add_format(to: argparse._ActionsContainer, *formats: str) -> None:
+    """Add the option that names the format of what is printed: text, unless another one is asked for."""
+    choices = formats or ("text", "json")
+    to.add_argument("--format", choices=choices, default="text", help="what is printed; default: text")
