@@ -66,7 +66,8 @@ def test_a_store_that_is_too_slow_limits_a_run(
     assert f"input-bound at extract.fetch: {arriving} MB/s of the {consumes} that this model consumes, training" in out
     at_once = "Try dataset.storage.at_once=2: 1 of 4 shards were fetched at once"
     assert f"advice    {at_once}; later epochs and runs read the copies.\n" in out
-    assert f"\nfetched   {data['bytes'] / 1e6:,.1f} MB by 4 requests at {arriving} MB/s\n" in out
+    told = (tmp_path / "again" / "report.md").read_text().splitlines()
+    assert f"- fetched   {data['bytes'] / 1e6:,.1f} MB by 4 requests at {arriving} MB/s" in told
 
 
 def test_what_is_fetched_before_a_training_is_told_too(server: Server, tmp_path: Path) -> None:

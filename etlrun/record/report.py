@@ -1,29 +1,75 @@
-"""Report of a run: tables and a few lines, on the terminal and as `report.md`."""
+"""Report of a run: the few lines at its end, and tables with all lines, on the terminal and as `report.md`."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from etlrun.record import record as records
 from etlrun.record.findings import Apart, GpuUse, Held, Verdict
-from etlrun.record.summary import Epoch, Summary, TrainedPhase, read_summary, shown_metric
+from etlrun.record.summary import COMPLETED, Epoch, Summary, TrainedPhase, read_summary, shown_metric
 from etlrun.system.files import write_atomically
 from etlrun.system.terminal import Rows, as_markdown, megabytes, number, plain, print_table, say
 
 STAGE_HEADER = ("stage", "ms/example", "examples", "parallelism", "buffer", "buffered", "set by")
 Line = tuple[str, str]
 """A label, of at most nine letters, and its text."""
+_AT_THE_END = ("verdict", "because", "advice", "cache")
+"""Lines of the report that a run ends in."""
+_MOST_NOTES = 6
 
 
 def show(folder: Path, summary: Summary) -> None:
     """Print the report of the run in `folder`."""
     for header, rows in _tables(summary):
         print_table(header, rows)
-    for label, text in lines(summary, folder):
+    say_lines(lines(summary, folder))
+
+
+def say_lines(shown: Iterable[Line]) -> None:
+    """Print lines with their labels."""
+    for label, text in shown:
         say(f"{label:<9} {text}")
+
+
+def end(summary: Summary, folder: Path, best: tuple[str, int] | None = None) -> Iterator[Line]:
+    """Yield the lines that a run ends in, which fit a screen; the tables and all lines are those of `show`.
+
+    Args:
+        summary: Summary of the run.
+        folder: Its folder, which is named from the current one if it is inside of it.
+        best: Metric, and the epoch with its best value, if the run has one.
+    """
+    yield "status", _ended(summary, best)
+    required = {"au"} if summary.au_min is not None else set()
+    yield from (line for line in lines(summary, folder) if line[0] in required.union(_AT_THE_END))
+    left_out = len(summary.remarks) - _MOST_NOTES
+    yield from (("note", note) for note in summary.remarks[: _MOST_NOTES - (left_out > 0)])
+    if left_out > 0:
+        yield "note", f"{left_out + 1} more notes are in the report."
+    place = Path(os.path.relpath(folder)) if folder.absolute().is_relative_to(Path.cwd()) else folder
+    if (folder / records.PAGE).exists():
+        yield "page", str(place / records.PAGE)
+    yield "folder", str(place)
+    yield "tables", shlex.join(["etlrun", "report", str(place)])
+
+
+def _ended(summary: Summary, best: tuple[str, int] | None) -> str:
+    """Describe how a run ended: after which time and epoch, with which metric and rate."""
+    done = summary.epochs[-1].epoch if summary.epochs else 0
+    parts = [f"{summary.status} {'in' if summary.status == COMPLETED else 'after'} {number(summary.wall_s, 1)} s"]
+    parts += [f"{summary.examples_per_s:,.1f} examples/s"] if summary.examples_per_s else []
+    if best is not None:
+        metric, at = best
+        (value,) = (epoch.measure(metric) for epoch in summary.epochs if epoch.epoch == at)
+        parts += [f"best {metric.replace('_', ' ')} {number(value, 4)} in epoch {at} of {done}"]
+    elif summary.status != COMPLETED:
+        parts += [f"{done} epoch{'s' * (done != 1)} done"]
+    return ", ".join(parts)
 
 
 def write(folder: Path) -> None:

@@ -15,7 +15,7 @@ from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse, show
 from etlrun.record.config import PLAN, known_config
 from etlrun.record.locks import is_nobodys
-from etlrun.record.summary import SUMMARY, Epoch, read_summary
+from etlrun.record.summary import SUMMARY, Epoch, read_summary, shown_metric
 from etlrun.stages import Stages
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.image import Decode
@@ -91,6 +91,20 @@ def best_epoch(epochs: Sequence[Epoch], metric: str | None) -> int | None:
     known = {epoch: value for epoch, value in values.items() if value is not None and not math.isnan(value)}
     sign = -1 if falls(metric or "") else 1
     return max(known, key=lambda epoch: (sign * known[epoch], -epoch), default=None)
+
+
+def best_shown(epochs: Sequence[Epoch], trainer: Trainer | None) -> tuple[str, int] | None:
+    """Return the metric of a training that is told first, and the epoch of its best value; None without a metric.
+
+    It is that of `trainer.checkpoint_best`, or else one of the validation, or else one of the training.
+    """
+    shown = shown_metric(epochs)
+    named = trainer.checkpoint_best if trainer is not None else None
+    for metric in (named, f"val_{shown}", "val_loss", shown, "loss"):
+        epoch = best_epoch(epochs, metric)
+        if metric is not None and epoch is not None:
+            return metric, epoch
+    return None
 
 
 def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:

@@ -32,7 +32,7 @@ from etlrun.sources.open import source_type
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.trainer import Trainer
 from etlrun.system.ends import how_ended
-from etlrun.system.errors import INTERRUPTED, EtlrunError, Failure, Fault, headline, of_system
+from etlrun.system.errors import INTERRUPTED, ConfigError, EtlrunError, Failure, Fault, headline, of_system
 from etlrun.system.files import write_atomically
 from etlrun.system.hidden import traced
 from etlrun.system.machine import rounded
@@ -78,6 +78,7 @@ def _run(record: Record, stages: Stages, planned: Plan | None) -> int:
     except KeyboardInterrupt:
         _end_early(record, statuses.INTERRUPTED, _INTERRUPT)
         _say_interrupted(record)
+        _say_end(record, planned)
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - reported in the summary and by the exit status
         known = _reported(record, error)
@@ -85,8 +86,11 @@ def _run(record: Record, stages: Stages, planned: Plan | None) -> int:
         _say_failed(known.faults)
         if os.environ.get("HYDRA_FULL_ERROR", "0") != "0":
             print(traced(error), end="", file=sys.stderr)
+        if not isinstance(known, ConfigError) and checkpoint.checkpoints(record.folder):
+            _say(f"resume with: {_resume_command(str(record.folder))}")
+        _say_end(record, planned)
         return known.status
-    report.show(record.folder, record.summary)
+    _say_end(record, planned)
     return TOO_SLOW if record.summary.is_too_slow else OK
 
 
@@ -230,11 +234,20 @@ def _resumable(record: Record) -> str | None:
 
 def _say_interrupted(record: Record) -> None:
     """Say that a run was interrupted, and how to go on."""
+    left = _resumable(record)
+    _say(f"interrupted; resume with: {_resume_command(left)}" if left else "interrupted before the first checkpoint")
+
+
+def _resume_command(folder: str) -> str:
     from etlrun.config.grammar import of_path  # imports Hydra
 
-    left = _resumable(record)
-    command = left and f"etlrun {of_path('trainer.resume=', left)}"
-    _say(f"interrupted; resume with: {command}" if command else "interrupted before the first checkpoint")
+    return f"etlrun {of_path('trainer.resume=', folder)}"
+
+
+def _say_end(record: Record, planned: Plan | None) -> None:
+    """Print the lines that a run ends in, on standard output."""
+    best = checkpoint.best_shown(record.summary.epochs, planned.spec.fit) if planned is not None else None
+    report.say_lines(report.end(record.summary, record.folder, best))
 
 
 def _say(text: str) -> None:

@@ -1,0 +1,149 @@
+"""The lines that a run ends in: one screen, whose tables are those of `etlrun report`."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etlrun.record import page, report
+from etlrun.record.record import Record
+from etlrun.run.checkpoint import best_shown
+from etlrun.stages.trainer import Trainer
+from tests.configs import spec_of
+from tests.runs import emulated, run_here
+
+EPOCHS = [
+    {"epoch": 1, "loss": 1.0, "accuracy": 0.5, "val_loss": 1.5, "val_accuracy": 0.25},
+    {"epoch": 2, "loss": 0.5, "accuracy": 0.75, "val_loss": 0.5, "val_accuracy": 0.875},
+    {"epoch": 3, "loss": 0.25, "accuracy": 1.0, "val_loss": 0.75, "val_accuracy": 0.75},
+]
+VERDICT = {
+    "kind": "input",
+    "stage": "transform.map",
+    "max_gain": 1.5,
+    "because": "it waits",
+    "advice": "Try transform.num_parallel_calls=2: it uses one core.",
+}
+CACHE = {"target": "cache.memory", "at": "decoded", "pipelines": {"train": {"held_bytes": 1_000_000}}}
+
+
+def ended(folder: Path, trainer: Trainer | None = None, **summary: Any) -> list[str]:
+    """The lines at the end of a run with this summary."""
+    record = Record.create(folder, {}, [])
+    record.update(**{"status": "completed", "wall_s": 12.34, "examples_per_s": 2345.678, **summary})
+    lines = report.end(record.summary, folder, best_shown(record.summary.epochs, trainer))
+    return [f"{label:<9} {text}" for label, text in lines]
+
+
+def places(name: str) -> list[str]:
+    return [f"folder    {name}", f"tables    etlrun report {name}"]
+
+
+def test_a_run_ends_with_its_result_its_verdict_and_where_the_rest_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    waits = {"input_wait_ms_median": 1.0, "input_wait_ms_p95": 2.0, "fill_wait_s": 0.1}
+    told = {"verdict": VERDICT, "cache": CACHE, "remarks": ["One.", "Two."], "epochs": EPOCHS, **waits}
+    assert ended(tmp_path / "a run", **told) == [
+        "status    completed in 12.3 s, 2,345.7 examples/s, best val accuracy 0.8750 in epoch 2 of 3",
+        "verdict   input-bound at transform.map: training at most 1.50x faster with an ideal input pipeline",
+        "because   it waits",
+        "advice    Try transform.num_parallel_calls=2: it uses one core.",
+        "cache     memory, decoded: train 1.0 MB",
+        "note      One.",
+        "note      Two.",
+        "folder    a run",
+        "tables    etlrun report 'a run'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "epochs", "told"),
+    [
+        (("trainer.checkpoint_best=val_loss",), EPOCHS, "best val loss 0.5000 in epoch 2 of 3"),
+        (("trainer.checkpoint_best=loss",), EPOCHS, "best loss 0.2500 in epoch 3 of 3"),
+        ((), [{"epoch": 1, "loss": 1.0, "accuracy": 0.5}], "best accuracy 0.5000 in epoch 1 of 1"),
+        (
+            (),
+            [{"epoch": 4, "loss": 2.0, "metrics": {"mae": 3.0, "val_mae": 1.5}}],
+            "best val mae 1.5000 in epoch 4 of 4",
+        ),
+        ((), [{"epoch": 1, "loss": 2.0, "val_accuracy": float("nan")}], "best loss 2.0000 in epoch 1 of 1"),
+    ],
+)
+def test_the_best_epoch_is_that_of_the_metric_that_decides(
+    words: tuple[str, ...], epochs: list[dict[str, Any]], told: str, tmp_path: Path
+) -> None:
+    lines = ended(tmp_path / "run", spec_of(*words).fit, epochs=epochs)
+    assert lines[0] == f"status    completed in 12.3 s, 2,345.7 examples/s, {told}"
+
+
+def test_a_run_without_metrics_ends_with_its_rate_and_one_that_failed_with_how_far_it_came(tmp_path: Path) -> None:
+    assert ended(tmp_path / "0", epochs=[{"epoch": 1}])[0] == "status    completed in 12.3 s, 2,345.7 examples/s"
+    nothing = {"examples_per_s": None, "epochs": []}
+    assert ended(tmp_path / "1", status="failed", **nothing) == [
+        "status    failed after 12.3 s, 0 epochs done",
+        *places(str(tmp_path / "1")),
+    ]
+    one = {"examples_per_s": None, "epochs": [{"epoch": 1}]}
+    assert ended(tmp_path / "2", status="interrupted", **one)[0] == "status    interrupted after 12.3 s, 1 epoch done"
+
+
+def test_many_notes_leave_the_end_on_a_screen(tmp_path: Path) -> None:
+    notes = [f"Note {number}." for number in range(7)]
+    lines = ended(tmp_path / "run", remarks=notes)
+    assert lines[1:-2] == [*(f"note      {note}" for note in notes[:5]), "note      2 more notes are in the report."]
+    assert ended(tmp_path / "other", remarks=notes[:6])[1:-2] == [f"note      {note}" for note in notes[:6]]
+
+
+def test_the_required_utilization_is_told_where_it_decides_on_the_exit_status(tmp_path: Path) -> None:
+    waits = {"input_wait_ms_median": 1.0, "input_wait_ms_p95": 2.0, "fill_wait_s": 0.1}
+    told = {**waits, "verdict": VERDICT, "au": 0.5}
+    assert not [line for line in ended(tmp_path / "0", **told) if line.startswith("au ")]
+    assert "au        time in model steps: 50.0%, below the required 0.9" in ended(tmp_path / "1", **told, au_min=0.9)
+
+
+def test_the_page_is_named_where_it_exists(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert ended(folder)[1:] == places(str(folder))
+    page.write(folder)
+    told = [f"{label:<9} {text}" for label, text in report.end(Record(folder).summary, folder)]
+    assert told[1:] == [f"page      {folder}/report.html", *places(str(folder))]
+
+
+def test_a_run_prints_its_end_and_no_table(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    status, summary = run_here(folder, emulated(tiny, "trainer.epochs=2"))
+    lines = capsys.readouterr().out.splitlines()
+    assert (status, lines[0]) == (
+        0,
+        f"status    completed in {summary['wall_s']:.1f} s, {summary['examples_per_s']:,.1f} examples/s",
+    )
+    assert lines[2] == f"because   {summary['verdict']['because']}"
+    assert lines[-3:] == [f"page      {folder}/report.html", *places(str(folder))]
+    assert {line.split()[0] for line in lines} <= {
+        "status", "verdict", "because", "advice", "cache", "note", "page", "folder", "tables",
+    }  # fmt: skip
+
+
+def test_a_run_that_fails_after_an_epoch_names_the_command_that_resumes_it(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from etlrun.run import callbacks
+
+    def refused(*_: Any) -> None:
+        raise RuntimeError("no second line")
+
+    folder = tmp_path / "run"
+    monkeypatch.setattr(callbacks.EpochRecorder, "say", refused)
+    status, _ = run_here(folder, emulated(tiny, "trainer.epochs=2"))
+    printed = capsys.readouterr()
+    assert status == 1
+    assert printed.err.splitlines()[-4:] == [
+        "etlrun: failed",
+        "  The run failed: RuntimeError: no second line",
+        f"    -> the traceback is in {folder}/traceback.txt",
+        f"etlrun: resume with: etlrun trainer.resume={folder}",
+    ]
+    assert printed.out.splitlines()[-3:] == [f"page      {folder}/report.html", *places(str(folder))]
