@@ -66,7 +66,7 @@ def test_a_run_ends_with_its_result_its_verdict_and_where_the_rest_is(
         ((), [{"epoch": 1, "loss": 1.0, "accuracy": 0.5}], "best accuracy 0.5000 in epoch 1 of 1"),
         (
             (),
-            [{"epoch": 4, "loss": 2.0, "metrics": {"mae": 3.0, "val_mae": 1.5}}],
+            [{"epoch": 4, "metrics": {"mae": 3.0, "val_mae": 1.5}}],
             "best val mae 1.5000 in epoch 4 of 4",
         ),
         ((), [{"epoch": 1, "loss": 2.0, "val_accuracy": float("nan")}], "best loss 2.0000 in epoch 1 of 1"),
