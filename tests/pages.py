@@ -49,9 +49,13 @@ def opened(browser: Chrome, path: Path) -> Iterator[None]:
     browser.get(path.as_uri())
     yield
     assert log(browser, "browser") == []
+    assert [url for url in requested(browser) if not url.startswith("data:")] == [path.as_uri()]
+
+
+def requested(browser: Chrome) -> list[str]:
+    """The addresses that the browser has asked for since this was asked last."""
     messages = [json.loads(entry["message"])["message"] for entry in log(browser, "performance")]
-    asked = [of["params"]["request"]["url"] for of in messages if of["method"] == "Network.requestWillBeSent"]
-    assert [url for url in asked if not url.startswith("data:")] == [path.as_uri()]
+    return [of["params"]["request"]["url"] for of in messages if of["method"] == "Network.requestWillBeSent"]
 
 
 def log(page: Chrome, kind: str) -> list[dict[str, Any]]:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.pages import RESULT
 from tests.pastes import ETLRUN, LEFT_OUT, ROOT, Paste, lacking, pastes
 from tests.readers import ran
 
@@ -58,12 +57,3 @@ def test_a_pasted_plan_says_where_it_leaves_lines_out(paste: Paste, tmp_path: Pa
         if LEFT_OUT not in (before.strip(), line.strip()) and shaped(line) in real:
             place = real.index(shaped(before), place)
             assert real[place + 1] == shaped(line), f"{paste.page.name}:{number}"
-
-
-def test_pages_show_without_the_program_that_makes_the_site() -> None:
-    pages = {page.name: page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md")}
-    assert [name for name, text in pages.items() if "--8<--" in text] == []
-    linked = [found[1] for text in pages.values() for found in RESULT.finditer(text)]
-    assert len(linked) > 20
-    assert [name for name in linked if not (ROOT / name).is_file()] == []
-    assert {name for name in pages if f"({name})" not in pages["index.md"]} == {"index.md"}
