@@ -89,7 +89,7 @@ COMMANDS = {
     ),
     "doctor": Command(
         CONFIG,
-        "examine a dataset, or with --device the device",
+        "examine a dataset or the device; --report for issues",
         DATA,
         "etlrun doctor experiment=own dataset.dir=photos --html doctor.html",
     ),

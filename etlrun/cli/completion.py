@@ -22,7 +22,7 @@ _OPTIONS = ("--help", "--version", "--multirun", "--config-dir", "--config-name"
 OF_COMMANDS = {
     "plan": "format multirun",
     "show": "batches examples output passes png split",
-    "doctor": "all device format html",
+    "doctor": "all device format html report run",
     "tune": "write",
     "check": "config-dir format golden strict update",
     "diff": "config-dir exit-code experiment fail-on format label runs show stat",

@@ -14,7 +14,7 @@ from etlrun.cli import parsers
 from etlrun.cli.doctor_device import of_device
 from etlrun.cli.doctor_rows import of_rows, plain, print_findings, print_page, print_stats
 from etlrun.config import grid
-from etlrun.config.request import requested
+from etlrun.config.request import Request, requested
 from etlrun.planning.plan import Plan
 from etlrun.stages import STAGES
 from etlrun.stages.rows import Rows
@@ -41,13 +41,30 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--html", type=Path, metavar="FILE", help="page with samples to write")
     parser.add_argument("--device", action="store_true", help="try the device and its driver, and not the dataset")
     parser.add_argument("--all", action="store_true", help="all splits of the dataset, and not those of the config")
+    says = "print versions, device, plan and last run as Markdown for an issue, without secrets"
+    parser.add_argument("--report", action="store_true", help=says)
+    parser.add_argument("--run", type=Path, metavar="RUN", help="folder of the run in the report; default: the last")
     return parser
 
 
 def main(arguments: list[str]) -> None:
     """Run `etlrun doctor`; see `doctor` for what it raises."""
     known, request = requested(parser(), arguments)
+    if known.report or known.run is not None:
+        _report(known, request)
+        return
     doctor(grid.resolve(request.resuming(), STAGES).plan, known, arguments)
+
+
+def _report(known: argparse.Namespace, request: Request) -> None:
+    """Print the report for an issue."""
+    if not known.report:
+        parser().error("--run is for --report")
+    if known.device or known.all or known.html is not None or known.format != "text":
+        parser().error("--report is Markdown, and has the device: leave out --device, --all, --html and --format")
+    from etlrun.cli.doctor_report import report
+
+    report(request, known.run)
 
 
 def doctor(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> None:

@@ -71,9 +71,14 @@ def is_closed(storage: Mapping[str, object] | None) -> bool:
 
 def hidden(text: str) -> str:
     """Return a text in which each value that was read has the text of the config in its place."""
-    for value in sorted(filter(text.__contains__, _hidden), key=len, reverse=True):
+    return without(_hidden, text)
+
+
+def without(values: Mapping[str, str], text: str) -> str:
+    """Return a text in which each of the `values` has in its place what it is mapped to."""
+    for value in sorted(filter(text.__contains__, values), key=len, reverse=True):
         alone = re.escape(value) if len(value) >= _LEAST_WITHIN else rf"(?<!\w){re.escape(value)}(?!\w)"
-        text = re.sub(alone, lambda _, of=_hidden[value]: of, text)  # type: ignore[misc]
+        text = re.sub(alone, lambda _, of=values[value]: of, text)  # type: ignore[misc]
     return text
 
 
@@ -85,15 +90,19 @@ def traced(error: BaseException) -> str:
 
 
 def _hide(value: str, text: str) -> None:
-    """Hide a value in each form in which libraries tell it, in records of logs and in tracebacks, too."""
+    """Hide a value in all its forms, in records of logs and in tracebacks, too."""
+    if not _hidden:
+        _watch()
+    _hidden.update(dict.fromkeys(forms(value), text))
+
+
+def forms(value: str) -> Iterator[str]:
+    """Yield a value, and its parts if it is a URL, in each form in which libraries tell it."""
     import json
     from urllib.parse import quote, quote_plus
 
-    if not _hidden:
-        _watch()
     for part in {value, value.rstrip("/"), value.lower(), *_of_url(value)}:
-        forms = (part, quote(part, ""), quote_plus(part), json.dumps(part)[1:-1], repr(part)[1:-1])
-        _hidden.update(dict.fromkeys(filter(None, forms), text))
+        yield from filter(None, (part, quote(part, ""), quote_plus(part), json.dumps(part)[1:-1], repr(part)[1:-1]))
 
 
 def _of_url(value: str) -> Iterator[str]:

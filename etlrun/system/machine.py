@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -130,7 +132,7 @@ def gpu_ids() -> list[str]:
     return [gpu.uuid for gpu in gpus] if ids is None or not gpus else ids
 
 
-_ROOT = Path("/")
+_ROOT, _GROUPS = Path("/"), "sys/fs/cgroup"
 
 
 def free_memory_bytes(root: Path = _ROOT) -> int:
@@ -168,20 +170,42 @@ def rounded(size: float) -> str:
     return f"{size / unit:,.{digits}f} {name}"
 
 
+def memory_limit_bytes(root: Path = _ROOT) -> int | None:
+    """Return the memory that the tightest control group of this process allows; None if none allows less than all."""
+    limits = (_number(group / limit) for group, limit, _ in _memory_groups(root))
+    least = min((most for most in limits if most is not None), default=None)
+    return None if least is None or least >= memory_bytes() else least
+
+
+def cpu_limit(root: Path = _ROOT) -> float | None:
+    """Return the number of cores that the tightest control group of this process allows; None without a limit."""
+    found = [_text(group / "cpu.max") for group in _groups(root / _GROUPS, _group(root, ""))]
+    of_version_1 = _groups(root / _GROUPS / "cpu", _group(root, "cpu"))
+    found += [f"{_text(of / 'cpu.cfs_quota_us')} {_text(of / 'cpu.cfs_period_us')}" for of in of_version_1]
+    matches = filter(None, (re.fullmatch(r"(\d+)\s+([1-9]\d*)\s*", text) for text in found))
+    return min((int(quota) / int(period) for quota, period in (match.groups() for match in matches)), default=None)
+
+
 def _group_rooms(root: Path) -> list[int]:
     rooms = []
-    for mount, name, limit, usage in (
-        (root / "sys/fs/cgroup", _group(root, ""), "memory.max", "memory.current"),
-        (root / "sys/fs/cgroup/memory", _group(root, "memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
-    ):
-        folder = mount / name.lstrip("/")
-        for group in (folder, *folder.parents):
-            if group == mount.parent:
-                break
-            most, used = _number(group / limit), _number(group / usage)
-            if most is not None and used is not None:
-                rooms.append(most - used + _inactive(group))
+    for group, limit, usage in _memory_groups(root):
+        most, used = _number(group / limit), _number(group / usage)
+        if most is not None and used is not None:
+            rooms.append(most - used + _inactive(group))
     return rooms
+
+
+def _memory_groups(root: Path) -> Iterator[tuple[Path, str, str]]:
+    """Yield each control group with memory, of version 2 and of version 1, and its files of the limit and the usage."""
+    yield from ((group, "memory.max", "memory.current") for group in _groups(root / _GROUPS, _group(root, "")))
+    files = "memory.limit_in_bytes", "memory.usage_in_bytes"
+    yield from ((group, *files) for group in _groups(root / _GROUPS / "memory", _group(root, "memory")))
+
+
+def _groups(mount: Path, name: str) -> Iterator[Path]:
+    """Yield the folder of a group, and of those that it is in."""
+    folder = mount / name.lstrip("/")
+    yield from takewhile(lambda group: group != mount.parent, (folder, *folder.parents))
 
 
 def _group(root: Path, controller: str) -> str:
@@ -199,10 +223,16 @@ def _group(root: Path, controller: str) -> str:
 
 def _number(path: Path) -> int | None:
     """Return the number in a file; None if there is no limit, or no such file."""
+    text = _text(path).strip()
+    return int(text) if text.isdecimal() else None
+
+
+def _text(path: Path) -> str:
+    """Return the text of a file; empty if it can't be read."""
     try:
-        return int(path.read_text())
+        return path.read_text(encoding="utf-8")
     except (OSError, ValueError):
-        return None
+        return ""
 
 
 def _inactive(group: Path) -> int:

@@ -1,0 +1,238 @@
+"""`etlrun doctor --report`: what those who read an issue need to know, as Markdown that may be published."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from etlrun.config import grid
+from etlrun.config.request import Request
+from etlrun.record.summary import FAILED, SUMMARY, Summary, read_summary
+from etlrun.stages import STAGES
+from etlrun.system import machine
+from etlrun.system.errors import EtlrunError, describe, headline
+from etlrun.system.hidden import in_review
+from etlrun.system.redaction import redacted
+from etlrun.system.terminal import say_note
+
+OUTPUTS = Path("outputs")
+"""Folder in which runs write their folders by default."""
+_PACKAGES = (
+    "etlrun", "tensorflow", "keras", "jax", "numpy", "tensorflow-datasets", "hydra-core", "omegaconf", "pyarrow",
+    "simplejpeg", "opencv-python-headless", "pillow", "tensorflow-text", "nvidia-cudnn-cu12", "jax-cuda12-plugin",
+    "jax-cuda13-plugin",
+)  # fmt: skip
+_DEVICE_S = 180.0
+"""Seconds that the device has to answer."""
+_MOST_CHARACTERS = 12_000
+"""Longest part: an issue has room for five such."""
+_NO_CONFIG = "no overrides were given"
+_HEAD = "etlrun doctor --report: without secrets, names of users and hosts, and folders outside your home."
+
+
+def report(request: Request, run: Path | None) -> None:
+    """Print the report for the config of `request`, and on the last run in `run` or, by default, in `outputs`."""
+    words = [*request.overrides, *request.files]
+    paths: set[str] = set()
+    say_note("the device is tried, which takes some seconds")
+    with contextlib.redirect_stdout(sys.stderr):  # what libraries print is none of the report
+        folder = last_run(run or OUTPUTS)
+        parts = {
+            "Versions": _told(_versions),
+            "Machine": _told(_machine),
+            "Device": _told(lambda: _device(words)),
+            "Config": "\n\n".join([" ".join(words), _told(lambda: _plan(request, paths))]) if words else _NO_CONFIG,
+            "Last run": _told(lambda: _run(folder, run or OUTPUTS, paths)),
+        }
+        if folder is not None and not words:
+            parts["Plan of the last run"] = _told(lambda: _read(folder / "plan.txt"))
+        if folder is not None and (trace := _traceback(folder)):
+            parts["Traceback"] = trace
+    text = "\n".join(_part(title, part) for title, part in parts.items())
+    print(redacted(f"<!-- {_HEAD} -->\n{text}", paths), end="")
+
+
+def last_run(folder: Path) -> Path | None:
+    """Return the folder of the run in `folder` or below it whose summary was written last; None without one."""
+    found: list[tuple[float, Path]] = []
+    for parent, names, files in os.walk(folder):
+        names[:] = [name for name in names if not name.startswith(".")]
+        if SUMMARY in files:
+            with contextlib.suppress(OSError):
+                found.append(((Path(parent) / SUMMARY).stat().st_mtime, Path(parent)))
+    return max(found)[1] if found else None
+
+
+def _part(title: str, text: str) -> str:
+    """Return a part with its text as it is, whatever marks it has."""
+    text = text.rstrip() or "nothing"
+    if len(text) > _MOST_CHARACTERS:
+        half = _MOST_CHARACTERS // 2
+        text = f"{text[:half]}\n… {len(text) - 2 * half:,} characters are left out …\n{text[-half:]}"
+    fence = "`" * max(3, *(len(marks) + 1 for marks in [*re.findall("`+", text), ""]))
+    return f"### {title}\n\n{fence}text\n{text}\n{fence}\n"
+
+
+def _told(make: Callable[[], str]) -> str:
+    """Return the text of a part, or what keeps it from being made: a report is for what is broken."""
+    try:
+        return make()
+    except EtlrunError as error:
+        return describe(error)
+    except Exception as error:  # noqa: BLE001 - as above
+        return f"unknown: {type(error).__name__}: {headline(error)}"
+
+
+def _lines(values: Mapping[str, Any]) -> str:
+    known = {name: value for name, value in values.items() if value}
+    width = max(map(len, known), default=0)
+    return "\n".join(f"{name:{width}}  {value}" for name, value in known.items())
+
+
+def _versions() -> str:
+    found = {"Python": f"{platform.python_version()} ({platform.python_implementation()})"}
+    for package in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return _lines(found)
+
+
+def _machine() -> str:
+    limit, cores = machine.memory_limit_bytes(), machine.cpu_limit()
+    of_group = "no limit of a control group"
+    listed, visible = machine.driver_gpus(), machine.visible_gpus()
+    gpus = [f"{gpu.name} (compute capability {'.'.join(map(str, gpu.capability))})" for gpu in listed]
+    free = machine.free_disk_bytes(Path.cwd())
+    return _lines(
+        {
+            "system": platform.platform(),
+            "processor": machine.processor(),
+            "cores": f"{machine.cores()} of {os.cpu_count()}, {f'limit {cores:g}' if cores else of_group}",
+            "memory": f"{machine.rounded(machine.memory_bytes())}, "
+            + (f"limit {machine.rounded(limit)}" if limit else of_group),
+            "disk": f"{machine.rounded(free)} free",
+            "driver": machine.driver_version() or "none",
+            "gpus": f"{', '.join(gpus)}; visible: {len(visible)}" if gpus else "none",
+        }
+    )
+
+
+def _device(words: list[str]) -> str:
+    """Return what `doctor --device` prints, in a process that may crash; without overrides if these are wrong."""
+    for given in (words, []) if words else ([],):
+        status, out, err = _asked(given)
+        if status != EtlrunError.status + 1:  # as of a config
+            break
+    if not status:
+        return out
+    ended = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+    return "\n".join([*out.splitlines(), f"etlrun doctor --device ended with {ended}:", *err.splitlines()[-25:]])
+
+
+def _asked(words: list[str]) -> tuple[int, str, str]:
+    code = f"{Path(__file__).parents[2]}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    command = [sys.executable, "-P", "-m", "etlrun", "doctor", "--device", *words]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            env={**os.environ, "PYTHONPATH": code.rstrip(os.pathsep)},
+            timeout=_DEVICE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return 1, "", f"no answer within {_DEVICE_S:g} s"
+    return done.returncode, done.stdout, done.stderr
+
+
+def _plan(request: Request, paths: set[str]) -> str:
+    """Return the plan of the config; add the paths in it to `paths`."""
+    from etlrun.graph import here
+
+    paths.update(word.partition("=")[2].strip("'\"") for word in request.overrides)
+    with in_review():  # which opens no store that a variable names
+        job = grid.resolve(request.resuming(), STAGES)
+        paths.update(_texts(job.config))
+        return here.text_of(here.with_figures(job.plan))
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield all texts in a config."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner)
+    elif isinstance(value, str):
+        yield value
+
+
+def _run(folder: Path | None, searched: Path, paths: set[str]) -> str:
+    """Return what the summary of a run says; add the paths in its config to `paths`."""
+    from etlrun.record.config import read_config
+
+    if folder is None:
+        return f"none in {searched}"
+    with contextlib.suppress(Exception):  # a config that is missing or damaged has no paths
+        paths.update(_texts(read_config(folder)))
+    summary = read_summary(folder)
+    if summary is None:
+        return f"folder  {folder}\nsummary.json is damaged: {_damage(folder)}"
+    return _of_summary(folder, summary)
+
+
+def _damage(folder: Path) -> str:
+    try:
+        Summary.model_validate_json((folder / SUMMARY).read_bytes())
+    except (OSError, ValueError) as error:
+        return " ".join(str(error).split())[:300]
+    return "it was written meanwhile"
+
+
+def _of_summary(folder: Path, summary: Summary) -> str:
+    from etlrun.record.report import lines
+    from etlrun.results.runs import entry
+
+    now = {"python": platform.python_version()}
+    for package in summary.versions:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            now[package] = metadata.version(package)
+    others = [f"{name} {version}" for name, version in summary.versions.items() if now.get(name) != version]
+    host, at = summary.host, summary.created_s
+    values = {
+        "state": entry(folder, "run").status,
+        "started": None if at is None else time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at)),
+        "overrides": " ".join(summary.overrides) or "none",
+        "fingerprint": summary.plan_fingerprint,
+        "device": host.cores
+        and f"{host.device}, {host.precision}, {host.cores} cores, {machine.rounded(host.memory_bytes)}",
+        "gpus": ", ".join(host.driver_gpus),
+        "versions": f"others than now: {', '.join(others)}" if others else summary.versions and "the same as now",
+    }
+    told = "\n".join(f"{label:<9} {text}" for label, text in lines(summary, folder))
+    return f"{_lines(values)}\n{told}"
+
+
+def _traceback(folder: Path) -> str:
+    """Return the traceback of a run that failed; empty if it left none."""
+    from etlrun.run.run import TRACEBACK
+
+    summary = read_summary(folder)
+    is_of_it = summary is None or summary.status == FAILED
+    return _read(folder / TRACEBACK) if is_of_it and (folder / TRACEBACK).exists() else ""
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")

@@ -1,0 +1,225 @@
+"""The report for an issue: what is in it, whatever is broken, and what is not."""
+
+import json
+import os
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etlrun.cli import doctor_report
+from etlrun.cli.main import main
+from tests.runs import finish, start
+
+PARTS = ["Versions", "Machine", "Device", "Config", "Last run"]
+SUMMARY: dict[str, Any] = {
+    "status": "failed",
+    "overrides": ["experiment=own", "dataset.dir=/mnt/our photos/acme"],
+    "created_s": 1_790_000_000.0,
+    "plan_fingerprint": "0123456789abcdef",
+    "versions": {"python": "3.10.1", "keras": "2.0.0", "gone": "1"},
+    "host": {"device": "Tesla T4 (GPU)", "cores": 8, "memory_bytes": 64e9, "driver_gpus": ["Tesla T4"]},
+    "examples": 0,
+    "error": "The run failed: OSError: /mnt/our photos/acme/a.jpg of store https://me:planted@a.b/c",
+    "remarks": ["A note."],
+}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an empty folder, with no time for the device."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(doctor_report, "_DEVICE_S", 0.01)
+
+
+def reported(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, str]:
+    """The parts of a report, by their titles."""
+    main(["doctor", "--report", *words])
+    out = capsys.readouterr().out
+    assert out.startswith("<!-- etlrun doctor --report: without secrets, names of users and hosts, and folders outside")
+    parts = re.findall(r"### ([^\n]*)\n\n(`{3,})text\n(.*?)\n\2\n", out, re.DOTALL)
+    return {title: text for title, _, text in parts}
+
+
+def left(folder: Path, **values: Any) -> Path:
+    """A run that failed, in a folder."""
+    folder.mkdir(parents=True)
+    (folder / "summary.json").write_text(json.dumps(SUMMARY | values))
+    (folder / "config.yaml").write_text("dataset: {dir: /mnt/our photos/acme, names: [a, 1]}\n")
+    (folder / "traceback.txt").write_text('File "/mnt/acme/steps.py"\n```\nOSError: planted?\n')
+    (folder / "plan.txt").write_text("dataset\n     dir   /mnt/our photos/acme  data\n")
+    return folder
+
+
+def test_in_an_empty_folder_it_has_versions_and_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    parts = reported(capsys)
+    assert [*parts] == PARTS
+    assert [line.split()[0] for line in parts["Versions"].splitlines()[:4]] == [
+        "Python",
+        "etlrun",
+        "tensorflow",
+        "keras",
+    ]
+    assert [line.split()[0] for line in parts["Machine"].splitlines()[:5]] == (
+        ["system", "processor", "cores", "memory", "disk"]
+    )
+    assert parts["Device"] == "etlrun doctor --device ended with status 1:\nno answer within 0.01 s"
+    assert (parts["Config"], parts["Last run"]) == ("no overrides were given", "none in outputs")
+
+
+def test_the_last_run_is_told_with_its_plan_and_its_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.utime(left(tmp_path / "outputs" / "old", error="Another.") / "summary.json", (1, 1))
+    left(tmp_path / "outputs" / ".hidden" / "run")
+    os.utime(tmp_path / "outputs" / ".hidden" / "run" / "summary.json", (9e9, 9e9))
+    folder = left(tmp_path / "outputs" / "sweep" / "1")
+    parts = reported(capsys)
+    assert [*parts] == [*PARTS, "Plan of the last run", "Traceback"]
+    assert parts["Last run"].splitlines() == [
+        "state        failed",
+        "started      2026-09-21 14:13 UTC",
+        "overrides    experiment=own dataset.dir=…/acme",
+        "fingerprint  0123456789abcdef",
+        "device       Tesla T4 (GPU), float32, 8 cores, 64 GB",
+        "gpus         Tesla T4",
+        "versions     others than now: python 3.10.1, keras 2.0.0, gone 1",
+        "status    failed, 0 examples at - examples/s, - s in total",
+        f"folder    {folder.relative_to(tmp_path)}",
+        "note      A note.",
+        "error     The run failed: OSError: …/acme/a.jpg of store https://…",
+    ]
+    assert parts["Plan of the last run"] == "dataset\n     dir   …/acme  data"
+    assert parts["Traceback"] == 'File "…/steps.py"\n```\nOSError: planted?'
+
+
+def test_a_run_that_is_named_is_told_without_the_traceback_of_an_earlier_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left(tmp_path / "outputs" / "run")
+    named = left(tmp_path / "of another")
+    (named / "summary.json").write_text(json.dumps({"status": "completed", "overrides": []}))
+    parts = reported(capsys, "--run", "of another", "cache=none")
+    assert [*parts] == PARTS
+    assert parts["Last run"].splitlines()[:2] == ["state      completed", "overrides  none"]
+    assert "folder    of another" in parts["Last run"].splitlines()
+
+
+def test_a_damaged_summary_is_told_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = left(tmp_path / "outputs" / "run")
+    (folder / "summary.json").write_text('{"status": "compl')
+    (folder / "config.yaml").write_text("{")
+    parts = reported(capsys)
+    first, second = parts["Last run"].splitlines()
+    assert first == "folder  outputs/run"
+    assert second.startswith("summary.json is damaged: 1 validation error for Summary Invalid JSON: EOF while parsing")
+    assert parts["Traceback"].endswith("planted?")
+
+
+def test_a_run_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert reported(capsys, "--run", "gone")["Last run"] == "none in gone"
+
+
+def test_the_plan_of_a_config_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    told = reported(capsys, "cache=none", "dataset.data_dir='/mnt/our photos/acme'")["Config"]
+    assert told.startswith("cache=none dataset.data_dir='…/acme'\n\ndataset\n")
+    assert re.search(r"^ +data_dir +…/acme +speed$", told, re.MULTILINE)
+    assert re.search(r"^fingerprint [0-9a-f]{16}$", told, re.MULTILINE)
+
+
+def test_a_broken_config_is_told_with_its_faults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert reported(capsys, "trainer.epochs=0", "load.prefetch=x", "--config-dir", str(tmp_path / "x"))["Config"] == (
+        "trainer.epochs=0 load.prefetch=x --config-dir …/x\n\netlrun: 1 fault\n  --config-dir: found no folder …/x; "
+        "expected a folder of configs\n    -> pass the path of an existing folder"
+    )
+    told = reported(capsys, "trainer.epochs=0", "load.prefetch=x")["Config"]
+    assert told.startswith("trainer.epochs=0 load.prefetch=x\n\netlrun: 2 faults\n  ")
+
+
+def test_what_cannot_be_told_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (left(tmp_path / "outputs" / "run") / "plan.txt").unlink()
+    assert reported(capsys)["Plan of the last run"].startswith("unknown: FileNotFoundError: ")
+
+
+def test_a_long_part_is_cut_in_its_middle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = "a" * 10_000 + "b" * 10_000
+    (left(tmp_path / "outputs" / "run") / "traceback.txt").write_text(trace)
+    half = 6_000
+    expected = f"{'a' * half}\n… 8,000 characters are left out …\n{'b' * half}"
+    assert reported(capsys)["Traceback"] == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--run", "x"], "--run is for --report"),
+        *(
+            (
+                ["--report", *more],
+                "--report is Markdown, and has the device: leave out --device, --all, --html and --format",
+            )
+            for more in (["--device"], ["--all"], ["--html", "x"], ["--format", "json"])
+        ),
+    ],
+)
+def test_options_that_say_nothing_together_are_refused(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["doctor", *words])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"etlrun doctor: error: {told}"
+
+
+def in_process(folder: Path, *words: str, **environment: str) -> str:
+    """The report of a process of its own, which prints nothing else."""
+    status, out, err = finish(start(["doctor", "--report", *words], folder, **environment))
+    assert (status, err) == (0, "note  the device is tried, which takes some seconds\n")
+    return out
+
+
+@pytest.mark.slow
+def test_it_names_the_device_and_nothing_that_is_private(tmp_path: Path) -> None:
+    planted = {
+        "HOME": str(tmp_path / "home of jane"),
+        "USER": "jane",
+        "A_SECRET": "planted-secret/9",
+        "MY_TOKEN": "planted token",
+        "PLAIN": "never-printed",
+    }
+    work = tmp_path / "home of jane" / "work"
+    folder = left(
+        work / "outputs" / "run",
+        error=f"OSError: planted-secret/9 of jane on {socket.gethostname()} in {tmp_path}",
+        remarks=["planted%20token", "s3://bucket/secret?sig=planted", str(work), "AKIAIOSFODNN7EXAMPLE"],
+        resumed_from=f"{work}/outputs/before",
+    )
+    (folder / "traceback.txt").write_text(f"{work}/x.py\npassword='planted'\n/home/jane/y.py\n")
+    words = [f"dataset.data_dir='{work}/data'", "dataset.name=jane_pets", "dataset=tfds", "dataset.download=false"]
+    out = in_process(work, *words, **planted)
+    assert "\ndevice     CPU, " in out
+    assert "\nerror     OSError: *** of USER on HOST in …/" in out
+    assert "~/work/x.py\npassword=***\n~/y.py\n" in out
+    assert "data_dir='~/work/data'" in out
+    for private in ("planted", "jane", "never-printed", "EXAMPLE", "bucket", str(tmp_path), "home of"):
+        assert private not in out, private
+    assert not re.search(rf"(?<![A-Za-z0-9]){re.escape(socket.gethostname())}(?![A-Za-z0-9])", out)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("raise ImportError('no library')", "etlrun doctor --device ended with status 1:\n"),
+        ("import os; os.kill(os.getpid(), 11)", "etlrun doctor --device ended with signal SIGSEGV:\n"),
+    ],
+)
+def test_it_comes_to_its_end_where_tensorflow_does_not_start(code: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "broken" / "tensorflow").mkdir(parents=True)
+    (tmp_path / "broken" / "tensorflow" / "__init__.py").write_text(code)
+    path = os.pathsep.join([str(tmp_path / "broken"), str(Path(__file__).parents[1])])
+    out = in_process(tmp_path, PYTHONPATH=path)
+    assert told in out
+    assert "### Last run\n\n```text\nnone in outputs\n```\n" in out
