@@ -45,6 +45,15 @@ GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
         ("etlrun evaluate run --c", []),
         ("etlrun diff --runs ", []),
         ("etlrun --config-dir /nowhere cache=d", ["cache=disk"]),
+        ("etlrun help re", ["report", "resume"]),
+        ("etlrun help cach", ["cache", "cache.", "caches"]),
+        ("etlrun help cache.d", ["cache.dir", "cache.disk", "cache.dtype"]),
+        ("etlrun help cache w", ["why"]),
+        (
+            "etlrun help trainer.early_stopping.m",
+            ["trainer.early_stopping.min_delta", "trainer.early_stopping.monitor"],
+        ),
+        ("etlrun help model.na", []),
     ],
 )
 def test_commands_groups_options_keys_and_values_complete_a_word(line: str, found: list[str]) -> None:

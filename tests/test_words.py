@@ -27,7 +27,6 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
         (["run", "cache=disk"], "leave it out: etlrun trains without a command"),
         (["prdict", "x"], "did you mean etlrun predict?"),
         (["evalute", "outputs/x", "--format", "json"], "did you mean etlrun evaluate?"),
-        (["help"], "write etlrun --help"),
         (["resume", "outputs/x"], "write etlrun trainer.resume=RUN"),
         (["foo", "bar", "cache=disc"], "etlrun --help lists the commands"),
         (["my/pets.yaml"], "for a whole config write etlrun --config-dir my --config-name pets"),

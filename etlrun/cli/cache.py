@@ -16,6 +16,7 @@ from etlrun.cache.folders import strangers, unusable
 from etlrun.cache.keeper import Keeper
 from etlrun.cache.store import Store
 from etlrun.cli import parsers
+from etlrun.cli.commands import COMMANDS
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.remote.room import Fetched, fetched_in, remove_unused
@@ -59,16 +60,19 @@ def parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     folder = parsers.Parser(add_help=False)
     folder.add_argument("--dir", metavar="DIR", help="cache.dir of the runs; default: the user's cache folder")
-    commands.add_parser("ls", parents=[folder], help="list all caches")
-    parsers.add_config(commands.add_parser("why", help="explain why a config hits or misses its caches"))
-    collect = commands.add_parser(
-        "gc", parents=[folder], help="show the least recently used caches, and remove them with --yes"
+    parsers.of_part(commands, "ls", "list all caches", "etlrun cache ls", parents=[folder])
+    says = "explain why a config hits or misses its caches"
+    parsers.add_config(parsers.of_part(commands, "why", says, COMMANDS["cache"].example))
+    says, example = (
+        "show the least recently used caches, and remove them with --yes",
+        "etlrun cache gc --max-bytes 50GB",
     )
+    collect = parsers.of_part(commands, "gc", says, example, parents=[folder])
     collect.add_argument(
         "--max-bytes", type=_bytes, required=True, metavar="N", help="total size to keep: bytes, or such as 50MB"
     )
     collect.add_argument("--yes", action="store_true", help="remove what is shown")
-    remove = commands.add_parser("rm", parents=[folder], help="remove a cache")
+    remove = parsers.of_part(commands, "rm", "remove a cache", "etlrun cache rm 4bc028587e6d", parents=[folder])
     remove.add_argument("key", metavar="KEY", help="key of the cache, or a prefix of it")
     return parser
 

@@ -16,7 +16,7 @@ from etlrun.system.errors import ConfigError, Fault, did_you_mean
 from etlrun.system.hidden import in_review
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser
+    from etlrun.cli.parsers import Parser
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,15 @@ class Command:
 
 
 CONFIG = "[OVERRIDE ...]"
-CONFIGS, TRAIN, DATA = "look at a config", "train and compare", "make and examine data"
-REVIEWS, MODELS, UPKEEP = "review changes", "use a trained model", "set up and keep house"
+GROUPS = TRAIN, CONFIGS, DATA, MODELS, REVIEWS, UPKEEP = (
+    "train and compare",
+    "look at a config",
+    "make and examine data",
+    "use a trained model",
+    "review changes",
+    "set up and maintain",
+)
+"""Headings of `etlrun --help`, in its order."""
 COMMANDS = {
     "plan": Command(
         CONFIG,
@@ -56,7 +63,7 @@ COMMANDS = {
         CONFIG,
         "show examples after each step of a plan, as a page",
         CONFIGS,
-        "etlrun show transform=augmented_224 --examples 4 --output show.html",
+        "etlrun show transform=augmented_224 cache=none --examples 4",
     ),
     "eject": Command(
         CONFIG,
@@ -130,7 +137,10 @@ COMMANDS = {
         "[FOLDER ...]", "print what experiments cost, as runs have measured it", REVIEWS, "etlrun costs outputs"
     ),
     "evaluate": Command(
-        "RUN [OVERRIDE ...]", "evaluate the model of a run on a split", MODELS, "etlrun evaluate RUN dataset.split=test"
+        "RUN [OVERRIDE ...]",
+        "evaluate the model of a run on a split",
+        MODELS,
+        "etlrun evaluate RUN --format json",
     ),
     "predict": Command(
         "RUN PATH ...",
@@ -148,7 +158,7 @@ COMMANDS = {
         "ls|why|gc|rm",
         "list, explain and remove the caches on disk",
         UPKEEP,
-        "etlrun cache why experiment=parallel cache=disk",
+        "etlrun cache why cache=disk load.batch_size=64",
     ),
     "service": Command(
         "dispatcher|worker",
@@ -167,6 +177,9 @@ COMMANDS = {
         "configs",
         "schema",
     ),
+    "help": Command(
+        "[TOPIC]", "describe a command, an option, a key or a concept", UPKEEP, "etlrun help load.prefetch", "topics"
+    ),
 }
 _REVIEWS = frozenset({"plan", "check", "diff", "verify", "costs"})
 """Commands that open no store that a variable of the environment names."""
@@ -174,7 +187,6 @@ _INSTEAD = {
     **dict.fromkeys(("train", "run", "fit", "start"), "leave it out: etlrun trains without a command"),
     **dict.fromkeys(("sweep", "multirun"), "write etlrun -m KEY=A,B"),
     "resume": "write etlrun trainer.resume=RUN",
-    "help": "write etlrun --help",
     "version": "write etlrun --version",
     "list": "write etlrun runs ls",
 }
@@ -189,10 +201,10 @@ def call(name: str, arguments: list[str]) -> None:
         function(arguments)
 
 
-def parser_of(name: str) -> ArgumentParser:
+def parser_of(name: str) -> Parser:
     """Return the parser of a command, whose module is imported."""
     function = COMMANDS[name].function
-    parser: ArgumentParser = getattr(_module(name), "parser" if function == "main" else f"{function}_parser")()
+    parser: Parser = getattr(_module(name), "parser" if function == "main" else f"{function}_parser")()
     return parser
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from etlrun.cli.commands import COMMANDS, CONFIG
+from etlrun.cli.help import LISTS, concepts
 from etlrun.config.folders import config_dir, options_of
 from etlrun.system.errors import ConfigError, Fault
 
@@ -129,6 +130,8 @@ def _possible(before: Sequence[str], word: str) -> Iterator[str]:
     command = COMMANDS.get(before[0]) if before else None
     if command is not None and "|" in command.takes and len(before) == 1:
         yield from command.takes.split("|")
+    elif before[:1] == ["help"]:
+        yield from _topics(before, word)
     elif command is None or "OVERRIDE" in command.takes or list(before[:2]) == ["cache", "why"]:
         yield from _overrides(before, word)
 
@@ -143,9 +146,23 @@ def _options(before: Sequence[str]) -> Iterator[str]:
     yield from (f"--{option}" for option in ("help", *own.split(), *of_configs))
 
 
+def _topics(before: Sequence[str], word: str) -> Iterator[str]:
+    """Yield what `etlrun help` describes: concepts, commands and their parts, groups, their options, and their keys."""
+    if before[1:]:
+        yield from COMMANDS[before[1]].takes.split("|") if before[1] in COMMANDS else ()
+        return
+    options = options_of(config_dir())
+    group, has_key, _ = word.partition(".")
+    if not has_key:
+        yield from (*concepts(), *LISTS, *COMMANDS, *options, *(f"{group}." for group in options))
+        return
+    yield from (f"{group}.{option}" for option in options.get(group, ()))
+    yield from (key.removesuffix("=") for key in _overrides((), word) if key != f"{group}.name=")
+
+
 def _overrides(before: Sequence[str], word: str) -> Iterator[str]:
     own = [Path(folder) for option, folder in itertools.pairwise(before) if option in ("--config-dir", "-cd")]
-    folders = [*own, config_dir()]
+    folders = [config_dir(), *own]
     mark = word[: len(word) - len(word.lstrip("+~"))]
     options = options_of(*folders)
     key, has_value, value = word.removeprefix(mark).partition("=")

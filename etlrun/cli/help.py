@@ -1,47 +1,82 @@
-"""Text of `etlrun --help` and `etlrun --version`."""
+"""Texts that are printed at once: `etlrun --help`, `etlrun --version`, and the lists of commands and groups."""
 
 from __future__ import annotations
 
 import platform
+import textwrap
+from collections.abc import Iterator
 from importlib import metadata
+from pathlib import Path
 
-from etlrun.cli.commands import COMMANDS
+from etlrun.cli.commands import COMMANDS, GROUPS
 from etlrun.config.folders import config_dir, options_of
 
 _HEAD = """\
 usage: etlrun [COMMAND] [OVERRIDE ...]
 
-Train a Keras model on a tf.data pipeline, both described by a reviewed YAML config. Without a command, etlrun trains.
+Train a Keras model on a tf.data pipeline, both described by a reviewed YAML
+config. Without a command, etlrun trains.
 
 examples:
-  etlrun                                           train on the built-in dataset, in a minute
-  etlrun experiment=own dataset.dir=photos         train on own images: a folder with a folder for each class
-  etlrun plan cache=disk load.batch_size=64        print the plan of a run, without running it
-  etlrun -m cache=none,memory load.prefetch=0,2    run every combination, and compare them
-  etlrun trainer.resume=RUN                        resume an interrupted run, RUN being its folder in outputs/
-  etlrun evaluate RUN                              evaluate a trained model
-  etlrun predict RUN photo.jpg                     predict images with it
-  etlrun export RUN --format onnx                  export it for another runtime
+  etlrun                                      train on the built-in dataset
+  etlrun experiment=own dataset.dir=photos    train on a folder of classes
+  etlrun -m cache=none,memory                 run all combinations, compare them
+  etlrun trainer.resume=RUN                   resume an interrupted run
 """
 _TAIL = """\
 options:
-  -m, --multirun       run every combination of overrides KEY=A,B; etlrun -m sweep.resume=FOLDER resumes a sweep
-  --config-dir DIR     folder of own configs; --config-name NAME: its primary config, instead of `config`
-  --cfg job            print the composed config; --info and --hydra-help: more of Hydra's own options
-  -sc install=SHELL    print the completion for bash, zsh or fish: eval "$(etlrun -sc install=bash)"
-  --version, --help    print versions, or this text; etlrun COMMAND --help describes a command"""
+  -m, --multirun      run every combination of overrides KEY=A,B
+  --config-dir DIR    folder of own configs; --config-name NAME: primary config
+  --cfg job           print the composed config; --info, --hydra-help: Hydra's
+  -sc install=SHELL   print the completion for bash, zsh or fish
+  --version           print versions; etlrun COMMAND --help describes a command
+
+etlrun help lists the topics of which it knows more, such as groups, cache.disk,
+load.prefetch or resume."""
+_CONCEPTS = Path(__file__).with_name("concepts")
+LISTS = {"commands": "All commands, by what they are for", "groups": "Groups of configs, with their options"}
+"""Topics that are made of the commands and the configs, each with its title."""
+_WIDTH = 79
 _PACKAGES = ("tensorflow", "keras", "tensorflow-datasets", "hydra-core")
 
 
+def concepts() -> dict[str, str]:
+    """Return the text of each concept, which begins with the line of its title."""
+    paths = sorted(_CONCEPTS.glob("*.md"))
+    return {path.stem: path.read_text(encoding="utf-8").removeprefix("# ") for path in paths}
+
+
 def text() -> str:
-    """Return the help: examples, commands, groups with their options, and options."""
-    names = [f"{name} {command.takes}".rstrip() for name, command in COMMANDS.items()]
-    width = max(map(len, names))
-    rows = [f"  {name:{width}}  {command.summary}" for name, command in zip(names, COMMANDS.values(), strict=True)]
-    groups = options_of(config_dir())
-    options = [f"  {group:{max(map(len, groups))}}  {', '.join(names)}" for group, names in groups.items()]
-    title = "overrides GROUP=OPTION, with these options, and GROUP.KEY=VALUE (etlrun plan prints all keys and values):"
-    return "\n".join([_HEAD, "commands:", *rows, "", title, *options, "", _TAIL])
+    """Return the help: what etlrun is, examples, commands and options."""
+    return "\n".join([_HEAD, *commands_by_group(), "", _TAIL])
+
+
+def commands_by_group() -> Iterator[str]:
+    """Yield the lines of all commands, below the headings of what they are for."""
+    width = max(map(len, COMMANDS))
+    for group in GROUPS:
+        yield f"{group}:"
+        yield from (f"  {name:{width}}  {of.summary}" for name, of in COMMANDS.items() if of.group == group)
+
+
+def options_by_group() -> Iterator[str]:
+    """Yield the lines of all groups of configs, with their options."""
+    options = options_of(config_dir())
+    width = max(map(len, options)) + 4
+    yield from (wrapped(", ".join(names), f"  {group:{width - 2}}", " " * width) for group, names in options.items())
+
+
+def wrapped(text: str, indent: str, hanging: str | None = None) -> str:
+    """Return a text in lines of at most 79 columns behind an indent, which is another one from the second line on."""
+    lines = textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent if hanging is None else hanging,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines)
 
 
 def version() -> str:

@@ -18,6 +18,16 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_abbrev": False, "formatter_class": _Help, **options})
 
+    @property
+    def arguments(self) -> list[argparse.Action]:
+        """Arguments and options, in order."""
+        return self._actions
+
+    @property
+    def parts(self) -> dict[str, Parser]:
+        """Parsers of the parts of a command, such as `why` of `cache`."""
+        return next((dict(of.choices) for of in self._actions if isinstance(of.choices, dict)), {})
+
 
 class _Help(argparse.HelpFormatter):
     """Help that is wrapped, but for the example at its end."""
@@ -33,6 +43,15 @@ def of_command(name: str, description: str) -> Parser:
     """Return the parser of a command, without its arguments."""
     example = f"{_EXAMPLE}  {COMMANDS[name].example}"
     return Parser(prog=f"etlrun {name}", description=description, epilog=example)
+
+
+def of_part(parts: Any, name: str, says: str, example: str, **options: Any) -> Parser:
+    """Return the parser of a part of a command, such as `why` of `cache`, added to its `parts`."""
+    description = f"{says[0].upper()}{says[1:]}."
+    part: Parser = parts.add_parser(
+        name, help=says, description=description, epilog=f"{_EXAMPLE}  {example}", **options
+    )
+    return part
 
 
 def of_config(name: str, description: str) -> Parser:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from etlrun.cli import parsers
+from etlrun.cli.commands import COMMANDS
 from etlrun.record.summary import MEASURES, RUNNING
 from etlrun.results.runs import UNREADABLE, Entry, entries
 from etlrun.system.errors import printable
@@ -39,14 +40,13 @@ def main(arguments: list[str]) -> None:
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = parsers.of_command("runs", "List runs and sweeps.")
-    listing = parser.add_subparsers(dest="command", required=True).add_parser(
-        "ls", help="list runs and sweeps, the newest first"
-    )
+    parts = parser.add_subparsers(dest="command", required=True)
+    listing = parsers.of_part(parts, "ls", "list runs and sweeps, the newest first", COMMANDS["runs"].example)
     listing.add_argument(
         "--format",
         choices=("text", "json", "paths"),
         default="text",
-        help="paths: the folders of those that have ended, one a line, for other programs",
+        help="what is printed; default: text; paths: the folders of those that have ended, one a line",
     )
     listing.add_argument(
         "folder", nargs="?", default=_OUTPUTS, type=Path, metavar="FOLDER", help=f"folder of runs; default: {_OUTPUTS}"

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 
 from etlrun.cli import parsers
+from etlrun.cli.commands import COMMANDS
 from etlrun.service.standalone import dispatch, work
 from etlrun.stages.service import LAST_PORT
 from etlrun.system.errors import ConfigError, Fault
@@ -47,9 +48,10 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     says = "Serve the input of runs with load.service.address: a dispatcher and its one worker."
     parser = parsers.of_command("service", says)
+    example = "etlrun service worker --dispatcher trainer-1:5050 --host worker-1 --trusted-network"
     roles = parser.add_subparsers(dest="role", required=True, metavar="dispatcher | worker")
-    dispatcher = roles.add_parser("dispatcher", help="deal the work to a worker")
-    worker = roles.add_parser("worker", help="compute batches")
+    dispatcher = parsers.of_part(roles, "dispatcher", "deal the work to a worker", COMMANDS["service"].example)
+    worker = parsers.of_part(roles, "worker", "compute batches", example)
     worker.add_argument(
         "--dispatcher", type=_address, required=True, metavar="HOST:PORT", help="address of the dispatcher"
     )

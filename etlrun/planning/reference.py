@@ -96,6 +96,17 @@ def keys(stages: Stages) -> Iterator[Key]:
             yield from (key for key in found if dataclasses.replace(key, option="") not in shared)
 
 
+def options(stages: Stages) -> dict[str, str]:
+    """Return what each option of a group and each step is, by its dotted name such as `cache.disk`: a sentence."""
+    of_types = {
+        option: summary_of(stage)
+        for group in _GROUPS
+        for option, (_, stage, _) in _stages_of(group, stages).items()
+        if option
+    }
+    return of_types | {f"{group}.{name}": _about(group, name) for group, names in _options().items() for name in names}
+
+
 def _stages_of(group: str, stages: Stages) -> dict[str, tuple[str, type[Stage], Mapping[str, Any]]]:
     """Return the stages of a group by option, empty for a fixed one: path, type, and values of the option's file."""
     if group in _FIXED:

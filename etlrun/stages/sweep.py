@@ -19,7 +19,7 @@ _OBJECTIVES = "a list of throughput, utilisation, peak_memory"
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep(Stage):
-    """The `sweep` group.
+    """How the jobs of a sweep are made, ordered and run.
 
     Attributes:
         repeats: Runs of each config. With 3 or more, configs are compared, and the first one runs twice as often: its

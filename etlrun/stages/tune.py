@@ -16,7 +16,7 @@ Allowed = Literal["speed", "order", "data"]
 
 @dataclass(frozen=True, kw_only=True)
 class Tune(Stage):
-    """The `tune` group.
+    """What a search may change, and how much time it has.
 
     Attributes:
         budget_s: Seconds of measuring. The confirmation of what was found is part of them.
