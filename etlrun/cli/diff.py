@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etlrun.cli import parsers
-from etlrun.cli.sides import add_sides, sides_of
 from etlrun.review.comment import markdown
 from etlrun.review.costs_file import of_sides
 from etlrun.review.document import as_json
@@ -22,6 +21,7 @@ from etlrun.review.shown import change, groups
 from etlrun.review.stat import print_stat
 from etlrun.review.text import print_review
 from etlrun.stages.base import DATA, Kind
+from etlrun.sweep.sides import sides_of
 from etlrun.system.errors import ConfigError, EtlrunError, WorldError
 from etlrun.system.files import refuse_unwritable
 from etlrun.system.terminal import console, say_whole
@@ -50,9 +50,9 @@ def compare(known: argparse.Namespace, examined: Callable[[Review], Review] = la
     Raises:
         EtlrunError: A policy is broken, or what was read contradicts the comparison.
     """
-    old, new = sides_of(known)
+    old, new, experiment = sides_of(known.old, known.new, known.experiment, known.config_dir)
     runs, measured = (None, []) if known.runs is None else (_runs(known.runs), _costs(known.runs, old, new))
-    found = review(old, new, known.experiment, runs, of_sides(old, new, working_tree(known.config_dir), measured))
+    found = review(old, new, experiment, runs, of_sides(old, new, working_tree(known.config_dir), measured))
     found = examined(found)
     if known.show is not None:
         found = _with_images(found, known.show)
@@ -146,7 +146,16 @@ def parser(name: str = "diff", also: str = "") -> argparse.ArgumentParser:
         f"or only the speed.{also} OLD and NEW are quoted overrides, a config file, the folder of a run or of a sweep, "
         "or a git revision.",
     )
-    add_sides(parser)
+    parser.add_argument(
+        "old",
+        metavar="OLD",
+        help="quoted overrides, a config file, the folder of a run or of a sweep, or a git revision",
+    )
+    others = "the configs of the working tree; of a run or a sweep, those that its overrides compose now"
+    parser.add_argument("new", metavar="NEW", nargs="?", help=f"the same; default: {others}")
+    of_revisions = "compare only this experiment of the revisions; default beside a run: its own"
+    parser.add_argument("--experiment", metavar="NAME", help=of_revisions)
+    parsers.add_config_dir(parser, "compare your configs, not the project's")
     parser.add_argument("--runs", type=Path, metavar="DIR", help="folder of runs whose measurements to report")
     forms = parser.add_mutually_exclusive_group()
     parsers.add_format(forms, "text", "markdown", "json")

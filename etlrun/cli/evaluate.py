@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etlrun.cli import parsers
-from etlrun.record import page
-from etlrun.stages.targets import kind_of
-from etlrun.system.errors import ConfigError, Fault
+from etlrun.system.errors import ConfigError
 from etlrun.system.files import refuse_unwritable
 from etlrun.system.terminal import number, print_table, significant
 
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from etlrun.trained.evaluate import Evaluation
     from etlrun.trained.figures import Figures, Mistake
     from etlrun.trained.importance import Importance
-    from etlrun.trained.load import Trained
     from etlrun.trained.scores import Share
 
 _CLASSES = ("examples", "predicted", "precision", "recall", "F1")
@@ -41,22 +38,22 @@ def main(arguments: Sequence[str]) -> None:
     """
     known = parser().parse_intermixed_args(arguments)
     from etlrun.trained.load import trained
+    from etlrun.trained.options import unfit_options
 
     run = trained(known.run, known.overrides)
-    if faults := [*_unfit(run, known.threshold, known.importance)]:
+    if faults := [*unfit_options(run, known.threshold, known.importance)]:
         raise ConfigError(faults)
     refuse_unwritable(known.run, "RUN")
     from etlrun.trained.model import ready  # starts TensorFlow, so only after the run has been checked
 
     with ready(run) as model:
-        from etlrun.trained.evaluate import evaluate, written
+        from etlrun.trained.evaluate import evaluate
         from etlrun.trained.importance import how_to_ask
-        from etlrun.trained.page import html
+        from etlrun.trained.page import recorded
 
         evaluation = evaluate(run, model, known.overrides, known.threshold, known.importance)
-        paths = written(run, evaluation, html(evaluation, shlex.join(["etlrun", "evaluate", *arguments])))
+        paths = recorded(run, evaluation, shlex.join(["etlrun", "evaluate", *arguments]))
         hint = "" if known.importance == 0 else how_to_ask(run.plan, evaluation.examples)
-        page.write(run.folder)  # which links to that of the evaluation
     if known.format == "json":
         print(evaluation.as_json(), end="")
     else:
@@ -93,23 +90,6 @@ def parser() -> argparse.ArgumentParser:
     )
     parsers.add_format(parser)
     return parser
-
-
-def _unfit(run: Trained, threshold: float | None, repeats: int | None) -> Iterator[Fault]:
-    """Yield the faults of options: numbers out of range, and what the run has no use for."""
-    flow = run.then.spec.dataset.examples
-    targets, has_columns = flow.targets, any(flow.features[name].format != "image" for name in flow.inputs)
-    if threshold is not None and not any(kind_of(flow.features[name]) in ("binary", "labels") for name in targets):
-        found, expected = f"a threshold for {', '.join(targets)}", f"a run of dataset.target={{{targets[0]}: binary}}"
-        yield Fault(where="--threshold", found=found, expected=expected, remedy="leave it out")
-    elif threshold is not None and not 0 < threshold < 1:
-        yield Fault(where="--threshold", found=f"{threshold:g}", expected="a number between 0 and 1")
-    if repeats and not has_columns:
-        yield Fault(
-            where="--importance", found="images alone", expected="inputs that are columns", remedy="leave it out"
-        )
-    elif repeats is not None and repeats < 0:
-        yield Fault(where="--importance", found=str(repeats), expected="0 or a positive integer")
 
 
 def _print(of: Evaluation, paths: Sequence[Path], hint: str) -> None:

@@ -23,7 +23,7 @@ from etlrun.config.callbacks import Callbacks
 from etlrun.config.composer import plain, resolved
 from etlrun.config.folders import config_dir
 from etlrun.config.jobs import Job
-from etlrun.config.request import VERSION_BASE, Request, composer
+from etlrun.config.request import PRIMARY, VERSION_BASE, Request, composer, noted
 from etlrun.planning.spec import parse_command
 from etlrun.record.outcome import UNCACHED, Outcome, outcome_of
 from etlrun.record.record import EVENTS, Record
@@ -38,8 +38,6 @@ from etlrun.system import errors
 from etlrun.system.errors import EtlrunError, Fault, describe, headline
 from etlrun.system.files import refuse_unwritable
 
-_CONFIG = "config"
-"""Name of the primary config, unless the command line names another one."""
 AGAIN, LONGER = ("resume the sweep, which runs it again", "raise hydra.launcher.timeout_min, and resume the sweep")
 """Remedies for a job that has not come to its end."""
 
@@ -47,7 +45,7 @@ AGAIN, LONGER = ("resume the sweep, which runs it again", "raise hydra.launcher.
 def launch(arguments: Sequence[str]) -> None:
     """Pass the command line to Hydra, which composes the config of each job and calls `job` with it."""
     sys.argv[1:] = arguments
-    main: Callable[[], Any] = hydra.main(version_base=VERSION_BASE, config_path=str(config_dir()), config_name=_CONFIG)(
+    main: Callable[[], Any] = hydra.main(version_base=VERSION_BASE, config_path=str(config_dir()), config_name=PRIMARY)(
         job
     )
     main()
@@ -90,12 +88,8 @@ def _end(place: Place, status: int) -> NoReturn:
 
 def _freeze(folder: Path, config: Mapping[str, Any]) -> None:
     """Keep the config of the job that Hydra has set up, with its overrides and the folder of a person's own configs."""
-    settings = HydraConfig.get()
-    own_configs = [source.path for source in settings.runtime.config_sources if source.provider == "command-line"]
     try:
-        config_name = None if settings.job.config_name == _CONFIG else settings.job.config_name
-        named = {"config_dir": own_configs[0] if own_configs else None, "config_name": config_name}
-        run.freeze(folder, config, list(settings.overrides.task), **named)
+        run.freeze(folder, config, **noted(HydraConfig.get()))
     except EtlrunError as error:
         raise SystemExit(describe(error)) from None
 

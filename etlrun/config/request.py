@@ -26,6 +26,8 @@ from etlrun.system.errors import ConfigError, Fault
 
 VERSION_BASE = "1.3"
 RESUME = "trainer.resume="
+PRIMARY = "config"
+"""Name of the primary config, unless another one is named."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +136,7 @@ def composer(request: Request) -> Composer:
     ConfigFolders.own = [] if request.config_dir is None else [own_folder(request.config_dir)]
     try:
         with hydra.initialize_config_dir(base, job_name="etlrun", version_base=VERSION_BASE):
-            return Composer(GlobalHydra.instance().config_loader(), request.config_name or "config")
+            return Composer(GlobalHydra.instance().config_loader(), request.config_name or PRIMARY)
     finally:
         ConfigFolders.own = None
 
@@ -167,6 +169,14 @@ def with_hydra(files: Composer, overrides: Sequence[str]) -> DictConfig:
     if faults:
         raise ConfigError(faults)
     return config
+
+
+def noted(settings: DictConfig) -> dict[str, Any]:
+    """Return what a run notes of its command line, from Hydra's own config: its overrides and a person's configs."""
+    own_configs = [source.path for source in settings.runtime.config_sources if source.provider == "command-line"]
+    config_name = None if settings.job.config_name == PRIMARY else settings.job.config_name
+    own = own_configs[0] if own_configs else None
+    return {"overrides": list(settings.overrides.task), "config_dir": own, "config_name": config_name}
 
 
 def unfit_folder(key: str, folder: str, text: str) -> Iterator[Fault]:

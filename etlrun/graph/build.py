@@ -193,6 +193,12 @@ class Pipeline:
         batches = self._build(self._begun().repeat(), self._ahead).with_options(as_written())
         return self._handed(batches, lambda: iter(batches))
 
+    def each_pass(self) -> tf.data.Dataset:
+        """Return a dataset of which each iteration, also of one that is derived from it, is the next pass."""
+        self._fill_first()
+        batches = self._build(self._begun(), self._ahead).with_options(as_written())
+        return batches.map(tf.autograph.experimental.do_not_convert(self.stages[-1].gives.handed))
+
     def _handed(self, like: tf.data.Dataset, begin: Callable[[], Iterator[Any]]) -> Passes:
         """Return the passes that `begin` begins, of batches like those of a dataset, as a model takes them."""
         handed = self.stages[-1].gives.handed

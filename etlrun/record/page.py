@@ -108,7 +108,7 @@ def html(folder: Path) -> str | None:
         pipeline=pipeline,
         stages=stages[:_MOST_NAMES],
         model_ms=summary.step_floor_ms,
-        measures=[chart for chart in _measures(summary) if chart is not None],
+        measures=[chart for chart in measures(summary) if chart is not None],
         times=_times(summary.epochs),
         usage=[chart for chart in _usage(summary) if chart is not None],
         thumbnails=_thumbnails(folder),
@@ -172,7 +172,7 @@ def _facts(summary: Summary, told: dict[str, str]) -> Iterator[tuple[str, str]]:
         yield ("plan", summary.plan_fingerprint)
 
 
-def _measures(summary: Summary) -> Iterator[Chart | None]:
+def measures(summary: Summary) -> Iterator[Chart | None]:
     """Yield the charts of loss, accuracy and the other metrics, with notes on phases and on values not finite."""
     epochs = summary.epochs
     begun = [f"Phase {phase.phase} begins with epoch {phase.first_epoch}." for phase in summary.phases[1:]]

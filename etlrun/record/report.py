@@ -13,7 +13,7 @@ from etlrun.record import record as records
 from etlrun.record.findings import Apart, GpuUse, Held, Verdict
 from etlrun.record.summary import COMPLETED, Epoch, Summary, TrainedPhase, read_summary, shown_metric
 from etlrun.system.files import write_atomically
-from etlrun.system.terminal import Rows, as_markdown, megabytes, number, plain, print_table, say
+from etlrun.system.terminal import Rows, as_markdown, megabytes, number, plain, print_table, say, table_text
 
 STAGE_HEADER = ("stage", "ms/example", "examples", "parallelism", "buffer", "buffered", "set by")
 Line = tuple[str, str]
@@ -70,6 +70,12 @@ def _ended(summary: Summary, best: tuple[str, int] | None) -> str:
     elif summary.status != COMPLETED:
         parts += [f"{done} epoch{'s' * (done != 1)} done"]
     return ", ".join(parts)
+
+
+def text(folder: Path, summary: Summary) -> str:
+    """Return the report of the run in `folder` as `show` prints it."""
+    tables = [table_text(header, rows) for header, rows in _tables(summary)]
+    return "".join([*tables, *(f"{label:<9} {of}\n" for label, of in lines(summary, folder))])
 
 
 def write(folder: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import indent
 
@@ -23,7 +23,7 @@ from etlrun.sweep import hparams
 from etlrun.sweep.unfit import describe
 from etlrun.system.errors import WorldError
 from etlrun.system.files import write_atomically
-from etlrun.system.terminal import as_markdown, plain, print_table, say
+from etlrun.system.terminal import as_markdown, plain, print_table, say, table_text
 
 HTML, MARKDOWN, CSV, JSON = records.PAGE, records.REPORT, "results.csv", records.RESULTS
 WRONG = (FAILED, INTERRUPTED, KILLED, TOO_SLOW)
@@ -51,6 +51,11 @@ def conclude(results: Results | None) -> int:
 
 def show(folder: Path) -> None:
     """Print the table of the sweep in `folder` and rewrite its reports; `WorldError` if there is no run."""
+    _report(collected(folder))
+
+
+def collected(folder: Path) -> Results:
+    """Return the results of the sweep in `folder`, or of the runs below it; `WorldError` if there is no run."""
     results = collect(folder)
     if results is None:
         raise WorldError(
@@ -59,7 +64,7 @@ def show(folder: Path) -> None:
             expected=f"a folder with a {SUMMARY}, or a folder of such folders",
             remedy="pass the folder that a run or a multirun prints at its end",
         )
-    _report(results)
+    return results
 
 
 def _report(results: Results) -> None:
@@ -133,18 +138,34 @@ def _figure(of: Outcome, name: str) -> object:
 
 
 def _print(results: Results) -> None:
+    print_table(*table(results))
+    for label, text in lines(results):
+        say(f"{label:<9} {text}")
+
+
+def text(results: Results) -> str:
+    """Return the table and the lines below it as the terminal shows them."""
+    return "".join([table_text(*table(results)), *(f"{label:<9} {of}\n" for label, of in lines(results))])
+
+
+def table(results: Results) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows of the terminal, without columns that tell nothing apart."""
     names, table = header(results), [[cell.text for cell in row] for row in rows(results)]
     measured = {*names} - {*UNMEASURED, f"val {results.metric.replace('_', ' ')}"}
     told = [place for place, name in enumerate(names) if name in measured or _differs([row[place] for row in table])]
-    print_table([names[place] for place in told], [[row[place] for place in told] for row in table[:MOST_ROWS]])
+    return [names[place] for place in told], [[row[place] for place in told] for row in table[:MOST_ROWS]]
+
+
+def lines(results: Results) -> Iterator[tuple[str, str]]:
+    """Yield the lines below the table, each with its label."""
     if len(results.configs) > MOST_ROWS:
-        say(f"{len(results.configs) - MOST_ROWS} more; {CSV} and {HTML} list all")
+        yield "more", f"{len(results.configs) - MOST_ROWS} configs; {CSV} and {HTML} list all"
     decided = results.decision
-    lines = [("decision", decided.words), *([] if decided.config is None else [("data", decided.same_data)])]
-    lines += [("note", line) for line in all_notes(results)]
-    lines += [("left out", line) for line in describe(results.unfit)]
-    for label, text in lines:
-        say(f"{label:<9} {text}")
+    yield "decision", decided.words
+    if decided.config is not None:
+        yield "data", decided.same_data
+    yield from (("note", line) for line in all_notes(results))
+    yield from (("left out", line) for line in describe(results.unfit))
 
 
 def _differs(texts: Sequence[str]) -> bool:

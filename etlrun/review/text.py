@@ -22,6 +22,11 @@ def print_review(review: Review, console: Console | None) -> None:
         print_parts(console, *parts)
 
 
+def text(review: Review) -> str:
+    """Return the review as `print_review` prints it without colours."""
+    return "".join(f"{''.join(words for words, _ in parts)}\n" for parts in _lines(review))
+
+
 def _lines(review: Review) -> Iterator[tuple[tuple[str, str], ...]]:
     if review.is_of_runs:
         yield ((f"{review.old} -> {review.new}", "bold"),)

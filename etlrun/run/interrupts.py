@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -12,7 +13,13 @@ _is_interrupted = False
 
 @contextmanager
 def interrupts() -> Iterator[None]:
-    """Raise `KeyboardInterrupt` for a SIGINT or SIGTERM in the block, even if a library replaces the exception."""
+    """Raise `KeyboardInterrupt` for a SIGINT or SIGTERM in the block, even if a library replaces the exception.
+
+    In another thread than the main one, to which alone Python delivers signals, nothing is done.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     global _is_interrupted  # noqa: PLW0603 - signals are delivered to the one main thread
     _is_interrupted = False
     before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}

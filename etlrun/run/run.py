@@ -55,42 +55,80 @@ def freeze(
 
 
 def run(folder: Path, stages: Stages = STAGES, planned: Plan | None = None) -> int:
-    """Execute the run in `folder`, created by `freeze`, and return the exit status; it always writes a summary.
-
-    `planned` is the plan of that config, if it exists already; a run on several hosts needs it.
-    """
+    """Do what `execute` does, print how the run ended, and return the exit status."""
     try:
         with nobodys(folder):
-            return _run(Record(folder), stages, planned)
+            return _told(_Execution(Record(folder), stages, planned))
     except EtlrunError as error:
         _say_failed(error.faults)
         return error.status
 
 
-def _run(record: Record, stages: Stages, planned: Plan | None) -> int:
-    log = Log(record)
+def execute(folder: Path, stages: Stages = STAGES, planned: Plan | None = None) -> None:
+    """Execute the run in `folder`, created by `freeze`; it always writes a summary.
+
+    `planned` is the plan of that config, if it exists already; a run on several hosts needs it.
+
+    Raises:
+        EtlrunError: The run has failed.
+        KeyboardInterrupt: It was interrupted.
+    """
+    with nobodys(folder):
+        _Execution(Record(folder), stages, planned).run()
+
+
+class _Execution:
+    """Execution of a run.
+
+    Attributes:
+        record: Record of the run.
+        planned: Its plan; None before it is made, or if that fails.
+        error: What ended it; None unless it has failed.
+    """
+
+    def __init__(self, record: Record, stages: Stages, planned: Plan | None) -> None:
+        self.record, self.planned, self._stages = record, planned, stages
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        """Execute it; raise `EtlrunError` or `KeyboardInterrupt` if it fails or is interrupted."""
+        record, log = self.record, Log(self.record)
+        try:
+            with interrupts():
+                if self.planned is None:
+                    self.planned = plan(parse(read_config(record.folder), self._stages))
+                    what = "only a single run without options of Hydra's joins other hosts"
+                    require_one_host(self.planned.spec, what)
+                _work(record, self._stages, self.planned, log)
+        except KeyboardInterrupt:
+            _end_early(record, statuses.INTERRUPTED, _INTERRUPT)
+            raise
+        except Exception as error:
+            self.error, known = error, _reported(record, error)
+            _end_early(record, statuses.FAILED, *known.faults)
+            if known is error:
+                raise
+            raise known from error
+
+
+def _told(execution: _Execution) -> int:
+    """Execute a run, print how it ended, and return the exit status."""
+    record = execution.record
     try:
-        with interrupts():
-            if planned is None:
-                planned = plan(parse(read_config(record.folder), stages))
-                require_one_host(planned.spec, "only a single run without options of Hydra's joins other hosts")
-            _work(record, stages, planned, log)
+        execution.run()
     except KeyboardInterrupt:
-        _end_early(record, statuses.INTERRUPTED, _INTERRUPT)
         _say_interrupted(record)
-        _say_end(record, planned)
+        _say_end(record, execution.planned)
         return INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - reported in the summary and by the exit status
-        known = _reported(record, error)
-        _end_early(record, statuses.FAILED, *known.faults)
-        _say_failed(known.faults)
-        if os.environ.get("HYDRA_FULL_ERROR", "0") != "0":
-            print(traced(error), end="", file=sys.stderr)
-        if not isinstance(known, ConfigError) and checkpoint.checkpoints(record.folder):
+    except EtlrunError as error:
+        _say_failed(error.faults)
+        if os.environ.get("HYDRA_FULL_ERROR", "0") != "0" and execution.error is not None:
+            print(traced(execution.error), end="", file=sys.stderr)
+        if not isinstance(error, ConfigError) and checkpoint.checkpoints(record.folder):
             _say(f"resume with: {_resume_command(str(record.folder))}")
-        _say_end(record, planned)
-        return known.status
-    _say_end(record, planned)
+        _say_end(record, execution.planned)
+        return error.status
+    _say_end(record, execution.planned)
     return TOO_SLOW if record.summary.is_too_slow else OK
 
 

@@ -69,7 +69,7 @@ def prepared(
     """
     contexts = contexts_of(plan, source, with_validation=with_validation, backbone=backbone)
     place, split = here(), contexts["train"].split
-    _enough(plan, contexts)
+    require_enough(plan, contexts)
     keep_sequences(plan, contexts)
     data = _described(source, contexts)
     digests = {name: context.split.content.digest for name, context in contexts.items()} if place.leads else {}
@@ -131,7 +131,8 @@ def _described(source: Source, contexts: Mapping[str, Context]) -> dict[str, Any
     return {"name": name, "examples": examples, "shards": len(sizes), "bytes": size}
 
 
-def _enough(plan: Plan, contexts: Mapping[str, Context]) -> None:
+def require_enough(plan: Plan, contexts: Mapping[str, Context]) -> None:
+    """Raise `WorldError` if a split has too few examples for a batch."""
     load, hosts, num_examples = plan.spec.load, here().count, contexts["train"].split.num_examples
     validation, devices = contexts.get("validation"), hosts * shares()
     if validation is not None and validation.split.num_examples < devices:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from etlrun.system.hidden import hidden
 
@@ -82,6 +82,16 @@ class EtlrunError(Exception):
     def __init__(self, faults: Sequence[Fault]) -> None:
         self.faults = tuple(faults)
         super().__init__("\n".join(str(fault) for fault in self.faults))
+
+    def __reduce__(self) -> tuple[Any, ...]:  # since subclasses are made of other arguments
+        return _of_faults, (type(self), self.faults)
+
+
+def _of_faults(kind: type[EtlrunError], faults: Sequence[Fault]) -> EtlrunError:
+    """Return the error of that kind with these faults, as after pickling."""
+    error = kind.__new__(kind)
+    EtlrunError.__init__(error, faults)
+    return error
 
 
 class ConfigError(EtlrunError):

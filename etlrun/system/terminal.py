@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
@@ -10,7 +11,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
+_WIDTH = 200
+"""Columns of a table without a terminal."""
 Rows = Sequence[Sequence[str]]
 
 TEXTS = {
@@ -92,6 +96,25 @@ def print_table(header: Sequence[str], rows: Rows) -> None:
     if not rows:
         return
     from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDTH)
+    console.print(_table(header, rows))
+
+
+def table_text(header: Sequence[str], rows: Rows) -> str:
+    """Return what `print_table` prints without a terminal."""
+    if not rows:
+        return ""
+    from rich.console import Console
+
+    text = io.StringIO()
+    Console(file=text, width=_WIDTH, force_terminal=False, force_jupyter=False).print(_table(header, rows))
+    return text.getvalue()
+
+
+def _table(header: Sequence[str], rows: Rows) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
@@ -106,10 +129,7 @@ def print_table(header: Sequence[str], rows: Rows) -> None:
         )
     for row in rows:
         table.add_row(*(escape(row[index]) for index in columns))
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
-    console.print(table)
+    return table
 
 
 def plain(text: str) -> str:

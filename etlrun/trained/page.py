@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
+from etlrun.record import page as run_page
 from etlrun.stages.image import Decode
 from etlrun.system import pages
 from etlrun.system.terminal import significant
 from etlrun.system.thumbnails import tag, thumbnail
 from etlrun.trained.charts import charts
-from etlrun.trained.evaluate import Evaluation
+from etlrun.trained.evaluate import Evaluation, written
 from etlrun.trained.figures import Figures, Mistake, is_prose
+from etlrun.trained.load import Trained
 
 _MOST_CLASSES, _MOST_PAIRS = 50, 100
 """Classes up to which the whole confusion matrix is shown, and the pairs that are shown of a larger one."""
@@ -36,6 +39,13 @@ def html(of: Evaluation, made_by: str) -> str:
         is_prose=is_prose,
         most_columns=_MOST_COLUMNS,
     )
+
+
+def recorded(run: Trained, evaluation: Evaluation, made_by: str) -> tuple[Path, Path]:
+    """Write an evaluation and its page, to which that of the run links; return their paths."""
+    paths = written(run, evaluation, html(evaluation, made_by))
+    run_page.write(run.folder)
+    return paths
 
 
 def _cell(value: Any) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 import numpy as np
@@ -147,6 +147,70 @@ class ParquetWriter:
         self._file.close()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Predicted:
+    """What a model predicts of a target.
+
+    Attributes:
+        class_name: The likeliest class; None for labels and numbers.
+        labels: Labels with a probability above 0.5; None for classes and numbers.
+        probabilities: Probability of each class or label from 0 to 1, the likeliest first; empty for numbers.
+        value: The number, or several; None for classes and labels.
+    """
+
+    class_name: str | None = None
+    labels: tuple[str, ...] | None = None
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+    value: float | tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction(Predicted):
+    """Prediction of an example; the attributes of `Predicted` are those of the only target, if there is one.
+
+    Attributes:
+        path: Path of the image, or of the table; None for rows and images that are in no file.
+        row: Number of the row in its table, or of what was given, from 0; None for an image file.
+        targets: What is predicted of several targets, by their names; empty with a single one.
+    """
+
+    path: str | None = None
+    row: int | None = None
+    targets: Mapping[str, Predicted] = field(default_factory=dict)
+
+
+class Collector:
+    """Makes a `Prediction` of each row.
+
+    Attributes:
+        predictions: All of them so far.
+    """
+
+    def __init__(self, heads: Sequence[Head], place: Place = (PATH,)) -> None:
+        self.predictions: list[Prediction] = []
+        self._heads, self._place = heads, place
+
+    def write(self, places: Sequence[Place], outputs: Sequence[Outputs]) -> None:
+        """Add a prediction for each place."""
+        for place, *rows in _by_row(places, outputs):
+            found: dict[str, Any] = dict(zip(map(str, self._place), map(_plain, place), strict=True))
+            targets = {head.target: _values(head, row) for head, row in zip(self._heads, rows, strict=True)}
+            own = targets.pop("", {})
+            others = {name: Predicted(**values) for name, values in targets.items()}
+            self.predictions.append(Prediction(**found, **own, targets=others))
+
+    def close(self) -> None:
+        """Do nothing: all rows are collected."""
+
+
+def _values(head: Head, row: Outputs) -> dict[str, Any]:
+    """Return the attributes of what is predicted of a target."""
+    found = head.described(row)
+    if "class" in found:
+        found["class_name"] = found.pop("class")
+    return {name: tuple(of) if isinstance(of, list) else of for name, of in found.items()}
+
+
 def _by_row(places: Sequence[Place], outputs: Sequence[Outputs]) -> Iterator[tuple[Any, ...]]:
     """Return the place and the outputs of each target, row by row."""
     return zip(places, *(of.reshape(len(places), -1) for of in outputs), strict=True)
@@ -166,6 +230,7 @@ def _number(value: np.float32) -> float:
     return float(str(value))
 
 
-Writer = CsvWriter | JsonLinesWriter | ParquetWriter
-FORMATS: dict[str, type[Writer]] = {"csv": CsvWriter, "jsonl": JsonLinesWriter, "parquet": ParquetWriter}
+FileWriter = CsvWriter | JsonLinesWriter | ParquetWriter
+Writer = FileWriter | Collector
+FORMATS: dict[str, type[FileWriter]] = {"csv": CsvWriter, "jsonl": JsonLinesWriter, "parquet": ParquetWriter}
 """Writers by format: of a file, and what a model predicts of each target."""

@@ -1,8 +1,7 @@
-"""The two sides of a review as a command line names them, of which one alone may be a run or a sweep."""
+"""The two sides of a review as people name them, of which one alone may be a run or a sweep."""
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -10,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etlrun.cli import parsers
 from etlrun.config.request import Request
 from etlrun.record.config import CONFIG
 from etlrun.review.folders import Folders, working_tree
@@ -25,49 +23,37 @@ _NOW = "the working tree"
 _OF_RUN, _OF_SWEEP = "the config of its overrides now", "the configs of its overrides now"
 
 
-def add_sides(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that name the two sides."""
-    parser.add_argument(
-        "old",
-        metavar="OLD",
-        help="quoted overrides, a config file, the folder of a run or of a sweep, or a git revision",
-    )
-    others = "the configs of the working tree; of a run or a sweep, those that its overrides compose now"
-    parser.add_argument("new", metavar="NEW", nargs="?", help=f"the same; default: {others}")
-    parser.add_argument(
-        "--experiment",
-        metavar="NAME",
-        help="compare only this experiment of the revisions; default beside a run: its own",
-    )
-    parsers.add_config_dir(parser, "compare your configs, not the project's")
+def sides_of(
+    first: str | Side, second: str | Side | None, experiment: str | None = None, config_dir: str | None = None
+) -> tuple[Side, Side, str | None]:
+    """Return the two sides that these name, and the experiment that is compared of revisions, None for all.
 
-
-def sides_of(known: argparse.Namespace) -> tuple[Side, Side]:
-    """Return the two sides that the arguments of `add_sides` name.
+    Without a second one it is the configs of the working tree; of a run or a sweep, those that its overrides compose
+    now.
 
     Raises:
         EtlrunError: One of them is nothing to compare, or not with the other.
     """
-    now = working_tree(known.config_dir)
-    known.experiment = known.experiment or _experiment_of_run(known.old, known.new)
-    old = _side(known.old, now, known.experiment)
-    if known.new is not None:
-        new = _side(known.new, now, known.experiment, old)
+    now = working_tree(config_dir)
+    experiment = experiment or _experiment_of_run(first, second)
+    old = _side(first, now, experiment)
+    if second is not None:
+        new = _side(second, now, experiment, old)
     elif old.is_of_runs:
-        new = _composed_now(old, known.config_dir)
+        new = _composed_now(old, config_dir)
     else:
-        new = of_folders(_NOW, now, known.experiment, old)
+        new = of_folders(_NOW, now, experiment, old)
     if bool(old.jobs) is not bool(new.jobs):
         word = (old if old.jobs else new).word
         expected, remedy = "another sweep beside it, or nothing", f"name one of its jobs, such as {word}/0"
         raise ConfigError([fault(word, "a sweep", expected, remedy)])
-    return old, new
+    return old, new, experiment
 
 
-def _experiment_of_run(*words: str | None) -> str | None:
+def _experiment_of_run(*sides: str | Side | None) -> str | None:
     """Return the experiment of the only run among two sides, which is that of the other side, too; None without one."""
-    runs = [word for word in words if word is not None and _has(word, CONFIG)]
-    if len(runs) != 1 or None in words:
+    runs = [word for word in sides if isinstance(word, str) and _has(word, CONFIG)]
+    if len(runs) != 1 or None in sides:
         return None
     from etlrun.record.summary import read_summary  # whose models take a tenth of a second to define
 
@@ -76,7 +62,9 @@ def _experiment_of_run(*words: str | None) -> str | None:
     return next((name for group, _, name in reversed(chosen) if group == "experiment"), None)
 
 
-def _side(word: str, now: Folders, experiment: str | None, like: Side | None = None) -> Side:
+def _side(word: str | Side, now: Folders, experiment: str | None, like: Side | None = None) -> Side:
+    if isinstance(word, Side):
+        return word
     if _has(word, _SWEEP):
         with _told_of(word):
             return _of_sweep(word)

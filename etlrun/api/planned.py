@@ -1,0 +1,170 @@
+"""A planned run: its text, its datasets, and the run itself."""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from etlrun.config import grid
+from etlrun.config.jobs import Job
+from etlrun.config.request import Request, composer, noted, own_folder, unfit_folder, with_hydra
+from etlrun.graph import here
+from etlrun.planning.hosts import require_one_host
+from etlrun.planning.plan import Plan
+from etlrun.stages import STAGES
+from etlrun.system.errors import ConfigError, EtlrunError, WorldError, fault
+
+if TYPE_CHECKING:
+    from etlrun.api.run import Run
+    from etlrun.run.datasets import Datasets  # imports TensorFlow
+
+_HOSTS = "a program has this host alone: start it with the command line"
+_running = Lock()
+
+
+def plan(*overrides: str, config_dir: Path | str | None = None, config_name: str | None = None) -> Planned:
+    """Return the plan of a config, as `etlrun plan OVERRIDE ...` shows it, without importing TensorFlow.
+
+    Args:
+        *overrides: Overrides as on the command line, such as `"experiment=parallel"`, `"load.batch_size=32"`.
+            `"trainer.resume=RUN"` takes those of that run; others take precedence.
+        config_dir: Folder of your own configs (`--config-dir`).
+        config_name: Name of the primary config (`--config-name`).
+
+    Raises:
+        ConfigError: The config is invalid; with all of its faults.
+        EtlrunError: The dataset is here, and does not have the splits.
+    """
+    own = None if config_dir is None else str(own_folder(os.fspath(config_dir)))
+    request = Request(overrides=list(overrides), config_dir=own, config_name=config_name).resuming()
+    job = grid.resolve(request, STAGES)
+    return Planned(request=request, job=job, shown=here.with_figures(job.plan))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Planned:
+    """A run before it starts, made by `etlrun.plan`. It holds what the config files said then.
+
+    Attributes:
+        request: The part of a command line that selects it.
+        job: Its overrides, config and plan.
+        shown: The plan with notes on the data that is on this machine.
+    """
+
+    request: Request
+    job: Job
+    shown: Plan
+
+    @property
+    def plan(self) -> Plan:
+        """The plan: stages with their parameters, and what each gives to the next."""
+        return self.job.plan
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """A copy of the composed config, with references resolved."""
+        return copy.deepcopy(self.job.config)
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """The overrides, those of a resumed run included."""
+        return tuple(self.request.overrides)
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits, equal for configs that differ only in speed."""
+        return self.plan.fingerprint
+
+    def text(self) -> str:
+        """Return the text that `etlrun plan` prints."""
+        return here.text_of(self.shown)
+
+    def datasets(self) -> Datasets:
+        """Return the datasets of the run by name, `train` and, with a validation, `validation`; see `Datasets`.
+
+        An element is what the model gets: (inputs, targets), and a weight behind them where the plan has weights. The
+        last line of each pipeline in `text()` has its shapes and dtypes, such as uint8 (32, 64, 64, 3) and int64 (32,).
+
+        Raises:
+            EtlrunError: Data is missing, too small or can't be read, or there is no space for a cache.
+        """
+        require_one_host(self.plan.spec, _HOSTS)
+        from etlrun.system.loading import keras_backend, leave_gpus, load_tensorflow
+
+        fit = self.plan.spec.fit
+        if keras_backend() != "tensorflow" or (fit is not None and fit.device == "cpu"):
+            leave_gpus()  # as the run does, which could not do so afterwards
+        load_tensorflow()
+        from etlrun.run.datasets import datasets_of
+
+        return datasets_of(self.plan)
+
+    def fit(self, folder: Path | str | None = None) -> Run:
+        """Run it in this process, as the command line does, and return the run; see `etlrun.load`.
+
+        Args:
+            folder: Folder of the run; by default one in `outputs/`, as of the command line (`hydra.run.dir`).
+
+        Raises:
+            EtlrunError: The run has failed, and says why in its folder, too; or another one is at work here.
+            KeyboardInterrupt: It was interrupted. `etlrun.plan("trainer.resume=FOLDER").fit()` resumes it.
+        """
+        require_one_host(self.plan.spec, _HOSTS)
+        _require_backend()
+        from etlrun.api.run import Run
+        from etlrun.run.run import execute, freeze
+
+        settings = with_hydra(composer(self.request), self.request.overrides).hydra
+        given = str(settings.run.dir) if folder is None else os.fspath(folder)
+        if faults := list(unfit_folder("folder", given, given)):
+            raise ConfigError(faults)
+        with _alone():
+            path = Path(given).absolute()
+            freeze(path, self.job.config, **noted(settings))
+            execute(path, planned=self.plan)
+        return Run(path)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        return f"<etlrun plan {self.fingerprint} of {' '.join(self.overrides) or 'the default config'}>"
+
+    def _repr_html_(self) -> str:
+        from etlrun.api import html
+
+        return html.of_plan(self.shown)
+
+
+def _require_backend() -> None:
+    """Raise `WorldError` if Keras was imported with another backend than `KERAS_BACKEND` names now."""
+    wanted = os.environ.get("KERAS_BACKEND")
+    if not wanted or "keras" not in sys.modules:
+        return
+    used = sys.modules["keras"].backend.backend()
+    if used != wanted:
+        raise WorldError(
+            where="KERAS_BACKEND",
+            found=f"{wanted}, in a process that has imported Keras with {used}",
+            expected=f"{used}, since Keras can't change its backend",
+            remedy=f"restart the kernel, and set KERAS_BACKEND={wanted} first; or set it to {used}",
+        )
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Refuse two runs at once in a process, of which Keras and TensorFlow have one state."""
+    if not _running.acquire(blocking=False):
+        expected, remedy = "one run at a time in a process", "wait for its end, or start this one with the command line"
+        raise EtlrunError([fault("fit", "a run of this process that is still running", expected, remedy)])
+    try:
+        yield
+    finally:
+        _running.release()

@@ -1,0 +1,153 @@
+"""What the model of a run predicts of paths, of images in memory, and of rows."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etlrun.stages.rows import Rows
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, fault
+from etlrun.system.loading import load_tensorflow
+from etlrun.system.terminal import say_note
+from etlrun.trained.inputs import OnCorrupt, inputs_of, unfit_for_files, unfit_for_rows
+from etlrun.trained.load import Trained, trained
+
+if TYPE_CHECKING:
+    from etlrun.trained.rows import Prediction
+
+Given = str | os.PathLike[str] | bytes | Mapping[str, Any]
+"""What is predicted: a path, a URL or an override as on the command line, an encoded image, or a row."""
+Model = Callable[[Trained], Any]
+"""Function that returns the model of a run."""
+_ROWS, _IMAGES = "row", "image"
+
+
+def predictions(
+    folder: Path, model: Model, given: Sequence[Given | Iterable[Given]], top: int | None, on_corrupt: OnCorrupt
+) -> list[Prediction]:
+    """Return a prediction for each image or row, in their order; see `Run.predict`."""
+    if top is not None and top < 1:
+        raise ConfigError([Fault(where="top", found=str(top), expected="a positive integer")])
+    flat = [*_flat(given)]
+    kinds = {kind for of in flat for kind in (bytes, Mapping, (str, os.PathLike)) if isinstance(of, kind)}
+    if len(kinds) > 1:
+        expected, remedy = "paths and overrides, or images as bytes, or rows", "predict them one after the other"
+        raise ConfigError([fault("predict", "several kinds of inputs", expected, remedy)])
+    if bytes in kinds or Mapping in kinds:
+        run = trained(folder, [f"dataset.on_corrupt={on_corrupt}"], reads_split=False)
+        if bytes in kinds:
+            return _of_images(run, model, flat, top)
+        return _of_rows(run, model, flat, top, [*unfit_for_rows(on_corrupt)])
+    if given and not flat:
+        return []
+    inputs = inputs_of(folder, [os.fspath(of) for of in flat], on_corrupt)
+    for text in inputs.notes():
+        say_note(text)
+    rows = inputs.opened()
+    return _collected(inputs.run, model, rows or inputs.reading, top)
+
+
+def _flat(given: Iterable[Any]) -> Iterator[Any]:
+    """Yield what is given one by one, or in lists."""
+    for of in given:
+        if isinstance(of, (str, os.PathLike, bytes, Mapping)):
+            yield of
+        elif isinstance(of, Iterable) and not hasattr(of, "columns"):
+            yield from _flat(of)
+        else:
+            expected = "paths, overrides, images as bytes, or rows as mappings from columns to values"
+            remedy = "of a DataFrame pass frame.to_dict('records')" if hasattr(of, "to_dict") else ""
+            raise ConfigError([fault("predict", f"a {type(of).__name__}", expected, remedy)])
+
+
+def _of_images(run: Trained, model: Model, given: Sequence[bytes], top: int | None) -> list[Prediction]:
+    """Return the predictions of encoded images, which are numbered."""
+    if faults := [*unfit_for_files(run)]:
+        raise ConfigError(faults)
+    with _files(_IMAGES) as folder:
+        paths = [folder / str(number) for number in range(len(given))]
+        for path, image in zip(paths, given, strict=True):
+            path.write_bytes(image)
+
+        def reading(_: Any) -> Any:
+            from etlrun.trained.predict import of_files  # imports TensorFlow
+
+            return of_files(run, [*map(str, paths)])
+
+        found = _collected(run, model, reading, top)
+    return [replace(of, path=None, row=int(Path(of.path or "").name)) for of in found]
+
+
+def _of_rows(
+    run: Trained, model: Model, given: Sequence[Mapping[str, Any]], top: int | None, faults: list[Fault]
+) -> list[Prediction]:
+    """Return the predictions of rows without `faults`, which are read as those of a file of JSON lines are."""
+    if not isinstance(run.then.spec.dataset, Rows):
+        expected = "paths of images, or images as bytes: the run was trained on them"
+        faults.append(Fault(where="predict", found="rows", expected=expected))
+    if faults:
+        raise ConfigError(faults)
+    columns = dict.fromkeys(name for row in given for name in row)
+    with _files(_ROWS) as folder:
+        path = folder / "rows.jsonl"
+        lines = (json.dumps({name: _plain(row.get(name)) for name in columns}) for row in given)
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        load_tensorflow()
+        from etlrun.trained.tables import opened
+
+        return _collected(run, model, opened(run, [str(path)]), top)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it: of NumPy and pandas those of Python, times as texts, NaN as a missing value."""
+    if hasattr(value, "isoformat"):
+        return None if value != value else value.isoformat()  # noqa: PLR0124 - NaT
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(of) for of in value]
+    is_missing = isinstance(value, float) and value != value  # noqa: PLR0124 - NaN
+    return None if is_missing or type(value).__name__ == "NAType" else value
+
+
+@contextmanager
+def _files(noun: str) -> Iterator[Path]:
+    """Yield a folder for files, which faults name by `noun` and number."""
+    with tempfile.TemporaryDirectory(prefix="etlrun-") as folder:
+        try:
+            yield Path(folder)
+        except EtlrunError as error:
+            error.faults = tuple(_named(of, folder, noun) for of in error.faults)
+            error.args = ("\n".join(map(str, error.faults)),)
+            raise
+
+
+def _named(of: Fault, folder: str, noun: str) -> Fault:
+    names = ((f"{folder}/rows.jsonl:", f"{noun} "), (f"{folder}/rows.jsonl", f"{noun}s"), (f"{folder}/", f"{noun} "))
+    for old, new in names:
+        where, found, remedy = (text.replace(old, new) for text in (of.where, of.found, of.remedy))
+        of = replace(of, where=where, found=found, remedy=remedy)
+    return of
+
+
+def _collected(run: Trained, model: Model, reading: Any, top: int | None) -> list[Prediction]:
+    """Return the predictions of a reading, or of one that a function makes for the model."""
+    network = model(run)
+    from etlrun.system.progress import progress
+    from etlrun.trained.predict import heads, predict
+    from etlrun.trained.rows import Collector
+
+    rows = reading(network) if callable(reading) else reading
+    with progress() as begin:
+        collector = Collector(heads(run, network, top), rows.header)
+        lost = predict(run, rows, network, collector, begin("predicted", rows.split.num_examples))
+    for of in lost:
+        print(f"skipped   {of.place}: {of.reason}", file=sys.stderr)
+    return collector.predictions

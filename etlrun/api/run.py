@@ -1,0 +1,147 @@
+"""Runs and sweeps that are loaded: their summary, what their model predicts, and how well it does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from etlrun.record import report as reports
+from etlrun.record.findings import Verdict
+from etlrun.record.summary import Summary, read_summary
+from etlrun.system.errors import ConfigError, EtlrunError, fault
+from etlrun.system.files import refuse_unwritable
+
+if TYPE_CHECKING:
+    from etlrun.api.predictions import Given
+    from etlrun.api.sweep import Sweep
+    from etlrun.trained.evaluate import Evaluation
+    from etlrun.trained.load import Trained
+    from etlrun.trained.rows import Prediction
+
+
+def load(folder: Path | str) -> Run | Sweep:
+    """Return the run in `folder`, or the sweep, whether it has ended or not.
+
+    Raises:
+        EtlrunError: There is neither.
+    """
+    path = Path(os.fspath(folder)).expanduser().absolute()
+    if read_summary(path) is not None:
+        return Run(path)
+    from etlrun.api.sweep import Sweep
+
+    return Sweep(path)
+
+
+class Run:
+    """A run in its folder.
+
+    Attributes:
+        folder: Folder of the run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def summary(self) -> Summary:
+        """What `summary.json` says now; every key is documented there."""
+        summary = read_summary(self.folder)
+        if summary is None:
+            expected = "the summary of a run"
+            raise EtlrunError([fault(self.folder, "no summary that can be read", expected, "restore the folder")])
+        return summary
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Whether the input or the model limits the run, and by how much; None before it is known."""
+        return self.summary.verdict
+
+    def report(self) -> str:
+        """Return the text that `etlrun report` prints."""
+        return reports.text(self.folder, self.summary)
+
+    @cached_property
+    def model(self) -> Any:
+        """The trained `keras.Model`, loaded once, on the backend and the device of its training.
+
+        Raises:
+            EtlrunError: The run has not completed, or its model can't be loaded here.
+        """
+        from etlrun.trained.load import trained
+
+        return self._model_of(trained(self.folder, reads_split=False))
+
+    def _model_of(self, run: Trained) -> Any:
+        """Return the model, which is loaded for `run` unless it is there."""
+        from etlrun.trained.model import ready  # starts TensorFlow
+
+        if "model" not in self.__dict__:
+            with ready(run) as model:
+                self.__dict__["model"] = model
+        return self.__dict__["model"]
+
+    def predict(
+        self,
+        *given: Given | Iterable[Given],
+        top: int | None = None,
+        on_corrupt: Literal["raise", "skip"] = "raise",
+    ) -> list[Prediction]:
+        """Return a prediction for each image or row, in their order, as `etlrun predict` writes them.
+
+        Args:
+            *given: As on the command line: paths of images, of folders of them, of tables or arrays, URLs, or
+                `"dataset.split=test"` for a split. Or encoded images as bytes. Or rows: a mapping from each column to
+                its value, of which None is a missing one.
+            top: Only so many of the likeliest classes; None for all.
+            on_corrupt: `skip` leaves out images that can't be used, which are listed on standard error.
+
+        Raises:
+            EtlrunError: The run has no model that predicts this, or an image or a row can't be used.
+        """
+        from etlrun.api.predictions import predictions
+
+        return predictions(self.folder, self._model_of, given, top, on_corrupt)
+
+    def evaluate(self, *overrides: str, threshold: float | None = None) -> Evaluation:
+        """Return the evaluation of the model on the validation split, and write it into the folder of the run.
+
+        Args:
+            *overrides: As of `etlrun evaluate`: `"dataset.split=test"` for another split.
+            threshold: Probability above which the second of two classes is predicted; None for 0.5.
+
+        Raises:
+            EtlrunError: The run, an override or the data is unfit.
+        """
+        from etlrun.trained.load import trained
+        from etlrun.trained.options import unfit_options
+
+        run = trained(self.folder, overrides)
+        if faults := [*unfit_options(run, threshold, None)]:
+            raise ConfigError(faults)
+        refuse_unwritable(self.folder, "folder")
+        model = self._model_of(run)
+        from etlrun.trained.evaluate import evaluate
+        from etlrun.trained.page import recorded
+
+        evaluation = evaluate(run, model, overrides, threshold)
+        recorded(run, evaluation, f"etlrun.load({str(self.folder)!r}).evaluate{overrides!r}")
+        return evaluation
+
+    def __repr__(self) -> str:
+        summary = read_summary(self.folder)
+        return f"<etlrun run {self.folder}: {'no summary' if summary is None else summary.status}>"
+
+    def __str__(self) -> str:
+        return self.report()
+
+    def __reduce__(self) -> tuple[Any, ...]:  # without the model, which the other process loads when it needs it
+        return Run, (self.folder,)
+
+    def _repr_html_(self) -> str:
+        from etlrun.api import html
+
+        return html.of_run(self.folder, self.summary)

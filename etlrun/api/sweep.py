@@ -1,0 +1,57 @@
+"""A sweep that is loaded: its table, and what it recommends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from etlrun.results.report import collected, text
+from etlrun.results.results import ConfigResult, Decision, Results, Run
+
+
+class Sweep:
+    """A sweep in its folder, or a folder of runs, as it was when it was loaded.
+
+    Attributes:
+        folder: Folder of the sweep.
+        collected: All that its reports say.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Read the results; `EtlrunError` if there is no run in the folder."""
+        self.folder = folder
+        self.collected: Results = collected(folder)
+
+    @property
+    def results(self) -> list[ConfigResult]:
+        """Results of each config, the best first: its overrides, throughput, gain and metrics; see `ConfigResult`."""
+        return [*self.collected.configs]
+
+    @property
+    def runs(self) -> list[Run]:
+        """Each run with its folder's name, its config's number and its outcome; see `etlrun.load` for more on it."""
+        return [*self.collected.runs]
+
+    @property
+    def decision(self) -> Decision:
+        """The recommended config with its reasons."""
+        return self.collected.decision
+
+    @property
+    def best(self) -> tuple[str, ...]:
+        """The overrides of the recommended config, for `etlrun.plan(*sweep.best)`; empty without a completed run."""
+        return self.decision.overrides
+
+    def __str__(self) -> str:
+        return text(self.collected)
+
+    def __repr__(self) -> str:
+        return f"<etlrun sweep {self.folder}: {len(self.collected.configs)} configs, {len(self.collected.runs)} runs>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Sweep, (self.folder,)
+
+    def _repr_html_(self) -> str:
+        from etlrun.api import html
+
+        return html.of_sweep(self.collected)
