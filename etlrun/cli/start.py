@@ -5,6 +5,7 @@ from __future__ import annotations
 from etlrun.cli import launch
 from etlrun.cli.commands import collect_again
 from etlrun.config import grid
+from etlrun.config.deprecated import current_words
 from etlrun.config.refusals import UNCOMPOSABLE, refusal
 from etlrun.config.request import Request
 from etlrun.stages import STAGES
@@ -39,6 +40,6 @@ def main(arguments: list[str]) -> None:
 def _by_hydra(arguments: list[str]) -> None:
     """Let Hydra answer; it reports some of its errors itself, and raises others."""
     try:
-        launch.launch(arguments)
+        launch.launch(current_words(arguments))
     except UNCOMPOSABLE as error:
         raise ConfigError([refusal(error)]) from error

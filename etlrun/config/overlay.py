@@ -9,6 +9,7 @@ from typing import Any
 
 from hydra.core.override_parser.types import Override
 
+from etlrun.config.deprecated import current_words
 from etlrun.config.grammar import parsed
 from etlrun.config.request import Request, composed
 from etlrun.planning.spec import GROUPS, parse_command, show
@@ -26,7 +27,7 @@ def overlaid(
     Raises:
         ConfigError: Overrides are not in Hydra's grammar, have several values, or name an unknown group or option.
     """
-    overrides, faults = parsed(words, None)
+    overrides, faults = parsed(current_words(words), None)
     faults += [fault for override in overrides for fault in _unfit(override)]
     overlay = copy.deepcopy(dict(config))
     for override in sorted(overrides, key=lambda override: "." in override.key_or_group):  # groups first, as in Hydra

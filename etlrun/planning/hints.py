@@ -22,19 +22,13 @@ from etlrun.stages.measure import Measure
 from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep
 from etlrun.stages.tune import Tune
+from etlrun.system.deprecated import DEPRECATIONS
 from etlrun.system.errors import did_you_mean
 
 DATASETS: Mapping[str, type[Stage]] = {"tfds": TfdsDataset, **SOURCES}
 """All kinds of datasets, by the options that choose them."""
 OF_EXPERIMENT = "begin the file of the experiment with the line `# @package _global_`"
 """The remedy for keys of an experiment, whose file sets the keys of other groups."""
-_FORMER = {
-    "transform.decode.scaled": (
-        "leave it out if it is false; `transform.decode.fast` decodes at a fraction, and repeats subsampled "
-        "colours, too"
-    ),
-}
-"""What is done for keys that there were."""
 _PROGRAM = "for an optimizer of your own, print the program of a run, and change it there: etlrun eject > program.py"
 _PACKAGE = "{} of your own is a {} in a package of yours: docs/extending.md"
 _FORMS = {"dataset.target": "'{{{}: number}}' or another kind", "dataset.inputs": "[{}]"}
@@ -95,8 +89,8 @@ def hint(path: str, value: object, config: Mapping[str, Any], stages: Stages) ->
     """Return a remedy that names the key or the option that was probably meant by the unknown key `path`; else ""."""
     if path == "experiment":
         return OF_EXPERIMENT
-    if path in _FORMER:
-        return _FORMER[path]
+    if former := [of.new for of in DEPRECATIONS if of.old == path]:
+        return f"write `{former[0]}`, its name now"
     block, _, _ = path.rpartition(".")
     if block != "transform" and isinstance(value, str) and value in stages.get(block, {}):
         return f"did you mean {block}={value}?"

@@ -7,14 +7,17 @@ from typing import Any
 
 import yaml
 
+from etlrun.system.deprecated import name_of
 from etlrun.system.errors import WorldError, headline
+from etlrun.system.respelled import current
 
 CONFIG, PLAN = "config.yaml", "plan.json"
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read the composed config of a run; `OSError` if there is none."""
-    config: dict[str, Any] = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
+    """Read the composed config of a run, in which deprecated keys have their new names; `OSError` if there is none."""
+    path = folder / CONFIG
+    config: dict[str, Any] = yaml.safe_load(current(path.read_bytes(), "", name_of(path)).decode())
     return config
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ from etlrun.config import request as requests
 from etlrun.config.files import config_files, unreadable
 from etlrun.config.folders import COSTS, POLICY, config_dir
 from etlrun.review.git import folder_at, git, write_configs
+from etlrun.system.deprecated import named
 from etlrun.system.errors import ConfigError, fault, printable
 
 
@@ -153,7 +154,10 @@ def at_revision(revision: str, now: Folders) -> Iterator[Folders]:
             )  # an empty folder: the revision has no own configs
             own.mkdir(exist_ok=True)
         shown = {base: now.shown[now.base]} | ({own: now.shown[now.own]} if own is not None and now.own else {})
-        yield Folders(base=base, own=own, revision=revision, shown=shown)
+        with ExitStack() as stack:
+            for folder, name in shown.items():
+                stack.enter_context(named(folder, f"{revision}:{name}"))
+            yield Folders(base=base, own=own, revision=revision, shown=shown)
 
 
 def _ever_tracked(top: Path, folder: Path | None) -> bool:

@@ -33,7 +33,9 @@ from etlrun.review.lines import located, revision_prefix
 from etlrun.review.policy import Policy, policy_of
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
+from etlrun.system.deprecated import name_of, named
 from etlrun.system.errors import ConfigError, Fault, fault, of_file
+from etlrun.system.respelled import current
 
 Given = Callable[[], Mapping[str, Any]]
 DEFAULT = "default"
@@ -155,10 +157,8 @@ def _resolved(word: str, now: Folders, experiment: str | None, like: Side | None
     expected = "overrides in one argument, a config file, the folder of a run or of a sweep, or a git revision"
     remedy = 'quote overrides as one argument: "experiment=parallel load.prefetch=1"'
     if path.is_dir():
-        found, remedy = (
-            "a folder that is neither of a run nor of a sweep",
-            "name a run in it; etlrun runs ls lists them",
-        )
+        found = "a folder that is neither of a run nor of a sweep"
+        remedy = "name a run in it; etlrun runs ls lists them"
     raise ConfigError([fault(word, found, expected, remedy)])
 
 
@@ -273,7 +273,7 @@ def _of_file(word: str, path: Path, now: Folders) -> Side:
             return of_request(word, request)
     if (broken := unloadable(path, word)) is not None:
         raise ConfigError([broken])
-    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    values = yaml.safe_load(current(path.read_bytes(), "", name_of(path)))
     if isinstance(values, dict) and "defaults" not in values and values.keys() >= set(GROUPS):
         return of_config(word, {key: value for key, value in values.items() if key not in NOT_OF_A_RUN})
     with _beside(path, now, is_overlay=not (isinstance(values, dict) and "defaults" in values)) as request:
@@ -293,7 +293,8 @@ def _beside(path: Path, now: Folders, *, is_overlay: bool) -> Iterator[requests.
         yield replace(now.request([], path.stem), config_dir=str(path.parent))
         return
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "experiment"
-        folder.mkdir()
-        (folder / "overlay.yaml").write_bytes(path.read_bytes())
-        yield replace(now.request(["experiment=overlay"]), config_dir=scratch)
+        overlay = Path(scratch, "experiment", "overlay.yaml")
+        overlay.parent.mkdir()
+        overlay.write_bytes(path.read_bytes())
+        with named(overlay.resolve(), name_of(path)):
+            yield replace(now.request(["experiment=overlay"]), config_dir=scratch)
