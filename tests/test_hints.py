@@ -38,13 +38,6 @@ OF_FOLDERS = ("folder", "table", "arrays", "python", "text_folder")
             f"choose {' or '.join(f'dataset={name}' for name in OF_FOLDERS)}, which has it",
         ),
         ("dataset.files=data/*.tfrecord", "choose dataset=tfrecord or dataset=table or dataset=arrays, which has it"),
-        (
-            "transform.decode.scaled=true",
-            (
-                "leave it out if it is false; `transform.decode.fast` decodes at a fraction, and repeats subsampled "
-                "colours, too"
-            ),
-        ),
         ("load.timeout_s=2", "did you mean `load.service.timeout_s`?"),
         ("repeats=3", "did you mean `sweep.repeats` with -m?"),
     ],

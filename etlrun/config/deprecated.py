@@ -45,7 +45,7 @@ def current_line(line: str, file: str) -> str:
     Raises:
         ConfigError: A key is gone.
     """
-    if not any(of.names[0] in line for of in DEPRECATIONS):
+    if not any(f'"{of.names[0]}"' in line for of in DEPRECATIONS):
         return line
     from etlrun.config.jobs import identity_of  # which needs the planner
 
@@ -77,9 +77,10 @@ def _key(word: str) -> str:
 
 def _old_keys(word: str) -> Iterator[Deprecation]:
     """Yield the deprecated keys that an override names: as its key, in a mapping, or in a text about keys."""
-    match = _WORD.fullmatch(word)
-    for of in DEPRECATIONS if match is not None else ():
-        key, rest = match["key"], match["rest"] or ""
+    if (match := _WORD.fullmatch(word)) is None:
+        return
+    key, rest = match["key"], match["rest"] or ""
+    for of in DEPRECATIONS:
         is_named = ("${" in rest or key in _OF_KEYS) and re.search(_whole(of), rest)
         if key == of.old or is_named or (of.old.startswith(f"{key}.") and "{" in rest and _is_in(word, key, of)):
             yield of

@@ -70,7 +70,8 @@ def files_of(paths: Sequence[Path]) -> Iterator[Path]:
         ConfigError: There is no such file or folder, or it can't be read.
     """
     if missing := [path for path in paths if not path.exists()]:
-        raise ConfigError([of_file(str(path), "no such file or folder", "configs", "") for path in missing])
+        expected = "a config file, or a folder of them"
+        raise ConfigError([of_file(str(path), "no such file or folder", expected) for path in missing])
     seen = set()
     for path in paths:
         named = path / CONFIG if _is_run(path) else path

@@ -16,8 +16,10 @@ _LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MERGE = "tag:yaml.org,2002:merge"
 _PARAMS = ("hydra", "sweeper", "params")
 """Block whose keys are dotted keys of a config."""
-_OF_KEYS = {("sweep", "zip"), ("sweep", "exclude")}
-"""Lists whose texts name dotted keys of a config."""
+_ITEM = "[]"
+"""Part of the path of an item of a list."""
+_OF_KEYS = {("sweep", "zip", _ITEM, _ITEM), ("sweep", "exclude", _ITEM)}
+"""Texts that name dotted keys of a config."""
 _RELATIVE = re.compile(r"\$\{(\.+)([\w.]+)\}")
 _MOST_VISITS = 100_000
 _BOM = "\ufeff"
@@ -145,7 +147,7 @@ class _Walk:
                 self.visit(value, path if is_merge else (*path, str(key.value)), above)
         elif isinstance(node, yaml.SequenceNode):
             for item in node.value:
-                self.visit(item, path, above)
+                self.visit(item, (*path, _ITEM), above)
         elif isinstance(node, yaml.ScalarNode):
             self._value(node, path)
 

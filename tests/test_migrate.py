@@ -1,0 +1,247 @@
+"""`etlrun migrate`: old keys in config files get their new names, and nothing else in the files changes."""
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from etlrun.cli import main
+from etlrun.config import grid
+from etlrun.config.request import Request
+from etlrun.stages import STAGES
+from etlrun.system import deprecated
+from etlrun.system.deprecated import DEPRECATIONS
+from etlrun.system.respelled import old_keys, package_of, respelled
+from tests.own_configs import write
+
+EXPERIMENT = """\
+# @package _global_
+# Coarse: transform.decode.scaled in a comment stays.
+
+defaults:
+  - override /logger: mlflow   # a tail
+  - _self_
+
+transform:
+    decode: &decoding
+        "scaled"  :   true     # as 'scaled' was
+        library: turbo
+logger: {experiment: 'scaled 😀', tracking_uri: null}
+sweep:
+  zip: [[transform.decode.scaled, load.prefetch]]
+  exclude:
+  - "transform.decode.scaled=True load.prefetch!=1"
+trainer: {label_smoothing: 0.0}
+hydra:
+  sweeper:
+    params:
+      +transform.decode.scaled: true,false
+"""
+REWRITTEN = (
+    EXPERIMENT.replace('"scaled"', '"fast"')
+    .replace("{experiment:", "{experiment_name:")
+    .replace("[transform.decode.scaled", "[transform.decode.fast")
+    .replace('"transform.decode.scaled', '"transform.decode.fast')
+    .replace("+transform.decode.scaled", "+transform.decode.fast")
+)
+LINES = {
+    10: "transform.decode.scaled -> transform.decode.fast",
+    12: "logger.experiment -> logger.experiment_name",
+    14: "transform.decode.scaled -> transform.decode.fast",
+    16: "transform.decode.scaled -> transform.decode.fast",
+    21: "transform.decode.scaled -> transform.decode.fast",
+}
+
+
+@pytest.fixture
+def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "conf"
+    write(folder / "experiment/coarse.yaml", EXPERIMENT)
+    write(folder / "transform/wide.yaml", "# Wide.\ndefaults: [small_64, _self_]\ndecode:\n  scaled: false\n")
+    write(folder / "experiment/other.yaml", "# @package _global_\n# Other.\ntrainer: {epochs: 2}\n")
+    return folder
+
+
+def migrated(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> tuple[str, str]:
+    """What the command prints on both streams."""
+    capsys.readouterr()
+    if status:
+        with pytest.raises(SystemExit) as ended:
+            main.main(["migrate", *words])
+        assert ended.value.code == status
+    else:
+        main.main(["migrate", *words])
+    out, err = capsys.readouterr()
+    return out, err
+
+
+def test_only_the_names_of_old_keys_are_replaced(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"conf/experiment/coarse.yaml:{line}: {what}\n" for line, what in LINES.items()]
+    lines.append("conf/transform/wide.yaml:4: transform.decode.scaled -> transform.decode.fast\n")
+    assert migrated(capsys) == ("".join(lines) + "2 of 3 config files rewritten\n", "")
+    assert (conf / "experiment/coarse.yaml").read_text() == REWRITTEN
+    assert migrated(capsys) == ("0 of 3 config files rewritten\n", "")
+    assert (conf / "experiment/coarse.yaml").read_text() == REWRITTEN
+
+
+def test_the_check_writes_nothing(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wide = conf / "transform/wide.yaml"
+    before = wide.read_bytes()
+    assert migrated(capsys, "conf/transform", "--check", status=1) == (
+        "conf/transform/wide.yaml:4: transform.decode.scaled -> transform.decode.fast\n1 of 1 config file to rewrite\n",
+        "",
+    )
+    assert wide.read_bytes() == before
+    assert migrated(capsys, "conf/experiment/other.yaml", "--check") == ("0 of 1 config file to rewrite\n", "")
+
+
+def test_plans_are_the_same_afterwards_and_the_configs_sound(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("experiment=coarse", "transform=wide")
+    before = [grid.resolve(Request(overrides=[word], config_dir=str(conf)), STAGES).config for word in words]
+    migrated(capsys)
+    deprecated.begin()
+    assert [grid.resolve(Request(overrides=[word], config_dir=str(conf)), STAGES).config for word in words] == before
+    main.main(["check", "--config-dir", "conf"])
+    out, err = capsys.readouterr()
+    assert out.endswith(": no fault\n")
+    assert err == ""
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_line_ends_and_byte_order_marks_stay(
+    conf: Path, capsys: pytest.CaptureFixture[str], end: str, encoding: str
+) -> None:
+    path = conf / "whole.yaml"
+    path.write_bytes(EXPERIMENT.partition("defaults")[2].replace("\n", end).encode(encoding))
+    text = EXPERIMENT[EXPERIMENT.index("transform:") :]
+    path.write_bytes(text.replace("\n", end).encode(encoding))
+    migrated(capsys, "conf/whole.yaml")
+    assert path.read_bytes() == REWRITTEN[REWRITTEN.index("transform:") :].replace("\n", end).encode(encoding)
+
+
+def test_documents_of_one_file_are_each_rewritten(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = conf / "two.yaml"
+    path.write_text("transform: {decode: {scaled: true}}\n---\n# second\nlogger:\n  experiment: a\n...\n")
+    migrated(capsys, "conf/two.yaml")
+    assert path.read_text() == "transform: {decode: {fast: true}}\n---\n# second\nlogger:\n  experiment_name: a\n...\n"
+
+
+@pytest.mark.parametrize(
+    ("folder", "text", "package"),
+    [
+        ("transform", "# @package _global_\ntransform: {decode: {scaled: true}}\n", ""),
+        ("transform", "decode: {scaled: true}\n", "transform"),
+        ("experiment", "# @package transform.decode\nscaled: true\n", "transform.decode"),
+        ("experiment", "#@package _global_.transform\n# x\ndecode: {scaled: true}\n", "transform"),
+        ("any", "transform: {decode: {scaled: true}}\n", ""),
+    ],
+)
+def test_a_package_is_that_of_the_header_or_of_the_folder(
+    conf: Path, capsys: pytest.CaptureFixture[str], folder: str, text: str, package: str
+) -> None:
+    path = conf / folder / "one.yaml"
+    write(path, text)
+    assert package == "" or package_of(folder, text) == package
+    migrated(capsys, str(path))
+    assert path.read_text() == text.replace("scaled", "fast")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "key"),
+    [
+        ("logger/comet.yaml", "_target_: a.Comet\nexperiment: mine\n", "_target_"),
+        ("deploy.yaml", "services: {a: b}\ntransform: {decode: {scaled: true}}\n", "services"),
+    ],
+)
+def test_files_of_other_programs_are_left_alone(
+    conf: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, key: str
+) -> None:
+    write(conf / name, text)
+    assert migrated(capsys, f"conf/{name}") == (
+        "0 of 1 config file rewritten\n",
+        f"etlrun: conf/{name}: left as it is, since `{key}` is no key of a config\n",
+    )
+    assert (conf / name).read_text() == text
+
+
+def test_what_cannot_be_rewritten_is_named_and_all_else_is_rewritten(
+    conf: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = {
+        "alias.yaml": "transform:\n  decode: &it {scaled: true}\n  resize: *it\n",
+        "both.yaml": "transform:\n  decode:\n    fast: true\n    scaled: true\n",
+    }
+    for name, text in texts.items():
+        write(conf / name, text)
+    by_hand = "found transform.decode.scaled where it can't be replaced by itself; expected transform.decode.fast"
+    out, err = migrated(capsys, status=1)
+    assert out.endswith("2 of 5 config files rewritten\n")
+    assert err == (
+        f"etlrun: 2 faults\n  conf/alias.yaml:2: {by_hand}\n    -> write `fast` in the place of `scaled` by hand\n"
+        "  conf/both.yaml:4: found transform.decode.scaled, and transform.decode.fast in line 3; expected "
+        "transform.decode.fast alone\n    -> remove `scaled`, the deprecated name\n"
+    )
+    assert {name: (conf / name).read_text() for name in texts} == texts
+
+
+def test_a_link_stays_one_and_permissions_stay(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    real = conf.parent / "real.yaml"
+    real.write_text("transform: {decode: {scaled: true}}\n")
+    real.chmod(0o640)
+    (conf / "link.yaml").symlink_to(real)
+    assert migrated(capsys, "conf/link.yaml", "real.yaml")[0].endswith("1 of 1 config file rewritten\n")
+    assert (conf / "link.yaml").is_symlink()
+    assert real.read_text() == "transform: {decode: {fast: true}}\n"
+    assert stat.S_IMODE(real.stat().st_mode) == 0o640
+    assert sorted(path.name for path in conf.parent.iterdir()) == ["conf", "real.yaml"]
+
+
+def test_the_config_of_a_run_is_rewritten_if_the_run_is_named(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("config.yaml", "summary.json"):
+        write(conf.parent / "outputs/run" / name, "transform: {decode: {scaled: true}}\n")
+    assert migrated(capsys, "outputs") == ("0 of 0 config files rewritten\n", "")
+    line = "outputs/run/config.yaml:1: transform.decode.scaled -> transform.decode.fast\n"
+    assert migrated(capsys, "outputs/run") == (f"{line}1 of 1 config file rewritten\n", "")
+
+
+@pytest.mark.usefixtures("conf")
+def test_a_path_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert migrated(capsys, "none.yaml", "conf", status=2) == (
+        "",
+        "etlrun: 1 fault\n  none.yaml: found no such file or folder; expected a config file, or a folder of them\n",
+    )
+
+
+NAMES = ("transform", "decode", "scaled", "logger", "experiment", "load", "a: b", "'q'")
+BLOCKS = st.recursive(
+    st.booleans() | st.text(max_size=8) | st.integers(),
+    lambda inner: st.dictionaries(st.sampled_from(NAMES), inner, max_size=4) | st.lists(inner, max_size=3),
+    max_leaves=20,
+)
+
+
+def _renamed(value: Any, path: tuple[str, ...] = ()) -> Any:
+    """What is expected of nested values."""
+    if isinstance(value, list):
+        return [_renamed(item, (*path, "an item")) for item in value]
+    if not isinstance(value, dict):
+        return value
+    names = {of.old: of.names[1] for of in DEPRECATIONS}
+    return {names.get(".".join((*path, key)), key): _renamed(item, (*path, key)) for key, item in value.items()}
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.dictionaries(st.sampled_from(NAMES), BLOCKS), st.sampled_from(["block", "flow", "both"]))
+def test_any_file_means_the_same_but_for_the_names(config: dict[str, Any], style: str) -> None:
+    flow = {"block": False, "flow": True, "both": None}[style]
+    text = yaml.safe_dump(config, allow_unicode=True, default_flow_style=flow, width=60).encode()
+    now = respelled(text, "")
+    assert yaml.safe_load(now) == _renamed(yaml.safe_load(text))
+    assert old_keys(now, "") == ()
+    assert len(now.splitlines()) == len(text.splitlines())
