@@ -134,13 +134,25 @@ def test_a_broken_config_is_told_with_its_faults(tmp_path: Path, capsys: pytest.
         "trainer.epochs=0 load.prefetch=x --config-dir …/x\n\netlrun: 1 fault\n  --config-dir: found no folder …/x; "
         "expected a folder of configs\n    -> pass the path of an existing folder"
     )
-    told = reported(capsys, "trainer.epochs=0", "load.prefetch=x")["Config"]
-    assert told.startswith("trainer.epochs=0 load.prefetch=x\n\netlrun: 2 faults\n  ")
+    told = reported(capsys, "trainer.epochs=0", "load.prefetch=x", "dataset.data_dir=/mnt/our photos/acme")["Config"]
+    assert told.startswith("trainer.epochs=0 load.prefetch=x dataset.data_dir=…/acme\n\netlrun: 2 faults\n  ")
+
+
+def test_paths_of_config_files_are_told_by_their_ends(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (mine / "dataset").mkdir()
+    (mine / "dataset" / "pets.yaml").write_text("defaults: [sample, _self_]\ndata_dir: /mnt/our photos/acme\n")
+    told = reported(capsys, "dataset=pets", "--config-dir", "mine")["Config"]
+    assert re.search(r"^ +data_dir +…/acme +speed$", told, re.MULTILINE)
 
 
 def test_what_cannot_be_told_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (left(tmp_path / "outputs" / "run") / "plan.txt").unlink()
-    assert reported(capsys)["Plan of the last run"].startswith("unknown: FileNotFoundError: ")
+    plan = left(tmp_path / "outputs" / "run") / "plan.txt"
+    plan.unlink()
+    assert "Plan of the last run" not in reported(capsys)
+    plan.mkdir()
+    assert reported(capsys)["Plan of the last run"] == (
+        "unknown: IsADirectoryError: [Errno 21] Is a directory: 'outputs/run/plan.txt'"
+    )
 
 
 def test_a_long_part_is_cut_in_its_middle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

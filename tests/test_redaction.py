@@ -54,6 +54,7 @@ def jane(monkeypatch: pytest.MonkeyPatch) -> None:
         ("dataset.storage.token=abc password = x", "dataset.storage.token=*** password = ***"),
         ("storage.secret: found no value of ${oc.env:A}", "storage.secret: found no value of ${oc.env:A}"),
         ("secret: ${oc.env:A}, tokens 300, tokenizer: words", "secret: ${oc.env:A}, tokens 300, tokenizer: words"),
+        ("expected overrides KEY=VALUE; key=values", "expected overrides KEY=VALUE; key=***"),
         ("AKIAIOSFODNN7EXAMPLE ghp_0123456789abcdefgh", "*** ***"),
         ("Authorization: Bearer abc.def-ghi", "Authorization: Bearer ***"),
         ("\x1b[31mred\x1b[0m \x07bell\r\nnext\tone", "red bell\nnext\tone"),

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -54,10 +55,8 @@ def report(request: Request, run: Path | None) -> None:
             "Config": "\n\n".join([" ".join(words), _told(lambda: _plan(request, paths))]) if words else _NO_CONFIG,
             "Last run": _told(lambda: _run(folder, run or OUTPUTS, paths)),
         }
-        if folder is not None and not words:
-            parts["Plan of the last run"] = _told(lambda: _read(folder / "plan.txt"))
-        if folder is not None and (trace := _traceback(folder)):
-            parts["Traceback"] = trace
+        if folder is not None:
+            parts |= _left(folder, with_plan=not words)
     text = "\n".join(_part(title, part) for title, part in parts.items())
     print(redacted(f"<!-- {_HEAD} -->\n{text}", paths), end="")
 
@@ -225,14 +224,13 @@ def _of_summary(folder: Path, summary: Summary) -> str:
     return f"{_lines(values)}\n{told}"
 
 
-def _traceback(folder: Path) -> str:
-    """Return the traceback of a run that failed; empty if it left none."""
+def _left(folder: Path, *, with_plan: bool) -> dict[str, str]:
+    """Return the plan that a run has left, and its traceback if it failed, as parts."""
     from etlrun.run.run import TRACEBACK
 
     summary = read_summary(folder)
-    is_of_it = summary is None or summary.status == FAILED
-    return _read(folder / TRACEBACK) if is_of_it and (folder / TRACEBACK).exists() else ""
-
-
-def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")
+    files = {"Plan of the last run": "plan.txt"} if with_plan else {}
+    if summary is None or summary.status == FAILED:
+        files["Traceback"] = TRACEBACK
+    found = {title: folder / name for title, name in files.items() if (folder / name).exists()}
+    return {title: _told(partial(path.read_text, encoding="utf-8", errors="replace")) for title, path in found.items()}

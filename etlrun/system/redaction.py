@@ -26,7 +26,7 @@ _TOKEN = re.compile(
 """Tokens of well-known forms."""
 _ASSIGNED = re.compile(
     r"""((?:passw\w*|secret|token|\bkey|_key|-key|apikey|credentials?|\bpwd|\bsas)['"]?\s*[=:]\s*)"""
-    r"""(?!\$\{|\*|none\b|null\b|found\b)("[^"\n]*"|'[^'\n]*'|[^\s'",;&)}\]]+)""",
+    r"""(?!\$\{|\*|none\b|null\b|found\b|value\b)("[^"\n]*"|'[^'\n]*'|[^\s'",;&)}\]]+)""",
     re.IGNORECASE,
 )
 """What is assigned to a name of secrets."""
