@@ -18,7 +18,9 @@ from etlrun.cli.help import LISTS, concepts
 from etlrun.config.folders import config_dir, options_of
 from etlrun.system.errors import ConfigError, Fault
 
-_OPTIONS = ("--help", "--version", "--multirun", "--config-dir", "--config-name", "--cfg", "--info")
+_OPTIONS = (
+    "--help", "--version", "--multirun", "--config-dir", "--config-name", "--cfg", "--info", "--json", "--quiet"
+)  # fmt: skip
 """Options without a command."""
 OF_COMMANDS = {
     "plan": "format multirun",

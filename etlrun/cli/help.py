@@ -28,6 +28,7 @@ options:
   -m, --multirun      run every combination of overrides KEY=A,B
   --config-dir DIR    folder of own configs; --config-name NAME: primary config
   --cfg job           print the composed config; --info, --hydra-help: Hydra's
+  --quiet, --json     print notes and errors alone; the result as one document
   -sc install=SHELL   print the completion for bash, zsh or fish
   --version           print versions; etlrun COMMAND --help describes a command
 

@@ -19,6 +19,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, read_write
 
+from etlrun.cli import answer
 from etlrun.config.callbacks import Callbacks
 from etlrun.config.composer import plain, resolved
 from etlrun.config.folders import config_dir
@@ -73,7 +74,9 @@ def start(request: Request, planned: Job, config: DictConfig) -> None:
     def run_planned(_: DictConfig) -> None:
         folder = Path(HydraConfig.get().runtime.output_dir)
         _freeze(folder, planned.config)
-        _end(place, run.run(folder, planned=planned.plan))
+        status = run.run(folder, planned=planned.plan)
+        answer.of_run(folder)
+        _end(place, status)
 
     ended = run_job(run_planned, config, job_dir_key="hydra.run.dir", job_subdir_key=None, hydra_context=context)
     _ = ended.return_value  # raises what was raised in the job, which Hydra has caught
@@ -167,7 +170,11 @@ def _conclude(folder: str) -> int:
     from etlrun.results import report  # imported here, since a single run needs no tables and charts of sweeps
     from etlrun.results.collect import collect
 
-    return report.conclude(collect(Path(folder)))
+    results = collect(Path(folder))
+    status = report.conclude(results)
+    if results is not None:
+        answer.of_sweep(results.as_json, status)
+    return status
 
 
 class SweepTable(Callback):  # type: ignore[misc]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from etlrun.cli import launch, launchers
+from etlrun.cli import answer, launch, launchers
 from etlrun.config import grid
 from etlrun.config.jobs import Multirun
 from etlrun.config.overlay import changed
@@ -26,11 +26,12 @@ from etlrun.stages.sweep import Sweep
 from etlrun.sweep.engine import new_ledger, run_all
 from etlrun.sweep.ledger import RESUME, SWEEP, Ledger
 from etlrun.sweep.preview import Preview, preview
-from etlrun.sweep.progress import Progress
+from etlrun.sweep.progress import Progress, say_of_sweep
 from etlrun.sweep.runs import Runs, unfinished
 from etlrun.sweep.unfit import describe, left_out
 from etlrun.system.errors import INTERRUPTED, ConfigError, Fault
 from etlrun.system.files import refuse_unwritable
+from etlrun.system.terminal import tell
 
 SUBDIR = "${hydra.job.num}"
 LAUNCHERS_OWN = {
@@ -69,7 +70,7 @@ def multirun(arguments: Sequence[str]) -> None:
         ledger = new_ledger(request, found)
         if len(ledger.configs) < len(found.jobs):
             combinations = f"{len(found.jobs)} combinations, {len(ledger.configs)} distinct configs"
-            print(f"etlrun: {combinations}", file=sys.stderr)
+            tell(f"etlrun: {combinations}")
         _run(ledger, request, found.multirun)
 
 
@@ -116,7 +117,7 @@ def _resume(now: Request, folder: Path) -> None:
         _refuse_unfit(ledger.sweep, multirun_config)
         if others or files_digest(request) != before["files"]:
             for line in _changes(ledger, request, is_strict=bool(others)):
-                print(line, file=sys.stderr)
+                tell(line)
         ledger.save()
         _run(ledger, request, multirun_config)
 
@@ -142,14 +143,16 @@ def _changes(ledger: Ledger, request: Request, *, is_strict: bool) -> Iterator[s
 def _run(ledger: Ledger, request: Request, config: Multirun) -> None:
     outcomes = {key: outcome_of(ledger.folder_of(key)) for key in ledger.runs}
     left, jobs = unfinished(ledger, outcomes), f"{len(outcomes)} jobs of {len(ledger.configs)} configs"
-    print(f"sweep     {jobs}, {len(left)} to run, in {ledger.folder}", flush=True)
+    say_of_sweep(f"sweep     {jobs}, {len(left)} to run, in {ledger.folder}")
     for line in describe(left_out(ledger.unfit, [of.overrides for of in ledger.configs])):
-        print(f"left out  {line}", flush=True)
+        say_of_sweep(f"left out  {line}")
     with Progress(ledger, config.at_a_time(ledger.sweep)) as progress:
         runs = Runs(ledger, outcomes, progress)
         came_to_end = run_all(runs, progress) if config.is_basic else launchers.run_all(runs, request, config)
     outcomes |= {key: outcome_of(ledger.folder_of(key)) for key in left}
-    status = report.conclude(of_ledger(ledger, outcomes))
+    results = of_ledger(ledger, outcomes)
+    status = report.conclude(results)
+    answer.of_sweep(results.as_json, status if came_to_end else INTERRUPTED)
     if not came_to_end:
         print(f"etlrun: interrupted; resume with: {ledger.resume_command}", file=sys.stderr)
     raise SystemExit(status if came_to_end else INTERRUPTED)

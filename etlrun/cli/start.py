@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from etlrun.cli import launch
+from etlrun.cli import answer, launch
 from etlrun.cli.commands import collect_again
 from etlrun.config import grid
 from etlrun.config.deprecated import current_words
@@ -25,9 +25,17 @@ def main(arguments: list[str]) -> None:
         ConfigError: A config is invalid.
     """
     collect_again()
-    if any(argument.split("=")[0] in HYDRA_ANSWERS for argument in arguments):
-        _by_hydra(arguments)
-        return
+    arguments, options = answer.taken(arguments)
+    with answer.answering(options):
+        _start(arguments, options)
+
+
+def _start(arguments: list[str], options: set[str]) -> None:
+    for argument in arguments:
+        if argument.split("=")[0] in HYDRA_ANSWERS:
+            answer.refuse(options, argument)
+            _by_hydra(arguments)
+            return
     request = Request.of(arguments).resuming()
     if request.multirun:
         from etlrun.cli import multirun  # with the tables and charts of sweeps, which a single run doesn't need

@@ -23,7 +23,7 @@ from etlrun.sweep import hparams
 from etlrun.sweep.unfit import describe
 from etlrun.system.errors import WorldError
 from etlrun.system.files import write_atomically
-from etlrun.system.terminal import as_markdown, plain, print_table, say, table_text
+from etlrun.system.terminal import as_markdown, is_quiet, plain, print_table, say, table_text
 
 HTML, MARKDOWN, CSV, JSON = records.PAGE, records.REPORT, "results.csv", records.RESULTS
 WRONG = (FAILED, INTERRUPTED, KILLED, TOO_SLOW)
@@ -69,6 +69,9 @@ def collected(folder: Path) -> Results:
 
 def _report(results: Results) -> None:
     folder = Path(results.folder)
+    if is_quiet():
+        write(folder, results)
+        return
     _print(results)
     write(folder, results)
     say(f"report    {folder / HTML}")

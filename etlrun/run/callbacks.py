@@ -28,6 +28,7 @@ from etlrun.stages.measure import Window
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
 from etlrun.stages.trainer import Trainer
 from etlrun.system.files import replacing, sync
+from etlrun.system.terminal import tell
 
 _OF_HOSTS = ("examples", "examples_per_s", "startup_examples")
 """Figures of an epoch that are those of all hosts together."""
@@ -204,7 +205,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
 
     def say(self) -> None:
         """Print the line of the last epoch: after its checkpoint, so that a run resumed later does not repeat it."""
-        self.console.print(self.line, highlight=False, soft_wrap=True)
+        tell(self.line)
 
     def _learning_rate(self) -> dict[str, float]:
         if not self.assessment.work.plan.spec.model.learns:

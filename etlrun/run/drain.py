@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from typing import Self
 
 import numpy as np
-from rich.console import Console
 
 from etlrun.measure.assessment import Assessment, Work
 from etlrun.measure.watched import Watched
@@ -23,6 +22,7 @@ from etlrun.run.session import at_work, opened, prepared
 from etlrun.sources.base import Source
 from etlrun.stages.trainer import Drain, Trainer
 from etlrun.system.files import sync
+from etlrun.system.terminal import tell
 
 _CHUNK = 20_000
 """Numbers that a thread computes without looking at its clock: a fraction of a millisecond without Python's lock."""
@@ -58,7 +58,7 @@ def _passes(work: Work, assessment: Assessment, limits: Trainer | Drain, hold: H
         described = loop.described()
         record_epoch(assessment, Epoch(epoch=epoch, **described, **digest))
         rate = f"{described['examples_per_s']:7.1f} examples/s"
-        Console(stderr=True).print(f"pass {epoch}  {loop.wall_s:6.1f} s  {rate}", highlight=False)
+        tell(f"pass {epoch}  {loop.wall_s:6.1f} s  {rate}")
         is_late = until_s is not None and time.perf_counter() > until_s
 
 

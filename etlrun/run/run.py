@@ -36,7 +36,7 @@ from etlrun.system.errors import INTERRUPTED, ConfigError, EtlrunError, Failure,
 from etlrun.system.files import write_atomically
 from etlrun.system.hidden import traced
 from etlrun.system.machine import rounded
-from etlrun.system.terminal import say, say_note
+from etlrun.system.terminal import is_quiet, say_note, tell
 
 OK, FAILED, TOO_SLOW = 0, 1, 3
 TRACEBACK = "traceback.txt"
@@ -238,7 +238,7 @@ def _say_device(record: Record, backend: Backend, spec: RunSpec) -> None:
     if backend.name == "jax" and spec.fit is not None and spec.model.learns and spec.fit.jit_compile is False:
         key = spec.fit.key("jit_compile")
         notes.append(f"{key} = false: Keras's jax backend takes each operation of a step by itself; set {key}=auto.")
-    say(f"device  {host.device}, {cores}, {rounded(host.memory_bytes)}", stderr=True)
+    tell(f"device  {host.device}, {cores}, {rounded(host.memory_bytes)}")
     for note in notes:
         say_note(note)
         record.remark(note)
@@ -283,7 +283,9 @@ def _resume_command(folder: str) -> str:
 
 
 def _say_end(record: Record, planned: Plan | None) -> None:
-    """Print the lines that a run ends in, on standard output."""
+    """Print the lines that a run ends in on standard output, unless notes and errors alone are printed."""
+    if is_quiet():
+        return
     best = checkpoint.best_shown(record.summary.epochs, planned.spec.fit) if planned is not None else None
     report.say_lines(report.end(record.summary, record.folder, best))
 

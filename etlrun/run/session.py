@@ -38,7 +38,7 @@ from etlrun.stages.extract import Interleave
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError
 from etlrun.system.machine import rounded
-from etlrun.system.terminal import say
+from etlrun.system.terminal import tell
 
 MOST_CORRUPT_NAMED = 20
 
@@ -127,7 +127,7 @@ def _described(source: Source, contexts: Mapping[str, Context]) -> dict[str, Any
     counts = " + ".join(f"{count:,}" for count in examples.values())
     size, name = sum(sizes.values()), source.full_name
     many = f"{len(sizes):,} {contexts['train'].split.noun}{'s' if len(sizes) > 1 else ''}, {rounded(size)}"
-    say(f"data  {name}  {counts} examples in {many}", stderr=True)
+    tell(f"data  {name}  {counts} examples in {many}")
     return {"name": name, "examples": examples, "shards": len(sizes), "bytes": size}
 
 
@@ -246,7 +246,7 @@ def _report_skipped(work: Work) -> None:
 
 def _note(record: Record, text: str) -> None:
     """Report an event of a cache: on the terminal, in the events, and in the notes of the report."""
-    say(text, stderr=True)
+    tell(text)
     record.event("cache", text=text)
     record.remark(f"{text[0].upper()}{text[1:]}.")
 

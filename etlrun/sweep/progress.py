@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import statistics
+import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from types import TracebackType
@@ -17,6 +18,13 @@ from etlrun.record.outcome import UNCACHED, Outcome
 from etlrun.record.summary import COMPLETED, FAILED
 from etlrun.sweep.ledger import Ledger, own_overrides
 from etlrun.sweep.order import RunKey
+from etlrun.system.terminal import is_quiet
+
+
+def say_of_sweep(text: str) -> None:
+    """Print a line about a sweep at once, unless notes and errors alone are printed."""
+    if not is_quiet():
+        print(text, flush=True)
 
 
 class Progress:
@@ -37,7 +45,7 @@ class Progress:
         self._best: tuple[float, RunKey] | None = None
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
+        if self._console.is_terminal and not is_quiet():
             self._live.start()
         return self
 
@@ -55,7 +63,7 @@ class Progress:
 
     def show(self, running: Sequence[RunKey]) -> None:
         """Update the live line."""
-        if self._console.is_terminal:
+        if self._console.is_terminal and not is_quiet():
             self._live.update(Text(self.line(running), no_wrap=True, overflow="ellipsis"))
 
     def line(self, running: Sequence[RunKey]) -> str:
@@ -85,10 +93,15 @@ class Progress:
             parts += [f"cache filled in {outcome.fill_s:.1f} s" if outcome.fill_s else was_there]
         parts += [f"{outcome.wall_s:.1f} s"] if outcome.wall_s else []  # unknown of a run that was killed
         reason = f": {' '.join(outcome.error.split())}" if outcome.error else ""
-        self.say(f"{self._done}/{self.total} {run.name} {self._name(run)}: {', '.join(parts)}{reason}")
+        text = f"{self._done}/{self.total} {run.name} {self._name(run)}: {', '.join(parts)}{reason}"
+        if is_quiet() and reason:
+            print(text, file=sys.stderr)
+        self.say(text)
 
     def say(self, text: str) -> None:
         """Print a permanent line; a closed pipe (`| head`) does not end the sweep."""
+        if is_quiet():
+            return
         with contextlib.suppress(SystemExit):  # rich raises it once for a closed pipe
             self._console.print(text, markup=False, highlight=False)
 

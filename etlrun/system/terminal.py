@@ -1,4 +1,4 @@
-"""Tables for the terminal and for Markdown, and the formatting of numbers."""
+"""Lines and tables for the terminal and for Markdown, and the formatting of numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import io
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,11 +30,71 @@ _MARKS = re.compile(r"[&`<\[@*\\~$]|(?<![^\W_])_|_(?![^\W_])")
 """Characters that Markdown may read as markup; an underscore within a word is none."""
 
 
-def say(text: str, *, stderr: bool = False) -> None:
-    """Print a line as it is, on standard output or standard error."""
-    from rich.console import Console  # which takes longer than a plan
+class _State:
+    """How lines are printed.
 
-    Console(stderr=stderr, soft_wrap=True).print(text, markup=False, highlight=False)
+    Attributes:
+        is_quiet: Whether notes and errors alone are printed.
+        above: Function that prints a line above what is repainted on the terminal; None if nothing is.
+    """
+
+    is_quiet = False
+    above: Callable[[str], None] | None = None
+
+
+_state = _State()
+
+
+@contextmanager
+def quietly(*, is_quiet: bool) -> Iterator[None]:
+    """Print nothing but notes and errors inside, if `is_quiet`."""
+    before, _state.is_quiet = _state.is_quiet, is_quiet
+    try:
+        yield
+    finally:
+        _state.is_quiet = before
+
+
+@contextmanager
+def printing_above(above: Callable[[str], None]) -> Iterator[None]:
+    """Let `above` print what lines say on standard error inside."""
+    before, _state.above = _state.above, above
+    try:
+        yield
+    finally:
+        _state.above = before
+
+
+def is_quiet() -> bool:
+    """Return whether notes and errors alone are printed."""
+    return _state.is_quiet
+
+
+def say(text: str) -> None:
+    """Print a line as it is on standard output."""
+    print(text)
+
+
+def tell(text: str) -> None:
+    """Print a line about what goes on on standard error, unless notes and errors alone are printed."""
+    if not _state.is_quiet:
+        _on_stderr(text)
+
+
+def say_note(text: str) -> None:
+    """Print a note on standard error."""
+    _on_stderr(f"note  {text}")
+
+
+def _on_stderr(text: str) -> None:
+    """Print a line on standard error; a terminal that has been closed ends no run."""
+    try:
+        if _state.above is not None:
+            _state.above(text)
+        else:
+            print(text, file=sys.stderr, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # where Python flushes the rest at its end
 
 
 def console() -> Console | None:
@@ -64,11 +125,6 @@ def say_whole(text: str) -> None:
     except OSError as error:
         error.filename = "standard output"
         raise
-
-
-def say_note(text: str) -> None:
-    """Print a note on standard error."""
-    say(f"note  {text}", stderr=True)
 
 
 def megabytes(size: float | None) -> str:
