@@ -21,7 +21,7 @@ from etlrun.run.session import contexts_of, require_enough
 from etlrun.sources.base import Source
 from etlrun.sources.corrupt import raise_cause
 from etlrun.sources.open import open_source, source_type
-from etlrun.system.terminal import say
+from etlrun.system.terminal import tell
 
 
 class Datasets(Mapping[str, tf.data.Dataset]):
@@ -94,7 +94,7 @@ def datasets_of(plan: Plan) -> Datasets:
     contexts = contexts_of(plan, source, with_validation=bool(plan.evaluation), backbone=backbone)
     require_enough(plan, contexts)
     keep_sequences(plan, contexts)
-    keepers = keepers_of(plan, contexts, {"folder": "", "overrides": []}, _say)
+    keepers = keepers_of(plan, contexts, {"folder": "", "overrides": []}, tell)
     pipelines = {name: Pipeline(plan.pipelines[name], of, keepers.get(name)) for name, of in contexts.items()}
     try:
         for keeper in keepers.values():
@@ -117,10 +117,6 @@ def _backbone(plan: Plan, source: Source) -> Backbone:
     assert trainer is not None  # noqa: S101 - for mypy
     seed_all(trainer.seed)  # for a base without pretrained weights
     return models.backbone(whole_model(plan, source, None, trainer))
-
-
-def _say(text: str) -> None:
-    say(text, stderr=True)
 
 
 def _close(pipelines: tuple[Pipeline, ...], keepers: tuple[Keeper, ...]) -> None:
