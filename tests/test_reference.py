@@ -173,6 +173,6 @@ def test_a_stage_of_a_package_and_a_later_field_are_in_it() -> None:
             meaning="Whether tapes are rewound.",
         ),
     ]
-    row = r"| `cache.reels` | a non-negative integer | required | training, speed | Number of reels, such as `*|*`; "
-    row += r"a reel has \<1> end. | 0.2 |"
+    row = r"| `cache.reels` | Number of reels, such as `*|*`; a reel has \<1> end. | a non-negative integer | required "
+    row += "| training, speed | 0.2 |"
     assert row in markdown({**STAGES, "cache": {**CACHES, "tape": TapeCache}}).splitlines()

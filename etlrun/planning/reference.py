@@ -241,11 +241,11 @@ def _about(group: str, option: str) -> str:
 def _table(found: Sequence[Key]) -> str:
     """Return a table of keys; empty if there are none."""
     rows = [
-        f"| `{key.path}` | {_cell(key.values)} | {f'`{key.default}`' if key.default else 'required'} "
-        f"| {', '.join(key.kinds) or 'nothing'} | {_cell(key.meaning)} | {key.since} |"
+        f"| `{key.path}` | {_cell(key.meaning)} | {_cell(key.values)} "
+        f"| {f'`{key.default}`' if key.default else 'required'} | {', '.join(key.kinds) or 'nothing'} | {key.since} |"
         for key in found
     ]
-    head = ["| key | values | default | changes | meaning | since |", "| --- | --- | --- | --- | --- | --- |"]
+    head = ["| key | meaning | values | default | changes | since |", "| --- | --- | --- | --- | --- | --- |"]
     return "\n".join([*head, *rows]) if rows else ""
 
 
