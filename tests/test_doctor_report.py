@@ -182,7 +182,7 @@ def test_options_that_say_nothing_together_are_refused(
     with pytest.raises(SystemExit) as ended:
         main(["doctor", *words])
     assert ended.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1] == f"etlrun doctor: error: {told}"
+    assert capsys.readouterr().err.splitlines()[-1] == f"  {told}"
 
 
 def in_process(folder: Path, *words: str, **environment: str) -> str:

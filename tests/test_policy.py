@@ -247,7 +247,7 @@ def test_a_kind_that_never_fails_is_refused(diff: Diff) -> None:
     status, _, errors = diff("", "", "--fail-on", "data,speed")
     assert (status, errors.splitlines()[-1]) == (
         2,
-        "etlrun diff: error: argument --fail-on: found 'speed'; expected some of data, training, order",
+        "  --fail-on: found 'speed'; expected some of data, training, order",
     )
 
 

@@ -243,7 +243,7 @@ def test_a_wrong_number_of_examples_is_refused(value: str, capsys: pytest.Captur
     with pytest.raises(SystemExit) as ended:
         verify.main(["HEAD", f"--examples={value}"])
     assert ended.value.code == 2
-    message = f"etlrun verify: error: argument --examples: found {value}; expected a positive integer"
+    message = f"  --examples: found {value}; expected a positive integer"
     assert capsys.readouterr().err.splitlines()[-1] == message
 
 

@@ -100,7 +100,7 @@ def parser() -> argparse.ArgumentParser:
         "Compose every experiment, and every option with those of the neighbouring groups; report all "
         "faults with file and line, and what makes a config slow.",
     )
-    parsers.add_config_dir(parser, "check your configs, not the project's")
+    parsers.add_config_dir(parser, "folder of your configs, checked instead of the project's")
     parser.add_argument(
         "--strict", action="store_true", help="experiments without a comment at the top are faults, too"
     )

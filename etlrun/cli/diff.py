@@ -155,7 +155,7 @@ def parser(name: str = "diff", also: str = "") -> argparse.ArgumentParser:
     parser.add_argument("new", metavar="NEW", nargs="?", help=f"the same; default: {others}")
     of_revisions = "compare only this experiment of the revisions; default beside a run: its own"
     parser.add_argument("--experiment", metavar="NAME", help=of_revisions)
-    parsers.add_config_dir(parser, "compare your configs, not the project's")
+    parsers.add_config_dir(parser, "folder of your configs, compared instead of the project's")
     parser.add_argument("--runs", type=Path, metavar="DIR", help="folder of runs whose measurements to report")
     forms = parser.add_mutually_exclusive_group()
     parsers.add_format(forms, "text", "markdown", "json")

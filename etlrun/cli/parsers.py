@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
 from etlrun.cli.commands import COMMANDS
+from etlrun.system.errors import ConfigError, Failure, Fault, describe, did_you_mean, fault
 
 _MOST_COLUMNS = 80
 _EXAMPLE = "example:\n"
@@ -27,6 +30,48 @@ class Parser(argparse.ArgumentParser):
     def parts(self) -> dict[str, Parser]:
         """Parsers of the parts of a command, such as `why` of `cache`."""
         return next((dict(of.choices) for of in self._actions if isinstance(of.choices, dict)), {})
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong with a command line as all errors are printed, and exit with status 2."""
+        self.exit(ConfigError.status, f"{describe(ConfigError(list(self._faults(message))))}\n")
+
+    def _faults(self, message: str) -> Iterator[Fault]:
+        """Yield the faults in a message of argparse."""
+        title, _, rest = message.partition(": ")
+        see, where = f"see {self.prog} --help", title.removeprefix("argument ").partition("/")[0]
+        choice = re.fullmatch(r"invalid choice: (.*?) \(choose from .*\)", rest)
+        if title == "unrecognized arguments":
+            yield self._unknown(rest, see)
+        elif title == "the following arguments are required":
+            named = (name for name in rest.split(", ") if self._argument(name).nargs not in ("*", "?"))
+            yield from (fault(name, "nothing", self._expected(name), see) for name in named)
+        elif choice is not None:
+            remedy = did_you_mean(choice[1].strip("'"), map(str, self._argument(where).choices or ()))
+            yield fault(where, choice[1], self._expected(where), remedy)
+        elif rest == "expected one argument":
+            yield fault(where, "no value", self._expected(where), see)
+        elif rest.startswith("not allowed with argument "):
+            yield fault(where, f"{rest.rpartition(' ')[2]}, too", "one of them", see)
+        elif rest.startswith("ignored explicit argument "):
+            yield fault(where, f"the value {rest.rpartition(' ')[2]}", "no value", see)
+        else:
+            yield Failure(found=f"{where}: {rest}" if title.startswith("argument ") else message, remedy="")
+
+    def _unknown(self, words: str, see: str) -> Fault:
+        if not words.startswith("-"):
+            return fault(words, "an argument too many", f"those of {self.prog}", see)
+        known = [
+            option for of in (self, *self.parts.values()) for each in of.arguments for option in each.option_strings
+        ]
+        remedy = did_you_mean(words.split(maxsplit=1)[0].partition("=")[0], known, otherwise=see, cutoff=0.7)
+        return fault(words, "an unknown option", f"an option of {self.prog}", remedy)
+
+    def _argument(self, name: str) -> argparse.Action:
+        return next(of for of in self._actions if name in (*of.option_strings, of.metavar, of.dest))
+
+    def _expected(self, name: str) -> str:
+        of = self._argument(name)
+        return f"one of {', '.join(map(str, of.choices))}" if of.choices else str(of.help)
 
 
 class _Help(argparse.HelpFormatter):

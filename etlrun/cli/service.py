@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     says = "Serve the input of runs with load.service.address: a dispatcher and its one worker."
     parser = parsers.of_command("service", says)
-    example = "etlrun service worker --dispatcher trainer-1:5050 --host worker-1 --trusted-network"
+    example = "etlrun service worker --dispatcher trainer-1:5050 --trusted-network"
     roles = parser.add_subparsers(dest="role", required=True, metavar="dispatcher | worker")
     dispatcher = parsers.of_part(roles, "dispatcher", "deal the work to a worker", COMMANDS["service"].example)
     worker = parsers.of_part(roles, "worker", "compute batches", example)
