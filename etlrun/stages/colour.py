@@ -188,7 +188,7 @@ class Normalize(Step):
 
     Attributes:
         mean: Means of red, green and blue, of pixels that are scaled to [0, 1].
-        std: Their standard deviations.
+        std: Standard deviations of red, green and blue, of pixels that are scaled to [0, 1].
     """
 
     path: ClassVar[str] = "transform.normalize"

@@ -54,7 +54,7 @@ class Quantiles(Bucketize):
 
     Attributes:
         count: Number of ranges; quantiles that are equal are one boundary.
-        boundaries: Quantiles of the training split.
+        boundaries: Boundaries of the ranges; null for the quantiles of the training split.
     """
 
     name: ClassVar[str] = "quantiles"

@@ -30,8 +30,8 @@ class Lookup(ColumnStep):
     Attributes:
         values: The vocabulary; null to learn it from the training split, the most frequent value first.
         file: File of UTF-8 text with a value in each line, in the place of `values`.
-        top: Most values that are learned, the most frequent ones; null for all.
-        min_count: Least number of rows of a value that is learned.
+        top: Number of values that are learned, the most frequent ones; null for all.
+        min_count: Smallest number of rows with a value for it to be learned.
         oov: Number of indices for values that are not in the vocabulary, before its own; or `error`.
     """
 
@@ -231,7 +231,7 @@ class Embed(ColumnStep):
             categories, rounded up.
         weights: File of vectors that words of the vocabulary begin with, as text of GloVe or word2vec, or as an `.npy`.
         words: File of the words of an `.npy`, one in each line; null for text.
-        trainable: Whether the vectors are learned, too.
+        trainable: Whether training changes the vectors.
         padding: Whether index 0 is kept for the padding of sequences, which the step before it knows.
         content: Digest of the files, which planning finds.
     """

@@ -52,7 +52,7 @@ class Fill(ColumnStep):
     Attributes:
         value: `mean`, `median` or `most_frequent` of the training split, or the value itself.
         indicator: Whether there is another output, NAME_missing, that is 1 where the value was missing, else 0.
-        filled: The value.
+        filled: The value that was learned.
     """
 
     name: ClassVar[str] = "fill"
@@ -147,8 +147,8 @@ class Standardize(ColumnStep):
     """Subtracts the mean and divides by the standard deviation, as Keras's `Normalization`.
 
     Attributes:
-        mean: Mean of the training split.
-        std: Standard deviation of the training split.
+        mean: Mean to subtract; null for that of the training split.
+        std: Standard deviation to divide by; null for that of the training split.
     """
 
     name: ClassVar[str] = "standardize"
@@ -190,8 +190,8 @@ class MinMax(ColumnStep):
     """Moves the range of the training split to [0, 1]; values outside of that range stay outside.
 
     Attributes:
-        low: Smallest value of the training split; it becomes 0.
-        high: Largest value of the training split; it becomes 1.
+        low: Value that becomes 0; null for the smallest one of the training split.
+        high: Value that becomes 1; null for the largest one of the training split.
     """
 
     name: ClassVar[str] = "minmax"
@@ -226,8 +226,8 @@ class Robust(ColumnStep):
     """Subtracts the median and divides by the interquartile range, which outliers hardly change.
 
     Attributes:
-        median: Median of the training split.
-        range: Distance of the quartiles of the training split.
+        median: Median to subtract; null for that of the training split.
+        range: Distance of the quartiles to divide by; null for that of the training split.
     """
 
     name: ClassVar[str] = "robust"
@@ -259,7 +259,7 @@ class Clip(ColumnStep):
     """Replaces values outside of a range by its nearer end.
 
     Attributes:
-        range: The ends, `[low, high]`, of which one may be null.
+        range: Smallest and largest value, `[low, high]`, of which one may be null.
     """
 
     name: ClassVar[str] = "clip"

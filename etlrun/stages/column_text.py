@@ -64,7 +64,7 @@ class Tokenize(ColumnStep):
             `by` is `regex`.
         file: File of UTF-8 text with a piece in each line, `[UNK]` among them, and `##` before those that go on with a
             word; null unless `by` is `wordpiece`.
-        vocabulary: The pieces, which its file has.
+        vocabulary: The pieces, which planning reads from the file.
     """
 
     name: ClassVar[str] = "tokenize"
@@ -139,7 +139,7 @@ class Ngrams(ColumnStep):
     """All tokens, and behind them all runs of up to `size` tokens, joined by a blank.
 
     Attributes:
-        size: Most tokens of a run.
+        size: Largest number of tokens in a run.
     """
 
     name: ClassVar[str] = "ngrams"
@@ -164,7 +164,7 @@ class Truncate(ColumnStep):
     """At most `length` items of a sequence.
 
     Attributes:
-        length: Most items.
+        length: Largest number of items that are kept.
         keep: Whether the `first` ones are kept, or the `last`.
     """
 

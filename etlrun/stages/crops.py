@@ -92,7 +92,7 @@ class RandomCrop(Step):
     """Crops a part of one size at a random place, as `tf.image.random_crop` does.
 
     Attributes:
-        size: [height, width] in pixels.
+        size: Height and width in pixels.
     """
 
     path: ClassVar[str] = "transform.random_crop"
@@ -125,9 +125,9 @@ class RandomResizedCrop(Step):
     The dtype stays: uint8 is rounded, as `resize` does. Source: Szegedy et al., "Going Deeper with Convolutions", 2014.
 
     Attributes:
-        size: [height, width] in pixels of the result.
-        scale: [lower, upper] of the part's share of the area of the image.
-        ratio: [lower, upper] of its width divided by its height.
+        size: Height and width of the result in pixels.
+        scale: Smallest and largest share of the area of the image that the part takes.
+        ratio: Smallest and largest width of the part, divided by its height.
         antialias: Whether to filter before downscaling, as torchvision does.
     """
 

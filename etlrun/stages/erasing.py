@@ -65,9 +65,9 @@ class RandomErasing(_Erasing):
     Source: Zhong et al., "Random Erasing Data Augmentation", AAAI 2020.
 
     Attributes:
-        probability: Probability for each image.
-        scale: [lower, upper] of the rectangle's share of the area of the image.
-        ratio: [lower, upper] of its height divided by its width.
+        probability: Probability that an image is changed.
+        scale: Smallest and largest share of the area of the image that the rectangle takes.
+        ratio: Smallest and largest height of the rectangle, divided by its width.
     """
 
     path: ClassVar[str] = "transform.random_erasing"

@@ -72,7 +72,7 @@ class Resize(Step):
     """Resizes to one size without keeping the aspect ratio, as `tf.image.resize` does; same range.
 
     Attributes:
-        size: [height, width] in pixels.
+        size: Height and width in pixels.
         method: Interpolation method.
         antialias: Whether to filter before downscaling.
         dtype: `uint8` rounds to integers, which take a quarter of the space of `float32`.
@@ -134,7 +134,7 @@ class DecodeJpeg(Step):
     """Decodes the JPEGs of a cache to the size that all of them have.
 
     Attributes:
-        size: [height, width] in pixels.
+        size: Height and width in pixels.
         library: `turbo` gives the same pixels in less time.
     """
 
@@ -221,8 +221,8 @@ class Rescale(Scaling):
     """Computes `image * scale + offset` as float32.
 
     Attributes:
-        scale: Factor of each pixel.
-        offset: What is added to each pixel after that.
+        scale: Factor by which each pixel is multiplied.
+        offset: Number that is added to each pixel after that.
     """
 
     path: ClassVar[str] = "transform.rescale"

@@ -229,7 +229,7 @@ class KerasApplication(ImageModel):
     """Any image model of `keras.applications` without its top, global average pooling, and a dense layer.
 
     Attributes:
-        name: Its name in `keras.applications`.
+        name: Name of the model in `keras.applications`.
         weights: `imagenet`, the path of a weights file, or null for a random start.
         trainable: Whether the base is trained, too; if not, only the dense layer is, and the base drops nothing.
         batch_norm_momentum: Momentum of the base's moving averages; null keeps Keras's.

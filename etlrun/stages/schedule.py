@@ -25,7 +25,7 @@ class Schedule(Stage):
             null for all steps of the run.
         alpha: Rate at the end of the cosine, relative to `learning_rate`.
         decay_rate: Factor of the exponential decay.
-        boundaries: Last steps of a rate, in increasing order.
+        boundaries: Last step of each rate, in increasing order.
         factors: Rates after the boundaries, relative to `learning_rate`.
     """
 

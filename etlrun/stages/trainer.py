@@ -42,7 +42,7 @@ class EarlyStopping(Stage):
 
     Attributes:
         patience: Epochs without improvement after which to end; null trains all epochs.
-        monitor: The metric.
+        monitor: Metric that has to improve.
         min_delta: Minimum change that counts as an improvement.
     """
 
