@@ -235,7 +235,7 @@ def _about(group: str, option: str) -> str:
     """Return the first sentence of the comment that a file of an option begins with."""
     lines = itertools.takewhile(lambda line: line.startswith("#"), _text(group, option).splitlines())
     text = " ".join(line[2:] for line in lines if not line.startswith(("# @package", "# python", "#   ")))
-    return re.sub(r"docs/(\w+\.md)", r"[\1](../\1)", re.split(r"(?<=\.)\s", text)[0])
+    return re.sub(r"docs/(\w+\.md)", r"[\1](../\1)", re.split(r"(?<=[.?])\s", text)[0])
 
 
 def _table(found: Sequence[Key]) -> str:
