@@ -1,0 +1,111 @@
+"""What etlrun promises: nothing of it is gone, and what is new is in the golden file."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from etlrun.system.deprecated import DEPRECATIONS
+from tests import public
+from tests.public import GOLDEN, REMEDY, broken, changed, facts, golden
+
+NOW = facts()
+
+
+def test_no_promise_is_broken() -> None:
+    breaks = broken(golden(), NOW)
+    assert not breaks, "\n".join([*breaks, REMEDY])
+
+
+def test_what_is_new_is_in_the_golden_file() -> None:
+    before = golden()
+    new = [f"{name}: is new" for name in NOW if name not in before]
+    other = [f"{of} (if it is narrower than before, it is a break)" for of in changed(before, NOW)]
+    assert not new + other, "\n".join([*new, *other, "python -m tests.public adds this to tests/golden/public.txt"])
+    assert public.as_text(NOW) == GOLDEN.read_text(), "python -m tests.public"
+
+
+def test_all_that_the_docs_import_is_promised() -> None:
+    text = (public.ROOT / "docs" / "extending.md").read_text()
+    imports = re.findall(r"^from (etlrun\.[\w.]+) import ([\w, ]+)", text, re.MULTILINE)
+    names = {f"{module}.{name.strip()}" for module, names in imports for name in names.split(",")}
+    assert names - public.plugin_names().keys() == set()
+    members = {f"plugin {name}.{member}" for name, of in public.plugin_names().items() for member in of}
+    assert members - NOW.keys() == set(), "no class has it"
+
+
+def test_the_docs_list_all_deprecations() -> None:
+    rows = [f"| `{of.old}` | `{of.new}` | {of.since} | {of.gone} |\n" for of in DEPRECATIONS]
+    assert "".join(["| --- | --- | --- | --- |\n", *rows, "\n"]) in public.COMPATIBILITY.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("python etlrun.load", "is gone"),
+        ("plugin etlrun.stages.step.Step.gives", "is gone"),
+        ("entry point etlrun.stages", "is gone"),
+        ("command etlrun plan --format", "is gone"),
+        ("config option cache=disk", "is gone"),
+        ("summary.json Verdict max_gain", "is gone"),
+        ("config key load.prefetch", "is gone, and is no `old` in etlrun/system/deprecated.py"),
+        ("config key model.wide of model.tabular", "is gone, and is no `old` in etlrun/system/deprecated.py"),
+    ],
+)
+def test_what_is_gone_is_a_break(name: str, why: str) -> None:
+    assert broken(NOW, {key: value for key, value in NOW.items() if key != name}) == [f"{name}: {why}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("command etlrun plan --format", "json|text"),
+        ("command etlrun plan --multirun/-m", "required"),
+        ("exit status refused", "1"),
+        ("summary.json Verdict max_gain", "number"),
+    ],
+)
+def test_what_is_narrower_is_a_break(name: str, value: str) -> None:
+    assert broken(NOW, {**NOW, name: value}) == [f"{name}: {NOW[name]} -> {value}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("command etlrun plan --format", "json|mermaid|text|yaml"),
+        ("config key load.prefetch", "an integer"),
+        ("config key load.new", "an integer"),
+        ("summary.json new", "number"),
+    ],
+)
+def test_what_is_wider_is_none(name: str, value: str) -> None:
+    assert broken(NOW, {**NOW, name: value}) == []
+
+
+def test_a_key_with_another_name_needs_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "config key load.prefetch"
+    now = {key: value for key, value in NOW.items() if key != name} | {"config key load.ahead": NOW[name]}
+    entry = replace(DEPRECATIONS[0], old="load.prefetch", new="load.ahead")
+    assert broken(NOW, now) == [f"{name}: is gone, and is no `old` in etlrun/system/deprecated.py"]
+    monkeypatch.setattr(public, "DEPRECATIONS", (*DEPRECATIONS, entry))
+    assert broken(NOW, now) == []
+
+
+def test_a_key_that_all_options_have_now_is_not_gone() -> None:
+    name = "config key model.wide of model.tabular"
+    now = {key: value for key, value in NOW.items() if key != name} | {"config key model.wide": NOW[name]}
+    assert broken(NOW, now) == []
+
+
+def test_a_break_is_not_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(public, "GOLDEN", tmp_path / "public.txt")
+    public.main()
+    text = (tmp_path / "public.txt").read_text()
+    assert text == GOLDEN.read_text()
+    (tmp_path / "public.txt").write_text(f"{text}config key load.threads: an integer\n")
+    with pytest.raises(SystemExit) as refused:
+        public.main()
+    why = "config key load.threads: is gone, and is no `old` in etlrun/system/deprecated.py"
+    assert refused.value.code == f"{why}\n{REMEDY}"
+    assert (tmp_path / "public.txt").read_text() == f"{text}config key load.threads: an integer\n"
