@@ -64,14 +64,3 @@ def test_what_is_fetched_tells_its_rate_and_the_time_left_in_lines(capsys: pytes
     first, last = capsys.readouterr().err.splitlines()
     assert re.fullmatch(r"etlrun: fetched 300\.0 of 1,200\.0 MB at [\d,.]+ MB/s, \d+ s left", first)
     assert re.fullmatch(r"etlrun: fetched 1,200\.0 of 1,200\.0 MB at [\d,.]+ MB/s, 0 s left", last)
-
-
-def test_a_terminal_has_a_bar_of_what_is_fetched(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "100")
-    with fetching(1_200_000_000) as tell:
-        tell(300_000_000)
-    shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", capsys.readouterr().err)
-    assert re.search(r"Fetching [━╺]+ 0\.3/1\.2 GB ([\d.]+ [GMTP]B/s|\?) [\d:-]+", shown), shown

@@ -9,8 +9,6 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from etlrun.measure.assessment import Assessment
 from etlrun.measure.meter import Loop
@@ -22,12 +20,15 @@ from etlrun.run.epochs import record_epoch
 from etlrun.run.hosts.here import here, joint
 from etlrun.run.interrupts import raise_if_interrupted
 from etlrun.run.model import averaged
+from etlrun.run.progress import Steps
+from etlrun.run.session import batches_in_pass, batches_of
 from etlrun.run.state import add_seeds
 from etlrun.stages.flow import Flow
 from etlrun.stages.measure import Window
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
 from etlrun.stages.trainer import Trainer
 from etlrun.system.files import replacing, sync
+from etlrun.system.progress import doing
 from etlrun.system.terminal import tell
 
 _OF_HOSTS = ("examples", "examples_per_s", "startup_examples")
@@ -110,43 +111,24 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         self.record = assessment.work.record
         self.train = assessment.work.watches["train"]
         self.validation = assessment.work.watches.get("validation")
-        self.console = Console(stderr=True)
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("steps"),
-            TimeElapsedColumn(),
-            console=self.console,
-            transient=True,
-            disable=not self.console.is_terminal,
-        )
-        self.task = self.progress.add_task("", total=None, start=False)
+        self.steps = trainer.steps_per_epoch or batches_in_pass(assessment.work)
+        self.validation_s, self.left = 0.0, 0
         self.loops: dict[str, Loop] = {}
-        self.line = ""
-
-    def __enter__(self) -> None:
-        self.progress.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
+        self.name = self.line = ""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Start the clock of the epoch."""
-        done = self.loops.get("train")
-        self.progress.reset(
-            self.task,
-            description=f"epoch {epoch + 1}/{self.trainer.all_epochs}",
-            total=len(done.steps_s) if done else self.trainer.steps_per_epoch,
-        )
         self.record.event("epoch_began", epoch=epoch + 1)
         self.loops = {}
         self.assessment.begin("train")
+        self.left = self.trainer.all_epochs - epoch - 1
+        self.name = f"epoch {epoch + 1}/{self.trainer.all_epochs}"
+        others_s = (self.left + 1) * self.validation_s
+        doing(Steps(self.name, self.steps, self.train, epochs_left=self.left, others_s=others_s))
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Record the end of a step."""
         raise_if_interrupted()
-        self.progress.advance(self.task)
         if batch >= self.train.resumed_batches:
             self.train.meter.stepped()
 
@@ -154,6 +136,11 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         """Switch from training to validation: Keras has the metrics of the epoch, so its last step is complete."""
         self.loops["train"] = self.assessment.end("train")
         self.assessment.begin("validation")
+        if self.validation is not None:
+            batches = batches_of(self.assessment.work.pipelines["validation"])
+            others_s = self.left * self.loops["train"].measured_s
+            what = f"{self.name} validation"
+            doing(Steps(what, batches, self.validation, epochs_left=self.left, others_s=others_s))
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         """Record the end of a step."""
@@ -164,6 +151,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
     def on_test_end(self, logs: Any = None) -> None:
         """Stop the clock of the validation."""
         self.loops["validation"] = self.assessment.end("validation")
+        self.validation_s = self.loops["validation"].wall_s
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Record the epoch; `say` prints it."""
@@ -194,7 +182,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
             ),
         )
         parts = [
-            f"epoch {epoch + 1}/{self.trainer.all_epochs}",
+            self.name,
             f"{loop.wall_s:6.1f} s",
             f"{described['examples_per_s']:7.1f} examples/s",
             f"input wait {loop.fill_s + loop.input_wait_s:5.1f} s",

@@ -18,10 +18,12 @@ from etlrun.run.backend import peak_gpu_bytes
 from etlrun.run.devices import distributed
 from etlrun.run.epochs import record_epoch
 from etlrun.run.interrupts import raise_if_interrupted
-from etlrun.run.session import at_work, opened, prepared
+from etlrun.run.progress import Steps
+from etlrun.run.session import at_work, batches_in_pass, opened, prepared
 from etlrun.sources.base import Source
 from etlrun.stages.trainer import Drain, Trainer
 from etlrun.system.files import sync
+from etlrun.system.progress import doing
 from etlrun.system.terminal import tell
 
 _CHUNK = 20_000
@@ -42,11 +44,12 @@ def drain(plan: Plan, record: Record) -> None:
 def _passes(work: Work, assessment: Assessment, limits: Trainer | Drain, hold: Hold) -> None:
     until_s = None if limits.seconds is None else time.perf_counter() + limits.seconds
     watch, epoch, is_late = work.watches["train"], 0, False
-    batches = Watched(work.train.dataset, watch)
+    reading, batches = Watched(work.train.dataset, watch), batches_in_pass(work)
     while not is_late and (limits.epochs is None or epoch < limits.epochs):
         epoch += 1
         assessment.begin("train")
-        for _batch in batches:
+        doing(Steps(f"pass {epoch}", batches, watch))
+        for _batch in reading:
             raise_if_interrupted()
             hold.step()
             watch.meter.stepped()

@@ -41,6 +41,7 @@ from etlrun.sources.base import Source
 from etlrun.stages.phases import PlannedPhase
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError
+from etlrun.system.progress import doing
 
 
 def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Trainer) -> None:
@@ -53,6 +54,7 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Tra
     """
     source = opened(plan)
     require_same(plan, readings_of(plan, source))
+    doing("build the model")
     with distributed(trainer, plan.spec.load):
         _train(plan, record, source, previous, trainer)
 
@@ -78,10 +80,12 @@ def _train(plan: Plan, record: Record, source: Source, previous: PreviousRun | N
                 record.remark(f"The verdict and the stages are those from phase {number} on, which reads images.")
                 with at_work(work):
                     model = _fit_phases(whole, work, trainer, assessment)
+        doing("save the model")
         _save_model(whole, record, trainer)
         if keras.backend.backend() == "jax" and model.jit_compile and plan.spec.model.learns:
             for note in filter(None, (note_of_shapes(work.watches["train"].shapes),)):
                 record.remark(note)
+        doing("measure the model and the pipeline alone")
         assessment.conclude(floor(model, work, assessment))
 
 
@@ -150,7 +154,7 @@ def _fit(
         continuation.pass_over(model)
         callbacks.insert(0, continuation)
     validated = Watched(shared_equally(validation.dataset), work.watches["validation"]) if validation else None
-    with recorder, without_end_warnings():
+    with without_end_warnings():
         model.fit(
             Watched(_batches(work, skipped, state.steps if state else 0, trainer), work.watches["train"]),
             initial_epoch=len(done),

@@ -16,7 +16,7 @@ from etlrun.planning import learned, render
 from etlrun.planning.hosts import require_one_host
 from etlrun.planning.plan import Plan
 from etlrun.planning.planner import plan
-from etlrun.planning.spec import RunSpec, parse
+from etlrun.planning.spec import parse
 from etlrun.record import page, report
 from etlrun.record import record as records
 from etlrun.record import summary as statuses
@@ -24,7 +24,7 @@ from etlrun.record.config import PLAN, read_config
 from etlrun.record.locks import nobodys
 from etlrun.record.record import Record
 from etlrun.run import checkpoint
-from etlrun.run.backend import Backend
+from etlrun.run.device_lines import say_device, worker
 from etlrun.run.hosts.here import here, place_of
 from etlrun.run.interrupts import interrupts
 from etlrun.run.loggers.log import Log
@@ -35,8 +35,8 @@ from etlrun.system.ends import how_ended
 from etlrun.system.errors import INTERRUPTED, ConfigError, EtlrunError, Failure, Fault, headline, of_system
 from etlrun.system.files import write_atomically
 from etlrun.system.hidden import traced
-from etlrun.system.machine import rounded
-from etlrun.system.terminal import is_quiet, say_note, tell
+from etlrun.system.progress import doing, showing
+from etlrun.system.terminal import is_quiet
 
 OK, FAILED, TOO_SLOW = 0, 1, 3
 TRACEBACK = "traceback.txt"
@@ -94,7 +94,7 @@ class _Execution:
         """Execute it; raise `EtlrunError` or `KeyboardInterrupt` if it fails or is interrupted."""
         record, log = self.record, Log(self.record)
         try:
-            with interrupts():
+            with interrupts(), showing("plan the run"):
                 if self.planned is None:
                     self.planned = plan(parse(read_config(record.folder), self._stages))
                     what = "only a single run without options of Hydra's joins other hosts"
@@ -198,6 +198,7 @@ def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
         log.open(planned, previous.folder if previous is not None else None)
 
     source_type(spec.dataset).begin(spec.dataset)
+    doing("import TensorFlow")
     from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
 
     with prepare(spec.fit, joins=True) as backend:
@@ -205,8 +206,8 @@ def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
         from etlrun.run.fit import train
         from etlrun.run.hosts.parts import part_of
 
-        record.update(versions=backend.versions, host=backend.host, au_of=_worker(spec, backend))
-        _say_device(record, backend, spec)
+        record.update(versions=backend.versions, host=backend.host, au_of=worker(spec, backend))
+        say_device(record, backend, spec)
         record.event("started", backend=backend.name, pid=os.getpid())
         if record.summary.only_fills:
             fill(planned, record)
@@ -216,32 +217,6 @@ def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
         else:
             drain(planned, record)
     _end(record, statuses.COMPLETED)
-
-
-def _worker(spec: RunSpec, backend: Backend) -> str:
-    """Return the name of the accelerator whose utilization (AU) the run reports."""
-    if not spec.model.learns:
-        return "the emulated accelerator"
-    return "the GPU" if backend.host.accelerators else "the model"
-
-
-def _say_device(record: Record, backend: Backend, spec: RunSpec) -> None:
-    """Print the device of the run, with notes on unused or shared GPUs, and on steps that nothing compiles."""
-    host = backend.host
-    cores = f"{host.cores} core{'s' if host.cores > 1 else ''}"
-    notes = [backend.unseen] if backend.unseen else []
-    sharing = record.summary.jobs_on_gpu
-    if host.accelerators and sharing > 1:
-        notes.append(f"Up to {sharing} concurrent jobs share this GPU, which affects their times and its memory.")
-    if spec.fit is not None and spec.fit.mixed_precision == "auto":
-        notes.append(f"{spec.fit.key('mixed_precision')} = auto: {host.precision}.")
-    if backend.name == "jax" and spec.fit is not None and spec.model.learns and spec.fit.jit_compile is False:
-        key = spec.fit.key("jit_compile")
-        notes.append(f"{key} = false: Keras's jax backend takes each operation of a step by itself; set {key}=auto.")
-    tell(f"device  {host.device}, {cores}, {rounded(host.memory_bytes)}")
-    for note in notes:
-        say_note(note)
-        record.remark(note)
 
 
 def _end(record: Record, status: str, *faults: Fault) -> None:

@@ -38,6 +38,7 @@ from etlrun.stages.extract import Interleave
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError
 from etlrun.system.machine import rounded
+from etlrun.system.progress import doing
 from etlrun.system.terminal import tell
 
 MOST_CORRUPT_NAMED = 20
@@ -48,6 +49,7 @@ def opened(plan: Plan) -> Source:
 
     Sets the trainer's seed.
     """
+    doing("open the data")
     source = open_source(plan.spec.dataset)
     seed_all(plan.spec.trainer.seed)  # afterwards, since TFDS draws random numbers when it prepares a dataset
     return source
@@ -174,7 +176,12 @@ def _few_shards(plan: Plan, shards: int) -> Iterator[str]:
 
 def batches_in_pass(work: Work) -> int:
     """Return the number of batches in a pass over the training split, if no record is skipped."""
-    return count_of_batches(work.train.stages, work.train.context.source, work.train.split)
+    return batches_of(work.train)
+
+
+def batches_of(pipeline: Pipeline) -> int:
+    """Return the number of batches in a pass over the split of a pipeline, if no record is skipped."""
+    return count_of_batches(pipeline.stages, pipeline.context.source, pipeline.split)
 
 
 def steps_of_run(plan: Plan, source: Source, trainer: Trainer) -> int:

@@ -1,40 +1,206 @@
-"""Progress of commands: bars for a terminal, and of what is fetched also lines elsewhere."""
+"""Progress of runs and commands: one line that a terminal repaints, and of what is fetched also lines elsewhere."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from datetime import timedelta
 from threading import Lock
+from typing import IO, TYPE_CHECKING, Any, cast
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
+from etlrun.system.terminal import is_quiet, printing_above, tell
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.text import Text
 
 Begin = Callable[[str, int], Callable[[int], None]]
 """A function that begins a task of so many images or megabytes, and returns one to which progress is told."""
+_PAINTS_PER_S = 5
+_LEAST_BAR, _MOST_BAR = 8, 30
+
+
+class Task:
+    """What goes on, as the line of a terminal shows it; subclasses read it when it is painted.
+
+    Attributes:
+        what: Its name.
+        done: Number of what has been done.
+        total: Number of all that is to be done; None if that is unknown.
+    """
+
+    def __init__(self, what: str, total: int | None = None) -> None:
+        self.what, self.total, self.done = what, total, 0
+        self._began_s = time.monotonic()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since its beginning."""
+        return time.monotonic() - self._began_s
+
+    def advance(self, count: int) -> None:
+        """Record that `count` more are done."""
+        self.done += count
+
+    def count(self) -> str:
+        """Return how much is done."""
+        return f"{self.elapsed_s:.0f} s" if self.total is None else f"{self.done:,}/{self.total:,}"
+
+    def further(self) -> Iterable[str]:
+        """Yield what else is known, the most important first."""
+        if self.total and self.done:
+            yield left(self.elapsed_s * max(0, self.total - self.done) / self.done)
+
+    def painted(self, width: int, *, ascii_only: bool) -> Text:
+        """Return a line of at most `width` columns, without the parts for which there is no room."""
+        from rich.text import Text
+
+        shown, room = list[str](), width - len(self.what)
+        for part in (self.count(), *self.further()):
+            if len(part) + 2 > room:
+                break
+            shown.append(part)
+            room -= len(part) + 2
+        line = Text(self.what, no_wrap=True, overflow="ellipsis")
+        if self.total and room > _LEAST_BAR:
+            length, (full, empty) = min(room - 2, _MOST_BAR), ("#-" if ascii_only else "━╌")
+            filled = min(length, length * self.done // self.total)
+            line.append("  ").append(full * filled, "green").append(empty * (length - filled), "dim")
+        return line.append("".join(f"  {part}" for part in shown))
+
+
+def left(seconds: float) -> str:
+    """Return the time that is left."""
+    return f"{timedelta(seconds=round(seconds))} left"
+
+
+@dataclass(eq=False)
+class _Slot:
+    """Place for the task that goes on, which another one may take."""
+
+    task: Task
+
+
+class _Display:
+    """The line of the process, which shows the task that has begun last.
+
+    Attributes:
+        slots: Places of tasks that go on, each within the one before.
+    """
+
+    def __init__(self) -> None:
+        self.slots: list[_Slot] = []
+        self._lock = Lock()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        slots = self.slots[-1:]  # which another thread may change meanwhile
+        yield slots[0].task.painted(options.max_width, ascii_only=options.ascii_only) if slots else ""
+
+    @contextmanager
+    def showing(self, task: Task) -> Iterator[_Slot]:
+        """Show `task` inside, or the one that takes its place."""
+        slot = _Slot(task)
+        with self._lock:
+            is_first = not self.slots
+            self.slots.append(slot)
+        try:
+            with self._painting() if is_first and is_repainted() else nullcontext():
+                yield slot
+        finally:
+            with self._lock:
+                self.slots.remove(slot)
+
+    @contextmanager
+    def _painting(self) -> Iterator[None]:
+        from rich.console import Console
+        from rich.live import Live
+
+        console = Console(file=cast("IO[str]", _Terminal(sys.stderr)))
+        both = sys.stdout is not None and sys.stdout.isatty()  # else what is printed there would be sent here
+        live = Live(self, console=console, refresh_per_second=_PAINTS_PER_S, transient=True, redirect_stdout=both)
+
+        def above(text: str) -> None:
+            console.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+        with live, printing_above(above):
+            yield
+
+
+class _Terminal:
+    """Standard error of a terminal; if that is closed, nothing is written any more."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write `text`, if it can be written."""
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush what has been written, if it can be."""
+        with suppress(OSError):
+            self._stream.flush()
+
+
+_display = _Display()
+
+
+def is_repainted() -> bool:
+    """Return whether standard error is a terminal that a line can be repainted on, and on which one is wanted."""
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()  # a shell may close it
+    return is_terminal and not is_quiet() and os.environ.get("TERM", "") not in ("dumb", "unknown") and not _is_log()
+
+
+def _is_log() -> bool:
+    """Return whether a terminal is said to be that of a log, as by CI."""
+    return bool(os.environ.get("CI")) or os.environ.get("TTY_INTERACTIVE") == "0"
+
+
+def doing(task: Task | str) -> None:
+    """Show `task` instead of what `showing` shows outside of all; nothing where it shows none."""
+    if _display.slots:
+        _display.slots[0].task = task if isinstance(task, Task) else Task(task)
+
+
+@contextmanager
+def showing(what: str) -> Iterator[None]:
+    """Show what goes on inside, which `doing` may change."""
+    with _display.showing(Task(what)):
+        yield
 
 
 @contextmanager
 def progress() -> Iterator[Begin]:
     """Yield a function that begins a task of so many images or megabytes, and returns one to which progress is told."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+    with _display.showing(Task("")) as slot:
 
         def begin(what: str, total: int) -> Callable[[int], None]:
-            task = bars.add_task(what, total=total)
-            return lambda count: bars.advance(task, count)
+            slot.task = Task(what, total)
+            return slot.task.advance
 
         yield begin
+
+
+class _Fetching(Task):
+    """Bytes that are fetched."""
+
+    def count(self) -> str:
+        """Return the megabytes that have been fetched."""
+        return f"{self.done / 1e6:,.1f}/{(self.total or 0) / 1e6:,.1f} MB"
+
+    def further(self) -> Iterable[str]:
+        """Yield the time that is left, and the rate."""
+        yield from super().further()
+        yield f"{self.done / 1e6 / max(self.elapsed_s, 1e-9):,.1f} MB/s"
 
 
 @contextmanager
@@ -43,14 +209,12 @@ def fetching(total_bytes: int, line_every_s: float = 10.0) -> Iterator[Callable[
 
     A terminal has a bar; elsewhere a line is printed on standard error each `line_every_s` seconds.
     """
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    if not is_repainted():
         yield _Lines(total_bytes, line_every_s).tell
         return
-    columns = (TextColumn("Fetching"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bars:
-        task = bars.add_task("", total=total_bytes)
-        yield lambda count: bars.advance(task, count)
+    task = _Fetching("fetching", total_bytes)
+    with _display.showing(task):
+        yield task.advance
 
 
 class _Lines:
@@ -69,4 +233,4 @@ class _Lines:
             self._said_s, rate = now_s, self._bytes / max(now_s - self._began_s, 1e-9)
             left_s = max(0, self._total_bytes - self._bytes) / rate
             of = f"{self._bytes / 1e6:,.1f} of {self._total_bytes / 1e6:,.1f} MB"
-            print(f"etlrun: fetched {of} at {rate / 1e6:,.1f} MB/s, {left_s:,.0f} s left", file=sys.stderr)
+            tell(f"etlrun: fetched {of} at {rate / 1e6:,.1f} MB/s, {left_s:,.0f} s left")

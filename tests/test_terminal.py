@@ -1,0 +1,149 @@
+"""The line that a terminal repaints: what it shows at which width, when there is none, and how it is left."""
+
+import os
+import re
+import signal
+from pathlib import Path
+from textwrap import indent
+
+import pytest
+
+from tests.pty_process import HIDDEN, VISIBLE, Terminal
+
+READING = """
+import time
+from etlrun.system.progress import doing, fetching, progress, showing
+from etlrun.system.terminal import say_note, tell
+
+with showing("plan the run"):
+    tell("device  CPU, 2 cores")
+    doing("open the data")
+    with progress() as begin:
+        count = begin("reading rows", 3670)
+        for _ in range(30):
+            count(100)
+            time.sleep(0.02)
+    say_note("Half a note.")
+print("the end")
+"""
+FETCHING = """
+import time
+from etlrun.system.progress import fetching
+with fetching(1_200_000_000) as told:
+    for _ in range(12):
+        told(50_000_000)
+        time.sleep(0.05)
+"""
+PERMANENT = ["device  CPU, 2 cores", "note  Half a note.", "the end"]
+BAR = re.compile(r"reading rows  ([━╌]+)  ([\d,]+)/3,670  \d:\d\d:\d\d left")
+
+
+def script(folder: Path, text: str) -> list[str]:
+    (folder / "script.py").write_text(text)
+    return ["script.py"]
+
+
+def environment() -> dict[str, str]:
+    return {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])}
+
+
+def shown(folder: Path, text: str, columns: int = 80, **more: str) -> Terminal:
+    terminal = Terminal(script(folder, text), folder, columns, **environment(), **more)
+    assert terminal.finish() == 0, terminal.text
+    return terminal
+
+
+def test_a_line_tells_what_is_done_with_a_bar_and_the_time_left(tmp_path: Path) -> None:
+    terminal = shown(tmp_path, READING)
+    bars = [match for line in terminal.lines if (match := BAR.fullmatch(line))]
+    assert bars
+    for bar in bars:
+        filled, done = bar[1].count("━"), int(bar[2].replace(",", ""))
+        assert (len(bar[1]), filled) == (30, 30 * done // 3670)
+    assert [line for line in terminal.lines if line in PERMANENT] == PERMANENT
+    assert (terminal.text.count(HIDDEN), terminal.text.count(VISIBLE)) == (1, 1)
+    assert terminal.text.endswith("\x1b[1A\x1b[2Kthe end\r\n")
+
+
+@pytest.mark.parametrize(
+    ("columns", "pattern"),
+    [
+        (200, BAR.pattern),
+        (40, r"reading rows  [\d,]+/3,670  \d:\d\d:\d\d left"),
+        (29, r"reading rows(  [━╌]{8,15})?  [\d,]+/3,670"),
+        (20, r"reading rows"),
+        (8, r"reading…"),
+    ],
+)
+def test_a_line_has_what_there_is_room_for(columns: int, pattern: str, tmp_path: Path) -> None:
+    lines = [line for line in shown(tmp_path, READING, columns).lines if line.startswith("reading")]
+    assert lines
+    assert [line for line in lines if not re.fullmatch(pattern, line) or len(line) > columns] == []
+
+
+def test_what_is_fetched_has_megabytes_and_a_rate(tmp_path: Path) -> None:
+    lines = shown(tmp_path, FETCHING).lines
+    pattern = r"fetching  [━╌]+  [\d.]+/1,200\.0 MB  \d:\d\d:\d\d left  [\d,.]+ MB/s"
+    assert [line for line in lines if not re.fullmatch(pattern, line)] == [
+        line for line in lines if line.startswith("fetching  ") and "  0.0/" in line
+    ]
+    assert len(lines) > 1
+
+
+@pytest.mark.parametrize("variables", [{"TERM": "dumb"}, {"CI": "true"}, {"TTY_INTERACTIVE": "0"}])
+def test_a_terminal_that_is_a_log_has_lines_alone(variables: dict[str, str], tmp_path: Path) -> None:
+    terminal = shown(tmp_path, READING, **variables)
+    assert terminal.text.splitlines() == PERMANENT
+
+
+def test_no_color_leaves_the_line_without_colours(tmp_path: Path) -> None:
+    assert "\x1b[32m" in shown(tmp_path, READING).text
+    terminal = shown(tmp_path, READING, NO_COLOR="1")
+    assert "\x1b[32m" not in terminal.text
+    assert any(BAR.fullmatch(line) for line in terminal.lines)
+
+
+def test_ascii_has_a_bar_of_ascii(tmp_path: Path) -> None:
+    lines = shown(tmp_path, READING, PYTHONIOENCODING="ascii").lines
+    assert any(re.fullmatch(r"reading rows  [#-]{30}  [\d,]+/3,670  \d:\d\d:\d\d left", line) for line in lines)
+
+
+def test_a_line_follows_the_size_of_its_terminal(tmp_path: Path) -> None:
+    def resized(terminal: Terminal) -> bool:
+        if not any(map(BAR.fullmatch, terminal.lines)):
+            return False
+        terminal.resize(20)
+        return True
+
+    terminal = Terminal(script(tmp_path, READING), tmp_path, **environment())
+    assert terminal.finish(resized) == 0
+    assert "reading rows" in terminal.lines
+
+
+def test_ctrl_c_leaves_the_cursor_visible_and_the_line_clean(tmp_path: Path) -> None:
+    def interrupted(terminal: Terminal) -> bool:
+        if not any(map(BAR.fullmatch, terminal.lines)):
+            return False
+        terminal.process.send_signal(signal.SIGINT)
+        return True
+
+    forever = indent(READING.replace("30", "100_000"), "    ")
+    text = f"try:\n{forever}except KeyboardInterrupt:\n    print('interrupted')\n"
+    terminal = Terminal(script(tmp_path, text), tmp_path, **environment())
+    assert terminal.finish(interrupted) == 0, terminal.text
+    assert terminal.text.endswith("\x1b[1A\x1b[2Kinterrupted\r\n")
+    assert terminal.text.count(HIDDEN) == terminal.text.count(VISIBLE) == 1
+
+
+def test_a_terminal_that_is_closed_ends_nothing(tmp_path: Path) -> None:
+    def closed(terminal: Terminal) -> bool:
+        if not any(map(BAR.fullmatch, terminal.lines)):
+            return False
+        terminal.close()
+        return True
+
+    text = f"import signal, pathlib\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n{READING}"
+    text = text.replace('print("the end")', 'pathlib.Path("done").touch()')
+    terminal = Terminal(script(tmp_path, text), tmp_path, **environment())
+    assert terminal.finish(closed) == 0
+    assert (tmp_path / "done").exists()
