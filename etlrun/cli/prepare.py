@@ -57,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", required=True, metavar="NAME", help="name of the dataset")
     parser.add_argument("--version", default="1.0.0", metavar="X.Y.Z", help="version of the dataset; default: 1.0.0")
     parser.add_argument("--data-dir", metavar="DIR", help="data folder of TFDS, or its URL; default: TFDS's own")
-    parser.add_argument("--split", metavar="NAME=PERCENT,…", help="splits of each class; default: those of the source")
+    parser.add_argument("--split", metavar="NAME=PERCENT,...", help="splits of each class; default: those of the source")
     parser.add_argument("--shards", metavar="N", help="shards of each split; default: shards of 100 to 200 MB")
     parser.add_argument("--seed", metavar="N", help="seed of the order and of the splits; default: 0")
     parser.add_argument(
