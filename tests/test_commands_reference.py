@@ -25,10 +25,10 @@ calibration, or the errors of numbers, and the worst mistakes. Writes RUN/evalua
 | --- | --- |
 | `RUN` | folder of a completed run |
 | `OVERRIDE` | dataset.split=SPLIT for another split than the run's validation; data and speed may differ |
-| `--threshold X` | probability above which the second of two classes is predicted (default 0.5) |
-| `--importance N` | permute each column N times in all examples, to see what it is worth; 0 leaves this out \
-(default 5 times in as many rows as cost little) |
-| `--format text\\|json` | what is printed; default: text |
+| `--threshold X` | probability above which the second of two classes is predicted; default: 0.5 |
+| `--importance N` | permute each column N times in all examples, to see what it is worth; 0 leaves this out; \
+default: 5 times, in as many rows as cost little |
+| `--format text\\|json` | output format; default: text |
 
 Example:
 

@@ -11,6 +11,7 @@ from etlrun.cli import main as cli
 from etlrun.cli.commands import COMMANDS
 from etlrun.cli.help import LISTS, concepts
 from etlrun.config.folders import config_dir, options_of
+from tests.configs import plan_of
 
 MOST_COLUMNS = 80
 SOURCES = Path(cli.__file__).resolve().parents[1]
@@ -158,10 +159,13 @@ def test_without_a_topic_all_are_listed(capsys: pytest.CaptureFixture[str]) -> N
         ("evalute", "did you mean etlrun help evaluate?"),
         ("quux", "etlrun help lists the topics"),
         ("cache quux", "etlrun help lists the topics"),
-        ("plan load.prefetch", "did you mean etlrun help load.prefetch?"),
+        ("plan load.prefetch", "etlrun help lists the topics"),
         ("=", "etlrun help lists the topics"),
         (".", "etlrun help lists the topics"),
-        ("../config", "did you mean etlrun help configs?"),
+        ("../config", "etlrun help lists the topics"),
+        ("transform.nope", "etlrun help lists the topics"),
+        ("batchsize", "did you mean etlrun help load.batch_size?"),
+        ("cache.dsk", "did you mean etlrun help cache.disk?"),
     ],
 )
 def test_an_unknown_topic_is_refused_with_the_one_that_was_meant(
@@ -198,6 +202,15 @@ def test_the_commands_and_keys_of_a_concept_are_there(name: str) -> None:
             commands.parser_of(first).parse_args([word for word in words if word != "..."])
         else:
             assert first.startswith("-") or first.partition("=")[0] in known
+
+
+def test_the_overrides_of_their_concept_compose() -> None:
+    lines = re.findall(r"^    (\S+)  ", concepts()["overrides"], re.MULTILINE)
+    words = [word for line in lines for word in shlex.split(line) if word != "load.prefetch=0,2,autotune"]
+    assert len(words) == 7
+    assert plan_of(*words).spec.load.batch_size == 64
+    for word in words:
+        plan_of(word)
 
 
 def test_each_variable_that_is_read_is_in_the_concept_of_the_environment() -> None:

@@ -105,7 +105,9 @@ def parser() -> argparse.ArgumentParser:
         "--strict", action="store_true", help="experiments without a comment at the top are faults, too"
     )
     formats = ["text", "json", "github", "junit", "sarif"]
-    parser.add_argument("--format", choices=formats, default="text", help="default: text; github: its annotations")
+    parser.add_argument(
+        "--format", choices=formats, default="text", help="output format; default: text; the last three are for CI"
+    )
     parser.add_argument("--golden", type=Path, metavar="DIR", help="folder of the golden plans of your experiments")
     parser.add_argument("--update", action="store_true", help="write the golden plans instead of comparing them")
     return parser

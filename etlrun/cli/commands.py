@@ -110,13 +110,13 @@ COMMANDS = {
     ),
     "prepare": Command(
         "SOURCE --name NAME",
-        "write own images as a TFDS dataset",
+        "write your images as a TFDS dataset",
         DATA,
         "etlrun prepare photos --name pets --split train=80,validation=20",
     ),
     "vocabulary": Command(
         f"--size N {CONFIG}",
-        "train pieces of words on the texts of a table, or on FILES",
+        "train a WordPiece vocabulary on the texts of a table, or on files",
         DATA,
         "etlrun vocabulary --size 8000 --out vocabulary.txt texts.txt",
     ),
@@ -132,7 +132,7 @@ COMMANDS = {
     ),
     "verify": Command(
         "OLD [NEW]",
-        "do as diff, and read some examples of both sides",
+        "confirm a diff by reading some examples of both sides",
         REVIEWS,
         "etlrun verify experiment=naive experiment=parallel --examples 100",
     ),

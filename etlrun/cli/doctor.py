@@ -39,8 +39,8 @@ def parser() -> argparse.ArgumentParser:
     )
     parsers.add_format(parser)
     parser.add_argument("--html", type=Path, metavar="FILE", help="page with samples to write")
-    parser.add_argument("--device", action="store_true", help="try the device and its driver, and not the dataset")
-    parser.add_argument("--all", action="store_true", help="all splits of the dataset, and not those of the config")
+    parser.add_argument("--device", action="store_true", help="test the device and its driver, not the dataset")
+    parser.add_argument("--all", action="store_true", help="all splits of the dataset, not only those of the config")
     says = "print versions, device, plan and last run as Markdown for an issue, without secrets"
     parser.add_argument("--report", action="store_true", help=says)
     parser.add_argument("--run", type=Path, metavar="RUN", help="folder of the run in the report; default: the last")

@@ -79,14 +79,14 @@ def parser() -> argparse.ArgumentParser:
         "--threshold",
         type=float,
         metavar="X",
-        help="probability above which the second of two classes is predicted (default 0.5)",
+        help="probability above which the second of two classes is predicted; default: 0.5",
     )
     parser.add_argument(
         "--importance",
         type=int,
         metavar="N",
-        help="permute each column N times in all examples, to see what it is worth; 0 leaves this out "
-        "(default 5 times in as many rows as cost little)",
+        help="permute each column N times in all examples, to see what it is worth; 0 leaves this out; "
+        "default: 5 times, in as many rows as cost little",
     )
     parsers.add_format(parser)
     return parser

@@ -26,7 +26,7 @@ examples:
 _TAIL = """\
 options:
   -m, --multirun      run every combination of overrides KEY=A,B
-  --config-dir DIR    folder of own configs; --config-name NAME: primary config
+  --config-dir DIR    folder of your configs; --config-name NAME: primary
   --cfg job           print the composed config; --info, --hydra-help: Hydra's
   --quiet, --json     print notes and errors alone; the result as one document
   -sc install=SHELL   print the completion for bash, zsh or fish

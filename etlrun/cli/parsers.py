@@ -108,7 +108,7 @@ def of_config(name: str, description: str) -> Parser:
 
 
 def add_config(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Add overrides and the folder of own configs; return the group of that option."""
+    """Add overrides and the folder of the user's configs; return the group of that option."""
     says = "KEY=VALUE or GROUP=OPTION, as for a run: etlrun help overrides"
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=says)
     configs = parser.add_argument_group("options of configs")
@@ -116,12 +116,12 @@ def add_config(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     return configs
 
 
-def add_config_dir(to: argparse._ActionsContainer, says: str = "folder of own configs, beside etlrun's") -> None:
-    """Add the option that names the folder of own configs."""
+def add_config_dir(to: argparse._ActionsContainer, says: str = "folder of your configs, beside etlrun's") -> None:
+    """Add the option that names the folder of the user's configs."""
     to.add_argument("--config-dir", "-cd", metavar="DIR", help=says)
 
 
 def add_format(to: argparse._ActionsContainer, *formats: str) -> None:
     """Add the option that names the format of what is printed: text, unless another one is asked for."""
     choices = formats or ("text", "json")
-    to.add_argument("--format", choices=choices, default="text", help="what is printed; default: text")
+    to.add_argument("--format", choices=choices, default="text", help="output format; default: text")

@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = parsers.of_command(
         "prepare",
-        "Write own images as a TFDS dataset. SOURCE is a folder of classes, which may stand in folders of "
+        "Write your images as a TFDS dataset. SOURCE is a folder of classes, which may stand in folders of "
         "splits; a list (.csv or .jsonl) with the columns path, label and optionally split; a zip or tar archive of "
         "such a folder; or a pattern of TFRecords, with --features.",
     )
@@ -57,7 +57,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", required=True, metavar="NAME", help="name of the dataset")
     parser.add_argument("--version", default="1.0.0", metavar="X.Y.Z", help="version of the dataset; default: 1.0.0")
     parser.add_argument("--data-dir", metavar="DIR", help="data folder of TFDS, or its URL; default: TFDS's own")
-    parser.add_argument("--split", metavar="NAME=PERCENT,...", help="splits of each class; default: those of the source")
+    parser.add_argument(
+        "--split", metavar="NAME=PERCENT,...", help="splits of each class; default: those of the source"
+    )
     parser.add_argument("--shards", metavar="N", help="shards of each split; default: shards of 100 to 200 MB")
     parser.add_argument("--seed", metavar="N", help="seed of the order and of the splits; default: 0")
     parser.add_argument(

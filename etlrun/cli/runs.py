@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
         "--format",
         choices=("text", "json", "paths"),
         default="text",
-        help="what is printed; default: text; paths: the folders of those that have ended, one a line",
+        help="output format; default: text; paths: folders of those that have ended, one per line",
     )
     listing.add_argument(
         "folder", nargs="?", default=_OUTPUTS, type=Path, metavar="FOLDER", help=f"folder of runs; default: {_OUTPUTS}"

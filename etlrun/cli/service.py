@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     parser = parsers.of_command("service", says)
     example = "etlrun service worker --dispatcher trainer-1:5050 --trusted-network"
     roles = parser.add_subparsers(dest="role", required=True, metavar="dispatcher | worker")
-    dispatcher = parsers.of_part(roles, "dispatcher", "deal the work to a worker", COMMANDS["service"].example)
+    dispatcher = parsers.of_part(roles, "dispatcher", "hand out the work to the worker", COMMANDS["service"].example)
     worker = parsers.of_part(roles, "worker", "compute batches", example)
     worker.add_argument(
         "--dispatcher", type=_address, required=True, metavar="HOST:PORT", help="address of the dispatcher"

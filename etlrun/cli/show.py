@@ -29,8 +29,8 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = parsers.of_config(
         "show",
-        "Show the examples that training sees, after each step of the plan: one row an example, one column "
-        "a step. No cache is read or filled.",
+        "Show the examples that training sees, after each step of the plan: one row per example, one "
+        "column per step. No cache is read or filled.",
     )
     parser.add_argument("--output", type=Path, default=Path("show.html"), metavar="FILE.html", help="the page to write")
     parser.add_argument("--png", type=Path, metavar="FILE.png", help="an image of the same to write")

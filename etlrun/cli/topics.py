@@ -9,7 +9,7 @@ from etlrun.cli import commands, parsers
 from etlrun.cli.commands import COMMANDS
 from etlrun.cli.help import LISTS, commands_by_group, concepts, options_by_group, wrapped
 from etlrun.config.folders import config_dir, options_of
-from etlrun.system.errors import ConfigError, did_you_mean, fault
+from etlrun.system.errors import ConfigError, fault, likeliest
 from etlrun.system.terminal import say_whole
 
 
@@ -78,5 +78,8 @@ def _of_command(words: Sequence[str]) -> Iterator[str]:
 
 
 def _unknown(topic: str, known: Sequence[str]) -> ConfigError:
-    remedy = did_you_mean(topic, known, "etlrun help {}", "etlrun help lists the topics", cutoff=0.7)
+    group, _, name = topic.rpartition(".")
+    ends = {of.rpartition(".")[2]: of for of in reversed(known) if of.startswith(group)}
+    meant = ends.get(likeliest(name, ends, 0.7) or "") or likeliest(topic, known, 0.85)
+    remedy = f"did you mean etlrun help {meant}?" if meant else "etlrun help lists the topics"
     return ConfigError([fault(topic, "an unknown topic", "a command, a group, an option, a key or a concept", remedy)])

@@ -190,8 +190,8 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = parsers.of_config(
         "tune",
-        "Find the fastest config that sees the same data, prove that it is faster, and hand it over for a "
-        "review. Settings are those of the group `tune`: tune.budget_s, tune.allow, tune.seed, tune.resume.",
+        "Find the fastest config that sees the same data, prove that it is faster, and write it down for "
+        "a review. Its settings are keys of the group `tune`: tune.budget_s, tune.allow, tune.seed, tune.resume.",
     )
     parser.add_argument("--write", type=Path, metavar="FILE", help="file for the result: conf/experiment/NAME.yaml")
     return parser

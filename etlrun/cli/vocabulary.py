@@ -154,8 +154,10 @@ def parser() -> argparse.ArgumentParser:
         "split, as the steps before it leave them, and write it; or on files with a text in each line, as they are: "
         "etlrun vocabulary --size 8000 --out vocab.txt FILE ...",
     )
-    parser.add_argument("--size", type=_positive, required=True, metavar="N", help="most pieces")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write it; default: the file of the config")
+    parser.add_argument("--size", type=_positive, required=True, metavar="N", help="maximum number of pieces")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="file to write; default: the one that the config names"
+    )
     return parser
 
 
