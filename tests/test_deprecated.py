@@ -10,6 +10,7 @@ import yaml
 
 from etlrun.cli import main
 from etlrun.config import grid
+from etlrun.config.deprecated import current_composed
 from etlrun.config.request import Request, merged
 from etlrun.planning.schema import schema
 from etlrun.record.config import read_config
@@ -20,6 +21,8 @@ from etlrun.system.deprecated import DEPRECATIONS
 from tests.configs import refusal_of_request
 from tests.own_configs import write
 from tests.repository import Repository
+from tests.runs import emulated, finish, start
+from tests.sweeps import QUICK
 
 OLD = """\
 # @package _global_
@@ -242,3 +245,26 @@ def test_a_resumed_run_takes_over_an_old_override() -> None:
         "load.prefetch=1",
         "transform.decode.fast=false",
     ]
+
+
+@pytest.mark.needs("hydra-optuna-sweeper")
+@pytest.mark.slow
+def test_a_search_whose_configs_hydra_composes_reads_an_old_key(tiny: Path, mine: Path) -> None:
+    search = (
+        "hydra/sweeper=optuna",
+        "hydra.sweeper.n_trials=1",
+        "hydra.sweep.dir=sweep",
+        "sweep.objectives=[throughput]",
+    )
+    words = [*emulated(tiny, "load.prefetch=choice(0,1)", *QUICK), *search, "--config-dir", "mine", "experiment=coarse"]
+    status, _, err = finish(start(["-m", *words], mine.parent))
+    assert status == 0, err
+    assert warning("mine/experiment/coarse.yaml:5") in err
+    assert read_config(mine.parent / "sweep/0")["transform"]["decode"] == {"library": "turbo", "fast": True}
+
+
+def test_of_a_config_that_hydra_composed_an_override_takes_precedence() -> None:
+    composed = {"transform": {"decode": {"fast": False, "scaled": True}}}
+    assert current_composed(composed, []) == {"transform": {"decode": {"fast": True}}}
+    assert current_composed(composed, ["transform.decode.fast=false"]) == {"transform": {"decode": {"fast": False}}}
+    assert current_composed({"transform": None}, []) == {"transform": None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,6 +57,24 @@ def current_line(line: str, file: str) -> str:
     config = json.loads(now)
     words = current_words(known["overrides"])
     return json.dumps({**known, "identity": identity_of(config), "overrides": words, "config": config})
+
+
+def current_composed(config: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """Return a config that Hydra has composed by itself, with the overrides `words`, in today's spelling.
+
+    No file of etlrun has an old key: a user's has it, and only an override takes precedence over it.
+    """
+    found = copy.deepcopy(dict(config))
+    for of in DEPRECATIONS:
+        block: Any = found
+        for part in of.old.split(".")[:-1]:
+            block = block.get(part) if isinstance(block, dict) else None
+        if isinstance(block, dict) and of.names[0] in block and not of.is_gone:
+            tell(of.old, of)
+            value = block.pop(of.names[0])
+            if not any(_key(word) == of.new for word in words):
+                block[of.names[1]] = value
+    return found
 
 
 def _faults(word: str, of: Deprecation, now: Mapping[str, str]) -> Iterator[Fault]:
