@@ -1,5 +1,6 @@
 """`etlrun migrate`: old keys in config files get their new names, and nothing else in the files changes."""
 
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -152,20 +153,25 @@ def test_a_package_is_that_of_the_header_or_of_the_folder(
     assert path.read_text() == text.replace("scaled", "fast")
 
 
+BOMB = "".join(f"a{place}: &a{place} [{', '.join([f'*a{place - 1}'] * 9 if place else ['x'])}]\n" for place in range(7))
+
+
 @pytest.mark.parametrize(
-    ("name", "text", "key"),
+    ("name", "text", "why"),
     [
-        ("logger/comet.yaml", "_target_: a.Comet\nexperiment: mine\n", "_target_"),
-        ("deploy.yaml", "services: {a: b}\ntransform: {decode: {scaled: true}}\n", "services"),
+        ("logger/comet.yaml", "_target_: a.Comet\nexperiment: mine\n", "`_target_` is no key of a config"),
+        ("deploy.yaml", "services: {a: b}\ntransform: {decode: {scaled: 1}}\n", "`services` is no key of a config"),
+        ("chart.yaml", "{{- if x }}\ntransform: {decode: {scaled: 1}}\n", "it is no YAML that can be read"),
+        ("bomb.yaml", f"{BOMB}scaled: 1\n", "its aliases expand to more than 100,000 values"),
     ],
 )
 def test_files_of_other_programs_are_left_alone(
-    conf: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, key: str
+    conf: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, why: str
 ) -> None:
     write(conf / name, text)
     assert migrated(capsys, f"conf/{name}") == (
         "0 of 1 config file rewritten\n",
-        f"etlrun: conf/{name}: left as it is, since `{key}` is no key of a config\n",
+        f"etlrun: conf/{name}: left as it is, since {why}\n",
     )
     assert (conf / name).read_text() == text
 
@@ -208,6 +214,12 @@ def test_the_config_of_a_run_is_rewritten_if_the_run_is_named(conf: Path, capsys
     assert migrated(capsys, "outputs") == ("0 of 0 config files rewritten\n", "")
     line = "outputs/run/config.yaml:1: transform.decode.scaled -> transform.decode.fast\n"
     assert migrated(capsys, "outputs/run") == (f"{line}1 of 1 config file rewritten\n", "")
+
+
+def test_what_is_no_file_is_refused(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(conf / "pipe.yaml")
+    found = "found neither a file nor a folder; expected a config file, or a folder of them"
+    assert migrated(capsys, "conf/pipe.yaml", status=2) == ("", f"etlrun: 1 fault\n  conf/pipe.yaml: {found}\n")
 
 
 @pytest.mark.usefixtures("conf")

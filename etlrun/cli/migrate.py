@@ -22,9 +22,8 @@ def main(arguments: list[str]) -> None:
     files = list(files_of(known.paths or [Path()]))
     found = [one for one in map(migration, files) if one is not None]
     for one in found:
-        if one.foreign:
-            left = f"left as it is, since `{one.foreign}` is no key of a config"
-            print(f"etlrun: {printable(one.name)}: {left}", file=sys.stderr)
+        if one.left:
+            print(printable(f"etlrun: {one.name}: left as it is, since {one.left}"), file=sys.stderr)
     rewritten = [one for one in found if one.is_to_write]
     for one in rewritten:
         if not known.check:
@@ -32,7 +31,7 @@ def main(arguments: list[str]) -> None:
         _print(one)
     done = "to rewrite" if known.check else "rewritten"
     say(f"{len(rewritten)} of {len(files)} config file{'s' * (len(files) != 1)} {done}")
-    if faults := [fault for one in found if not one.foreign for fault in one.faults]:
+    if faults := [fault for one in found if not one.left for fault in one.faults]:
         raise EtlrunError(faults)
     if known.check and rewritten:
         raise SystemExit(1)

@@ -29,7 +29,7 @@ from etlrun.system.deprecated import name_of
 from etlrun.system.errors import ConfigError, Fault, of_file, one_line
 from etlrun.system.respelled import current, package_of
 
-_LARGEST_BYTES, _MOST_VALUES = 1_000_000, 100_000
+_LARGEST_BYTES, MOST_VALUES = 1_000_000, 100_000
 _MAPPING = "a mapping of keys to values"
 
 
@@ -288,8 +288,8 @@ def _unfit(text: bytes, file: str) -> Fault | None:
     if len(text) > _LARGEST_BYTES:
         expected = f"at most {_LARGEST_BYTES:,}, since Hydra takes many seconds to load larger files"
         return of_file(file, f"{len(text):,} bytes", expected)
-    if (count := count_of(text)) > _MOST_VALUES:
-        expected = f"at most {_MOST_VALUES:,}"
+    if (count := count_of(text)) > MOST_VALUES:
+        expected = f"at most {MOST_VALUES:,}"
         return of_file(file, f"{count:,} values after expanding aliases", expected)
     if text.startswith(codecs.BOM_UTF8) and b"@package" in text[:512]:
         found, expected = "a byte order mark, which hides `# @package` from Hydra", "UTF-8 without a byte order mark"

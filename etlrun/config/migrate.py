@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -10,8 +12,8 @@ from pathlib import Path
 
 import yaml
 
-from etlrun.config.files import config_files, unreadable
-from etlrun.config.libyaml import FAST_LOADER
+from etlrun.config.files import MOST_VALUES, config_files, unreadable
+from etlrun.config.libyaml import FAST_LOADER, count_of
 from etlrun.planning.schema import schema
 from etlrun.planning.spec import GROUPS
 from etlrun.record.config import CONFIG
@@ -36,19 +38,19 @@ class Migration:
         text: Its text with their new names.
         keys: The keys that are replaced.
         faults: Why the file can't be rewritten; it stays as it is then.
-        foreign: A key that etlrun doesn't know, which shows that the file is of another program; empty for a config.
+        left: Why the file is left as it is, which is no fault: it is no YAML, or of another program; else empty.
     """
 
     path: Path
     text: bytes
     keys: tuple[OldKey, ...]
     faults: tuple[Fault, ...] = ()
-    foreign: str = ""
+    left: str = ""
 
     @property
     def is_to_write(self) -> bool:
         """Whether the file is to be rewritten."""
-        return not self.faults and not self.foreign
+        return not self.faults and not self.left
 
     @property
     def name(self) -> str:
@@ -58,6 +60,8 @@ class Migration:
     def write(self) -> None:
         """Replace the file atomically; a link stays one, and permissions are kept."""
         path = self.path.resolve()
+        if not os.access(path, os.W_OK):  # replacing it needs no more than a folder that can be written to
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self.path))
         with replacing(path) as temporary:
             temporary.write_bytes(self.text)
             shutil.copymode(path, temporary)
@@ -69,9 +73,10 @@ def files_of(paths: Sequence[Path]) -> Iterator[Path]:
     Raises:
         ConfigError: There is no such file or folder, or it can't be read.
     """
-    if missing := [path for path in paths if not path.exists()]:
+    if others := [path for path in paths if not path.is_dir() and not path.is_file()]:
+        found = {True: "neither a file nor a folder", False: "no such file or folder"}
         expected = "a config file, or a folder of them"
-        raise ConfigError([of_file(str(path), "no such file or folder", expected) for path in missing])
+        raise ConfigError([of_file(str(path), found[path.exists()], expected) for path in others])
     seen = set()
     for path in paths:
         named = path / CONFIG if _is_run(path) else path
@@ -92,24 +97,27 @@ def migration(path: Path) -> Migration | None:
         text = path.read_bytes()
     except OSError as error:
         raise ConfigError([unreadable(name_of(path), error)]) from error
-    if not any(of.names[0].encode() in text for of in DEPRECATIONS):
+    if not any(re.search(rf"\b{of.names[0]}\b".encode(), text) for of in DEPRECATIONS):
         return None
-    keys_at_top = _top(text)
-    package = _package(path, text.decode(errors="replace"), keys_at_top)
+    try:
+        keys_at_top = _top(text)
+    except (UnicodeDecodeError, yaml.YAMLError, RecursionError):
+        return Migration(path=path, text=text, keys=(), left="it is no YAML that can be read")
+    if count_of(text) > MOST_VALUES:
+        return Migration(path=path, text=text, keys=(), left=f"its aliases expand to more than {MOST_VALUES:,} values")
+    package = _package(path, text.decode(), keys_at_top)
     keys = old_keys(text, package)
     if not keys:
         return None
     faults = tuple(fault for key in keys if (fault := key.fault(name_of(path))) is not None)
-    foreign = next((key for key in keys_at_top if key not in _known(package)), "")
-    return Migration(path=path, text=respelled(text, package), keys=keys, faults=faults, foreign=foreign)
+    foreign = next((key for key in keys_at_top if key not in _known(package)), None)
+    left = "" if foreign is None else f"`{foreign}` is no key of a config"
+    return Migration(path=path, text=respelled(text, package), keys=keys, faults=faults, left=left)
 
 
 def _top(text: bytes) -> list[str]:
     """Return the outermost keys of a file."""
-    try:
-        nodes = [*yaml.compose_all(text.decode(), Loader=FAST_LOADER)]
-    except (UnicodeDecodeError, yaml.YAMLError, RecursionError):
-        return []
+    nodes = [*yaml.compose_all(text.decode(), Loader=FAST_LOADER)]
     return [str(key.value) for node in nodes if isinstance(node, yaml.MappingNode) for key, _ in node.value]
 
 
