@@ -25,8 +25,8 @@ _TOKEN = re.compile(
 )
 """Tokens of well-known forms."""
 _ASSIGNED = re.compile(
-    r"""((?:passw\w*|secret|token|\bkey|_key|-key|apikey|credentials?|\bpwd|\bsas)['"]?\s*[=:]\s*)"""
-    r"""(?!\$\{|\*|none\b|null\b|found\b|value\b)("[^"\n]*"|'[^'\n]*'|[^\s'",;&)}\]]+)""",
+    r"""((?:passw\w*|secret|token|\bkey|_key|-key|apikey|credentials?|\bpwd|\bsas)['"]?\s*(?:(=)|:)\s*+)"""
+    r"""(?!\$\{|\*|none\b|null\b|found\b|value\b)("[^"\n]*"|'[^'\n]*'|(?(2)[^\s'",;&)}\]]+|[^\n'",;)}\]]+))""",
     re.IGNORECASE,
 )
 """What is assigned to a name of secrets."""
@@ -66,7 +66,9 @@ def redacted(text: str, paths: Iterable[str] = ()) -> str:
     text = _PATH.sub(lambda match: _short(match[0]), text)
     text = _ADDRESS.sub(HOST, _MAIL.sub("…@…", text))
     for name, instead in _names():
-        text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", instead, text, flags=re.IGNORECASE)
+        domain = r"(?:\.[a-z][a-z0-9-]*)*" if instead == HOST else ""
+        whole = rf"(?<![a-z0-9]){re.escape(name)}(?![a-z0-9]){domain}"
+        text = re.sub(whole, instead, text, flags=re.IGNORECASE)
     return text
 
 
