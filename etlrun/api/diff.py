@@ -90,7 +90,8 @@ class Diff:
         return self._changes(SPEED)
 
     def _changes(self, kind: Kind) -> bool:
-        return any(kind in reviewed.comparison.kinds for reviewed in self.review.experiments)
+        found = [reviewed.comparison for reviewed in self.review.experiments]
+        return any(kind in of.kinds or any(kind in each.also for each in of.differences) for of in found)
 
     def __str__(self) -> str:
         return text(self.review)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,12 +101,11 @@ def of_sweep(results: Results) -> str:
     """Return a sweep: what it recommends, and the table of its configs, the best first."""
     from etlrun.results.report import HTML, lines, table
 
-    told = [*lines(results)]
-    return _page(
-        results.decision.words,
-        _table(*_filled(*table(results)), many=len(results.configs)),
-        _lines([*told[1:_MOST_NOTES], ("page", str(Path(results.folder) / HTML))]),
-    )
+    decided = results.decision
+    told = [("overrides", shlex.join(decided.overrides)), *(of for of in lines(results) if of[0] != "decision")]
+    shown = _table(*_filled(*table(results)), many=len(results.configs))
+    page = ("page", str(Path(results.folder) / HTML))
+    return _page(decided.words, shown, _lines([*told[:_MOST_NOTES], page]))
 
 
 def _page(title: str, *parts: Markup) -> str:

@@ -139,11 +139,13 @@ def composer(request: Request) -> Composer:
         Plugins.instance().register(plugin)
     base = request.base_dir or str(config_dir())
     ConfigFolders.own = [] if request.config_dir is None else [own_folder(request.config_dir)]
+    before, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None  # of a program that uses Hydra itself
     try:
         with hydra.initialize_config_dir(base, job_name="etlrun", version_base=VERSION_BASE):
             return Composer(GlobalHydra.instance().config_loader(), request.config_name or PRIMARY)
     finally:
         ConfigFolders.own = None
+        GlobalHydra.instance().hydra = before
 
 
 def files_digest(request: Request) -> str:

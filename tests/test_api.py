@@ -1,0 +1,243 @@
+"""The Python API without a training: what is imported, plans, comparisons, loaded runs, and what a notebook shows."""
+
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import etlrun
+from etlrun.cli import configs
+from etlrun.planning.render import text_here
+from etlrun.record.summary import Summary
+from etlrun.run import run as runs
+from tests.configs import plan_of
+from tests.runs import emulated
+from tests.trained import ended, with_summary
+
+HEAVY = {"numpy", "pyarrow", "jinja2", "matplotlib", "rich", "tensorflow", "keras"}
+OF_HEAVY = ("etlrun.run", "etlrun.remote", "etlrun.measure", "etlrun.datasets", "etlrun.cli")
+ATTACK = "<script>alert(1)</script>"
+MOST_BYTES = 60_000
+
+
+def pickled(of: Any) -> Any:
+    return pickle.loads(pickle.dumps(of))  # noqa: S301 - our own
+
+
+def modules_of(program: str, cwd: Path) -> set[str]:
+    """The modules of a new process that has run a program."""
+    words = [sys.executable, "-c", f"{program}\nimport sys; print(*sys.modules)"]
+    return {*subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=True).stdout.split()}
+
+
+def test_etlrun_itself_imports_nothing(tmp_path: Path) -> None:
+    found = modules_of("import etlrun; dir(etlrun)", tmp_path) - modules_of("import typing, __future__", tmp_path)
+    assert found == {"etlrun"}
+
+
+def test_plans_and_their_comparison_import_neither_frameworks_nor_what_runs_need(tmp_path: Path) -> None:
+    program = "import etlrun; etlrun.diff(etlrun.plan('load.prefetch=1'), 'load.prefetch=2').changes_speed"
+    found = modules_of(program, tmp_path)
+    assert {name for name in found if name.split(".")[0] in HEAVY or name.startswith(OF_HEAVY)} == set()
+
+
+def test_the_names_are_those_of_all_and_others_are_none() -> None:
+    assert {*etlrun.__all__} <= {*dir(etlrun)}
+    assert all(getattr(etlrun, name).__module__.startswith("etlrun.") for name in etlrun.__all__)
+    with pytest.raises(AttributeError, match="module 'etlrun' has no attribute 'fit'"):
+        etlrun.fit  # type: ignore[attr-defined] # noqa: B018
+
+
+def test_a_plan_is_that_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    planned = etlrun.plan("experiment=parallel", "trainer.epochs=2")
+    configs.plan(["experiment=parallel", "trainer.epochs=2"])
+    assert str(planned) == planned.text() == capsys.readouterr().out
+    assert planned.plan == plan_of("experiment=parallel", "trainer.epochs=2")
+    assert planned.fingerprint == planned.plan.fingerprint
+    assert planned.config["trainer"]["epochs"] == 2
+    assert repr(planned) == f"<etlrun plan {planned.fingerprint} of experiment=parallel trainer.epochs=2>"
+    assert repr(etlrun.plan()) == f"<etlrun plan {plan_of().fingerprint} of the default config>"
+
+
+def test_a_plan_keeps_its_config_whatever_is_done_to_the_copy_that_it_gives() -> None:
+    planned = etlrun.plan()
+    planned.config["trainer"]["epochs"] = 0
+    assert planned.config == etlrun.plan().config
+
+
+def test_own_configs_are_found_wherever_the_program_goes(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = min(path.stem for path in (mine / "experiment").glob("*.yaml"))
+    planned = etlrun.plan(f"experiment={name}", config_dir="mine")
+    monkeypatch.chdir(mine)
+    assert etlrun.plan(f"experiment={name}", config_dir=mine).fingerprint == planned.fingerprint
+    assert planned.request.config_dir == str(mine)
+
+
+def test_a_refused_config_raises_all_of_its_faults_and_leaves_hydra_as_it_was() -> None:
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
+    with initialize_config_dir(str(Path(__file__).parent), version_base="1.3"):
+        before = GlobalHydra.instance().hydra
+        with pytest.raises(etlrun.ConfigError) as caught:
+            etlrun.plan("cache=disc", "load.batch_size=0")
+        assert GlobalHydra.instance().hydra is before
+    assert str(caught.value) == (
+        "cache: found the unknown option 'disc'; expected one of disk, memory, none\n    -> did you mean cache=disk?\n"
+        "load.batch_size: found 0; expected a positive integer"
+    )
+    again = pickled(caught.value)
+    assert (type(again), again.faults, str(again)) == (etlrun.ConfigError, caught.value.faults, str(caught.value))
+
+
+def test_errors_of_other_arguments_are_pickled_with_their_faults() -> None:
+    with pytest.raises(etlrun.EtlrunError) as caught:
+        etlrun.plan("dataset=folder", "dataset.dir=/nowhere").datasets()
+    again = pickled(caught.value)
+    assert (type(again), again.faults) == (type(caught.value), caught.value.faults)
+
+
+OLD, NEW = "experiment=parallel", "experiment=parallel load.prefetch=1"
+
+
+@pytest.mark.parametrize("sides", [(OLD, NEW), ([OLD], NEW.split()), (etlrun.plan(OLD), etlrun.plan(*NEW.split()))])
+def test_a_difference_is_that_of_the_command_line(sides: tuple[Any, Any], told: Any) -> None:
+    found = etlrun.diff(*sides)
+    assert str(found) == told(OLD, NEW)
+    assert (found.changes_data, found.changes_order, found.changes_training) == (False, False, False)
+    assert found.changes_speed
+    assert repr(found) == f"<etlrun diff of {OLD} and {NEW}: changes only the speed>"
+    assert str(pickled(found)) == str(found)
+
+
+@pytest.mark.parametrize(
+    ("word", "changed"),
+    [
+        ("transform.resize.size=[32,32]", {"data"}),
+        ("load.shuffle_buffer=7", {"order", "training"}),
+        ("load.prefetch=1", {"speed"}),
+        ("trainer.learning_rate=0.1", {"training"}),
+        ("", set()),
+    ],
+)
+def test_what_changes_is_told_by_its_kind(word: str, changed: set[str]) -> None:
+    found = etlrun.diff("", word)
+    assert {kind for kind in ("data", "order", "training", "speed") if getattr(found, f"changes_{kind}")} == changed
+
+
+def test_a_side_that_is_refused_raises_its_faults() -> None:
+    with pytest.raises(etlrun.ConfigError) as caught:
+        etlrun.diff("load.batch_size=0", "load.prefetch=1")
+    assert str(caught.value) == "load.batch_size: found 0; expected a positive integer"
+
+
+def test_a_run_is_compared_with_what_its_overrides_compose_now(tmp_path: Path, told: Any, tiny: Path) -> None:
+    folder = ended(tmp_path / "run", emulated(tiny))
+    found = etlrun.diff(etlrun.load(folder))
+    assert str(found) == told(str(folder))
+    assert not found.review.changes
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(etlrun.EtlrunError) as caught:
+        etlrun.load(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path}: found no run; expected a folder with a summary.json, or a folder of such folders\n"
+        "    -> pass the folder that a run or a multirun prints at its end"
+    )
+
+
+def test_a_run_has_its_summary_as_it_is_now_and_the_report_of_the_command_line(
+    measured: tuple[Path, dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from etlrun.record import report
+
+    folder, summary = measured
+    loaded = etlrun.load(str(folder))
+    assert isinstance(loaded, etlrun.Run)
+    assert loaded.summary == Summary.model_validate(summary)
+    assert loaded.verdict == loaded.summary.verdict
+    report.show(folder, loaded.summary)
+    assert loaded.report() == str(loaded) == capsys.readouterr().out
+    assert repr(loaded) == f"<etlrun run {folder}: completed>"
+    assert pickled(loaded).folder == folder
+
+
+def test_a_run_whose_folder_is_removed_says_so(tmp_path: Path, tiny: Path) -> None:
+    loaded = etlrun.load(ended(tmp_path / "run", emulated(tiny)))
+    shutil.rmtree(tmp_path / "run")
+    assert repr(loaded) == f"<etlrun run {tmp_path / 'run'}: no summary>"
+    with pytest.raises(etlrun.EtlrunError) as caught:
+        loaded.summary  # noqa: B018
+    assert str(caught.value) == (
+        f"{tmp_path / 'run'}: found no summary that can be read; expected the summary of a run\n"
+        "    -> restore the folder"
+    )
+
+
+def test_runs_in_a_folder_are_a_sweep(measured: tuple[Path, dict[str, Any]], tmp_path: Path, capsys: Any) -> None:
+    from etlrun.results import report
+
+    for name in ("0", "1"):
+        shutil.copytree(measured[0], tmp_path / name)
+    loaded = etlrun.load(tmp_path)
+    assert isinstance(loaded, etlrun.Sweep)
+    assert [of.name for of in loaded.runs] == ["0", "1"]
+    assert [of.status for of in loaded.results] == ["completed"] * 2
+    assert loaded.best == loaded.decision.overrides == loaded.results[0].overrides
+    report._print(loaded.collected)
+    assert str(loaded) == capsys.readouterr().out
+    assert repr(loaded) == f"<etlrun sweep {tmp_path}: 2 configs, 2 runs>"
+    assert str(pickled(loaded)) == str(loaded)
+
+
+def is_safe(html: str, *texts: str) -> bool:
+    """Whether a page is small, needs nothing else, and has these texts escaped."""
+    is_alone = not any(word in html for word in ("<script", "<link", "http:", "https:", "src="))
+    return is_alone and len(html.encode()) < MOST_BYTES and all(text in html for text in texts)
+
+
+ESCAPED = "&lt;script&gt;alert(1)&lt;/script&gt;"
+
+
+def test_a_notebook_shows_a_plan_with_its_values_escaped(tmp_path: Path) -> None:
+    (tmp_path / ATTACK / "a").mkdir(parents=True)
+    words = ["dataset=folder", f"dataset.dir='{tmp_path / ATTACK}'", "load.prefetch=1"]
+    assert is_safe(etlrun.plan(*words)._repr_html_(), ESCAPED, "transform.resize", "size=[64, 64]", "fingerprint")
+    assert is_safe(etlrun.diff(words, [*words[:1], "dataset.dir=b", *words[2:]])._repr_html_(), ESCAPED, "dataset.dir")
+
+
+def test_a_notebook_shows_a_run_and_a_sweep_with_their_texts_escaped(
+    measured: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    for name in ("0", ATTACK):
+        shutil.copytree(measured[0], tmp_path / name)
+        with_summary(
+            tmp_path / name, remarks=[ATTACK] * 2_000, overrides=[f"a={ATTACK}{len(name)}"], error=ATTACK * 500
+        )
+    assert is_safe(etlrun.load(tmp_path / ATTACK)._repr_html_(), ESCAPED, "1,990 more", "examples/s")
+    assert is_safe(etlrun.load(tmp_path)._repr_html_(), ESCAPED, "report.html")
+
+
+@pytest.mark.parametrize("status", ["running", "failed", "interrupted"])
+def test_a_notebook_shows_a_run_that_has_not_completed(status: str, tmp_path: Path, tiny: Path) -> None:
+    loaded = etlrun.load(ended(tmp_path / "run", emulated(tiny), status=status, model=None))
+    assert is_safe(loaded._repr_html_(), status, str(tmp_path / "run"))
+
+
+def test_text_of_a_plan_is_for_this_machine() -> None:
+    assert etlrun.plan().text().startswith(text_here(plan_of()).split("\n\n")[0])
+
+
+def test_a_run_in_a_folder_of_another_is_refused_before_it_begins(tmp_path: Path, tiny: Path) -> None:
+    runs.freeze(tmp_path / "run", {}, [])
+    with pytest.raises(etlrun.EtlrunError) as caught:
+        etlrun.plan(*emulated(tiny)).fit(tmp_path / "run")
+    assert str(caught.value) == (
+        f"{tmp_path / 'run'}: found a run; expected a new folder for each run, so that nothing is overwritten\n"
+        "    -> choose another hydra.run.dir or hydra.sweep.dir, or remove the folder"
+    )
