@@ -1,0 +1,119 @@
+"""The Python API in the kernel of a notebook: what cells show, an interrupt, and a second run."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pictures import jpeg
+from tests.runs import emulated
+
+pytestmark = [pytest.mark.slow, pytest.mark.needs("nbclient", "ipykernel")]
+
+PLAN = """\
+import etlrun
+
+words = {words!r}
+planned = etlrun.plan(*words)
+planned"""
+LATER = "etlrun.diff(planned, etlrun.plan(*words, 'load.prefetch=3'))"
+LOOK = "[(inputs.shape, target.shape) for inputs, target in planned.datasets()['train'].take(1)]"
+FIT = "run = planned.fit()\nrun"
+RESUME = "left = max(etlrun.load('.').runs, key=lambda run: run.name)\netlrun.plan(f'trainer.resume={left.name}').fit()"
+PREDICT = "trained = etlrun.load({folder!r})\n[of.class_name for of in trained.predict('a.jpg')]"
+STATE = """\
+import signal
+from hydra.core.global_hydra import GlobalHydra
+
+signal.getsignal(signal.SIGTERM), GlobalHydra.instance().hydra, trained.summary.status"""
+
+
+class Notebook:
+    """A kernel that executes cells in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        import nbformat
+        from nbclient import NotebookClient
+
+        self._new_cell, self.folder = nbformat.v4.new_code_cell, folder
+        resources = {"metadata": {"path": str(folder)}}
+        book = nbformat.v4.new_notebook()
+        self._client = NotebookClient(book, timeout=300, kernel_name="python3", resources=resources)
+        self._cells = book.cells
+
+    def __enter__(self) -> "Notebook":
+        self._kernel = self._client.setup_kernel()
+        self._kernel.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._kernel.__exit__(*error)
+
+    def cell(self, source: str, *, fails: bool = False) -> dict[str, str]:
+        """The outputs of a cell: streams by their names, forms of its value by their types, and the name of an error."""
+        cell = self._new_cell(source, metadata={"tags": ["raises-exception"] * fails})
+        self._cells.append(cell)
+        self._client.execute_cell(cell, len(self._cells) - 1)
+        found: dict[str, str] = {}
+        for output in cell.outputs:
+            if output.output_type == "stream":
+                found[output.name] = found.get(output.name, "") + output.text
+            else:
+                found |= output.get("data", {}) if output.output_type != "error" else {"error": output.ename}
+        return found
+
+    def interrupt(self, when: str) -> threading.Thread:
+        """Interrupt the kernel as soon as there is a file in the folder that matches a pattern."""
+
+        def wait() -> None:
+            until_s = time.monotonic() + 240
+            while time.monotonic() < until_s:
+                if next(self.folder.glob(when), None) is not None:
+                    asyncio.run(self._client.km.interrupt_kernel())
+                    return
+                threading.Event().wait(0.01)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        return waiting
+
+
+@pytest.fixture
+def notebook(tmp_path: Path) -> Iterator[Notebook]:
+    with Notebook(tmp_path) as notebook:
+        yield notebook
+
+
+def test_a_notebook_plans_trains_is_interrupted_resumes_and_predicts(
+    notebook: Notebook, tiny: Path, run: Path, tmp_path: Path
+) -> None:
+    words = emulated(tiny, "trainer.epochs=2", "measure.digest=true")
+    shown = notebook.cell(PLAN.format(words=words))
+    assert shown["text/html"].startswith('<div class="etlrun">')
+    assert "error" not in shown
+    assert "changes only the speed" in notebook.cell(LATER)["text/html"]
+    assert notebook.cell(LOOK)["text/plain"] == "[(TensorShape([2, 32, 32, 3]), TensorShape([2]))]"
+    ended = notebook.cell(FIT)
+    assert "completed" in ended["text/html"]
+    assert "epoch 2/2" in ended["stderr"]
+    assert "Warning" not in ended["stderr"]
+
+    waiting = notebook.interrupt("outputs/*/*/checkpoints/epoch_0001.keras")
+    for folder in tmp_path.glob("outputs/*/*"):  # the run that has completed
+        folder.rename(tmp_path / folder.name)
+    long = "planned = etlrun.plan(*words, 'trainer.epochs=500')\nplanned.fit('outputs/a/long')"
+    assert notebook.cell(long, fails=True)["error"] == "KeyboardInterrupt"
+    waiting.join()
+    resumed = "etlrun.plan('trainer.resume=outputs/a/long', 'trainer.epochs=3').fit('again')"
+    assert "completed" in notebook.cell(resumed)["text/html"]
+    assert notebook.cell("etlrun.load('again').summary.resumed_from")["text/plain"] == "'outputs/a/long'"
+
+    (tmp_path / "a.jpg").write_bytes(jpeg(1))
+    assert notebook.cell(PREDICT.format(folder=str(run)))["text/plain"] in ("['dark']", "['bright']")
+    assert notebook.cell(STATE)["text/plain"] == "(<Handlers.SIG_DFL: 0>, None, 'completed')"
+    refused = notebook.cell("etlrun.plan('load.batch_size=0')", fails=True)
+    assert refused["error"] == "ConfigError"
