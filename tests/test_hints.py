@@ -81,7 +81,7 @@ PROGRAM = "for an optimizer of your own, print the program of a run, and change 
 
 
 def package(what: str, form: str = "function") -> str:
-    return f"{what} of your own is a {form} in a package of yours: docs/extending.md"
+    return f"{what} of your own is a {form} in a package of yours: https://github.com/etlrun/etlrun/blob/main/docs/extending.md"
 
 
 @pytest.mark.parametrize(
@@ -148,4 +148,7 @@ def test_a_dataset_of_a_package_that_is_not_installed_is_one_fault() -> None:
     known = "folder, tfrecord, table, arrays, python, text_folder"
     expected = f"one of {known}, or a dataset of TFDS with the keys of dataset=tfds"
     assert fault == f"dataset.name: found 'lined'; expected {expected}"
-    assert remedy == "    -> a dataset of your own is a class in a package of yours: docs/extending.md"
+    assert (
+        remedy
+        == "    -> a dataset of your own is a class in a package of yours: https://github.com/etlrun/etlrun/blob/main/docs/extending.md"
+    )

@@ -196,7 +196,8 @@ def test_without_a_launcher_a_host_is_alone() -> None:
             {},
             (
                 "trainer.hosts: found 2; expected 1, since no launcher has started more\n"
-                "    -> start a process on each host with srun or mpirun (docs/training.md), or set trainer.hosts=1"
+                "    -> start a process on each host with srun or mpirun "
+                "(https://github.com/etlrun/etlrun/blob/main/docs/training.md), or set trainer.hosts=1"
             ),
         ),
         (

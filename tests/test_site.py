@@ -18,8 +18,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from benchmarks.pages import RESULT
+from etlrun.system.errors import DOCS as ADDRESS
 from tests.conftest import Once
-from tests.links import DOCS, ROOT, anchors, links, pages
+from tests.links import DOCS, REPOSITORY, ROOT, anchors, links, pages
 from tests.pages import chromium, requested, screen
 
 KINDS = ["Start", "Tutorials", "How-to", "Reference", "Explanation"]
@@ -57,6 +58,14 @@ def test_pages_of_the_site_reach_files_beside_docs_by_their_address() -> None:
     """So that links work in the site, which has no such files, and on GitHub."""
     found = [link for page in DOCS.rglob("*.md") for link in links(page) if not link.target.startswith("https:")]
     assert [str(link) for link in found if link.path and not link.path.is_relative_to(DOCS)] == []
+
+
+def test_each_page_that_code_and_configs_name_is_there() -> None:
+    files = [file for kind in ("etlrun/**/*.py", "conf/**/*.yaml") for file in ROOT.glob(kind)]
+    named = {name for file in files for name in re.findall(r"(?:docs|\{DOCS\})/([\w/]+\.md)", file.read_text("utf-8"))}
+    assert {"extending.md", "training.md", "reference/stages.md"} <= named
+    assert [name for name in sorted(named) if not (DOCS / name).is_file()] == []
+    assert (f"{REPOSITORY}/blob/main/docs", DOCS.is_dir()) == (ADDRESS, True)
 
 
 def test_pages_show_without_the_program_that_makes_the_site() -> None:

@@ -15,7 +15,7 @@ from etlrun.stages import UNUSABLE
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.installed import fault_of, place_of
 from etlrun.stages.plugins import CALLBACKS, LOSSES, METRICS, MODELS, PLUGINS, ROWS, STEPS, Plugin
-from etlrun.system.errors import ConfigError, Fault
+from etlrun.system.errors import DOCS, ConfigError, Fault
 from etlrun.system.terminal import print_table, say
 
 _KINDS = {STEPS: "step", MODELS: "model", LOSSES: "loss", METRICS: "metric", CALLBACKS: "callback", ROWS: "rows"}
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> None:
     elif found:
         print_table(_HEADER, [_row(plugin, fault) for plugin, fault in found])
     else:
-        say("no installed package adds anything: see docs/extending.md")
+        say(f"no installed package adds anything: see {DOCS}/extending.md")
     if faults := [fault for _, fault in found if fault is not None]:
         raise ConfigError(faults)
 

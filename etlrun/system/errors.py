@@ -11,6 +11,8 @@ from etlrun.system.hidden import hidden
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+DOCS = "https://github.com/etlrun/etlrun/blob/main/docs"
+"""Address of the folder of the docs, which an installation does not have."""
 INTERRUPTED = 130
 """Exit status of a command that was interrupted, as shells have it."""
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from etlrun.measure.digest import union
 from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import WorldError
+from etlrun.system.errors import DOCS, WorldError
 
 _JOIN_S = 300
 """Longest time between the start of the first host and that of the last one."""
@@ -64,7 +64,7 @@ def place_of(trainer: Trainer, environment: Mapping[str, str] = os.environ) -> P
             where=key,
             found=str(trainer.hosts),
             expected=f"{count}{by}",
-            remedy=f"set {key}={count}" if launcher else f"{started} (docs/training.md), or set {key}=1",
+            remedy=f"set {key}={count}" if launcher else f"{started} ({DOCS}/training.md), or set {key}=1",
         )
     if not 0 <= number < count:
         raise WorldError(

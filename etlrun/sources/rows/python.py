@@ -27,7 +27,7 @@ from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.plugins import ROWS
 from etlrun.stages.python_rows import Python
 from etlrun.stages.rows import Rows, Table
-from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, did_you_mean, one_line
+from etlrun.system.errors import DOCS, ConfigError, EtlrunError, Fault, WorldError, did_you_mean, one_line
 
 _FORMAT = 3
 """Version of how rows of functions are kept."""
@@ -78,7 +78,7 @@ def _function(dataset: Python) -> Callable[[], Any]:
         known = sorted(entry.name for entry in entry_points(group=ROWS))
         count = f"{len(found)} packages with {dataset.of}" if found else dataset.of
         expected = f"one of the entry points in {ROWS} of installed packages: {', '.join(known) or 'there are none'}"
-        remedy = did_you_mean(dataset.of, known) or "install the package, or see docs/extending.md"
+        remedy = did_you_mean(dataset.of, known) or f"install the package, or see {DOCS}/extending.md"
         raise ConfigError([Fault(where=dataset.key("of"), found=count, expected=expected, remedy=remedy)])
     try:
         function = found[0].load()
