@@ -54,6 +54,15 @@ def test_each_link_leads_to_a_file_of_the_repository_and_to_a_heading_of_it() ->
     assert [str(link) for link, path in in_pages if link.anchor not in anchors(path)] == []
 
 
+def test_links_to_other_servers_are_listed_and_encrypted() -> None:
+    said = subprocess.run([sys.executable, "-m", "tests.links"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = [tuple(line.split("  ")) for line in said.stdout.splitlines()]
+    assert ("https://arxiv.org/abs/1706.04599", "docs/trained.md") in listed
+    assert [
+        link for link, _ in listed if not link.startswith("https://") or link.startswith(REPOSITORY + "/blob/")
+    ] == []
+
+
 def test_pages_of_the_site_reach_files_beside_docs_by_their_address() -> None:
     """So that links work in the site, which has no such files, and on GitHub."""
     found = [link for page in DOCS.rglob("*.md") for link in links(page) if not link.target.startswith("https:")]
