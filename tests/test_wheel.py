@@ -1,28 +1,108 @@
+"""Wheel and sdist: what they contain, and that an installed etlrun runs without a checkout."""
+
 import importlib.util
+import json
 import subprocess
-import sys
-import zipfile
+import tarfile
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import Once
+from tests.disks import mounted
 from tests.runs import finish, start
+from tests.wheels import CHECKOUT, Environment, build, content, wheel_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("hatchling") is None, reason="hatchling is not installed"),
+]
+QUICK = "model=emulated model.step_ms=1 model.eval_step_ms=1 trainer.epochs=1"
 
-CHECKOUT = Path(__file__).parents[1]
+
+@pytest.fixture(scope="module")
+def sdist(once: Once) -> Path:
+    return next(once("sdist", lambda folder: build("sdist", CHECKOUT, folder)).glob("*.tar.gz"))
 
 
-@pytest.mark.skipif(importlib.util.find_spec("hatchling") is None, reason="hatchling is not installed")
-def test_a_wheel_carries_the_configs_and_runs_from_anywhere(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=CHECKOUT, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    installed = tmp_path / "installed"
-    zipfile.ZipFile(wheel).extractall(installed)
-    shipped = {path.relative_to(installed / "etlrun" / "conf") for path in installed.glob("etlrun/conf/**/*.yaml")}
-    assert shipped == {path.relative_to(CHECKOUT / "conf") for path in CHECKOUT.glob("conf/**/*.yaml")}
+@pytest.fixture(scope="module")
+def wheel(once: Once) -> Path:
+    return wheel_of(once)
 
-    from_wheel = start(["plan", "experiment=parallel"], tmp_path, PYTHONPATH=str(installed))
-    from_checkout = start(["plan", "experiment=parallel"], CHECKOUT)
-    assert finish(from_wheel) == finish(from_checkout)
+
+@pytest.fixture(scope="module")
+def environment(once: Once, wheel: Path) -> Environment:
+    """An environment that has the wheel; no test installs anything else there."""
+    folder = once("environment", lambda folder: Environment.with_wheel(folder / "venv", wheel))
+    return Environment(folder / "venv")
+
+
+def files(*folders: str) -> set[str]:
+    """Files of the checkout in these folders, without what is made when they are used."""
+    found = (path for folder in folders for path in (CHECKOUT / folder).rglob("*") if path.is_file())
+    return {str(path.relative_to(CHECKOUT)) for path in found if "__pycache__" not in path.parts}
+
+
+def test_a_wheel_has_the_package_with_its_types_and_template_the_configs_and_the_licence(wheel: Path) -> None:
+    shipped = {name for name in content(wheel) if ".dist-info/" not in name}
+    configs = {f"etlrun/{name}" for name in files("conf")}
+    assert shipped == files("etlrun") | configs
+    assert {"etlrun/py.typed", "etlrun/template/.github/workflows/etlrun.yml", "etlrun/template/.gitignore"} <= shipped
+    about = {name.partition(".dist-info/")[2] for name in content(wheel)} - {""}
+    assert about == {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
+
+
+def test_an_sdist_has_tests_configs_and_docs_no_outputs_and_makes_the_same_wheel(
+    sdist: Path, wheel: Path, tmp_path: Path
+) -> None:
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (source,) = tmp_path.iterdir()
+    inside = {str(path.relative_to(source)) for path in source.rglob("*") if path.is_file()}
+    assert files("etlrun", "tests", "conf", "docs", "benchmarks", "comment", ".ci") <= inside
+    assert {"README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "constraints.txt", "pyproject.toml"} <= inside
+    made = [name for name in inside if name.startswith("outputs/") or "__pycache__" in name]
+    assert made == ["outputs/.gitkeep"]
+    assert content(build("wheel", source, tmp_path / "built")) == content(wheel)
+
+
+@pytest.mark.parametrize("name", ["empty", "a folder", "Übung 日本"])
+def test_an_installed_etlrun_trains_in_an_empty_folder(name: str, environment: Environment, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    out = environment.check(f"etlrun {QUICK}", folder)
+    assert "\nstatus    completed, 960 examples at " in f"\n{out}"
+    assert [path.name for path in folder.iterdir()] == ["outputs"]
+    (summary,) = folder.glob("outputs/*/*/summary.json")
+    assert json.loads(summary.read_text(encoding="utf-8"))["status"] == "completed"
+
+
+def test_it_plans_as_a_checkout_does(environment: Environment, tmp_path: Path) -> None:
+    from_checkout = finish(start(["plan", "experiment=parallel"], CHECKOUT))
+    assert environment.run("etlrun plan experiment=parallel", tmp_path) == from_checkout
+    assert environment.run("python -m etlrun plan experiment=parallel", tmp_path) == from_checkout
+
+
+def test_it_finds_own_configs(environment: Environment, tmp_path: Path) -> None:
+    (tmp_path / "conf" / "load").mkdir(parents=True)
+    (tmp_path / "conf" / "load" / "mine.yaml").write_text("# Mine.\ndefaults: [plain, _self_]\nbatch_size: 7\n")
+    assert " batch_size            7 " in environment.check("etlrun plan --config-dir conf load=mine", tmp_path)
+    checked = environment.check("etlrun check --config-dir conf", tmp_path)
+    assert checked.splitlines()[-1].endswith(": no fault")
+
+
+def test_its_version_is_that_of_the_package(environment: Environment, tmp_path: Path) -> None:
+    import etlrun
+
+    assert environment.check("etlrun --version", tmp_path).startswith(f"etlrun {etlrun.__version__} (Python ")
+
+
+def test_a_folder_that_can_not_be_written_to_is_refused_at_once(environment: Environment, tmp_path: Path) -> None:
+    with mounted(tmp_path / "full", "64k") as folder:
+        subprocess.run(["mount", "-o", "remount,ro", folder], check=True)  # root can write to any other folder
+        status, out, err = environment.run(f"etlrun {QUICK}", folder)
+    assert (status, out) == (1, "")
+    (line, remedy) = err.splitlines()[1:]
+    assert line.startswith("  hydra.run.dir: found outputs/")
+    assert line.endswith(": Read-only file system; expected a folder that can be created and written to")
+    assert remedy == "    -> choose another hydra.run.dir, or free disk space"

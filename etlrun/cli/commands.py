@@ -157,6 +157,12 @@ COMMANDS = {
         MODELS,
         "etlrun export RUN --format onnx",
     ),
+    "init": Command(
+        "DIR",
+        "begin a project: configs, a step, a model, tests, reviews",
+        UPKEEP,
+        "etlrun init my_project",
+    ),
     "cache": Command(
         "ls|why|gc|rm",
         "list, explain and remove the caches on disk",

@@ -38,6 +38,7 @@ OF_COMMANDS = {
     "predict": "format on-corrupt output top",
     "export": "format output",
     "size": "au format step-ms",
+    "init": "name",
     "cache ls": "dir",
     "cache why": "config-dir",
     "cache gc": "dir max-bytes yes",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import platform
 import textwrap
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 
 from etlrun.cli.commands import COMMANDS, GROUPS
 from etlrun.config.folders import config_dir, options_of
+from etlrun.system.versions import version_of
 
 _HEAD = """\
 usage: etlrun [COMMAND] [OVERRIDE ...]
@@ -82,5 +82,5 @@ def wrapped(text: str, indent: str, hanging: str | None = None) -> str:
 
 def version() -> str:
     """Return the version of etlrun, and those of what it stands on."""
-    others = [f"{name} {metadata.version(name)}" for name in _PACKAGES]
-    return f"etlrun {metadata.version('etlrun')} (Python {platform.python_version()}, {', '.join(others)})"
+    others = [f"{name} {version_of(name)}" for name in _PACKAGES]
+    return f"etlrun {version_of('etlrun')} (Python {platform.python_version()}, {', '.join(others)})"

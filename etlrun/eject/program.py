@@ -6,7 +6,6 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import metadata
 
 from etlrun import __version__
 from etlrun.eject.own import constants, missing, sources
@@ -24,6 +23,7 @@ from etlrun.stages.made import quoted, user_path
 from etlrun.stages.rows import Rows
 from etlrun.stages.service import Service
 from etlrun.system.errors import ConfigError, Fault
+from etlrun.system.versions import version_of
 
 PACKAGES = ("tensorflow", "keras", "tensorflow-datasets")
 
@@ -52,7 +52,7 @@ AS_WRITTEN.experimental_optimization.apply_default_optimizations = False"""
 
 def versions() -> dict[str, str]:
     """Return the installed versions of the packages that a program needs."""
-    return {package: metadata.version(package) for package in PACKAGES}
+    return {package: version_of(package) for package in PACKAGES}
 
 
 def ejected(plan: Plan, arguments: Sequence[str], packages: Mapping[str, str]) -> str:

@@ -20,6 +20,7 @@ from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import Stage
 from etlrun.stages.plugins import digest_of
 from etlrun.stages.trainer import Trainer
+from etlrun.system.versions import version_of
 
 if TYPE_CHECKING:
     from etlrun.cache.store import Identity
@@ -124,10 +125,10 @@ def _version(package: str) -> str:
     """Return the version of a package; of an imported framework its own, since it may have been updated on disk."""
     name = _FRAMEWORKS.get(package)
     if name is None:
-        return metadata.version(package)
+        return version_of(package)
     try:
-        found = sys.modules[name].__version__ if name in sys.modules else metadata.version(package)
-    except metadata.PackageNotFoundError:  # installed under another name, such as tensorflow-cpu
+        found = sys.modules[name].__version__ if name in sys.modules else version_of(package)
+    except metadata.PackageNotFoundError:  # installed under a name that is not known
         found = importlib.import_module(name).__version__
     return Version(found).public  # as both spell it: 2.21.0-rc1 is 2.21.0rc1, and a vendor's 2.21.0+nv is 2.21.0
 

@@ -19,6 +19,7 @@ from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError
 from etlrun.system.loading import leave_gpus, loading, native_messages_kept
 from etlrun.system.machine import VISIBLE, Gpu, cores, driver_gpus, driver_version, listed_ids, processor
+from etlrun.system.versions import version_of
 
 _VERSIONED = (
     "etlrun", "tensorflow", "keras", "tensorflow-datasets", "hydra-core", "omegaconf", "numpy", "jax",
@@ -207,7 +208,7 @@ def _versions() -> dict[str, str]:
     versions = {"python": platform.python_version()}
     for package in _VERSIONED:
         try:
-            versions[package] = metadata.version(package)
+            versions[package] = version_of(package)
         except metadata.PackageNotFoundError:
             continue
     return versions

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from etlrun.system.files import refuse_unwritable, sync
 from etlrun.system.loading import native_messages_kept
 from etlrun.system.locks import locked
 from etlrun.system.terminal import say_note
+from etlrun.system.versions import version_of
 from etlrun.trained import card
 from etlrun.trained.formats import FORMATS, OPTION, Exported, begin
 from etlrun.trained.load import Trained
@@ -203,7 +203,7 @@ def _described(run: Trained, name: str, serving: Any, written: Exported, check: 
         "fingerprint": run.then.fingerprint,
         **serving.described(written.inputs, written.output),
         "check": {compared.pop("noun"): compared.pop("drawn"), **compared},
-        "versions": {package: metadata.version(package) for package in of.runtime},
+        "versions": {package: version_of(package) for package in of.runtime},
     }
 
 

@@ -1,0 +1,1 @@
+"""A step and a model for etlrun, which `pyproject.toml` registers as entry points."""

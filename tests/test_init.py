@@ -1,0 +1,205 @@
+"""`etlrun init`: the files that it writes, and what it refuses without leaving anything."""
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+import etlrun
+from etlrun.cli import commands, init
+from etlrun.cli import main as cli
+from etlrun.system.errors import EtlrunError
+from tests.disks import fill, mounted
+from tests.own import content
+
+WRITTEN = {
+    ".github/workflows/etlrun-comment.yml",
+    ".github/workflows/etlrun.yml",
+    ".gitignore",
+    "README.md",
+    "conf/experiment/first.yaml",
+    "conf/model/small_net.yaml",
+    "conf/transform/grey_64.yaml",
+    "pyproject.toml",
+    "trees/__init__.py",
+    "trees/models.py",
+    "trees/steps.py",
+    "tests/test_trees.py",
+}
+IMPORTABLE = "expected a name that Python can import: letters, digits and _, which no other module has"
+NEW = "expected a new or an empty folder"
+
+
+def made(*words: str) -> None:
+    cli.main(["init", *words])
+
+
+def refused(*words: str, status: int = 2) -> list[str]:
+    """With which faults a project is refused."""
+    with pytest.raises(EtlrunError) as caught:
+        init.main([*words])
+    assert caught.value.status == status
+    return [str(fault) for fault in caught.value.faults]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the test, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_project_has_its_own_name_everywhere(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made("trees")
+    assert capsys.readouterr().out.splitlines() == [
+        "folder    trees",
+        "begin     cd trees && pip install -e '.[test]'",
+        "train     etlrun --config-dir conf experiment=first",
+        "then      README.md says what is there, and how a change is reviewed",
+    ]
+    files = content(here / "trees")
+    assert {*files} == WRITTEN
+    assert not [name for name, text in files.items() if init.PLACEHOLDER.encode() in text]
+    assert b'trees_grey = "trees.steps:Grey"' in files["pyproject.toml"]
+    assert [path.name for path in here.iterdir()] == ["trees"]
+    subprocess.run(["git", "init", "--quiet"], cwd=here / "trees", check=True)  # as users do, whose umask counts
+    assert (here / "trees").stat().st_mode == (here / "trees" / ".git").stat().st_mode
+
+
+@pytest.mark.parametrize(
+    ("words", "folder", "name"),
+    [
+        (("my-trees",), "my-trees", "my_trees"),
+        (("a folder", "--name", "trees"), "a folder", "trees"),
+        (("Übung", "--name", "trees"), "Übung", "trees"),
+        (("below/trees",), "below/trees", "trees"),
+        (("below/../trees",), "trees", "trees"),
+        (("trees/",), "trees", "trees"),
+    ],
+)
+def test_the_name_is_that_of_the_folder_unless_it_is_given(
+    words: tuple[str, ...], folder: str, name: str, here: Path
+) -> None:
+    (here / "below").mkdir()
+    made(*words)
+    assert (here / folder / name / "steps.py").is_file()
+    assert tomllib.loads((here / folder / "pyproject.toml").read_text())["project"]["name"] == name
+
+
+@pytest.mark.parametrize("there", [[], [".git"]])
+def test_an_empty_folder_or_one_of_git_alone_becomes_a_project(
+    there: list[str], here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "trees").mkdir()
+    if there:
+        subprocess.run(["git", "init", "--quiet", "trees"], check=True)
+    monkeypatch.chdir(here / "trees")
+    made(".")
+    assert "begin     pip install -e '.[test]'\n" in capsys.readouterr().out
+    assert {name for name in content(here / "trees") if not name.startswith(".git/")} == WRITTEN
+    assert [*(here / "trees").glob(".git")] == [here / "trees" / name for name in there]
+    assert not [*(here / "trees").glob(".trees*")]
+
+
+def test_a_folder_with_files_is_refused_and_stays_as_it_is(here: Path) -> None:
+    (here / "trees").mkdir()
+    (here / "trees" / "README.md").write_text("mine")
+    (here / "trees" / "a.txt").touch()
+    remedy = "    -> choose another folder: no file is ever overwritten"
+    assert refused("trees") == [f"trees: found a folder with README.md and 1 more; {NEW}\n{remedy}"]
+    (here / "trees" / "a.txt").unlink()
+    assert refused("trees") == [f"trees: found a folder with README.md; {NEW}\n{remedy}"]
+    assert content(here) == {"trees/README.md": b"mine"}
+
+
+def test_what_is_no_folder_is_refused(here: Path) -> None:
+    (here / "trees").touch()
+    (here / "link").symlink_to("nowhere")
+    remedy = "    -> choose another folder"
+    assert refused("trees") == [f"trees: found a file; {NEW}\n{remedy}"]
+    assert refused("link") == [f"link: found a link to what is not there; {NEW}\n{remedy}"]
+    expected = "expected a new folder in one that exists\n    -> mkdir -p far/away, or choose another folder"
+    assert refused("far/away/trees") == [f"far/away/trees: found no folder far/away; {expected}"]
+    assert {path.name for path in here.iterdir()} == {"trees", "link"}
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("my project", "the name 'my project'"),
+        ("1st", "the name '1st'"),
+        ("_trees", "the name '_trees'"),
+        ("trees_", "the name 'trees_'"),
+        ("bäume", "the name 'bäume'"),
+        ("a.b", "the name 'a.b'"),
+        ("", "the name ''"),
+        ("class", "the name 'class', which is a word of Python's"),
+        ("tests", "the name 'tests', which another folder of the project has"),
+        ("conf", "the name 'conf', which another folder of the project has"),
+        ("sys", "the name 'sys', which a built-in module of Python already has"),
+        ("test", "the name 'test', which the module PATH already has"),
+        ("numpy", "the name 'numpy', which the module PATH already has"),
+        ("etlrun", "the name 'etlrun', which the module PATH already has"),
+    ],
+)
+def test_a_name_that_no_package_can_have_is_refused(name: str, found: str, here: Path) -> None:
+    (fault,) = refused("trees", "--name", name)
+    shown = re.sub(r"/\S+\.py", "PATH", fault)
+    assert shown == f"--name: found {found}; {IMPORTABLE}\n    -> choose another name"
+    assert not [*here.iterdir()]
+    if name and "." not in name:
+        (fault,) = refused(name)
+        remedy = "choose another folder, or name the package with --name"
+        assert re.sub(r"/\S+\.py", "PATH", fault) == f"{name}: found {found}; {IMPORTABLE}\n    -> {remedy}"
+    assert not [*here.iterdir()]
+
+
+def test_folder_and_name_are_refused_together(here: Path) -> None:
+    (here / "class").touch()
+    assert [fault.partition(":")[0] for fault in refused("class")] == ["class", "class"]
+    assert len(refused("class", "--name", "a b")) == 2
+
+
+def test_a_full_disk_and_one_that_is_only_read_leave_nothing(here: Path) -> None:
+    with mounted(here / "disk", "64k") as disk:
+        fill(disk)
+        (message,) = refused("disk/trees", status=1)
+        remedy = "    -> choose another folder, or free disk space"
+        expected = "expected a folder that can be created and written to"
+        assert message == f"disk/trees: found No space left on device; {expected}\n{remedy}"
+        assert [path.name for path in disk.iterdir()] == ["filler"]
+        (disk / "filler").unlink()
+        made("disk/trees")
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        (message,) = refused("disk/others", status=1)
+        assert message == f"disk/others: found Read-only file system; {expected}\n{remedy}"
+        assert [path.name for path in disk.iterdir()] == ["trees"]
+
+
+def test_the_template_asks_for_this_version() -> None:
+    project = tomllib.loads((init.TEMPLATE / "pyproject.toml").read_text())["project"]
+    own = tomllib.loads((Path(etlrun.__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    (needed,) = map(Requirement, project["dependencies"])
+    assert needed.specifier.contains(etlrun.__version__)
+    assert project["requires-python"] == own["requires-python"]
+    workflow = yaml.safe_load((init.TEMPLATE / ".github/workflows/etlrun.yml").read_text())
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    (review,) = [step for step in steps if step.get("uses", "").startswith("etlrun/etlrun@")]
+    assert (review["uses"], review["with"]["config-dir"]) == (f"etlrun/etlrun@v{etlrun.__version__}", "conf")
+    comment = (init.TEMPLATE / ".github/workflows/etlrun-comment.yml").read_text()
+    assert f"uses: etlrun/etlrun/comment@v{etlrun.__version__}\n" in comment
+
+
+def test_its_readme_names_commands_and_files_that_are_there(here: Path) -> None:
+    made("trees")
+    readme = (here / "trees" / "README.md").read_text()
+    named = set(re.findall(r"^    etlrun (\w+)", readme, re.MULTILINE))
+    assert named == {"plan", "show", "check", "diff"}
+    assert named <= {*commands.COMMANDS}
+    paths = {*re.findall(r"`([\w./-]+\.(?:py|yaml|yml))`", readme)}
+    assert len(paths) >= 5
+    assert not [path for path in paths if not [*(here / "trees").rglob(Path(path).name)]]
