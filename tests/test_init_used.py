@@ -44,7 +44,7 @@ def test_a_new_project_does_at_once_what_its_readme_says(once: Once, tmp_path: P
     trained = said["etlrun --config-dir conf experiment=first"]
     assert re.search(r"^status    completed, 5760 examples at ", trained, re.MULTILINE)
     (summary,) = project.glob("outputs/*/*/summary.json")
-    assert json.loads(summary.read_text(encoding="utf-8"))["epochs"][-1]["metrics"]["val_accuracy"] > 0.9
+    assert json.loads(summary.read_text(encoding="utf-8"))["epochs"][-1]["val_accuracy"] > 0.9
     assert "a. transform.my_trees_grey" in said["etlrun plan --config-dir conf experiment=first"]
     assert said["etlrun check --config-dir conf"].splitlines()[-1].endswith(": no fault")
     assert "2 passed" in said["pytest"]
