@@ -41,8 +41,7 @@ def test_a_new_project_does_at_once_what_its_readme_says(once: Once, tmp_path: P
         "pytest",
         "git init && git add . && git commit",
     ]
-    trained = said["etlrun --config-dir conf experiment=first"]
-    assert re.search(r"^status    completed, 5760 examples at ", trained, re.MULTILINE)
+    assert "status    completed in " in said["etlrun --config-dir conf experiment=first"]
     (summary,) = project.glob("outputs/*/*/summary.json")
     assert json.loads(summary.read_text(encoding="utf-8"))["epochs"][-1]["val_accuracy"] > 0.9
     assert "a. transform.my_trees_grey" in said["etlrun plan --config-dir conf experiment=first"]

@@ -70,8 +70,7 @@ def test_an_sdist_has_tests_configs_and_docs_no_outputs_and_makes_the_same_wheel
 def test_an_installed_etlrun_trains_in_an_empty_folder(name: str, environment: Environment, tmp_path: Path) -> None:
     folder = tmp_path / name
     folder.mkdir()
-    out = environment.check(f"etlrun {QUICK}", folder)
-    assert "\nstatus    completed, 960 examples at " in f"\n{out}"
+    assert "status    completed in " in environment.check(f"etlrun {QUICK}", folder)
     assert [path.name for path in folder.iterdir()] == ["outputs"]
     (summary,) = folder.glob("outputs/*/*/summary.json")
     assert json.loads(summary.read_text(encoding="utf-8"))["status"] == "completed"

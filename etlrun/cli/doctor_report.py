@@ -25,6 +25,7 @@ from etlrun.system.errors import EtlrunError, describe, headline
 from etlrun.system.hidden import in_review
 from etlrun.system.redaction import redacted
 from etlrun.system.terminal import say_note
+from etlrun.system.versions import version_of
 
 OUTPUTS = Path("outputs")
 """Folder in which runs write their folders by default."""
@@ -102,7 +103,7 @@ def _versions() -> str:
     found = {"Python": f"{platform.python_version()} ({platform.python_implementation()})"}
     for package in _PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
+            found[package] = version_of(package)
     return _lines(found)
 
 
@@ -207,7 +208,7 @@ def _of_summary(folder: Path, summary: Summary) -> str:
     now = {"python": platform.python_version()}
     for package in summary.versions:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            now[package] = metadata.version(package)
+            now[package] = version_of(package)
     others = [f"{name} {version}" for name, version in summary.versions.items() if now.get(name) != version]
     host, at = summary.host, summary.created_s
     values = {
