@@ -48,14 +48,15 @@ etlrun has the [MIT licence](../LICENSE). `pip install etlrun` installs these pa
 | package | licence |
 | --- | --- |"""
 _TAIL = """
-A test fails for a package under another licence than {allowed}, and names it.
+A test names each package under a licence that is none of
+{allowed}.
 `BSD` is that of packages that don't say which one.
 
 Wheels contain libraries of others, whose licences are beside them in `*.dist-info`. Of these, `opencv-python-headless`
 has FFmpeg under the LGPL 2.1. The extra `gpu` installs CUDA libraries under NVIDIA's own licence. Packages of other
 extras are not listed.
 
-`python -m benchmarks.licences > docs/licences.md` writes this page."""
+[benchmarks/licences.py](../benchmarks/licences.py) writes this page."""
 
 
 def installed(requirements: Iterable[Requirement], extras: Iterable[str] = ("",)) -> Iterator[str]:

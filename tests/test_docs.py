@@ -31,7 +31,8 @@ pytestmark = pytest.mark.slow
 
 PASTES = pastes()
 ELSEWHERE = {
-    "pip install": "installs packages from an index",
+    "pip ": "installs packages from an index",
+    "etlrun init": "begins a project; test_init_used has one",
     "docker run": "wants docker, a GPU and an index of packages",
     "pytest": "runs these tests",
     "-sc install": "is a shell's, of what etlrun prints for it",
