@@ -228,16 +228,21 @@ def test_the_frozen_config_of_a_run_is_read(tmp_path: Path, capsys: pytest.Captu
     assert capsys.readouterr().err == warning(f"{tmp_path / 'config.yaml'}:{line}")
 
 
-def test_the_configs_of_a_sweep_are_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["0.1.0", "0.2.0"])
+def test_the_configs_of_a_sweep_are_read_in_any_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], version: str
+) -> None:
     found = grid.of(Request(overrides=["transform.decode.fast=true,false"], multirun=True), STAGES)
     request: dict[str, Any] = {"overrides": [], "config_dir": None, "config_name": None, "files": "", "multirun": {}}
     ledger = Ledger.create(tmp_path / "sweep", found.sweep, found.jobs, request)
     path = ledger.folder / "configs.jsonl"
     path.write_text(path.read_text().replace('"fast"', '"scaled"').replace("decode.fast", "decode.scaled"))
+    monkeypatch.setattr(deprecated, "__version__", version)
     again = Ledger.open(ledger.folder)
     assert [(of.values, of.overrides, of.identity) for of in again.configs] == [
         (of.values, of.overrides, of.identity) for of in ledger.configs
     ]
+    assert capsys.readouterr().err == (warning(str(path)) if version == "0.1.0" else "")
 
 
 def test_a_resumed_run_takes_over_an_old_override() -> None:

@@ -133,6 +133,16 @@ def test_documents_of_one_file_are_each_rewritten(conf: Path, capsys: pytest.Cap
     assert path.read_text() == "transform: {decode: {fast: true}}\n---\n# second\nlogger:\n  experiment_name: a\n...\n"
 
 
+def test_a_merged_block_is_that_around_it(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = conf / "transform/merged.yaml"
+    text = "# Merged.\ndefaults: [small_64, _self_]\ndecode:\n  <<: {scaled: true}\n  library: turbo\n"
+    path.write_text(text)
+    plan = grid.resolve(Request(overrides=["transform=merged"], config_dir=str(conf)), STAGES).plan
+    assert plan.fingerprint == grid.resolve(Request(overrides=["transform.decode.fast=true"]), STAGES).plan.fingerprint
+    migrated(capsys, str(path))
+    assert path.read_text() == text.replace("scaled", "fast")
+
+
 @pytest.mark.parametrize(
     ("folder", "text", "package"),
     [

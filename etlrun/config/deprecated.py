@@ -14,7 +14,7 @@ from hydra.errors import HydraException
 
 from etlrun.system.deprecated import DEPRECATIONS, Deprecation, tell
 from etlrun.system.errors import ConfigError, Fault
-from etlrun.system.respelled import current
+from etlrun.system.respelled import old_keys, respelled
 
 _WORD = re.compile(r"(?P<sign>[+~]*)(?P<key>[\w.]+)(?P<rest>=.*)?", re.DOTALL)
 _OF_KEYS = ("sweep.zip", "sweep.exclude")
@@ -43,19 +43,20 @@ def current_words(words: Sequence[str]) -> list[str]:
 def current_line(line: str, file: str) -> str:
     """Return a line of a sweep's configs, as JSON, with its config and its overrides in today's spelling.
 
-    Raises:
-        ConfigError: A key is gone.
+    There is one warning for the file, and no refusal: what has been run is told, whatever its keys are called now.
     """
     if not any(f'"{of.names[0]}"' in line for of in DEPRECATIONS):
         return line
     from etlrun.config.jobs import identity_of  # which needs the planner
 
     known = json.loads(line)
-    text = json.dumps(known["config"], ensure_ascii=False, indent=0).encode(errors="surrogatepass")
-    if (now := current(text, "", file)) == text:
+    text = json.dumps(known["config"], ensure_ascii=False).encode(errors="surrogatepass")
+    if (now := respelled(text, "")) == text:
         return line
-    config = json.loads(now)
-    words = current_words(known["overrides"])
+    for of in {key.of.old: key.of for key in old_keys(text, "")}.values():
+        if not of.is_gone:
+            tell(file, of)
+    words, config = [reduce(_respelled, _old_keys(word), word) for word in known["overrides"]], json.loads(now)
     return json.dumps({**known, "identity": identity_of(config), "overrides": words, "config": config})
 
 
