@@ -43,7 +43,8 @@ _UNSAID = {"namex": "Apache-2.0"}
 _HEAD = """\
 # Licences
 
-etlrun has the [MIT licence](../LICENSE). `pip install etlrun` installs these packages on Linux, which say themselves:
+etlrun has the [MIT licence](https://github.com/etlrun/etlrun/blob/main/LICENSE). `pip install etlrun` installs these
+packages on Linux; the licences are as they say themselves:
 
 | package | licence |
 | --- | --- |"""
@@ -56,7 +57,7 @@ Wheels contain libraries of others, whose licences are beside them in `*.dist-in
 has FFmpeg under the LGPL 2.1. The extra `gpu` installs CUDA libraries under NVIDIA's own licence. Packages of other
 extras are not listed.
 
-[benchmarks/licences.py](../benchmarks/licences.py) writes this page."""
+[benchmarks/licences.py](https://github.com/etlrun/etlrun/blob/main/benchmarks/licences.py) writes this page."""
 
 
 def installed(requirements: Iterable[Requirement], extras: Iterable[str] = ("",)) -> Iterator[str]:
