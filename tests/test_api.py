@@ -74,7 +74,7 @@ def test_own_configs_are_found_wherever_the_program_goes(mine: Path, monkeypatch
     planned = etlrun.plan(f"experiment={name}", config_dir="mine")
     monkeypatch.chdir(mine)
     assert etlrun.plan(f"experiment={name}", config_dir=mine).fingerprint == planned.fingerprint
-    assert planned.request.config_dir == str(mine)
+    assert planned._request.config_dir == str(mine)
 
 
 def test_a_refused_config_raises_all_of_its_faults_and_leaves_hydra_as_it_was() -> None:
@@ -172,7 +172,7 @@ def test_a_run_whose_folder_is_removed_says_so(tmp_path: Path, tiny: Path) -> No
     shutil.rmtree(tmp_path / "run")
     assert repr(loaded) == f"<etlrun run {tmp_path / 'run'}: no summary>"
     with pytest.raises(etlrun.EtlrunError) as caught:
-        loaded.summary  # noqa: B018
+        _ = loaded.summary  # type: ignore[union-attr]
     assert str(caught.value) == (
         f"{tmp_path / 'run'}: found no summary that can be read; expected the summary of a run\n"
         "    -> restore the folder"

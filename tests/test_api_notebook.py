@@ -4,8 +4,9 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
+from typing import Any
 
 import pytest
 
@@ -34,29 +35,22 @@ signal.getsignal(signal.SIGTERM), GlobalHydra.instance().hydra, trained.summary.
 class Notebook:
     """A kernel that executes cells in a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
         import nbformat
         from nbclient import NotebookClient
 
-        self._new_cell, self.folder = nbformat.v4.new_code_cell, folder
+        self._format: Any = nbformat.v4
+        self._book = self._format.new_notebook()
         resources = {"metadata": {"path": str(folder)}}
-        book = nbformat.v4.new_notebook()
-        self._client = NotebookClient(book, timeout=300, kernel_name="python3", resources=resources)
-        self._cells = book.cells
-
-    def __enter__(self) -> Self:
-        self._kernel = self._client.setup_kernel()
-        self._kernel.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._kernel.__exit__(*error)
+        self._client = NotebookClient(self._book, timeout=300, kernel_name="python3", resources=resources)
+        self._folder = folder
+        stack.enter_context(self._client.setup_kernel())
 
     def cell(self, source: str, *, fails: bool = False) -> dict[str, str]:
         """The outputs of a cell: streams by their names, forms of its value by their types, the name of an error."""
-        cell = self._new_cell(source, metadata={"tags": ["raises-exception"] * fails})
-        self._cells.append(cell)
-        self._client.execute_cell(cell, len(self._cells) - 1)
+        cell = self._format.new_code_cell(source, metadata={"tags": ["raises-exception"] * fails})
+        self._book.cells.append(cell)
+        self._client.execute_cell(cell, len(self._book.cells) - 1)
         found: dict[str, str] = {}
         for output in cell.outputs:
             if output.output_type == "stream":
@@ -71,8 +65,9 @@ class Notebook:
         def wait() -> None:
             until_s = time.monotonic() + 240
             while time.monotonic() < until_s:
-                if next(self.folder.glob(when), None) is not None:
-                    asyncio.run(self._client.km.interrupt_kernel())
+                if next(self._folder.glob(when), None) is not None:
+                    kernel: Any = self._client.km
+                    asyncio.run(kernel.interrupt_kernel())
                     return
                 threading.Event().wait(0.01)
 
@@ -83,8 +78,8 @@ class Notebook:
 
 @pytest.fixture
 def notebook(tmp_path: Path) -> Iterator[Notebook]:
-    with Notebook(tmp_path) as notebook:
-        yield notebook
+    with ExitStack() as stack:
+        yield Notebook(tmp_path, stack)
 
 
 def test_a_notebook_plans_trains_is_interrupted_resumes_and_predicts(

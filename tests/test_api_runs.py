@@ -3,7 +3,6 @@
 import json
 import signal
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -240,7 +239,7 @@ def test_another_backend_than_keras_has_is_refused(tiny: Path, tmp_path: Path, m
 
 
 @pytest.fixture(scope="module")
-def loaded(run: Path) -> Iterator[etlrun.Run]:
+def loaded(run: Path) -> etlrun.Run:
     found = etlrun.load(run)
     assert isinstance(found, etlrun.Run)
     return found
@@ -281,7 +280,7 @@ def test_a_split_is_evaluated_and_predicted_with_the_model_that_is_loaded_once(l
     assert loaded.model is model
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[list[Any], str]] = {
     "several": (["a.jpg", b"image"], "predict: found several kinds of inputs; expected paths and overrides, or images"),
     "an array": ([np.zeros((2, 2))], "predict: found a float64; expected paths, overrides, images as bytes, or rows"),
     "rows": ([{"a": 1}], "predict: found rows; expected paths of images, or images as bytes"),

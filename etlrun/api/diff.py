@@ -53,7 +53,7 @@ def _side(given: str | Path | Sequence[str] | Planned | Run | Sweep) -> str | Si
     if isinstance(given, str | os.PathLike):
         return os.fspath(given)
     if isinstance(given, Planned):
-        variant = Variant(config=given.job.config, plan=given.plan)
+        variant = Variant(config=given.config, plan=given.plan)
         return Side(word=shlex.join(given.overrides), variants={"": variant})
     folder = getattr(given, "folder", None)
     return shlex.join(given) if folder is None else str(folder)  # type: ignore[arg-type]

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -45,37 +44,30 @@ def plan(*overrides: str, config_dir: Path | str | None = None, config_name: str
     own = None if config_dir is None else str(own_folder(os.fspath(config_dir)))
     request = Request(overrides=list(overrides), config_dir=own, config_name=config_name).resuming()
     job = grid.resolve(request, STAGES)
-    return Planned(request=request, job=job, shown=here.with_figures(job.plan))
+    return Planned(request, job, here.with_figures(job.plan))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Planned:
-    """A run before it starts, made by `etlrun.plan`. It holds what the config files said then.
+    """A run before it starts, made by `etlrun.plan`. It holds what the config files said then."""
 
-    Attributes:
-        request: The part of a command line that selects it.
-        job: Its overrides, config and plan.
-        shown: The plan with notes on the data that is on this machine.
-    """
-
-    request: Request
-    job: Job
-    shown: Plan
+    def __init__(self, request: Request, job: Job, shown: Plan) -> None:
+        """Hold the part of a command line that selects a run, its job, and its plan with notes on the data here."""
+        self._request, self._job, self._shown = request, job, shown
 
     @property
     def plan(self) -> Plan:
         """The plan: stages with their parameters, and what each gives to the next."""
-        return self.job.plan
+        return self._job.plan
 
     @property
     def config(self) -> dict[str, Any]:
         """A copy of the composed config, with references resolved."""
-        return copy.deepcopy(self.job.config)
+        return copy.deepcopy(self._job.config)
 
     @property
     def overrides(self) -> tuple[str, ...]:
         """The overrides, those of a resumed run included."""
-        return tuple(self.request.overrides)
+        return tuple(self._request.overrides)
 
     @property
     def fingerprint(self) -> str:
@@ -84,13 +76,13 @@ class Planned:
 
     def text(self) -> str:
         """Return the text that `etlrun plan` prints."""
-        return here.text_of(self.shown)
+        return here.text_of(self._shown)
 
     def datasets(self) -> Datasets:
         """Return the datasets of the run by name, `train` and, with a validation, `validation`; see `Datasets`.
 
         An element is what the model gets: (inputs, targets), and a weight behind them where the plan has weights. The
-        last line of each pipeline in `text()` has its shapes and dtypes, such as uint8 (32, 64, 64, 3) and int64 (32,).
+        last stage of each pipeline in `text()` says its dtypes and shapes, such as `32 x uint8 [64, 64, 3]`.
 
         Raises:
             EtlrunError: Data is missing, too small or can't be read, or there is no space for a cache.
@@ -121,13 +113,13 @@ class Planned:
         from etlrun.api.run import Run
         from etlrun.run.run import execute, freeze
 
-        settings = with_hydra(composer(self.request), self.request.overrides).hydra
+        settings = with_hydra(composer(self._request), self._request.overrides).hydra
         given = str(settings.run.dir) if folder is None else os.fspath(folder)
         if faults := list(unfit_folder("folder", given, given)):
             raise ConfigError(faults)
         with _alone():
             path = Path(given).absolute()
-            freeze(path, self.job.config, **noted(settings))
+            freeze(path, self._job.config, **noted(settings))
             execute(path, planned=self.plan)
         return Run(path)
 
@@ -140,7 +132,7 @@ class Planned:
     def _repr_html_(self) -> str:
         from etlrun.api import html
 
-        return html.of_plan(self.shown)
+        return html.of_plan(self._shown)
 
 
 def _require_backend() -> None:
