@@ -26,7 +26,7 @@ def about(word: str) -> str:
         return _option(option)
     if same := [of for of in _keys() if of.path == key]:
         inner = [of for of in _keys() if re.match(rf"{re.escape(key)}(\[\])?\.", of.path)]
-        return _key(same) + (f"\n{_names('its keys', inner)}\n" if inner else "")
+        return _key(same, is_block=bool(inner)) + (f"\n{_names('its keys', inner)}\n" if inner else "")
     found = [of for of in dict.fromkeys((*_options(), *(of.path for of in _keys()))) if of.endswith(f".{key}")]
     return about(found[0]) if len(found) == 1 else _matches(found)
 
@@ -53,6 +53,11 @@ def _group(group: str) -> str:
     for option in options_of(config_dir())[group]:
         lines += [f"  {group}={option}{' (default)' * (option == default)}"]
         lines += [wrapped(_options()[f"{group}.{option}"], "      ")]
+    for title, of in (("steps", group), ("steps on columns", "columns")) if group == "transform" else ():
+        steps = (
+            name.partition(".")[2] for name in _options() if name.startswith(f"{of}.") and not _file(name).is_file()
+        )
+        lines += ["", f"{title}:", wrapped(", ".join(steps), "  ")]
     own = [key for key in _keys() if key.path.startswith(f"{group}.")]
     lines += _described([key for key in own if not key.option])
     for option in dict.fromkeys(key.option for key in own if key.option):
@@ -63,7 +68,7 @@ def _group(group: str) -> str:
 def _option(option: str) -> str:
     """Return what an option of a group or a step is, the values that its file sets, and the keys of it alone."""
     group, _, name = option.partition(".")
-    lines, path = [option, "", wrapped(_options()[option], "  ")], Path(config_dir(), group, f"{name}.yaml")
+    lines, path = [option, "", wrapped(_options()[option], "  ")], _file(option)
     if path.is_file():
         values = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
         lines += ["", f"{group}={name} sets:", *(f"  {line}".rstrip() for line in values)]
@@ -71,6 +76,11 @@ def _option(option: str) -> str:
     if shared := [key for key in _keys() if key.path.startswith(f"{group}.") and not key.option and path.is_file()]:
         lines += ["", _names(f"keys of all options of {group}", shared)]
     return "\n".join([*lines, ""])
+
+
+def _file(option: str) -> Path:
+    """Return the file that an option has; a step has none."""
+    return config_dir() / f"{option.replace('.', '/', 1)}.yaml"
 
 
 def _described(found: Iterable[Key]) -> Iterator[str]:
@@ -91,7 +101,7 @@ def _matches(found: Sequence[str]) -> str:
     return "\n".join(["several have this name:", *(f"  {name}" for name in found), ""]) if found else ""
 
 
-def _key(found: Sequence[Key]) -> str:
+def _key(found: Sequence[Key], *, is_block: bool) -> str:
     """Return what is known of a key, which options may have in several forms."""
     forms: dict[Key, list[Key]] = {}
     for key in found:
@@ -102,7 +112,7 @@ def _key(found: Sequence[Key]) -> str:
             "with": ", ".join(key.option for key in same if key.option),
             "values": form.values,
             "default": _default(same),
-            "changes": ", ".join(form.kinds) or "no run",
+            "changes": ", ".join(form.kinds) or ("what its keys change" if is_block else "no run"),
             "since": form.since,
         }
         lines += ["", wrapped(form.meaning, "  "), ""]

@@ -49,7 +49,7 @@ def _described(parser: Parser, heading: str) -> Iterator[str]:
         return
     yield f"    {_usage(parser.prog, arguments)}"
     if arguments:
-        rows = [f"| `{_named(of)}` | {_cell(of.help or '')} |" for of in arguments]
+        rows = [f"| `{_named(of)}` | {of.help} |" for of in arguments]
         yield "\n".join(["| argument | meaning |", "| --- | --- |", *rows])
     yield f"Example:\n\n    {(parser.epilog or '').partition(chr(10))[2].strip()}"
 
@@ -67,10 +67,6 @@ def _named(of: argparse.Action) -> str:
     """Return an argument as it is written: its options, and the place or the choices of its value."""
     value = of.metavar or ("|".join(of.choices) if of.choices else "")
     return " ".join(filter(None, [", ".join(of.option_strings), str(value)])).replace("|", "\\|")
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("*", "\\*")
 
 
 if __name__ == "__main__":
