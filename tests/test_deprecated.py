@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from etlrun.config.deprecated import current_composed
 from etlrun.config.request import Request, merged
 from etlrun.planning.schema import schema
 from etlrun.record.config import read_config
+from etlrun.review.evidence import MARK, Evidence, evidence_in
 from etlrun.stages import STAGES
 from etlrun.sweep.ledger import Ledger
 from etlrun.system import deprecated
 from etlrun.system.deprecated import DEPRECATIONS
-from tests.configs import refusal_of_request
+from tests.configs import composed, refusal_of_config, refusal_of_request
 from tests.own_configs import write
 from tests.repository import Repository
 from tests.runs import emulated, finish, start
@@ -245,6 +247,21 @@ def test_the_configs_of_a_sweep_are_read_in_any_version(
     assert capsys.readouterr().err == (warning(str(path)) if version == "0.1.0" else "")
 
 
+def test_evidence_of_a_search_is_read_in_any_spelling(capsys: pytest.CaptureFixture[str]) -> None:
+    evidence = Evidence.here("0123456789abcdef", ["transform.decode.scaled=true"], {"transform.decode.scaled": True})
+    found = evidence_in(f"# Mine.\n{MARK}{json.dumps(vars(evidence))}\n", "mine.yaml")
+    assert found == (2, replace(evidence, overrides=[FAST], changes={"transform.decode.fast": True}))
+    assert capsys.readouterr().err == ""
+
+
+def test_an_old_key_in_a_config_that_nothing_has_read_is_told_with_its_name() -> None:
+    config = composed(FAST)
+    config["transform"]["decode"]["scaled"] = config["transform"]["decode"].pop("fast")
+    (told, remedy) = refusal_of_config(config).splitlines()
+    assert told == "transform.decode.scaled: found an unknown key; expected one of the keys library, fast"
+    assert remedy == "    -> write `transform.decode.fast`, its name now"
+
+
 def test_a_resumed_run_takes_over_an_old_override() -> None:
     assert merged(["transform.decode.scaled=true", "load.prefetch=1"], ["transform.decode.fast=false"]) == [
         "load.prefetch=1",
@@ -269,7 +286,7 @@ def test_a_search_whose_configs_hydra_composes_reads_an_old_key(tiny: Path, mine
 
 
 def test_of_a_config_that_hydra_composed_an_override_takes_precedence() -> None:
-    composed = {"transform": {"decode": {"fast": False, "scaled": True}}}
-    assert current_composed(composed, []) == {"transform": {"decode": {"fast": True}}}
-    assert current_composed(composed, ["transform.decode.fast=false"]) == {"transform": {"decode": {"fast": False}}}
+    config = {"transform": {"decode": {"fast": False, "scaled": True}}}
+    assert current_composed(config, []) == {"transform": {"decode": {"fast": True}}}
+    assert current_composed(config, ["transform.decode.fast=false"]) == {"transform": {"decode": {"fast": False}}}
     assert current_composed({"transform": None}, []) == {"transform": None}

@@ -30,7 +30,7 @@ def current_words(words: Sequence[str]) -> list[str]:
     if not any(of.names[0] in word for word in words for of in DEPRECATIONS):
         return [*words]
     found = {word: [*_old_keys(word)] for word in words}
-    now = {word: reduce(_respelled, of_word, word) for word, of_word in found.items()}
+    now = {word: recorded_word(word) for word in words}
     faults = [fault for word, of_word in found.items() for of in of_word for fault in _faults(word, of, now)]
     if faults:
         raise ConfigError(faults)
@@ -38,6 +38,11 @@ def current_words(words: Sequence[str]) -> list[str]:
         for of in of_word:
             tell(word, of, now[word])
     return [now[word] for word in words]
+
+
+def recorded_word(word: str) -> str:
+    """Return an override, or its key, in today's spelling without a warning: what has been run is told as it is now."""
+    return reduce(_respelled, _old_keys(word), word)
 
 
 def current_line(line: str, file: str) -> str:
@@ -56,7 +61,7 @@ def current_line(line: str, file: str) -> str:
     for of in {key.of.old: key.of for key in old_keys(text, "")}.values():
         if not of.is_gone:
             tell(file, of)
-    words, config = [reduce(_respelled, _old_keys(word), word) for word in known["overrides"]], json.loads(now)
+    words, config = [*map(recorded_word, known["overrides"])], json.loads(now)
     return json.dumps({**known, "identity": identity_of(config), "overrides": words, "config": config})
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from etlrun.config.composer import Composer
+from etlrun.config.deprecated import recorded_word
 from etlrun.config.grammar import quoted
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import bare, parse
@@ -81,7 +82,9 @@ def evidence_in(text: str, name: str) -> tuple[int, Evidence] | None:
         if line.startswith(MARK):
             try:
                 values: dict[str, Any] = json.loads(line.removeprefix(MARK))
-                values |= {"overrides": [*map(str, values["overrides"])], "changes": dict(values["changes"])}
+                words = [recorded_word(str(word)) for word in values["overrides"]]
+                changes = {recorded_word(key): value for key, value in dict(values["changes"]).items()}
+                values |= {"overrides": words, "changes": changes}
                 return number, Evidence(**values)
             except (ValueError, TypeError, KeyError) as error:
                 expected = "the comment as `etlrun tune` wrote it"
