@@ -9,6 +9,7 @@ import tensorflow as tf
 from etlrun.planning import render
 from etlrun.planning.plan import Plan
 from etlrun.review.difference import compare
+from etlrun.run.backend import seed_all
 from etlrun.sources.open import on_disk
 from tests.configs import TENSORFLOW, plan_of
 from tests.own import PETS, image, of_folder
@@ -125,3 +126,12 @@ def test_a_plan_tells_what_the_buffer_takes(photos: Path) -> None:
     known = on_disk(dataset).examples(dataset.split)
     assert known is not None
     assert buffer("cache=none", known.encoded_bytes) == "buffer_size 1024 (about 23 MB) training"
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_the_order_of_a_pass_does_not_depend_on_what_a_program_has_seeded(seed: int, tiny: Path) -> None:
+    plan = plan_of(*small(tiny, "cache=none"))
+    seed_all(plan.spec.trainer.seed)
+    expected = batches_of(plan, 1)
+    tf.random.set_seed(seed)
+    assert batches_of(plan, 1) == expected

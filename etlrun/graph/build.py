@@ -129,6 +129,7 @@ class Pipeline:
         self, skipped: int | None, number: tf.Tensor, mode: tf.Tensor | None = None, count: tf.Tensor | None = None
     ) -> tf.data.Dataset:
         """Return the pass of that number (int64 scalar); with a cache on disk, in its mode, and of `count` examples."""
+        self.context.seed_graph()
         context = dataclasses.replace(self.context, pass_number=number, skipped=skipped)
         if count is not None:
             return self._read([*self._after, *self._ahead], count, context)
@@ -216,6 +217,7 @@ class Pipeline:
 
     def _pass(self, first: int, skipped: int, number: tf.Tensor, *decided: tf.Tensor) -> tf.data.Dataset:
         """Return a pass; `skipped` examples of the pass of number `first` have been read before."""
+        self.context.seed_graph()
         left_out = tf.where(number == first, tf.constant(skipped, tf.int64), 0) if skipped else None
         context = dataclasses.replace(self.context, pass_number=number, skipped=left_out)
         if self.keeper is None:
