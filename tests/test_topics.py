@@ -155,6 +155,8 @@ def test_a_concept_is_a_file(topic: str, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_without_a_topic_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown("", capsys)
+    cli.main(["help", " "])
+    assert capsys.readouterr().out == text
     words = {*re.findall(r"[\w-]+", text)}
     assert {*concepts(), *LISTS, *COMMANDS, *options_of(config_dir())} <= words
     for name, concept in concepts().items():
@@ -170,6 +172,8 @@ def test_without_a_topic_all_are_listed(capsys: pytest.CaptureFixture[str]) -> N
         ("quux", "etlrun help lists the topics"),
         ("cache quux", "etlrun help lists the topics"),
         ("plan load.prefetch", "etlrun help lists the topics"),
+        ("LOAD.PREFETCH", "did you mean etlrun help load.prefetch?"),
+        ("größe", "etlrun help lists the topics"),
         ("=", "etlrun help lists the topics"),
         (".", "etlrun help lists the topics"),
         ("../config", "etlrun help lists the topics"),

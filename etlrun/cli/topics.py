@@ -19,7 +19,7 @@ def main(arguments: list[str]) -> None:
     Raises:
         ConfigError: The topic is unknown.
     """
-    topic = parser().parse_args(arguments).topic
+    topic = " ".join(parser().parse_args(arguments).topic).split()
     say_whole(about(topic) if topic else index())
 
 
@@ -78,8 +78,8 @@ def _of_command(words: Sequence[str]) -> Iterator[str]:
 
 
 def _unknown(topic: str, known: Sequence[str]) -> ConfigError:
-    group, _, name = topic.rpartition(".")
+    group, _, name = topic.lower().rpartition(".")
     ends = {of.rpartition(".")[2]: of for of in reversed(known) if of.startswith(group)}
-    meant = ends.get(likeliest(name, ends, 0.7) or "") or likeliest(topic, known, 0.85)
+    meant = ends.get(likeliest(name, ends, 0.7) or name) or likeliest(topic, known, 0.85)
     remedy = f"did you mean etlrun help {meant}?" if meant else "etlrun help lists the topics"
     return ConfigError([fault(topic, "an unknown topic", "a command, a group, an option, a key or a concept", remedy)])
