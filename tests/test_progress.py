@@ -13,6 +13,7 @@ from etlrun.sweep.ledger import Ledger
 from etlrun.sweep.order import RunKey
 from etlrun.sweep.progress import Progress
 from etlrun.system.progress import fetching
+from etlrun.system.terminal import print_table
 
 DONE = outcome(Summary(status="completed", overrides=[], wall_s=60.0))
 
@@ -64,3 +65,12 @@ def test_what_is_fetched_tells_its_rate_and_the_time_left_in_lines(capsys: pytes
     first, last = capsys.readouterr().err.splitlines()
     assert re.fullmatch(r"etlrun: fetched 300\.0 of 1,200\.0 MB at [\d,.]+ MB/s, \d+ s left", first)
     assert re.fullmatch(r"etlrun: fetched 1,200\.0 of 1,200\.0 MB at [\d,.]+ MB/s, 0 s left", last)
+
+
+def test_a_table_is_whole_where_colours_are_asked_for_without_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "20")
+    print_table(["name", "overrides"], [["a", "one two three four five six"]])
+    assert re.search("a +one two three four five six", capsys.readouterr().out)

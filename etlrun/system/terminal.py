@@ -153,10 +153,8 @@ def print_table(header: Sequence[str], rows: Rows) -> None:
         return
     from rich.console import Console
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDTH)
-    console.print(_table(header, rows))
+    width = None if sys.stdout.isatty() else _WIDTH  # FORCE_COLOR asks for colours alone, as a notebook's kernel does
+    Console(width=width).print(_table(header, rows))
 
 
 def table_text(header: Sequence[str], rows: Rows) -> str:
