@@ -3,20 +3,15 @@
 import os
 import stat
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from etlrun.cli import main
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.stages import STAGES
 from etlrun.system import deprecated
-from etlrun.system.deprecated import DEPRECATIONS
-from etlrun.system.respelled import old_keys, package_of, respelled
+from etlrun.system.respelled import package_of
 from tests.own_configs import write
 
 EXPERIMENT = """\
@@ -148,7 +143,7 @@ def test_a_merged_block_is_that_around_it(conf: Path, capsys: pytest.CaptureFixt
     [
         ("transform", "# @package _global_\ntransform: {decode: {scaled: true}}\n", ""),
         ("transform", "decode: {scaled: true}\n", "transform"),
-        ("experiment", "# @package transform.decode\nscaled: true\n", "transform.decode"),
+        ("experiment", "# @package transform.decode\nscaled: true\nlibrary: turbo\n", "transform.decode"),
         ("experiment", "#@package _global_.transform\n# x\ndecode: {scaled: true}\n", "transform"),
         ("any", "transform: {decode: {scaled: true}}\n", ""),
     ],
@@ -238,32 +233,3 @@ def test_a_path_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> N
         "",
         "etlrun: 1 fault\n  none.yaml: found no such file or folder; expected a config file, or a folder of them\n",
     )
-
-
-NAMES = ("transform", "decode", "scaled", "logger", "experiment", "load", "a: b", "'q'")
-BLOCKS = st.recursive(
-    st.booleans() | st.text(max_size=8) | st.integers(),
-    lambda inner: st.dictionaries(st.sampled_from(NAMES), inner, max_size=4) | st.lists(inner, max_size=3),
-    max_leaves=20,
-)
-
-
-def _renamed(value: Any, path: tuple[str, ...] = ()) -> Any:
-    """What is expected of nested values."""
-    if isinstance(value, list):
-        return [_renamed(item, (*path, "an item")) for item in value]
-    if not isinstance(value, dict):
-        return value
-    names = {of.old: of.names[1] for of in DEPRECATIONS}
-    return {names.get(".".join((*path, key)), key): _renamed(item, (*path, key)) for key, item in value.items()}
-
-
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.dictionaries(st.sampled_from(NAMES), BLOCKS), st.sampled_from(["block", "flow", "both"]))
-def test_any_file_means_the_same_but_for_the_names(config: dict[str, Any], style: str) -> None:
-    flow = {"block": False, "flow": True, "both": None}[style]
-    text = yaml.safe_dump(config, allow_unicode=True, default_flow_style=flow, width=60).encode()
-    now = respelled(text, "")
-    assert yaml.safe_load(now) == _renamed(yaml.safe_load(text))
-    assert old_keys(now, "") == ()
-    assert len(now.splitlines()) == len(text.splitlines())

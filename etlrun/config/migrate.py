@@ -110,7 +110,8 @@ def migration(path: Path) -> Migration | None:
     if not keys:
         return None
     faults = tuple(fault for key in keys if (fault := key.fault(name_of(path))) is not None)
-    foreign = next((key for key in keys_at_top if key not in _known(package)), None)
+    known = _known(package)
+    foreign = None if known is None else next((key for key in keys_at_top if key not in known), None)
     left = "" if foreign is None else f"`{foreign}` is no key of a config"
     return Migration(path=path, text=respelled(text, package), keys=keys, faults=faults, left=left)
 
@@ -131,9 +132,10 @@ def _package(path: Path, text: str, keys: Sequence[str]) -> str:
     return package_of(f"{_HYDRA}/{group}" if is_hydras else group if group in GROUPS else "", text)
 
 
-def _known(package: str) -> frozenset[str]:
-    """Return the keys that a file of a package may have at its top."""
-    block, _, rest = package.partition(".")
-    if not block or rest or block == _HYDRA:
-        return _ROOT if not block else frozenset(of.names[0] for of in DEPRECATIONS)
-    return frozenset(schema(STAGES)["definitions"][block]["properties"]) | {of.names[0] for of in DEPRECATIONS}
+def _known(package: str) -> frozenset[str] | None:
+    """Return the keys that a file of a package may have at its top; None if its header names a block of a group."""
+    if not package:
+        return _ROOT
+    if package not in GROUPS:
+        return None
+    return frozenset(schema(STAGES)["definitions"][package]["properties"]) | {of.names[0] for of in DEPRECATIONS}
