@@ -14,7 +14,7 @@ from etlrun.config import grid
 from etlrun.config.deprecated import current_composed
 from etlrun.config.request import Request, merged
 from etlrun.planning.schema import schema
-from etlrun.record.config import read_config
+from etlrun.record.config import known_config, read_config
 from etlrun.review.evidence import MARK, Evidence, evidence_in
 from etlrun.stages import STAGES
 from etlrun.sweep.ledger import Ledger
@@ -226,6 +226,8 @@ def test_the_frozen_config_of_a_run_is_read(tmp_path: Path, capsys: pytest.Captu
     text = yaml.safe_dump(config, sort_keys=False).replace("fast:", "scaled:")
     write(tmp_path / "config.yaml", text)
     assert read_config(tmp_path) == config
+    assert capsys.readouterr().err == "", "of many runs, as beside a comparison, nothing is told"
+    assert known_config(tmp_path, "") == config
     line = text.splitlines().index("    scaled: true") + 1
     assert capsys.readouterr().err == warning(f"{tmp_path / 'config.yaml'}:{line}")
 

@@ -42,6 +42,13 @@ def test_the_summary_has_what_it_had(old: Path) -> None:
     assert summary.verdict.kind == "model"
 
 
+def test_a_field_of_a_later_version_is_left_out(old: Path) -> None:
+    known = read_summary(old)
+    summary = json.loads((old / "summary.json").read_text())
+    (old / "summary.json").write_text(json.dumps({**summary, "from_0_9": [1]}))
+    assert read_summary(old) == known
+
+
 def test_it_is_reported(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [line.split(maxsplit=1) for line in printed(capsys, "report", "old").splitlines() if line]
     told = dict(line for line in lines if len(line) == 2)

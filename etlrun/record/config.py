@@ -9,29 +9,34 @@ import yaml
 
 from etlrun.system.deprecated import name_of
 from etlrun.system.errors import WorldError, headline
-from etlrun.system.respelled import current
+from etlrun.system.respelled import current, respelled
 
 CONFIG, PLAN = "config.yaml", "plan.json"
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read the composed config of a run, in which deprecated keys have their new names; `OSError` if there is none."""
-    path = folder / CONFIG
-    config: dict[str, Any] = yaml.safe_load(current(path.read_bytes(), "", name_of(path)).decode())
+    """Read the composed config of a run, whatever its keys were called; `OSError` if there is none."""
+    config: dict[str, Any] = yaml.safe_load(respelled((folder / CONFIG).read_bytes(), "").decode())
     return config
 
 
 def known_config(folder: Path, remedy: str) -> dict[str, Any]:
-    """Read the composed config of a run; `WorldError` with that `remedy` if there is none."""
+    """Read the composed config of a run that is named, with a warning for each deprecated key in it.
+
+    Raises:
+        WorldError: There is none, with that `remedy`.
+        ConfigError: A key is gone.
+    """
+    path = folder / CONFIG
     try:
-        config = read_config(folder)
+        config = yaml.safe_load(current(path.read_bytes(), "", name_of(path)).decode())
         if isinstance(config, dict) and config:
             return config
         found = "no config"
     except (OSError, ValueError, yaml.YAMLError) as error:
         found = headline(error)
     expected = "the config that the run was started with"
-    raise WorldError(where=str(folder / CONFIG), found=found, expected=expected, remedy=remedy)
+    raise WorldError(where=str(path), found=found, expected=expected, remedy=remedy)
 
 
 def require_folder(folder: Path) -> None:

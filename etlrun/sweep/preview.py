@@ -20,7 +20,6 @@ from etlrun.record.summary import COMPLETED, SUMMARY, read_summary
 from etlrun.stages.dataset import Dataset
 from etlrun.sweep.ledger import Config, Ledger, configs_of, own_overrides
 from etlrun.sweep.unfit import LeftOut, describe, left_out
-from etlrun.system.errors import ConfigError
 
 FORMAT_VERSION = 1
 OUTPUTS = Path("outputs")
@@ -197,7 +196,7 @@ def _identity(folder: Path, known: dict[Path, list[str]]) -> str:
         known.setdefault(folder.parent, [])
     try:
         return identity_of(read_config(folder))
-    except (OSError, ValueError, ConfigError):
+    except (OSError, ValueError):
         return ""
 
 

@@ -23,7 +23,7 @@ from etlrun.stages.cache import outlives_run
 from etlrun.sweep.ledger import put_aside
 from etlrun.sweep.process import started
 from etlrun.sweep.tune import CACHES
-from etlrun.system.errors import ConfigError, Failure
+from etlrun.system.errors import Failure
 
 _GRACE_S = 30.0
 """Seconds that a window which is ended has for its summary, before it is killed."""
@@ -187,7 +187,7 @@ class Windows:
 def _config(folder: Path) -> Mapping[str, Any] | None:
     try:
         return _without_folder(read_config(folder))
-    except (OSError, ValueError, ConfigError):
+    except (OSError, ValueError):
         return None
 
 
