@@ -123,7 +123,7 @@ def test_two_processes_at_once_make_it_once(undisturbed: Path, tmp_path: Path) -
     outputs, errors = zip(*(process.communicate(timeout=300) for process in processes), strict=True)
     assert [process.returncode for process in processes] == [0, 0], errors
     assert [output.splitlines()[-1] for output in outputs] == [str(FEW)] * 2
-    assert sum("Generating train examples" in error for error in errors) == 1
+    assert sum("preparing etlrun_sample/1.0.0 in " in error for error in errors) == 1
     assert files(tmp_path) == files(undisturbed)
 
 

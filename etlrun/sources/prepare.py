@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import math
 import shutil
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
 from etlrun.stages.dataset import SAMPLE_NAME, TfdsDataset
 from etlrun.system.errors import WorldError, one_line
 from etlrun.system.locks import alone
+from etlrun.system.progress import Task, showing
+from etlrun.system.terminal import tell
 
 SAMPLE_SHARDS = 8
 _STAGING, _RECORD = "preparing.tfds", "begun_by_etlrun"
@@ -68,6 +72,39 @@ def _staging(family: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+class _Preparing(Task):
+    """Preparation of a dataset, whose files in some folders tell how far it is."""
+
+    def __init__(self, name: str, *folders: Path) -> None:
+        super().__init__(f"prepare {name}")
+        self._folders = folders
+        self._before_bytes = self._bytes()
+
+    def further(self) -> Iterator[str]:
+        """Yield the megabytes that have been downloaded and written."""
+        yield f"{max(0, self._bytes() - self._before_bytes) / 1e6:,.1f} MB"
+
+    def _bytes(self) -> int:
+        size_bytes = 0
+        for folder in self._folders:
+            for path in folder.rglob("*"):
+                with suppress(OSError):  # it is renamed meanwhile
+                    size_bytes += path.stat().st_size
+        return size_bytes
+
+
+@contextmanager
+def _unsaid() -> Iterator[None]:
+    """Print what TFDS prints on standard output only if the block fails, on standard error."""
+    said = io.StringIO()
+    try:
+        with redirect_stdout(said):
+            yield
+    except BaseException:
+        print(said.getvalue(), end="", file=sys.stderr)
+        raise
+
+
 def _write(builder: Any, dataset: TfdsDataset, staged: Any) -> None:
     """Prepare the dataset of `staged`, and move it to that of `builder`, unless others have prepared it meanwhile."""
     import requests  # imported here, since few runs prepare a dataset
@@ -75,15 +112,15 @@ def _write(builder: Any, dataset: TfdsDataset, staged: Any) -> None:
     from tensorflow_datasets.core.download.util import DownloadError
 
     settings: dict[str, Any] = {"num_shards": SAMPLE_SHARDS} if dataset.name == SAMPLE_NAME else {}
-    from rich.console import Console
-
-    Console(stderr=True).print(f"preparing {builder.info.full_name} in {builder.data_dir}", highlight=False)
-    root = Path(builder.data_dir_root)
+    tell(f"preparing {builder.info.full_name} in {builder.data_dir}")
+    downloads = Path(builder.data_dir_root) / "downloads"
+    tfds.disable_progress_bar()  # whose lines are those of no terminal
     try:
-        staged.download_and_prepare(
-            download_dir=root / "downloads",
-            download_config=tfds.download.DownloadConfig(try_download_gcs=False, **settings),
-        )
+        with showing(_Preparing(builder.info.full_name, downloads, Path(staged.data_dir).parent)), _unsaid():
+            staged.download_and_prepare(
+                download_dir=downloads,
+                download_config=tfds.download.DownloadConfig(try_download_gcs=False, **settings),
+            )
     except ImportError as error:
         raise needs_package(dataset, error) from error
     except (requests.RequestException, DownloadError) as error:

@@ -6,11 +6,22 @@ import gc
 import importlib
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+_LOGGED = re.compile(rb"([IWEF])\d{4} ")
+"""Beginning of a line of absl's log."""
+_USUAL = re.compile(
+    rb"All log messages before absl::InitializeLog|To enable the following instructions: "
+    rb"|Unable to register cu\w+ factory|computation placer already registered"
+    rb"|failed call to cuInit: .*UNKNOWN ERROR \(303\)"
+)
+"""Warnings and errors of machines on which nothing is wrong; the last one, of a machine that has no driver of GPUs."""
 
 
 class _State:
@@ -51,7 +62,7 @@ def keras_backend() -> str:
 @contextmanager
 def loading() -> Iterator[None]:
     """Import frameworks inside, without garbage collections and native messages."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    os.environ.setdefault(_LEVEL, "1")
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # otherwise TensorFlow allocates all memory of a GPU
     with _uncollected(), native_messages_kept():
         yield
@@ -76,21 +87,40 @@ def _uncollected() -> Iterator[None]:
 
 @contextmanager
 def native_messages_kept() -> Iterator[None]:
-    """Buffer what native libraries write to stderr while they load; print it if the block fails.
+    """Buffer what native libraries write to stderr while they load, and print what says that something is wrong.
 
-    TensorFlow reports missing CUDA drivers on every machine without a GPU, before it reads any log level.
+    TensorFlow reports oneDNN and missing CUDA drivers on every machine without a GPU, before it reads any log level. If
+    the block fails, all is printed.
     """
     sys.stderr.flush()
     saved = os.dup(2)
     with tempfile.TemporaryFile() as kept:
         os.dup2(kept.fileno(), 2)
+        has_failed = True
         try:
             yield
-        except BaseException:
-            kept.seek(0)
-            os.write(saved, kept.read())
-            raise
+            has_failed = False
         finally:
             sys.stderr.flush()
+            kept.seek(0)
+            said = kept.read()
             os.dup2(saved, 2)
             os.close(saved)
+            with suppress(OSError):  # a terminal may be closed
+                os.write(2, said if has_failed else _wrong(said))
+
+
+def _wrong(said: bytes) -> bytes:
+    """Return the lines of native libraries of the user's log level, without those that every machine prints."""
+    level = os.environ.get(_LEVEL, "")
+    least = int(level) if level.isdigit() else 0
+    lines = said.splitlines(keepends=True)
+    if not least:
+        return said
+    return b"".join(line for line in lines if not _USUAL.search(line) and _severity(line) >= least)
+
+
+def _severity(line: bytes) -> int:
+    """Return the log level of a line: 0 for an information; that of what has no level is the highest."""
+    logged = _LOGGED.match(line)
+    return b"IWEF".index(logged[1]) if logged else len(b"IWEF")

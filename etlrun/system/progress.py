@@ -119,15 +119,20 @@ class _Display:
         from rich.console import Console
         from rich.live import Live
 
-        console = Console(file=cast("IO[str]", _Terminal(sys.stderr)))
+        stream = os.fdopen(os.dup(2), "w", encoding=sys.stderr.encoding, errors="backslashreplace")  # see `loading`
+        console = Console(file=cast("IO[str]", _Terminal(stream)))
         both = sys.stdout is not None and sys.stdout.isatty()  # else what is printed there would be sent here
         live = Live(self, console=console, refresh_per_second=_PAINTS_PER_S, transient=True, redirect_stdout=both)
 
         def above(text: str) -> None:
             console.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
-        with live, printing_above(above):
-            yield
+        try:
+            with live, printing_above(above):
+                yield
+        finally:
+            with suppress(OSError):
+                stream.close()
 
 
 class _Terminal:
@@ -172,9 +177,9 @@ def doing(task: Task | str) -> None:
 
 
 @contextmanager
-def showing(what: str) -> Iterator[None]:
-    """Show what goes on inside, which `doing` may change."""
-    with _display.showing(Task(what)):
+def showing(task: Task | str) -> Iterator[None]:
+    """Show `task` inside; `doing` may change the outermost one."""
+    with _display.showing(task if isinstance(task, Task) else Task(task)):
         yield
 
 
