@@ -1,3 +1,4 @@
+import gc
 import os
 import subprocess
 import sys
@@ -6,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.system.loading import native_messages_kept
+from etlrun.system.loading import loading, native_messages_kept
 from tests.runs import emulated, finish, start
 
 USUAL = (
@@ -83,3 +84,12 @@ def test_what_goes_wrong_in_tensorflow_later_is_printed() -> None:
     assert done.stdout == "exhausted\n"
     assert "OOM when allocating tensor with shape[1048576,1048576]" in done.stderr.splitlines()[-1]
     assert not [line for line in done.stderr.splitlines() if line.startswith(("I0000", "E0000"))]
+
+
+def test_collections_go_on_after_an_import_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "tensorflow_datasets", raising=False)
+    with suppress(ImportError), loading():
+        assert not gc.isenabled()
+        raise ImportError
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > 0

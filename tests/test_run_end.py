@@ -46,7 +46,7 @@ def test_a_run_ends_with_its_result_its_verdict_and_where_the_rest_is(
     waits = {"input_wait_ms_median": 1.0, "input_wait_ms_p95": 2.0, "fill_wait_s": 0.1}
     told = {"verdict": VERDICT, "cache": CACHE, "remarks": ["One.", "Two."], "epochs": EPOCHS, **waits}
     assert ended(tmp_path / "a run", **told) == [
-        "status    completed in 12.3 s, 2,345.7 examples/s, best val accuracy 0.8750 in epoch 2 of 3",
+        "status    completed in 12.3 s, 2,345.7 examples/s, best val accuracy 0.875 in epoch 2 of 3",
         "verdict   input-bound at transform.map: training at most 1.50x faster with an ideal input pipeline",
         "because   it waits",
         "advice    Try transform.num_parallel_calls=2: it uses one core.",
@@ -61,15 +61,15 @@ def test_a_run_ends_with_its_result_its_verdict_and_where_the_rest_is(
 @pytest.mark.parametrize(
     ("words", "epochs", "told"),
     [
-        (("trainer.checkpoint_best=val_loss",), EPOCHS, "best val loss 0.5000 in epoch 2 of 3"),
-        (("trainer.checkpoint_best=loss",), EPOCHS, "best loss 0.2500 in epoch 3 of 3"),
-        ((), [{"epoch": 1, "loss": 1.0, "accuracy": 0.5}], "best accuracy 0.5000 in epoch 1 of 1"),
+        (("trainer.checkpoint_best=val_loss",), EPOCHS, "best val loss 0.5 in epoch 2 of 3"),
+        (("trainer.checkpoint_best=loss",), EPOCHS, "best loss 0.25 in epoch 3 of 3"),
+        ((), [{"epoch": 1, "loss": 1.0, "accuracy": 0.5}], "best accuracy 0.5 in epoch 1 of 1"),
         (
             (),
             [{"epoch": 4, "metrics": {"mae": 3.0, "val_mae": 1.5}}],
-            "best val mae 1.5000 in epoch 4 of 4",
+            "best val mae 1.5 in epoch 4 of 4",
         ),
-        ((), [{"epoch": 1, "loss": 2.0, "val_accuracy": float("nan")}], "best loss 2.0000 in epoch 1 of 1"),
+        ((), [{"epoch": 1, "loss": 2.0, "val_accuracy": float("nan")}], "best loss 2 in epoch 1 of 1"),
     ],
 )
 def test_the_best_epoch_is_that_of_the_metric_that_decides(

@@ -66,7 +66,7 @@ def _ended(summary: Summary, best: tuple[str, int] | None) -> str:
     if best is not None:
         metric, at = best
         (value,) = (epoch.measure(metric) for epoch in summary.epochs if epoch.epoch == at)
-        parts += [f"best {metric.replace('_', ' ')} {number(value, 4)} in epoch {at} of {done}"]
+        parts += [f"best {metric.replace('_', ' ')} {significant(value)} in epoch {at} of {done}"]
     elif summary.status != COMPLETED:
         parts += [f"{done} epoch{'s' * (done != 1)} done"]
     return ", ".join(parts)
