@@ -13,7 +13,17 @@ from etlrun.record import record as records
 from etlrun.record.findings import Apart, GpuUse, Held, Verdict
 from etlrun.record.summary import COMPLETED, Epoch, Summary, TrainedPhase, read_summary, shown_metric
 from etlrun.system.files import write_atomically
-from etlrun.system.terminal import Rows, as_markdown, megabytes, number, plain, print_table, say, table_text
+from etlrun.system.terminal import (
+    Rows,
+    as_markdown,
+    megabytes,
+    number,
+    plain,
+    print_table,
+    say,
+    significant,
+    table_text,
+)
 
 STAGE_HEADER = ("stage", "ms/example", "examples", "parallelism", "buffer", "buffered", "set by")
 Line = tuple[str, str]
