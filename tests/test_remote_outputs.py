@@ -3,6 +3,7 @@
 import re
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -107,7 +108,7 @@ def test_an_interruption_leaves_nothing(store: Bucket, files: list[tuple[Path, s
 
     def interrupt() -> None:
         while not store.written or len(store.statuses) > 998:
-            pass
+            time.sleep(0.001)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     interrupting = threading.Thread(target=interrupt)

@@ -88,6 +88,7 @@ def names_in(folder: Path) -> dict[str, str]:
     return {of["name"]: of["column"] for of in described(folder)["inputs"]}
 
 
+@pytest.mark.slow
 def test_a_saved_model_takes_columns_in_a_process_without_etlrun(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -176,6 +176,7 @@ def test_lines_of_text_are_no_rows_of_several_columns(
     )
 
 
+@pytest.mark.slow
 def test_a_saved_model_takes_texts_in_a_process_without_etlrun(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
