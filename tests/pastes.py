@@ -107,7 +107,7 @@ def _whole(line: str, lines: Iterator[tuple[int, str]]) -> str:
 def _parts(line: str) -> list[str]:
     whole = [line] if line.startswith(("docker", "eval")) else line.split(" && ")
     words = [" ".join(part.partition(" > ")[0].split()) for part in whole]
-    return [re.sub("^etlrun ", f"{ETLRUN} ", command) for command in words]
+    return [re.sub(r"^etlrun(?= |$)", ETLRUN, command) for command in words]
 
 
 @dataclass(frozen=True)
