@@ -139,7 +139,7 @@ def _loudly(words: list[str]) -> None:
         print("from Python")
         real(*given)
 
-    start._start = loud
+    start._start = loud  # type: ignore[assignment] # its arguments are passed on as they are
     cli.main(words)
 
 

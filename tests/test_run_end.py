@@ -44,7 +44,7 @@ def test_a_run_ends_with_its_result_its_verdict_and_where_the_rest_is(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     waits = {"input_wait_ms_median": 1.0, "input_wait_ms_p95": 2.0, "fill_wait_s": 0.1}
-    told = {"verdict": VERDICT, "cache": CACHE, "remarks": ["One.", "Two."], "epochs": EPOCHS, **waits}
+    told: dict[str, Any] = {"verdict": VERDICT, "cache": CACHE, "remarks": ["One.", "Two."], "epochs": EPOCHS, **waits}
     assert ended(tmp_path / "a run", **told) == [
         "status    completed in 12.3 s, 2,345.7 examples/s, best val accuracy 0.875 in epoch 2 of 3",
         "verdict   input-bound at transform.map: training at most 1.50x faster with an ideal input pipeline",
@@ -81,12 +81,12 @@ def test_the_best_epoch_is_that_of_the_metric_that_decides(
 
 def test_a_run_without_metrics_ends_with_its_rate_and_one_that_failed_with_how_far_it_came(tmp_path: Path) -> None:
     assert ended(tmp_path / "0", epochs=[{"epoch": 1}])[0] == "status    completed in 12.3 s, 2,345.7 examples/s"
-    nothing = {"examples_per_s": None, "epochs": []}
+    nothing: dict[str, Any] = {"examples_per_s": None, "epochs": []}
     assert ended(tmp_path / "1", status="failed", **nothing) == [
         "status    failed after 12.3 s, 0 epochs done",
         *places(str(tmp_path / "1")),
     ]
-    one = {"examples_per_s": None, "epochs": [{"epoch": 1}]}
+    one: dict[str, Any] = {"examples_per_s": None, "epochs": [{"epoch": 1}]}
     assert ended(tmp_path / "2", status="interrupted", **one)[0] == "status    interrupted after 12.3 s, 1 epoch done"
 
 
@@ -99,7 +99,7 @@ def test_many_notes_leave_the_end_on_a_screen(tmp_path: Path) -> None:
 
 def test_the_required_utilization_is_told_where_it_decides_on_the_exit_status(tmp_path: Path) -> None:
     waits = {"input_wait_ms_median": 1.0, "input_wait_ms_p95": 2.0, "fill_wait_s": 0.1}
-    told = {**waits, "verdict": VERDICT, "au": 0.5}
+    told: dict[str, Any] = {**waits, "verdict": VERDICT, "au": 0.5}
     assert not [line for line in ended(tmp_path / "0", **told) if line.startswith("au ")]
     assert "au        time in model steps: 50.0%, below the required 0.9" in ended(tmp_path / "1", **told, au_min=0.9)
 

@@ -5,6 +5,7 @@ import re
 import signal
 from pathlib import Path
 from textwrap import indent
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ def script(folder: Path, text: str) -> list[str]:
     return ["script.py"]
 
 
-def environment() -> dict[str, str]:
+def environment() -> dict[str, Any]:
     return {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])}
 
 
@@ -91,7 +92,7 @@ def test_what_is_fetched_has_megabytes_and_a_rate(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("variables", [{"TERM": "dumb"}, {"CI": "true"}, {"TTY_INTERACTIVE": "0"}])
-def test_a_terminal_that_is_a_log_has_lines_alone(variables: dict[str, str], tmp_path: Path) -> None:
+def test_a_terminal_that_is_a_log_has_lines_alone(variables: dict[str, Any], tmp_path: Path) -> None:
     terminal = shown(tmp_path, READING, **variables)
     assert terminal.text.splitlines() == PERMANENT
 
