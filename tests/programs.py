@@ -6,6 +6,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import tensorflow as tf
+
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.eject.program import ejected, versions
@@ -18,12 +20,14 @@ MEASURES = ("loss", "accuracy", "val_loss", "val_accuracy")
 
 
 def loaded(text: str, folder: Path) -> ModuleType:
-    """A program as a module, which is what `import` makes of it."""
+    """A program as a module, which is what `import` makes of it, with its seed for shuffling, which its `main` sets."""
     path = folder / f"program_{abs(hash(text))}.py"
     path.write_text(text, encoding="utf-8")
     spec: Any = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    if hasattr(module, "SEED"):
+        tf.random.set_seed(module.SEED + 1)
     return module
 
 
