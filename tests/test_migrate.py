@@ -12,6 +12,7 @@ from etlrun.config.request import Request
 from etlrun.stages import STAGES
 from etlrun.system import deprecated
 from etlrun.system.respelled import package_of
+from tests.disks import fill, mounted
 from tests.own_configs import write
 
 EXPERIMENT = """\
@@ -219,6 +220,17 @@ def test_the_config_of_a_run_is_rewritten_if_the_run_is_named(conf: Path, capsys
     assert migrated(capsys, "outputs") == ("0 of 0 config files rewritten\n", "")
     line = "outputs/run/config.yaml:1: transform.decode.scaled -> transform.decode.fast\n"
     assert migrated(capsys, "outputs/run") == (f"{line}1 of 1 config file rewritten\n", "")
+
+
+def test_on_a_full_disk_the_file_stays_as_it_was(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with mounted(conf / "disk", "64k") as disk:
+        write(disk / "whole.yaml", "transform: {decode: {scaled: true}}\n")
+        filler = fill(disk)
+        out, err = migrated(capsys, "conf/disk", status=1)
+        found = "found No space left on device; expected a file that this user can access"
+        assert (out, err.splitlines()[:2]) == ("", ["etlrun: 1 fault", f"  conf/disk/whole.yaml: {found}"])
+        assert (disk / "whole.yaml").read_text() == "transform: {decode: {scaled: true}}\n"
+        assert {path.name for path in disk.iterdir()} == {"whole.yaml", filler.name}
 
 
 def test_what_is_no_file_is_refused(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:

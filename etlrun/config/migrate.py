@@ -61,10 +61,14 @@ class Migration:
         """Replace the file atomically; a link stays one, and permissions are kept."""
         path = self.path.resolve()
         if not os.access(path, os.W_OK):  # replacing it needs no more than a folder that can be written to
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self.path))
-        with replacing(path) as temporary:
-            temporary.write_bytes(self.text)
-            shutil.copymode(path, temporary)
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), self.name)
+        try:
+            with replacing(path) as temporary:
+                temporary.write_bytes(self.text)
+                shutil.copymode(path, temporary)
+        except OSError as error:
+            error.filename = self.name  # a full disk names none
+            raise
 
 
 def files_of(paths: Sequence[Path]) -> Iterator[Path]:
