@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +28,8 @@ Given = str | os.PathLike[str] | bytes | Mapping[str, Any]
 Model = Callable[[Trained], Any]
 """Function that returns the model of a run."""
 _ROWS, _IMAGES = "row", "image"
+_LINES = "rows.jsonl"
+_LINE = re.compile(r"\bline (\d+(?:,\d{3})*)")
 
 
 def predictions(
@@ -96,7 +99,7 @@ def _of_rows(
         raise ConfigError(faults)
     columns = dict.fromkeys(name for row in given for name in row)
     with _files(_ROWS) as folder:
-        path = folder / "rows.jsonl"
+        path = folder / _LINES
         lines = (json.dumps({name: _plain(row.get(name)) for name in columns}) for row in given)
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         load_tensorflow()
@@ -130,11 +133,13 @@ def _files(noun: str) -> Iterator[Path]:
 
 
 def _named(of: Fault, folder: str, noun: str) -> Fault:
-    names = ((f"{folder}/rows.jsonl:", f"{noun} "), (f"{folder}/rows.jsonl", f"{noun}s"), (f"{folder}/", f"{noun} "))
-    for old, new in names:
-        where, found, remedy = (text.replace(old, new) for text in (of.where, of.found, of.remedy))
-        of = replace(of, where=where, found=found, remedy=remedy)
-    return of
+    def shown(text: str) -> str:
+        text = text.replace(f"{folder}/{_LINES}, line", "line").replace(f"{folder}/{_LINES}", f"{noun}s")
+        text = text.replace(f"{folder}/", f"{noun} ").replace("repair the line", f"repair the {noun}")
+        return text if noun != _ROWS else _LINE.sub(lambda line: f"row {int(line[1].replace(',', '')) - 1}", text)
+
+    where, found, expected, remedy = map(shown, (of.where, of.found, of.expected, of.remedy))
+    return replace(of, where=where, found=found, expected=expected, remedy=remedy)
 
 
 def _collected(run: Trained, model: Model, reading: Any, top: int | None) -> list[Prediction]:
