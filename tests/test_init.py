@@ -30,7 +30,7 @@ WRITTEN = {
     "trees/steps.py",
     "tests/test_trees.py",
 }
-IMPORTABLE = "expected a name that Python can import: letters, digits and _, which no other module has"
+IMPORTABLE = "expected a name that Python can import: letters, digits and _, which no other module or package has"
 NEW = "expected a new or an empty folder"
 
 
@@ -123,6 +123,7 @@ def test_what_is_no_folder_is_refused(here: Path) -> None:
     assert refused("trees") == [f"trees: found a file; {NEW}\n{remedy}"]
     assert refused("link") == [f"link: found a link to what is not there; {NEW}\n{remedy}"]
     expected = "expected a new folder in one that exists\n    -> mkdir -p far/away, or choose another folder"
+    assert refused("", "--name", "trees") == [f"DIR: found nothing; {NEW}\n    -> name one; the current one is ."]
     assert refused("far/away/trees") == [f"far/away/trees: found no folder far/away; {expected}"]
     assert {path.name for path in here.iterdir()} == {"trees", "link"}
 
@@ -144,6 +145,7 @@ def test_what_is_no_folder_is_refused(here: Path) -> None:
         ("test", "the name 'test', which the module PATH already has"),
         ("numpy", "the name 'numpy', which the module PATH already has"),
         ("etlrun", "the name 'etlrun', which the module PATH already has"),
+        ("hydra_core", "the name 'hydra_core', which the installed package hydra-core already has"),
     ],
 )
 def test_a_name_that_no_package_can_have_is_refused(name: str, found: str, here: Path) -> None:

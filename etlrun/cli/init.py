@@ -10,6 +10,8 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 
 from etlrun.cli import parsers
@@ -31,7 +33,7 @@ def main(arguments: list[str]) -> None:
     known = parser().parse_args(arguments)
     folder = Path(known.folder)
     name = folder.resolve().name.replace("-", "_") if known.name is None else known.name
-    if faults := [*_unfit_folder(folder), *_unfit_name(name, folder, is_given=known.name is not None)]:
+    if faults := [*_unfit_folder(known.folder), *_unfit_name(name, folder, is_given=known.name is not None)]:
         raise ConfigError(faults)
     try:
         _write(folder, name)
@@ -70,9 +72,12 @@ def _write(folder: Path, name: str) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _unfit_folder(folder: Path) -> Iterator[Fault]:
+def _unfit_folder(given: str) -> Iterator[Fault]:
     """Yield the fault of a folder in which something is, or whose parent is none."""
-    if folder.is_dir():
+    folder = Path(given)
+    if not given:
+        yield fault("DIR", "nothing", "a new or an empty folder", "name one; the current one is .")
+    elif folder.is_dir():
         names = sorted(path.name for path in folder.iterdir() if path.name not in _ALLOWED)
         if names:
             more = f" and {len(names) - 1} more" if names[1:] else ""
@@ -89,7 +94,7 @@ def _unfit_folder(folder: Path) -> Iterator[Fault]:
 def _unfit_name(name: str, folder: Path, *, is_given: bool) -> Iterator[Fault]:
     """Yield the fault of a name that no package of Python can have, or that another one has."""
     where = "--name" if is_given else str(folder)
-    expected = "a name that Python can import: letters, digits and _, which no other module has"
+    expected = "a name that Python can import: letters, digits and _, which no other module or package has"
     remedy = "choose another name" if is_given else "choose another folder, or name the package with --name"
     if not _NAME.fullmatch(name):
         yield fault(where, f"the name {name!r}", expected, remedy)
@@ -97,16 +102,18 @@ def _unfit_name(name: str, folder: Path, *, is_given: bool) -> Iterator[Fault]:
         yield fault(where, f"the name {name!r}, which is a word of Python's", expected, remedy)
     elif name in _TAKEN:
         yield fault(where, f"the name {name!r}, which another folder of the project has", expected, remedy)
-    elif (module := _module(name)) is not None:
-        yield fault(where, f"the name {name!r}, which {module} already has", expected, remedy)
+    elif (other := _other(name)) is not None:
+        yield fault(where, f"the name {name!r}, which {other} already has", expected, remedy)
 
 
-def _module(name: str) -> str | None:
-    """Return the place of a module that can be imported by that name; None if there is none."""
+def _other(name: str) -> str | None:
+    """Return the module or the installed package that has that name; None if none has."""
     spec = importlib.util.find_spec(name)  # a folder without __init__.py is none: it may be that of the project
-    if spec is None or not spec.origin:
-        return None
-    return f"the module {spec.origin}" if spec.has_location else f"a {spec.origin} module of Python"
+    if spec is not None and spec.origin:
+        return f"the module {spec.origin}" if spec.has_location else f"a {spec.origin} module of Python"
+    with suppress(metadata.PackageNotFoundError):
+        return f"the installed package {metadata.distribution(name).name}"
+    return None
 
 
 def parser() -> argparse.ArgumentParser:
