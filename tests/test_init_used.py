@@ -46,7 +46,7 @@ def test_a_new_project_does_at_once_what_its_readme_says(once: Once, tmp_path: P
     assert json.loads(summary.read_text(encoding="utf-8"))["epochs"][-1]["val_accuracy"] > 0.9
     assert "a. transform.my_trees_grey" in said["etlrun plan --config-dir conf experiment=first"]
     assert said["etlrun check --config-dir conf"].splitlines()[-1].endswith(": no fault")
-    assert "2 passed" in said["pytest"]
+    assert "3 passed" in said["pytest"]
     assert environment.check("git status --porcelain --ignored=no", project) == ""
 
     assert environment.check(review, project) == "first: no difference\n"
