@@ -247,3 +247,13 @@ def test_a_step_may_call_the_functions_that_it_names(tmp_path: Path, monkeypatch
 def test_the_steps_of_this_package_are_as_those_of_others_have_to_be() -> None:
     assert not UNUSABLE
     assert {name: breach(step) for name, step in STAGES["transform"].items()} == dict.fromkeys(STAGES["transform"])
+
+
+@pytest.mark.slow
+def test_a_package_that_is_imported_before_etlrun_is_the_one_that_is_registered(tmp_path: Path) -> None:
+    look = "from greyed import Grey\nfrom etlrun.stages import STAGES, UNUSABLE\n"
+    look += "print(STAGES['transform']['grey'] is Grey, UNUSABLE)"
+    paths = os.pathsep.join([str(installed(tmp_path)), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run([sys.executable, "-c", look], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "True ()\n"

@@ -52,7 +52,7 @@ def with_installed(
     for entry in _entries() if entries is None else entries:
         imported = {*sys.modules}
         try:
-            made = entry.load()
+            made = _loaded(entry)
         except Exception as error:  # noqa: BLE001 - importing another package may raise anything
             faults.append(fault_of(entry, f"{type(error).__name__}: {error}", _EXPECTED[entry.group]))
             continue
@@ -65,6 +65,14 @@ def with_installed(
         else:
             PLUGINS[entry.group, found.name] = found
     return registry, tuple(faults)
+
+
+def _loaded(entry: EntryPoint) -> Any:
+    """Return what an entry point names; a module that is being imported, and imports etlrun, is begun anew."""
+    module = sys.modules.get(entry.module)
+    if getattr(getattr(module, "__spec__", None), "_initializing", False):
+        del sys.modules[entry.module]  # whoever imports it gets the new one, as of any module that replaces itself
+    return entry.load()
 
 
 def _entries() -> Iterator[EntryPoint]:
