@@ -135,7 +135,7 @@ def test_gc_shows_what_it_would_remove_until_it_is_told_yes(caches: Path, capsys
     with pytest.raises(SystemExit):
         caches_command(["gc", "--max-bytes", "50 files"])
     assert capsys.readouterr().err.endswith(
-        "error: argument --max-bytes: found 50 files; expected a number of bytes, or one with a unit such as 50MB\n"
+        "  --max-bytes: found 50 files; expected a number of bytes, or one with a unit such as 50MB\n"
     )
 
 
@@ -150,7 +150,7 @@ def test_an_empty_folder_is_not_that_of_the_user(capsys: Captured) -> None:
     with pytest.raises(SystemExit):
         caches_command(["gc", "--max-bytes", "-5"])
     assert capsys.readouterr().err.endswith(
-        "error: argument --max-bytes: found -5; expected a number of bytes, or one with a unit such as 50MB\n"
+        "  --max-bytes: found -5; expected a number of bytes, or one with a unit such as 50MB\n"
     )
 
 

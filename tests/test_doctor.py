@@ -14,6 +14,7 @@ from etlrun.cli import main as cli
 from etlrun.datasets.examine.doctor_image import look_at
 from etlrun.datasets.examine.doctor_pairs import near
 from etlrun.datasets.examine.doctor_scan import LOOKED
+from tests.configs import spec_of
 from tests.encoded import HALF
 from tests.pages import chromium, opened
 
@@ -285,3 +286,9 @@ def test_pairs_of_other_labels_are_those_of_all_pairs() -> None:
         least, of = min(bits, default=(64, -1))
         expected += [[row, of, least]] if least <= 8 else []
     assert near(looks, looks, lambda _: None, of_other_labels=True).tolist() == expected
+
+
+def test_no_dataset_is_downloaded_but_the_sample_is_made() -> None:
+    sample, other = spec_of("dataset=sample").dataset, spec_of("dataset=mnist").dataset
+    assert sample.without_download() == sample
+    assert other.without_download() == spec_of("dataset=mnist", "dataset.download=false").dataset

@@ -17,13 +17,9 @@ from etlrun.cache.keeper import Keeper
 from etlrun.cache.store import Store
 from etlrun.cli import parsers
 from etlrun.cli.commands import COMMANDS
-from etlrun.config import grid
-from etlrun.config.request import Request
 from etlrun.remote.room import Fetched, fetched_in, remove_unused
-from etlrun.run.why import keepers_for
 from etlrun.sources.rows import folders as rows
 from etlrun.sources.rows.folders import KeptFolder
-from etlrun.stages import STAGES
 from etlrun.stages.cache import DiskCache
 from etlrun.system.errors import ConfigError, Fault, WorldError, did_you_mean
 from etlrun.system.files import as_unicode
@@ -223,6 +219,11 @@ def _remove(store: Store, known: argparse.Namespace) -> None:
 
 
 def _why(overrides: list[str], config_dir: str | None) -> None:
+    from etlrun.config import grid  # which the other parts, and the help, do without
+    from etlrun.config.request import Request
+    from etlrun.run.why import keepers_for
+    from etlrun.stages import STAGES
+
     plan = grid.resolve(Request(overrides=overrides, config_dir=config_dir).resuming(), STAGES).plan
     if not plan.spec.cache.outlives_run:
         found = f"{plan.spec.cache.path}, which other runs can't read"

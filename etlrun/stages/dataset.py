@@ -94,6 +94,10 @@ class Dataset(Stage):
         """Return the same dataset, which is not prepared if it is missing."""
         return self
 
+    def without_download(self) -> Self:
+        """Return the same dataset, which is not downloaded if it is missing; the sample is made without a network."""
+        return self if self.name == SAMPLE_NAME else self.as_it_is()
+
     @property
     def urls(self) -> tuple[str, ...]:
         """The URLs of its files, or of their folder; empty if all are on this machine."""

@@ -92,7 +92,7 @@ def diagnosed(plan: Plan, begin: Begin, *, is_whole: bool) -> ImageDiagnosis:
             expected="images with a class, which a doctor can examine",
             remedy="leave dataset.features and dataset.target out",
         )
-    source = open_source(replace(dataset.as_it_is(), on_corrupt="skip"))  # what can't be used is a finding
+    source = open_source(replace(dataset.without_download(), on_corrupt="skip"))  # what can't be used is a finding
     names = [*source.counts] if is_whole else [dataset.split, *([dataset.eval_split] if dataset.eval_split else [])]
     splits = [source.split(name, dataset.key("split")) for name in names if not is_whole or source.counts[name]]
     scans = tuple(scanned(source, split, begin(split.name, split.num_examples)) for split in splits)

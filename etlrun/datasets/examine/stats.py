@@ -36,7 +36,7 @@ def measured(plan: Plan) -> tuple[Figures, Figures, int]:
     if not places:
         found, remedy = "no step `decode`", "choose a transform of images"
         raise ConfigError([Fault(where="transform.steps", found=found, expected="images to measure", remedy=remedy)])
-    dataset_of = plan.spec.dataset.as_it_is()
+    dataset_of = plan.spec.dataset.without_download()
     source = open_source(dataset_of)
     split = source.split(dataset_of.split, dataset_of.key_of("train"))
     context = Context(source=source, split=split, seed=plan.spec.trainer.seed)
