@@ -143,7 +143,7 @@ def test_a_run_that_fails_after_an_epoch_names_the_command_that_resumes_it(
     assert printed.err.splitlines()[-4:] == [
         "etlrun: failed",
         "  The run failed: RuntimeError: no second line",
-        f"    -> the traceback is in {folder}/traceback.txt",
+        f"    -> the traceback is in {folder}/traceback.txt; etlrun doctor --report prints what an issue needs",
         f"etlrun: resume with: etlrun trainer.resume={folder}",
     ]
     assert printed.out.splitlines()[-3:] == [f"page      {folder}/report.html", *places(str(folder))]

@@ -263,6 +263,7 @@ def test_an_error_that_nobody_foresaw_is_told_with_the_file_of_its_traceback(
     run.freeze(tmp_path / "run", composed(), [])
     assert run.run(tmp_path / "run", stages={}) == 1
     told = f"The run failed: KeyError: 'extract'\n    -> the traceback is in {tmp_path / 'run' / 'traceback.txt'}"
+    told += "; etlrun doctor --report prints what an issue needs"
     assert capsys.readouterr().err == f"etlrun: failed\n  {told}\n"
     assert summary_of(tmp_path / "run")["error"] == told
     assert (tmp_path / "run" / "traceback.txt").read_text().startswith("Traceback (most recent call last):\n")

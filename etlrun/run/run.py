@@ -142,7 +142,8 @@ def _reported(record: Record, error: Exception) -> EtlrunError:
         return of_system(error)
     path = record.folder / TRACEBACK
     found = f"The run failed: {type(error).__name__}: {headline(error)}"
-    fault = Failure(found=found, remedy=f"{_of_hosts(record)}the traceback is in {path}")
+    asks = "" if here().count > 1 else "; etlrun doctor --report prints what an issue needs"
+    fault = Failure(found=found, remedy=f"{_of_hosts(record)}the traceback is in {path}{asks}")
     try:
         path.write_text(traced(error), encoding="utf-8", errors="backslashreplace")
     except OSError as refusal:
