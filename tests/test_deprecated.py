@@ -12,6 +12,7 @@ import yaml
 from etlrun.cli import main
 from etlrun.config import grid
 from etlrun.config.deprecated import current_composed
+from etlrun.config.overlay import overlaid
 from etlrun.config.request import Request, merged
 from etlrun.planning.schema import schema
 from etlrun.record.config import known_config, read_config
@@ -262,6 +263,10 @@ def test_an_old_key_in_a_config_that_nothing_has_read_is_told_with_its_name() ->
     (told, remedy) = refusal_of_config(config).splitlines()
     assert told == "transform.decode.scaled: found an unknown key; expected one of the keys library, fast"
     assert remedy == "    -> write `transform.decode.fast`, its name now"
+
+
+def test_overrides_of_a_frozen_config_are_read() -> None:
+    assert overlaid(composed(), ["transform.decode.scaled=true"], None) == (composed(FAST), {"transform.decode.fast"})
 
 
 def test_a_resumed_run_takes_over_an_old_override() -> None:
