@@ -34,7 +34,8 @@ _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NAME = re.compile(r"(?:# @package _global_\n)?# ([\w./-]+\.\w+)(?::.*)?\n")
 _INSTALLS = re.compile(r"(pip install|python -m venv|sudo) .*")
 _PROGRESS = re.compile(
-    r"(device  |data  \S|epoch \d+/\d+ |preparing |~/tensorflow_datasets/\S+$|Generating|Shuffling|.*\[A|bash: line ).*"
+    r"(device  |data  \S|epoch \d+/\d+ |preparing |~/tensorflow_datasets/\S+$|Generating|Shuffling|Downloading and"
+    r"|Dataset etlrun|.*\[A|bash: line ).*"
 )
 """Lines on standard error that a page does without."""
 _LEFT_BEHIND = ("TFDS", "XDG", "ETLRUN", "GIT", "KERAS", "TF_", "AWS")
