@@ -69,6 +69,21 @@ def test_a_plan_keeps_its_config_whatever_is_done_to_the_copy_that_it_gives() ->
     assert planned.config == etlrun.plan().config
 
 
+def test_a_plan_is_pickled_with_all_that_it_says() -> None:
+    planned = etlrun.plan("experiment=parallel", "trainer.epochs=2")
+    again = pickled(planned)
+    assert (again.plan, again.config, again.text()) == (planned.plan, planned.config, planned.text())
+
+
+def test_a_list_of_overrides_is_told_how_it_is_passed() -> None:
+    with pytest.raises(etlrun.ConfigError) as caught:
+        etlrun.plan(["load.prefetch=1"])  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        'overrides: found a list; expected a string for each override, such as "load.prefetch=1"\n'
+        "    -> of a list pass its items: etlrun.plan(*overrides)"
+    )
+
+
 def test_own_configs_are_found_wherever_the_program_goes(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = min(path.stem for path in (mine / "experiment").glob("*.yaml"))
     planned = etlrun.plan(f"experiment={name}", config_dir="mine")

@@ -41,6 +41,10 @@ def plan(*overrides: str, config_dir: Path | str | None = None, config_name: str
         ConfigError: The config is invalid; with all of its faults.
         EtlrunError: The dataset is here, and does not have the splits.
     """
+    if others := [of for of in overrides if not isinstance(of, str)]:
+        expected = 'a string for each override, such as "load.prefetch=1"'
+        remedy = "of a list pass its items: etlrun.plan(*overrides)"
+        raise ConfigError([fault("overrides", f"a {type(others[0]).__name__}", expected, remedy)])
     own = None if config_dir is None else str(own_folder(os.fspath(config_dir)))
     request = Request(overrides=list(overrides), config_dir=own, config_name=config_name).resuming()
     job = grid.resolve(request, STAGES)
