@@ -7,6 +7,7 @@ import pytest
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.record.outcome import outcome
+from etlrun.record.record import Record
 from etlrun.record.summary import Summary
 from etlrun.stages import STAGES
 from etlrun.sweep.ledger import Ledger
@@ -74,3 +75,14 @@ def test_a_table_is_whole_where_colours_are_asked_for_without_a_terminal(
     monkeypatch.setenv("COLUMNS", "20")
     print_table(["name", "overrides"], [["a", "one two three four five six"]])
     assert re.search("a +one two three four five six", capsys.readouterr().out)
+
+
+def test_the_line_tells_the_epoch_that_a_running_job_is_in(progress: Progress) -> None:
+    folder = progress.ledger.start(RunKey(3, 0))
+    assert progress.line([RunKey(3, 0)]).endswith("running 3: load.prefetch=3")
+    record = Record(folder)
+    for epoch in (1, 2):
+        record.event("epoch_began", epoch=epoch)
+    assert progress.line([RunKey(3, 0)]).endswith("running 3: load.prefetch=3")  # read once a second
+    progress._epochs.clear()
+    assert progress.line([RunKey(3, 0)]).endswith("running 3: load.prefetch=3, epoch 2")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import statistics
 import sys
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from types import TracebackType
@@ -15,10 +16,14 @@ from rich.live import Live
 from rich.text import Text
 
 from etlrun.record.outcome import UNCACHED, Outcome
+from etlrun.record.record import events
 from etlrun.record.summary import COMPLETED, FAILED
 from etlrun.sweep.ledger import Ledger, own_overrides
 from etlrun.sweep.order import RunKey
+from etlrun.system.progress import is_repainted
 from etlrun.system.terminal import is_quiet
+
+_READ_EVERY_S, _END_BYTES = 1.0, 16_384
 
 
 def say_of_sweep(text: str) -> None:
@@ -40,12 +45,14 @@ class Progress:
         self.own = own_overrides([config.overrides for config in ledger.configs])
         self._console = Console(soft_wrap=True)
         self._live = Live(console=self._console, refresh_per_second=4, transient=True)
+        self._is_live = is_repainted(sys.stdout)
+        self._epochs: dict[RunKey, tuple[float, str]] = {}
         self._walls_s: list[float] = []
         self._counts: dict[str, int] = {}
         self._best: tuple[float, RunKey] | None = None
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal and not is_quiet():
+        if self._is_live:
             self._live.start()
         return self
 
@@ -63,13 +70,13 @@ class Progress:
 
     def show(self, running: Sequence[RunKey]) -> None:
         """Update the live line."""
-        if self._console.is_terminal and not is_quiet():
+        if self._is_live:
             self._live.update(Text(self.line(running), no_wrap=True, overflow="ellipsis"))
 
     def line(self, running: Sequence[RunKey]) -> str:
         """Return the live line: jobs done, failed and running, the time left, and the best config so far."""
         failed = self._counts.get(FAILED, 0)
-        now = ", ".join(f"{run.name}: {self._name(run)}" for run in running)
+        now = ", ".join(f"{run.name}: {self._name(run)}{self._epoch(run)}" for run in running)
         left_s = self.left_s()
         parts = [f"sweep {self._done}/{self.total}"]
         parts += [f"{failed} failed"] if failed else []
@@ -104,6 +111,17 @@ class Progress:
             return
         with contextlib.suppress(SystemExit):  # rich raises it once for a closed pipe
             self._console.print(text, markup=False, highlight=False)
+
+    def _epoch(self, run: RunKey) -> str:
+        """Return which epoch a running job is in, read once a second from the end of its events."""
+        now_s = time.monotonic()
+        read_s, text = self._epochs.get(run, (-_READ_EVERY_S, ""))
+        if now_s - read_s >= _READ_EVERY_S:
+            last = events(self.ledger.folder_of(run), last_bytes=_END_BYTES)
+            begun = [event["epoch"] for event in last if event["event"] == "epoch_began"]
+            text = f", epoch {begun[-1]}" if begun else text
+            self._epochs[run] = now_s, text
+        return text
 
     @property
     def _done(self) -> int:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from threading import Lock
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 from etlrun.system.terminal import is_quiet, printing_above, tell
 
@@ -108,7 +108,7 @@ class _Display:
             is_first = not self.slots
             self.slots.append(slot)
         try:
-            with self._painting() if is_first and is_repainted() else nullcontext():
+            with self._painting() if is_first and is_repainted(sys.stderr) else nullcontext():
                 yield slot
         finally:
             with self._lock:
@@ -159,9 +159,9 @@ class _Terminal:
 _display = _Display()
 
 
-def is_repainted() -> bool:
-    """Return whether standard error is a terminal that a line can be repainted on, and on which one is wanted."""
-    is_terminal = sys.stderr is not None and sys.stderr.isatty()  # a shell may close it
+def is_repainted(stream: TextIO | None) -> bool:
+    """Return whether `stream` is a terminal that a line can be repainted on, and on which one is wanted."""
+    is_terminal = stream is not None and stream.isatty()  # a shell may close it
     return is_terminal and not is_quiet() and os.environ.get("TERM", "") not in ("dumb", "unknown") and not _is_log()
 
 
@@ -214,7 +214,7 @@ def fetching(total_bytes: int, line_every_s: float = 10.0) -> Iterator[Callable[
 
     A terminal has a bar; elsewhere a line is printed on standard error each `line_every_s` seconds.
     """
-    if not is_repainted():
+    if not is_repainted(sys.stderr):
         yield _Lines(total_bytes, line_every_s).tell
         return
     task = _Fetching("fetching", total_bytes)
