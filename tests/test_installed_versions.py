@@ -17,7 +17,7 @@ def install(folder: Path, name: str, version: str) -> None:
 
 def test_tensorflow_has_a_version_under_each_of_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    with pytest.raises(PackageNotFoundError, match="No package metadata was found for tensorflow$"):
+    with pytest.raises(PackageNotFoundError, match=r"^No package metadata was found for tensorflow$"):
         version_of("tensorflow")
     install(tmp_path, "tensorflow-cpu", "2.21.0")
     assert version_of("tensorflow") == "2.21.0"
