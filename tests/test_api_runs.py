@@ -1,6 +1,7 @@
 """The Python API with TensorFlow: datasets of a plan, runs in this process, and what their models predict."""
 
 import json
+import pickle
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -81,8 +82,6 @@ def test_several_plans_have_their_own_datasets_and_memory(tiny: Path) -> None:
 
 
 def test_datasets_say_why_they_are_not_pickled(tiny: Path) -> None:
-    import pickle
-
     with pytest.raises(TypeError, match="datasets of TensorFlow can't be pickled"):
         pickle.dumps(etlrun.plan(*emulated(tiny, "cache=none")).datasets())
 
@@ -90,7 +89,6 @@ def test_datasets_say_why_they_are_not_pickled(tiny: Path) -> None:
 def test_a_cache_on_disk_is_read_and_never_claimed(
     tiny: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A look at a few images in a notebook keeps no run from filling it."""
     caches = tmp_path / "caches"
     words = emulated(tiny, "cache=disk", f"cache.dir={caches}", *MEASURED)
     planned = etlrun.plan(*words)
@@ -192,7 +190,9 @@ def test_signals_are_left_alone_outside_of_the_main_thread() -> None:
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_raises_and_is_resumed(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_raises_says_how_to_resume_and_is_resumed(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     from etlrun.run import callbacks
 
     save = callbacks.save
@@ -207,6 +207,8 @@ def test_an_interrupted_run_raises_and_is_resumed(tiny: Path, tmp_path: Path, mo
         patch.setattr(callbacks, "save", interrupted)
         with pytest.raises(KeyboardInterrupt):
             fitted(etlrun.plan(*words), tmp_path / "left")
+    hint = f"etlrun: resume with: etlrun.plan('trainer.resume={tmp_path / 'left'}').fit()"
+    assert capsys.readouterr().err.splitlines()[-1] == hint
     left = etlrun.load(tmp_path / "left")
     assert isinstance(left, etlrun.Run)
     assert left.summary.status == "interrupted"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from etlrun.config import grid
 from etlrun.config.jobs import Job
-from etlrun.config.request import Request, composer, noted, own_folder, unfit_folder, with_hydra
+from etlrun.config.request import RESUME, Request, composer, noted, own_folder, unfit_folder, with_hydra
 from etlrun.graph import here
 from etlrun.planning.hosts import require_one_host
 from etlrun.planning.plan import Plan
@@ -124,7 +124,11 @@ class Planned:
         with _alone():
             path = Path(given).absolute()
             freeze(path, self._job.config, **noted(settings))
-            execute(path, planned=self.plan)
+            try:
+                execute(path, planned=self.plan)
+            except KeyboardInterrupt:
+                _say_how_to_resume(path)
+                raise
         return Run(path)
 
     def __str__(self) -> str:
@@ -137,6 +141,14 @@ class Planned:
         from etlrun.api import html
 
         return html.of_plan(self._shown)
+
+
+def _say_how_to_resume(folder: Path) -> None:
+    from etlrun.config.grammar import of_path
+    from etlrun.run.checkpoint import checkpoints
+
+    if checkpoints(folder):
+        print(f"etlrun: resume with: etlrun.plan({of_path(RESUME, folder)!r}).fit()", file=sys.stderr)
 
 
 def _require_backend() -> None:
