@@ -131,6 +131,11 @@ class _Codes:
         self._file.close()
 
 
+def _numpy_dtype(kind: pa.DataType) -> str:
+    """Return NumPy's name of a type; before 26, pyarrow's own function for it imports pandas."""
+    return str(pa.nulls(0, kind).to_numpy(zero_copy_only=False).dtype.name)
+
+
 class _Written:
     """A column that is being written, and what is known of it so far."""
 
@@ -139,7 +144,7 @@ class _Written:
         self._lists = _Ends(folder, place) if pa.types.is_large_list(kind) else None
         kind = kind if self._lists is None else kind.value_type
         self._is_text, self._is_time = pa.types.is_large_string(kind), pa.types.is_timestamp(kind)
-        self.dtype = "int64" if self._is_time else "uint8" if self._is_text else np.dtype(kind.to_pandas_dtype()).name
+        self.dtype = "int64" if self._is_time else "uint8" if self._is_text else _numpy_dtype(kind)
         self._mask = _opened(folder, place, "missing")
         self._values = None if self._is_text else _opened(folder, place, "values")
         self._texts = (_Texts(folder, place), _Codes(folder, place)) if self._is_text else None
