@@ -15,7 +15,7 @@ from etlrun.review.sides import Side, Variant
 from etlrun.review.text import text
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind
 from etlrun.sweep.sides import sides_of
-from etlrun.system.errors import ConfigError
+from etlrun.system.errors import ConfigError, fault
 
 if TYPE_CHECKING:
     from etlrun.api.planned import Planned
@@ -48,15 +48,20 @@ def diff(
 
 
 def _side(given: str | Path | Sequence[str] | Planned | Run | Sweep) -> str | Side:
-    from etlrun.api.planned import Planned
+    from etlrun.api.planned import Planned, require_words
 
     if isinstance(given, str | os.PathLike):
         return os.fspath(given)
     if isinstance(given, Planned):
         variant = Variant(config=given.config, plan=given.plan)
         return Side(word=shlex.join(given.overrides), variants={"": variant})
-    folder = getattr(given, "folder", None)
-    return shlex.join(given) if folder is None else str(folder)  # type: ignore[arg-type]
+    if (folder := getattr(given, "folder", None)) is not None:
+        return str(folder)
+    if not isinstance(given, list | tuple):
+        expected = "overrides in a string or a list, a path, a git revision, or what plan or load returns"
+        raise ConfigError([fault("diff", f"a {type(given).__name__}", expected)])
+    require_words(given, "etlrun.diff")
+    return shlex.join(given)
 
 
 class Diff:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
@@ -41,14 +41,19 @@ def plan(*overrides: str, config_dir: Path | str | None = None, config_name: str
         ConfigError: The config is invalid; with all of its faults.
         EtlrunError: The dataset is here, and does not have the splits.
     """
-    if others := [of for of in overrides if not isinstance(of, str)]:
-        expected = 'a string for each override, such as "load.prefetch=1"'
-        remedy = "of a list pass its items: etlrun.plan(*overrides)"
-        raise ConfigError([fault("overrides", f"a {type(others[0]).__name__}", expected, remedy)])
+    require_words(overrides, "etlrun.plan")
     own = None if config_dir is None else str(own_folder(os.fspath(config_dir)))
     request = Request(overrides=list(overrides), config_dir=own, config_name=config_name).resuming()
     job = grid.resolve(request, STAGES)
     return Planned(request, job, here.with_figures(job.plan))
+
+
+def require_words(overrides: Sequence[object], function: str) -> None:
+    """Raise `ConfigError` for the first override that is no string."""
+    if others := [of for of in overrides if not isinstance(of, str)]:
+        expected = 'a string for each override, such as "load.prefetch=1"'
+        remedy = f"of a list pass its items: {function}(*overrides)" if isinstance(others[0], list | tuple) else ""
+        raise ConfigError([fault("overrides", f"a {type(others[0]).__name__}", expected, remedy)])
 
 
 class Planned:

@@ -62,12 +62,17 @@ def _flat(given: Iterable[Any]) -> Iterator[Any]:
     for of in given:
         if isinstance(of, (str, os.PathLike, bytes, Mapping)):
             yield of
-        elif isinstance(of, Iterable) and not hasattr(of, "columns"):
+        elif isinstance(of, Iterable) and not _is_whole(of):
             yield from _flat(of)
         else:
             expected = "paths, overrides, images as bytes, or rows as mappings from columns to values"
             remedy = "of a DataFrame pass frame.to_dict('records')" if hasattr(of, "to_dict") else ""
             raise ConfigError([fault("predict", f"a {type(of).__name__}", expected, remedy)])
+
+
+def _is_whole(given: Any) -> bool:
+    """Return whether an iterable is a DataFrame, a dataset or an array of numbers, whose items are no inputs."""
+    return hasattr(given, "columns") or hasattr(given, "element_spec") or getattr(given, "ndim", 1) != 1
 
 
 def _of_images(run: Trained, model: Model, given: Sequence[bytes], top: int | None) -> list[Prediction]:

@@ -28,6 +28,9 @@ def load(folder: Path | str) -> Run | Sweep:
     Raises:
         EtlrunError: There is neither.
     """
+    if not isinstance(folder, str | os.PathLike):
+        expected = "the path of a folder, which a run or a sweep prints at its end"
+        raise ConfigError([fault("folder", f"a {type(folder).__name__}", expected)])
     path = Path(os.fspath(folder)).expanduser().absolute()
     if read_summary(path) is not None:
         return Run(path)
@@ -116,9 +119,11 @@ class Run:
         Raises:
             EtlrunError: The run, an override or the data is unfit.
         """
+        from etlrun.api.planned import require_words
         from etlrun.trained.load import trained
         from etlrun.trained.options import unfit_options
 
+        require_words(overrides, "run.evaluate")
         run = trained(self.folder, overrides)
         if faults := [*unfit_options(run, threshold, None)]:
             raise ConfigError(faults)

@@ -99,11 +99,13 @@ def parsed(words: Sequence[str], loader: ConfigLoader | None) -> tuple[list[Over
             missing = _unclosed(value)
             requoted = _requoted(parser, key, f"{value}{missing}")
             remedy = f"write {requoted}" if missing else f"quote the value, {_TWICE}: {requoted}"
-            remedy = remedy if value else f"write {key}=VALUE"
+            remedy = remedy if value else f"write {key}=VALUE" if key else "leave it out"
+            if _are_several(parser, word):
+                remedy = f"pass each override by itself: {word}"
             found = f"no closing {missing}" if missing else one_line(error).split(" See http")[0]
             if found.startswith("LexerNoViableAltException"):
                 found = "a character that must be quoted"
-            found = "a word without `=`" if word and "=" not in word else found
+            found = "a word without `=`" if word and "=" not in word else found if word else "an empty word"
             faults.append(Fault(where=word, found=found, expected="KEY=VALUE in Hydra's grammar", remedy=remedy))
     return overrides, faults
 
@@ -150,6 +152,12 @@ def _requoted(parser: OverridesParser, key: str, value: str) -> str:
         if _parses(parser, word := f"{key}=[{','.join(items)}]"):
             return shlex.quote(word)
     return shlex.quote(f"{key}={_string(value)}")
+
+
+def _are_several(parser: OverridesParser, word: str) -> bool:
+    """Return whether a word is several overrides with spaces between them."""
+    words = word.split()
+    return len(words) > 1 and all("=" in of and _parses(parser, of) for of in words)
 
 
 def _unclosed(value: str) -> str:

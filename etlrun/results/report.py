@@ -58,9 +58,11 @@ def collected(folder: Path) -> Results:
     """Return the results of the sweep in `folder`, or of the runs below it; `WorldError` if there is no run."""
     results = collect(folder)
     if results is None:
+        no_folder = "a file" if folder.exists() else "no such folder"
+        unread = f"a {SUMMARY} that can't be read" if (folder / SUMMARY).exists() else "no run"
         raise WorldError(
             where=str(folder),
-            found="no run" if folder.is_dir() else "no such folder",
+            found=unread if folder.is_dir() else no_folder,
             expected=f"a folder with a {SUMMARY}, or a folder of such folders",
             remedy="pass the folder that a run or a multirun prints at its end",
         )

@@ -84,8 +84,8 @@ def prepare(fit: Trainer | None, *, joins: bool = False) -> Iterator[Backend]:
         require_fit(name, fit, found, listed)
     unseen = _unseen(name, listed) if device == "auto" and not found else ""
     policy = keras.config.dtype_policy()
-    if chosen := fit and precision(fit, found, listed):
-        keras.config.set_dtype_policy(chosen)
+    chosen = fit and precision(fit, found, listed)
+    keras.config.set_dtype_policy(chosen or "float32")  # a notebook may have set another one
     try:
         yield Backend(name=name, versions=_versions(), host=_host(found, listed, fit), unseen=unseen)
         leave()
