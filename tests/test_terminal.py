@@ -148,3 +148,18 @@ def test_a_terminal_that_is_closed_ends_nothing(tmp_path: Path) -> None:
     terminal = Terminal(script(tmp_path, text), tmp_path, **environment())
     assert terminal.finish(closed) == 0
     assert (tmp_path / "done").exists()
+
+
+def test_a_table_that_a_terminal_has_no_room_for_is_folded_in_its_overrides_and_not_cut(tmp_path: Path) -> None:
+    text = """
+from etlrun.system.terminal import print_table
+print_table(("config", "overrides", "status", "MB"), [("0", "load.prefetch=1 trainer.epochs=2", "completed", "1454")])
+"""
+    wide = ["config  overrides                         status       MB"]
+    wide += ["     0  load.prefetch=1 trainer.epochs=2  completed  1454"]
+    narrow = ["config  overrides         status       MB"]
+    narrow += ["     0  load.prefetch=1   completed  1454", "        trainer.epochs=2"]
+    assert shown(tmp_path, text, columns=60).lines == wide
+    assert shown(tmp_path, text, columns=41).lines == narrow
+    cut = "".join(shown(tmp_path, text, columns=20).lines)  # a terminal wraps what is longer
+    assert re.findall("completed|1454", cut) == ["completed", "1454"]

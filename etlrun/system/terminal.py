@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _WIDTH = 200
 """Columns of a table without a terminal."""
+_ANY_WIDTH = 1_000_000
+"""Columns that are enough for any table."""
 Rows = Sequence[Sequence[str]]
 
 TEXTS = {
@@ -72,7 +74,7 @@ def is_quiet() -> bool:
 
 def say(text: str) -> None:
     """Print a line as it is on standard output."""
-    print(text)
+    say_whole(f"{text}\n")
 
 
 def tell(text: str) -> None:
@@ -153,8 +155,9 @@ def print_table(header: Sequence[str], rows: Rows) -> None:
         return
     from rich.console import Console
 
-    width = None if sys.stdout.isatty() else _WIDTH  # FORCE_COLOR asks for colours alone, as a notebook's kernel does
-    Console(width=width).print(_table(header, rows))
+    width = Console().width if sys.stdout.isatty() else _WIDTH  # FORCE_COLOR asks for colours alone, as a notebook does
+    table = _table(header, rows)
+    Console(width=max(width, _least(table))).print(table)  # the terminal wraps lines, and no figure is cut
 
 
 def table_text(header: Sequence[str], rows: Rows) -> str:
@@ -163,23 +166,35 @@ def table_text(header: Sequence[str], rows: Rows) -> str:
         return ""
     from rich.console import Console
 
-    text = io.StringIO()
-    Console(file=text, width=_WIDTH, force_terminal=False, force_jupyter=False).print(_table(header, rows))
+    text, table = io.StringIO(), _table(header, rows)
+    width = max(_WIDTH, _least(table))
+    Console(file=text, width=width, force_terminal=False, force_jupyter=False).print(table)
     return text.getvalue()
 
 
+def _least(table: Table) -> int:
+    """Return the least width in which all cells of a table are whole, but for those that may be folded."""
+    from rich.console import Console
+
+    return Console(width=_ANY_WIDTH).measure(table).minimum
+
+
 def _table(header: Sequence[str], rows: Rows) -> Table:
+    from rich.cells import cell_len
     from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     columns = _filled(header, rows)
     for index in columns:
+        is_whole = header[index] not in {"overrides", "reason"}
+        cells = [header[index], *(row[index] for row in rows)]
         table.add_column(
             header[index],
             justify="left" if header[index] in TEXTS else "right",
             overflow="fold",
-            no_wrap=header[index] not in {"overrides", "reason"},
+            no_wrap=is_whole,
+            min_width=max(cell_len(part) for cell in cells for part in ([cell] if is_whole else cell.split())),
         )
     for row in rows:
         table.add_row(*(escape(row[index]) for index in columns))
