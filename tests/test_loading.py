@@ -49,6 +49,16 @@ def test_all_native_messages_of_an_import_that_fails_are_printed(capfd: pytest.C
     assert capfd.readouterr().err == f"{USUAL[1]}\n"
 
 
+def test_an_interrupted_import_prints_what_one_that_succeeds_does(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "1")
+    with suppress(KeyboardInterrupt), native_messages_kept():
+        os.write(2, f"{USUAL[1]}\n{WRONG[0]}\n".encode())
+        raise KeyboardInterrupt
+    assert capfd.readouterr().err == f"{WRONG[0]}\n"
+
+
 @pytest.mark.slow
 def test_a_run_prints_its_own_lines_alone_on_standard_error(
     sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

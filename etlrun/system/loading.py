@@ -90,16 +90,18 @@ def native_messages_kept() -> Iterator[None]:
     """Buffer what native libraries write to stderr while they load, and print what says that something is wrong.
 
     TensorFlow reports oneDNN and missing CUDA drivers on every machine without a GPU, before it reads any log level. If
-    the block fails, all is printed.
+    the block fails, all is printed, but not if it is interrupted.
     """
     sys.stderr.flush()
     saved = os.dup(2)
     with tempfile.TemporaryFile() as kept:
         os.dup2(kept.fileno(), 2)
-        has_failed = True
+        has_failed = False
         try:
             yield
-            has_failed = False
+        except Exception:
+            has_failed = True
+            raise
         finally:
             sys.stderr.flush()
             kept.seek(0)
