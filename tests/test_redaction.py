@@ -41,7 +41,7 @@ def jane(monkeypatch: pytest.MonkeyPatch) -> None:
         ('File "/opt/acme/lib/python3.12/json/a.py", line 3', 'File "…/lib/python3.12/json/a.py", line 3'),
         (f'File "{ROOT}/etlrun/run/run.py"', 'File "…/etlrun/run/run.py"'),
         ("s3://bucket/acme/data.tar?X-Amz-Signature=ab", "s3://…/data.tar"),
-        ("http://me:pw@store:9000, and (https://a.b/c).", "http://… and (https://…"),
+        ("http://me:pw@store:9000, and (https://a.b/c).", "http://…, and (https://…)."),
         ("https://hooks.a.b/T0/Xk3jd8Xk3jd8", "https://…"),
         ("see https://github.com/etlrun/etlrun/issues", "see https://github.com/etlrun/etlrun/issues"),
         ("jane@acme.example asks box7, BOX7.acme.example. box7.", "…@… asks HOST, HOST. HOST."),

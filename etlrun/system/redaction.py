@@ -31,6 +31,8 @@ _ASSIGNED = re.compile(
 )
 """What is assigned to a name of secrets."""
 _URL = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*)://([^\s'\"<>`]+)")
+_ENDS = ".,;:)]}"
+"""Punctuation behind a URL."""
 _FILE = re.compile(r"[\w-]{1,40}(?:\.[A-Za-z]\w{0,7}){1,2}")
 """Name of a file, as no token is: short, and with a suffix."""
 _MAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)*")
@@ -82,9 +84,11 @@ def _short_url(match: re.Match[str]) -> str:
     """Return a URL without server, folders, query and credentials, unless it is one of this project."""
     if match[0].startswith(_PROJECT):
         return match[0]
-    path = match[2].partition("?")[0].partition("#")[0].rstrip(".,;:)]}")
+    whole = match[2].rstrip(_ENDS)
+    path = whole.partition("?")[0].partition("#")[0].rstrip(_ENDS)
     file = path.rpartition("/")[2] if "/" in path else ""
-    return f"{match[1]}://…/{file}" if _FILE.fullmatch(file) else f"{match[1]}://…"
+    short = f"{match[1]}://…/{file}" if _FILE.fullmatch(file) else f"{match[1]}://…"
+    return short + match[2][len(whole) :]
 
 
 def _short(path: str) -> str:
