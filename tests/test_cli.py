@@ -1,6 +1,8 @@
 import json
 import platform
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from importlib.metadata import version
@@ -261,4 +263,24 @@ def test_a_report_that_can_not_be_printed_fails_the_command_of_its_run(tiny: Pat
         command = [sys.executable, "-m", "etlrun", *words]
         ended = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (ended.returncode, summary_of(tmp_path / "run")["status"]) == (1, "completed")
-    assert "[Errno 28] No space left on device" in ended.stderr
+    lines = ended.stderr.splitlines()
+    assert lines[2].startswith("epoch 1/1 ")
+    assert lines[3:] == [
+        "etlrun: 1 fault",
+        "  standard output: found No space left on device; expected a file that this user can access",
+        "    -> check the permissions of the file and of its parent folders, and the free space on the disk",
+    ]
+
+
+@pytest.mark.slow
+def test_a_run_whose_streams_are_closed_or_left_completes(tiny: Path, tmp_path: Path) -> None:
+    words = emulated(tiny, "model.step_ms=0", "cache=none", "trainer.epochs=1", "hydra.run.dir=run")
+    run = shlex.join([sys.executable, "-m", "etlrun", *words])
+    for redirected, status in (("2>&-", 0), (">&- 2>&-", 0), ("2>lines | true", 1)):
+        command = ["bash", "-o", "pipefail", "-c", f"{run} {redirected}"]
+        ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (ended.returncode, ended.stderr) == (status, "")
+        assert summary_of(tmp_path / "run")["status"] == "completed"
+        shutil.rmtree(tmp_path / "run")
+    lines = (tmp_path / "lines").read_text().splitlines()
+    assert [line.split()[0] for line in lines] == ["device", "data", "epoch"]

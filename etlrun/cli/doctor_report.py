@@ -24,7 +24,7 @@ from etlrun.system import machine
 from etlrun.system.errors import EtlrunError, describe, headline
 from etlrun.system.hidden import in_review
 from etlrun.system.redaction import redacted
-from etlrun.system.terminal import say_note
+from etlrun.system.terminal import say_note, say_whole
 from etlrun.system.versions import version_of
 
 OUTPUTS = Path("outputs")
@@ -59,7 +59,7 @@ def report(request: Request, run: Path | None) -> None:
         if folder is not None:
             parts |= _left(folder, with_plan=not words)
     text = "\n".join(_part(title, part) for title, part in parts.items())
-    print(redacted(f"<!-- {_HEAD} -->\n{text}", paths), end="")
+    say_whole(redacted(f"<!-- {_HEAD} -->\n{text}", paths))
 
 
 def last_run(folder: Path) -> Path | None:

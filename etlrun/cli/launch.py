@@ -80,7 +80,8 @@ def start(request: Request, planned: Job, config: DictConfig) -> None:
         _end(place, status)
 
     ended = run_job(run_planned, config, job_dir_key="hydra.run.dir", job_subdir_key=None, hydra_context=context)
-    _ = ended.return_value  # raises what was raised in the job, which Hydra has caught
+    if isinstance(error := ended._return_value, Exception):  # noqa: SLF001  # `return_value` prints a line, too
+        raise error
 
 
 def _end(place: Place, status: int) -> NoReturn:

@@ -54,6 +54,7 @@ def _flush() -> None:
 
 def _require_surroundings() -> None:
     """Let any name be printed; raise `EtlrunError` in surroundings in which commands can't work."""
+    _open_standard_streams()
     for stream in (sys.stdout, sys.stderr):  # names of files may be no Unicode, and a terminal may show ASCII alone
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -67,6 +68,18 @@ def _require_surroundings() -> None:
         found, expected = "a folder that is gone", "a folder that is there"
         fault = Fault(where="the current folder", found=found, expected=expected, remedy="cd to another one")
         raise EtlrunError([fault]) from None
+
+
+def _open_standard_streams() -> None:
+    """Open those that a shell has closed, so that no file gets their numbers, to which native libraries write."""
+    for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)):
+        if stream is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.dup2(opened, number)
+            if opened > number:
+                os.close(opened)
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115  # for the rest of the process
 
 
 def _answer(arguments: list[str]) -> None:
