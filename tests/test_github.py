@@ -50,7 +50,7 @@ def test_actionlint_and_shellcheck_find_nothing() -> None:
 
 @pytest.mark.needs("zizmor")
 def test_workflows_give_others_no_way_in() -> None:
-    status, said = told("zizmor", "--offline", "--quiet", GITHUB, *ACTIONS)
+    status, said = told("zizmor", "--offline", "--quiet", "--color", "never", GITHUB, *ACTIONS)
     assert (status, said.splitlines()[0].partition(".")[0]) == (0, "No findings to report")
 
 

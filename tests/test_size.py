@@ -140,13 +140,13 @@ def test_a_folder_without_a_run_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--step-ms", "0"), "argument --step-ms: found 0; expected a number from 0.001 to 1,000,000"),
-        (("--step-ms", "1e-322"), "argument --step-ms: found 1e-322; expected a number from 0.001 to 1,000,000"),
-        (("--step-ms", "inf"), "argument --step-ms: found inf; expected a number from 0.001 to 1,000,000"),
-        (("--step-ms", "nan"), "argument --step-ms: found nan; expected a number from 0.001 to 1,000,000"),
-        (("--au", "0"), "argument --au: found 0; expected a number from 0.001 to 1"),
-        (("--au", "1.5"), "argument --au: found 1.5; expected a number from 0.001 to 1"),
-        (("--au", "much"), "argument --au: found much; expected a number from 0.001 to 1"),
+        (("--step-ms", "0"), "--step-ms: found 0; expected a number from 0.001 to 1,000,000"),
+        (("--step-ms", "1e-322"), "--step-ms: found 1e-322; expected a number from 0.001 to 1,000,000"),
+        (("--step-ms", "inf"), "--step-ms: found inf; expected a number from 0.001 to 1,000,000"),
+        (("--step-ms", "nan"), "--step-ms: found nan; expected a number from 0.001 to 1,000,000"),
+        (("--au", "0"), "--au: found 0; expected a number from 0.001 to 1"),
+        (("--au", "1.5"), "--au: found 1.5; expected a number from 0.001 to 1"),
+        (("--au", "much"), "--au: found much; expected a number from 0.001 to 1"),
     ],
 )
 def test_wrong_values_are_refused(
