@@ -33,7 +33,6 @@ PASTES = pastes()
 ELSEWHERE = {
     "pip ": "installs packages from an index",
     "etlrun init": "begins a project; test_init_used has one",
-    "docker run": "wants docker, a GPU and an index of packages",
     "pytest": "runs these tests",
     "-sc install": "is a shell's, of what etlrun prints for it",
     "tensorboard": "is a server, which does not end",
@@ -124,7 +123,7 @@ WAYS = {
     GRID: Way(more=FEW),
     "plan -m model=emulated …": Way(more=FEW, after=GRID),
     **dict.fromkeys(("-m sweep.resume=SWEEP", "report SWEEP"), Way(after=DIGESTS)),
-    **dict.fromkeys(("diff RUN RUN", "report RUN", "size RUN"), Way(after=RUN)),
+    **dict.fromkeys(("diff RUN RUN", "report RUN"), Way(after=RUN)),
     "size RUN --step-ms 4": Way(after="trainer=drain cache=none"),
     "trainer.schedule.name=cosine trainer.schedule.warmup_steps=50 trainer.ema_momentum=0.99": Way(
         more=(*TRAINED, "trainer.epochs=2", "trainer.schedule.warmup_steps=4")
@@ -133,7 +132,6 @@ WAYS = {
         more=(*TRAINED, "trainer.epochs=2")
     ),
     "freeze outputs/2026-11-27/01-44-43-857061": Way(after=RUN),
-    "trainer.resume=RUN": Way(more=("trainer.epochs=9",), after=RUN),
     "trainer.resume=outputs/2026-11-21/18-06-40-922402": Way(more=("trainer.epochs=9",), after=RUN),
     "cache ls": Way(after=DISK),
     "cache why model=emulated cache=disk transform.resize.size=[96,96]": Way(after=DISK),
