@@ -284,7 +284,7 @@ def test_a_split_is_evaluated_and_predicted_with_the_model_that_is_loaded_once(l
 
 REFUSED: dict[str, tuple[list[Any], str]] = {
     "several": (["a.jpg", b"image"], "predict: found several kinds of inputs; expected paths and overrides, or images"),
-    "an array": ([np.zeros((2, 2))], "predict: found a float64; expected paths, overrides, images as bytes, or rows"),
+    "an array": ([np.zeros((2, 2))], "predict: found a ndarray; expected paths, overrides, images as bytes, or rows"),
     "rows": ([{"a": 1}], "predict: found rows; expected paths of images, or images as bytes"),
     "broken": ([b"no image"], "image 0: found an image that can't be decoded"),
     "nothing": ([], "PATH: found no images to predict; expected image files"),
