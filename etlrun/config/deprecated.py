@@ -106,7 +106,7 @@ def _old_keys(word: str) -> Iterator[Deprecation]:
         return
     key, rest = match["key"], match["rest"] or ""
     for of in DEPRECATIONS:
-        is_named = ("${" in rest or key in _OF_KEYS) and re.search(_whole(of), rest)
+        is_named = ("${" in rest or key in _OF_KEYS) and re.search(of.pattern, rest)
         if key == of.old or is_named or (of.old.startswith(f"{key}.") and "{" in rest and _is_in(word, key, of)):
             yield of
 
@@ -131,12 +131,8 @@ def _respelled(word: str, of: Deprecation) -> str:
         return word
     key, rest = of.new if match["key"] == of.old else match["key"], match["rest"] or ""
     if "${" in rest or key in _OF_KEYS:
-        rest = re.sub(_whole(of), of.new, rest)
+        rest = re.sub(of.pattern, of.new, rest)
     inside, old = rf"(?<=[{{,\s]){re.escape(of.names[0])}(?=\s*:)", rest
     if of.old.startswith(f"{key}.") and len(re.findall(inside, rest)) == 1:
         rest = re.sub(inside, of.names[1], old)
     return f"{match['sign']}{key}{rest}"
-
-
-def _whole(of: Deprecation) -> str:
-    return rf"(?<![\w.]){re.escape(of.old)}(?![\w.])"

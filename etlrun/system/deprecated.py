@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,6 +38,11 @@ class Deprecation:
     def names(self) -> tuple[str, str]:
         """The last parts of the old and of the new key."""
         return self.old.rpartition(".")[2], self.new.rpartition(".")[2]
+
+    @property
+    def pattern(self) -> str:
+        """Regular expression of the old dotted key in a text, where it is no part of a longer one."""
+        return rf"(?<![\w.]){re.escape(self.old)}(?![\w.])"
 
     def refusal(self, where: str, *, file: str = "", line: int | None = None, written: str = "") -> Fault:
         """Return the fault of the old key; `written` is what is to be written in its place, if it is in no file."""

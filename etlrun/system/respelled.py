@@ -170,7 +170,7 @@ class _Walk:
         found: list[Deprecation] = []
         by: str | None = self._text(node)
         for of in DEPRECATIONS:
-            patterns = {rf"(?<![\w.]){re.escape(of.old)}(?![\w.])": of.new}
+            patterns = {of.pattern: of.new}
             for dots, rest in _RELATIVE.findall(node.value):
                 if ".".join((*path[: -len(dots)], rest)) == of.old:
                     new = ".".join((*rest.split(".")[:-1], of.names[1]))
