@@ -4,7 +4,7 @@ import fcntl
 import os
 import pty
 import re
-import select
+import selectors
 import struct
 import subprocess
 import sys
@@ -48,8 +48,10 @@ class Terminal:
     def finish(self, look: Look | None = None) -> int:
         """Read to the end, and return the exit status; `look` is called until it has returned True."""
         deadline = time.monotonic() + 240
+        output = selectors.DefaultSelector()  # unlike `select`, for files of any number
+        output.register(self._main, selectors.EVENT_READ)
         while self._main >= 0 and time.monotonic() < deadline:
-            if select.select([self._main], [], [], 0.05)[0]:
+            if output.select(0.05):
                 try:
                     read = os.read(self._main, 65536)
                 except OSError:  # the process has ended
@@ -57,6 +59,7 @@ class Terminal:
                 self.text += read.decode(errors="replace")
             if look is not None and look(self):
                 look = None
+        output.close()
         if self._main >= 0:
             os.close(self._main)
         return self.process.wait(60)
