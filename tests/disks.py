@@ -20,7 +20,7 @@ def mounted(folder: Path, size: str) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        subprocess.run(["umount", folder], check=True)
+        subprocess.run(["umount", "--lazy", folder], check=True)  # whatever still has a file open there
 
 
 def fill(folder: Path) -> Path:
