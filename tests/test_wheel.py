@@ -2,8 +2,10 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 import tarfile
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,16 @@ def test_a_wheel_has_the_package_with_its_types_and_template_the_configs_and_the
     assert {"etlrun/py.typed", "etlrun/template/.github/workflows/etlrun.yml", "etlrun/template/.gitignore"} <= shipped
     about = {name.partition(".dist-info/")[2] for name in content(wheel)} - {""}
     assert about == {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
+
+
+def test_the_description_links_to_files_of_the_checkout_at_the_tag_of_the_version(wheel: Path) -> None:
+    (metadata,) = (text for name, text in content(wheel).items() if name.endswith("/METADATA"))
+    links = re.findall(r"\]\(([^)]*)\)", metadata.decode())
+    assert all(link.startswith("https://") for link in links), links
+    own = [re.fullmatch(r"https://github.com/etlrun/etlrun/(raw|blob)/v([^/]+)/([^#]+)(#.*)?", link) for link in links]
+    named = {(found[3], found[1]) for found in own if found and found[2] == version("etlrun")}
+    assert {("docs/images/verdict.svg", "raw"), ("docs/install.md", "blob"), ("CHANGELOG.md", "blob")} <= named
+    assert all((CHECKOUT / path).is_file() for path, _ in named), named
 
 
 def test_an_sdist_has_tests_configs_and_docs_no_outputs_and_makes_the_same_wheel(
