@@ -81,7 +81,7 @@ PROGRAM = "for an optimizer of your own, print the program of a run, and change 
 
 
 def package(what: str, form: str = "function") -> str:
-    return f"{what} of your own is a {form} in a package of yours: https://github.com/etlrun/etlrun/blob/main/docs/extending.md"
+    return f"{what} of your own is a {form} in a package of yours, installed with pip: https://github.com/etlrun/etlrun/blob/main/docs/extending.md"
 
 
 @pytest.mark.parametrize(
@@ -150,5 +150,5 @@ def test_a_dataset_of_a_package_that_is_not_installed_is_one_fault() -> None:
     assert fault == f"dataset.name: found 'lined'; expected {expected}"
     assert (
         remedy
-        == "    -> a dataset of your own is a class in a package of yours: https://github.com/etlrun/etlrun/blob/main/docs/extending.md"
+        == "    -> a dataset of your own is a class in a package of yours, installed with pip: https://github.com/etlrun/etlrun/blob/main/docs/extending.md"
     )

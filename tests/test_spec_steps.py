@@ -31,9 +31,9 @@ def test_training_and_validation_have_their_own_steps_and_share_their_parameters
             (
                 f"transform.steps[1]: found 'rezise'; expected one of {STEPS}\n    -> did you mean `resize`?\n"
                 f"transform.eval_steps[0]: found 3; expected one of {STEPS}\n"
-                "    -> a step of your own is a class in a package of yours: https://github.com/etlrun/etlrun/blob/main/docs/extending.md\n"
+                "    -> a step of your own is a class in a package of yours, installed with pip: https://github.com/etlrun/etlrun/blob/main/docs/extending.md\n"
                 f"transform.eval_steps[1]: found null; expected one of {STEPS}\n"
-                "    -> a step of your own is a class in a package of yours: https://github.com/etlrun/etlrun/blob/main/docs/extending.md"
+                "    -> a step of your own is a class in a package of yours, installed with pip: https://github.com/etlrun/etlrun/blob/main/docs/extending.md"
             ),
         ),
         (

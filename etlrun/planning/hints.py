@@ -30,7 +30,7 @@ DATASETS: Mapping[str, type[Stage]] = {"tfds": TfdsDataset, **SOURCES}
 OF_EXPERIMENT = "begin the file of the experiment with the line `# @package _global_`"
 """The remedy for keys of an experiment, whose file sets the keys of other groups."""
 _PROGRAM = "for an optimizer of your own, print the program of a run, and change it there: etlrun eject > program.py"
-_PACKAGE = "{} of your own is a {} in a package of yours: " + f"{DOCS}/extending.md"
+_PACKAGE = "{} of your own is a {} in a package of yours, installed with pip: " + f"{DOCS}/extending.md"
 _FORMS = {"dataset.target": "'{{{}: number}}' or another kind", "dataset.inputs": "[{}]"}
 """How the names of columns are written, by the key that takes them."""
 _OTHERWISE = {
