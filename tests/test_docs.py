@@ -107,6 +107,7 @@ EIGHT = (
 """Rules that leave eight configs of the grid, a cache on disk that two read, the baseline and the pasted ones."""
 FEW = ("load.batch_size=4", f"sweep.exclude={list(EIGHT)}")
 LONG = f"dataset.split={'+'.join(6 * ['train'])}"
+METRICS = "'trainer.metrics=[accuracy,f1,recall_of_cross]'"
 TRAINED = ("model.trainable=false", "transform.resize.size=[32,32]", "load.batch_size=16")
 """A model that trains in seconds."""
 WAYS = {
@@ -128,13 +129,13 @@ WAYS = {
     "trainer.schedule.name=cosine trainer.schedule.warmup_steps=50 trainer.ema_momentum=0.99": Way(
         more=(*TRAINED, "trainer.epochs=2", "trainer.schedule.warmup_steps=4")
     ),
-    "trainer.metrics=[accuracy,f1,recall_of_cross] trainer.checkpoint_best=val_f1 trainer.loss=focal_crossentropy": Way(
+    f"{METRICS} trainer.checkpoint_best=val_f1 trainer.loss=focal_crossentropy": Way(
         more=(*TRAINED, "trainer.epochs=2")
     ),
     "freeze outputs/2026-11-27/01-44-43-857061": Way(after=RUN),
     "trainer.resume=outputs/2026-11-21/18-06-40-922402": Way(more=("trainer.epochs=9",), after=RUN),
     "cache ls": Way(after=DISK),
-    "cache why model=emulated cache=disk transform.resize.size=[96,96]": Way(after=DISK),
+    "cache why model=emulated cache=disk 'transform.resize.size=[96,96]'": Way(after=DISK),
     "runs ls": Way(after=DISK),
     "cache gc --max-bytes 50MB": Way(after="extract=interleave cache=disk"),
     "logger=csv": Way(more=BRIEF),
@@ -155,7 +156,7 @@ WAYS = {
     "cahe=disk load.prefetch=-1": Way(status=2),
     "cahe=disk cache=dik load.prefetch=-1 trainer.epochs=x": Way(status=2),
     **dict.fromkeys(("check --config-dir mineconf", "check --config-dir mineconf --format github"), Way(status=2)),
-    " ".join(WORDS): Way(more=BRIEF),
+    shlex.join(WORDS): Way(more=BRIEF),
 }
 """Of those commands that are not run as they stand, without their beginning."""
 
@@ -181,7 +182,7 @@ def also_said(folder: Path) -> str:
     return printed.getvalue()
 
 
-GREYED = f"{ETLRUN} {' '.join(WORDS)}"
+GREYED = f"{ETLRUN} {shlex.join(WORDS)}"
 GROVE = [command for command in commands() if re.search(r"model=tower|loss=quantile|etlrun plugins", command)]
 OUTSIDE = {f"{ETLRUN} diff main HEAD": changed_configs, GREYED: grey_package, **dict.fromkeys(GROVE, grove_package)}
 """Commands on what is not there, and how they are run where it is."""
