@@ -148,9 +148,9 @@ def test_a_last_batch_counts_as_many_examples_as_it_holds(
 def test_a_run_with_a_batch_for_more_examples_than_there_are_counts_those_that_there_are(
     tiny: Path, tmp_path: Path
 ) -> None:
-    # Its images are so large that it is looked at many times while it fills its only batch.
+    # Its images are so many that it is looked at many times while it fills its only batch.
     words = ("load.batch_size=1000000000000", "load.drop_remainder=false", "load.prefetch=1", "dataset.eval_split=null")
-    large = ("transform.resize.size=[600,600]", "transform.num_parallel_calls=1", "trainer.epochs=1")
-    status, summary = run_here(tmp_path, emulated(tiny, *words, *large, "cache=none"))
+    many = (f"dataset.split={'+'.join(200 * ['train'])}", "transform.num_parallel_calls=1", "trainer.epochs=1")
+    status, summary = run_here(tmp_path, emulated(tiny, *words, *many, "cache=none"))
     assert status == 0
-    assert {row["stage"]: row["examples"] for row in summary["stages"]}["load.prefetch"] == 38
+    assert {row["stage"]: row["examples"] for row in summary["stages"]}["load.prefetch"] == 200 * 48
