@@ -4,6 +4,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -75,28 +76,22 @@ def wait_for(condition: Callable[[], object], longest_s: float = 60.0) -> None:
 
 
 @contextmanager
-def cluster(folder: Path) -> Iterator[None]:
-    """A cluster with its files in `folder`, which ends with the block, and with this process; SLURM_CONF names it.
+def cluster() -> Iterator[None]:
+    """A cluster that ends with the block, and with this process; SLURM_CONF names it.
 
-    Skipped where it can't be started.
+    Skipped where it can't be started. Its files are in a folder with a short name, since that of a Unix socket has at
+    most 107 characters.
     """
     missing = [name for name in BINARIES if shutil.which(name) is None]
     if missing:
         pytest.skip(f"no {', '.join(missing)} on this machine (apt-get install slurm-wlm munge)")
     if os.getuid():
         pytest.skip("only root can start a cluster with Slurm")
-    folder.chmod(0o755)
-    for name in ("state", "n1", "n2"):
-        (folder / name).mkdir()
-    (folder / "munge.key").write_bytes(os.urandom(128))
-    (folder / "munge.key").chmod(0o600)
-    ports = dict(zip(("controller", "n1", "n2"), _free_ports(3), strict=True))
-    (folder / "slurm.conf").write_text(_CONF.format(folder=folder, host=socket.gethostname().split(".")[0], **ports))
-    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slurm-")))
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        _configure(folder)
         patch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
-        (folder / "bin").mkdir()
-        (folder / "bin" / "sacct").write_text(_SACCT)
-        (folder / "bin" / "sacct").chmod(0o755)
         patch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
         names = {"socket": "sock", "key-file": "key", "pid-file": "pid", "seed-file": "seed", "log-file": "log"}
         _begin(
@@ -109,6 +104,18 @@ def cluster(folder: Path) -> Iterator[None]:
         stack.callback(_end_jobs)
         wait_for(lambda: _idle() == 2)
         yield
+
+
+def _configure(folder: Path) -> None:
+    folder.chmod(0o755)
+    for name in ("state", "n1", "n2", "bin"):
+        (folder / name).mkdir()
+    (folder / "munge.key").write_bytes(os.urandom(128))
+    (folder / "munge.key").chmod(0o600)
+    ports = dict(zip(("controller", "n1", "n2"), _free_ports(3), strict=True))
+    (folder / "slurm.conf").write_text(_CONF.format(folder=folder, host=socket.gethostname().split(".")[0], **ports))
+    (folder / "bin" / "sacct").write_text(_SACCT)
+    (folder / "bin" / "sacct").chmod(0o755)
 
 
 def _end_jobs() -> None:

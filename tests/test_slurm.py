@@ -34,8 +34,8 @@ is over."""
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with cluster(tmp_path_factory.mktemp("slurm")), pytest.MonkeyPatch.context() as patch:
+def nodes() -> Iterator[None]:
+    with cluster(), pytest.MonkeyPatch.context() as patch:
         patch.setenv("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # otherwise it closes absl's handler, whose stream is pytest's
         yield
 

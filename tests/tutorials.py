@@ -112,12 +112,11 @@ def install(project: Path, site: Path) -> None:
 
 
 @contextmanager
-def around(page: Path, folder: Path) -> Iterator[dict[str, str]]:
+def around(page: Path) -> Iterator[dict[str, str]]:
     """What a page presupposes: a store, a cluster. Gives what the environment has besides."""
     text = page.read_text(encoding="utf-8")
     if "submitit_slurm" in text:
-        (folder / "slurm").mkdir()
-        with cluster(folder / "slurm"):
+        with cluster():
             yield {}
     elif "s3://" in text and page.parent.name == "how_to":
         from moto.server import ThreadedMotoServer
@@ -153,7 +152,7 @@ def play(page: Path, folder: Path, *, is_compared: bool = True) -> list[Played]:
     place.mkdir(parents=True)
     if page.parent.name == "how_to":
         write_photos(place / "photos")
-    with around(page, folder) as besides:
+    with around(page) as besides:
         reader = Reader(home, place, {**environment(home), **besides})
         played = [*_played(page, reader)]
         if not is_compared:
