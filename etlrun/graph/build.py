@@ -109,7 +109,7 @@ class Pipeline:
     def _next_pass(self) -> tf.data.Dataset:
         self._number += 1
         self._fill_first()
-        self.context.passes_begun.assign(self._number)
+        self.context.passes_begun.assign(self._number, read_value=False)
         skipped, self._skipped = self._skipped, 0
         decided = [tf.constant(self._number, tf.int64)]
         if self.keeper is not None:
@@ -122,7 +122,7 @@ class Pipeline:
 
     def _begun_by(self, *decided: tf.Tensor) -> tf.data.Dataset:
         """Return `_of_pass`, traced once for all passes: to make each anew takes as long as to read a few batches."""
-        batches: tf.data.Dataset = self._traced.get_concrete_function(*decided)(*decided)
+        batches: tf.data.Dataset = self._traced(*decided)
         return batches
 
     def _of_pass(
