@@ -73,20 +73,7 @@ def sides(part: str, data_dir: str, tables: Path, caches: Path) -> dict[str, Wor
         }
         return {name: (*words, "trainer.epochs=3", *photos) for name, words in runs.items()}
     if part == "steps":
-        bf16, f16 = ("trainer.mixed_precision=mixed_bfloat16",), ("trainer.mixed_precision=mixed_float16",)
-        large = ("load.batch_size=256",)
-        runs = {
-            "small-32": SMALL,
-            "small-256": (*SMALL, *large),
-            "small-256-bfloat16": (*SMALL, *large, *bf16),
-            "full-32": WHOLE,
-            "full-256": (*WHOLE, *large),
-            "full-256-bfloat16": (*WHOLE, *large, *bf16),
-            "full-256-float16": (*WHOLE, *large, *f16),
-            "frozen-256-bfloat16": (*large, *bf16),
-            "small-32-uncompiled": (*SMALL, "trainer.jit_compile=false", "trainer.steps_per_epoch=8"),
-        }
-        return {name: (*STEPS, *photos, *words) for name, words in runs.items()}
+        return {name: (*STEPS, *photos, *words) for name, words in _steps().items()}
     if part == "equal":
         runs = {
             "features": features,
@@ -98,6 +85,23 @@ def sides(part: str, data_dir: str, tables: Path, caches: Path) -> dict[str, Wor
         return {f"{name}-{on}": (*words, *given) for name, words in runs.items() for on, given in devices.items()}
     whole = (*BASE, "trainer.epochs=6")
     return {f"{kind}{number}": whole for kind in ("default", "deterministic") for number in ("", "-again", "-killed")}
+
+
+def _steps() -> dict[str, Words]:
+    """The overrides of each run of the part `steps`, by its name."""
+    bf16, f16 = ("trainer.mixed_precision=mixed_bfloat16",), ("trainer.mixed_precision=mixed_float16",)
+    large = ("load.batch_size=256",)
+    return {
+        "small-32": SMALL,
+        "small-256": (*SMALL, *large),
+        "small-256-bfloat16": (*SMALL, *large, *bf16),
+        "full-32": WHOLE,
+        "full-256": (*WHOLE, *large),
+        "full-256-bfloat16": (*WHOLE, *large, *bf16),
+        "full-256-float16": (*WHOLE, *large, *f16),
+        "frozen-256-bfloat16": (*large, *bf16),
+        "small-32-uncompiled": (*SMALL, "trainer.jit_compile=false", "trainer.steps_per_epoch=8"),
+    }
 
 
 def environment(part: str, name: str) -> dict[str, str]:

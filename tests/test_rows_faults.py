@@ -208,9 +208,8 @@ def test_tables_of_columns_that_can_not_be_kept(tmp_path: Path) -> None:
         "dataset.columns.prize: found a column that the files don't have; expected one of a, price"
         "\n    -> did you mean `price`?"
     )
-    assert fault(plain, last=-100).startswith(
-        "a.parquet: found a Parquet file that is cut off or damaged: Parquet magic"
-    )
+    damaged = "a.parquet: found a Parquet file that is cut off or damaged: Parquet magic"
+    assert fault(plain, last=-100).startswith(damaged)
     nested = pa.table({"a": [[[1]]], "b": [{"c": 1}], "d": [b"x"]})
     assert fault(nested) == "\n".join(
         f"a.parquet, {name}: found values of type {kind}; expected numbers, truth values, texts, dates, timestamps, "

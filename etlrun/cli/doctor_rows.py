@@ -48,6 +48,11 @@ def of_rows(plan: Plan, known: argparse.Namespace, made_by: str) -> None:
         print(json.dumps({**plain(found), "splits": splits}, indent=2))
         return
     print_findings(found)
+    _print_tables(found, dataset)
+    print_page(known.html)
+
+
+def _print_tables(found: Diagnosis, dataset: Rows) -> None:
     rows = [
         (split.name, of.name, of.type, f"{of.missing:,}", f"{of.missing / max(of.rows, 1):.1%}", *_values(of))
         for split in found.splits
@@ -68,7 +73,6 @@ def of_rows(plan: Plan, known: argparse.Namespace, made_by: str) -> None:
         for row in _top(of)
     ]
     print_table(("dataset", "column", "value", "rows", "share"), classes)
-    print_page(known.html)
 
 
 def _values(of: ColumnFigures) -> tuple[str, ...]:

@@ -73,20 +73,10 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase) -> tuple[Lines, Line
     is_later = plan.unfrozen is not None and phase.unfreeze is not None
     part, suffix = (plan.unfrozen, "images") if plan.unfrozen is not None and is_later else (plan, "dataset")
     model, base = ("head", ["base"]) if reads_features(part) else ("classifier", [])
-    dataset, steps, flow = plan.spec.dataset, _steps(part, suffix), given_to_model(plan.train)
-    epochs, target = "EPOCHS" if is_whole else str(phase.epochs), dataset.examples.features[dataset.examples.target]
-    compiled = {
-        "optimizer": optimizer(stage.in_phase(phase), Text(f"{epochs} * {f'({steps})' if ' // ' in steps else steps}")),
-        **objectives(
-            stage,
-            flow,
-            (target.classes or Text("classes()")) if target.is_class else None,
-            dataset.loss_weights,
-            class_weights=Text("class_weights()") if plan.spec.load.class_weights == "balanced" else None,
-            mixes=plan.spec.load.mixes,
-        ),
-        "jit_compile": stage.jit_compile or False,
-    }
+    dataset, steps = plan.spec.dataset, _steps(part, suffix)
+    epochs = "EPOCHS" if is_whole else str(phase.epochs)
+    total = Text(f"{epochs} * {f'({steps})' if ' // ' in steps else steps}")
+    compiled = {"optimizer": optimizer(stage.in_phase(phase), total), **_objectives(stage, plan)}
     passes = [] if is_whole else [*(_first(phase) if differs_by_pass(part.train) else []), f"passes={phase.epochs}"]
     validation = f"validation_{suffix}({', '.join(base)})"
     lines = [
@@ -108,6 +98,20 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase) -> tuple[Lines, Line
     used: list[Callable[..., Any]] = [class_weights] if plan.spec.load.class_weights == "balanced" else []
     used += [unfreeze] if phase.unfreeze is not None else []
     return lines, [*_count(plan), *sources_of(dataset, [compiled, own_callbacks(stage)]), *sources(dataset, *used)]
+
+
+def _objectives(stage: Trainer, plan: Plan) -> dict[str, Any]:
+    dataset = plan.spec.dataset
+    target = dataset.examples.features[dataset.examples.target]
+    found = objectives(
+        stage,
+        given_to_model(plan.train),
+        (target.classes or Text("classes()")) if target.is_class else None,
+        dataset.loss_weights,
+        class_weights=Text("class_weights()") if plan.spec.load.class_weights == "balanced" else None,
+        mixes=plan.spec.load.mixes,
+    )
+    return {**found, "jit_compile": stage.jit_compile or False}
 
 
 def _first(phase: PlannedPhase) -> Lines:

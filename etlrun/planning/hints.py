@@ -19,31 +19,31 @@ from etlrun.stages.base import Stage, field_metadata, selected
 from etlrun.stages.dataset import SOURCES, TfdsDataset, dataset_type
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
+from etlrun.stages.plugins import OF_YOUR_OWN
 from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep
 from etlrun.stages.tune import Tune
 from etlrun.system.deprecated import DEPRECATIONS
-from etlrun.system.errors import DOCS, did_you_mean
+from etlrun.system.errors import did_you_mean
 
 DATASETS: Mapping[str, type[Stage]] = {"tfds": TfdsDataset, **SOURCES}
 """All kinds of datasets, by the options that choose them."""
 OF_EXPERIMENT = "begin the file of the experiment with the line `# @package _global_`"
 """The remedy for keys of an experiment, whose file sets the keys of other groups."""
 _PROGRAM = "for an optimizer of your own, print the program of a run, and change it there: etlrun eject > program.py"
-_PACKAGE = "{} of your own is a {} in a package of yours, installed with pip: " + f"{DOCS}/extending.md"
 _FORMS = {"dataset.target": "'{{{}: number}}' or another kind", "dataset.inputs": "[{}]"}
 """How the names of columns are written, by the key that takes them."""
 _OTHERWISE = {
     "dataset": "own images are read by dataset=folder dataset.dir=FOLDER, datasets of TFDS by dataset=tfds "
     "dataset.name=NAME, and TFRecord files by dataset=tfrecord",
-    "dataset.name": _PACKAGE.format("a dataset", "class"),
-    "model": _PACKAGE.format("a model", "class"),
-    "model.name": _PACKAGE.format("a model", "class"),
-    "trainer.loss": _PACKAGE.format("a loss", "function"),
-    "trainer.metrics": _PACKAGE.format("a metric", "function"),
+    "dataset.name": OF_YOUR_OWN.format("a dataset", "class"),
+    "model": OF_YOUR_OWN.format("a model", "class"),
+    "model.name": OF_YOUR_OWN.format("a model", "class"),
+    "trainer.loss": OF_YOUR_OWN.format("a loss", "function"),
+    "trainer.metrics": OF_YOUR_OWN.format("a metric", "function"),
     "trainer.optimizer": _PROGRAM,
-    "transform.steps": _PACKAGE.format("a step", "class"),
-    "transform.eval_steps": _PACKAGE.format("a step", "class"),
+    "transform.steps": OF_YOUR_OWN.format("a step", "class"),
+    "transform.eval_steps": OF_YOUR_OWN.format("a step", "class"),
 }
 """What is done for what no option has, by dotted keys."""
 _TABLES = {"csv", "excel", "hdf5", "json", "jsonl", "npz", "numpy", "pandas", "parquet", "table", "tabular", "tsv"}

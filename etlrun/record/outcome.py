@@ -131,14 +131,13 @@ def outcome_of(folder: Path) -> Outcome | None:
 
 def outcome(summary: Summary) -> Outcome:
     """Return the outcome of a run with this summary."""
-    epochs = [_epoch(epoch) for epoch in summary.epochs]
+    epochs = tuple(map(_epoch, summary.epochs))
     every = [epoch.examples_per_s for epoch in epochs]
-    passes = _passes(summary, len(every))
+    passes, measures = _passes(summary, len(every)), _measures(summary)
     warm = [rate for number, rate in enumerate(every) if number and passes[number] in (_READ, None)]
     held = summary.cache.pipelines.get("train") if summary.cache else None
     verdict, used = summary.verdict, summary.resources or Resources()
     train_max_gain = verdict.train_max_gain if verdict else None
-    measures = _measures(summary)
     return Outcome(
         **{name: getattr(summary, name) for name in _AS_THEY_ARE},
         error=summary.error or "",
@@ -163,7 +162,7 @@ def outcome(summary: Summary) -> Outcome:
         val_accuracy=finite(measures.get("val_accuracy")),
         measures=measures,
         records=records_read(summary),
-        epochs=tuple(epochs),
+        epochs=epochs,
         stages=tuple(dataclasses.asdict(row) for row in summary.stages),
         remarks=tuple(summary.remarks),
         in_flight=summary.in_flight or 1,

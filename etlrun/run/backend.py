@@ -57,22 +57,9 @@ def prepare(fit: Trainer | None, *, joins: bool = False) -> Iterator[Backend]:
         WorldError: A GPU is requested, and there is none; or the backend doesn't train on several hosts.
     """
     device = fit.device if fit else "cpu"
-    if device == "cpu":
-        os.environ["JAX_PLATFORMS"] = "cpu"
-    with loading():
-        import keras
-        import tensorflow  # noqa: F401, ICN001 - by JAX Keras doesn't, and TensorFlow would take the GPU's memory, too
-        import tensorflow_datasets  # noqa: F401 - imported here, since the run needs it next
+    name = _imported(device)
+    import keras
 
-        name = keras.backend.backend()
-        if name != "tensorflow" or device == "cpu":
-            leave_gpus()
-        if name == "jax" and device == "cpu":
-            import jax
-
-            jax.config.update("jax_platforms", "cpu")  # it has read the variable where columns were fitted before
-        if name == "jax":
-            keep_executables()
     if joins and fit is not None:
         join(name, fit)
     with native_messages_kept():
@@ -91,6 +78,27 @@ def prepare(fit: Trainer | None, *, joins: bool = False) -> Iterator[Backend]:
         leave()
     finally:
         keras.config.set_dtype_policy(policy)
+
+
+def _imported(device: str) -> str:
+    """Import the backend for the device, and return its name."""
+    if device == "cpu":
+        os.environ["JAX_PLATFORMS"] = "cpu"
+    with loading():
+        import keras
+        import tensorflow  # noqa: F401, ICN001 - by JAX Keras doesn't, and TensorFlow would take the GPU's memory, too
+        import tensorflow_datasets  # noqa: F401 - imported here, since the run needs it next
+
+        name: str = keras.backend.backend()
+        if name != "tensorflow" or device == "cpu":
+            leave_gpus()
+        if name == "jax" and device == "cpu":
+            import jax
+
+            jax.config.update("jax_platforms", "cpu")  # it has read the variable where columns were fitted before
+        if name == "jax":
+            keep_executables()
+    return name
 
 
 def _no_gpu(name: str, listed: Sequence[Gpu]) -> WorldError:

@@ -73,13 +73,6 @@ def build(
     for factors in scaling:
         pixels = make(keras_objects.rescaling(*factors))(pixels)
     base = _base(stage, flow.features[flow.inputs[0]].shape)
-    if stage.is_undropped:
-        base = without_dropout(base)
-    if stage.is_scaled_by_weights:
-        base = scaled_for_imagenet(base)
-    base.trainable = stage.trainable
-    if stage.batch_norm_momentum is not None:
-        set_momentum(base, stage.batch_norm_momentum)
     return keras.Model(inputs, _heads(base(pixels), flow, num_classes, loss), name=f"{name}_classifier")
 
 
@@ -221,11 +214,19 @@ def _base(stage: ImageModel, shape: tuple[int | None, ...]) -> keras.Model:
         with warnings.catch_warnings():  # one for each layer of another model, before the error
             warnings.filterwarnings("ignore", message="Skipping nested container", category=UserWarning)
             expanded = str(Path(weights).expanduser()) if weights not in (None, "imagenet") else weights
-            return make(keras_objects.base(stage, shape, expanded))
+            base = make(keras_objects.base(stage, shape, expanded))
     except Exception as error:
         if weights is None:
             raise
         raise _no_weights(stage, weights, error) from error
+    if stage.is_undropped:
+        base = without_dropout(base)
+    if stage.is_scaled_by_weights:
+        base = scaled_for_imagenet(base)
+    base.trainable = stage.trainable
+    if stage.batch_norm_momentum is not None:
+        set_momentum(base, stage.batch_norm_momentum)
+    return base
 
 
 def _no_weights(stage: ImageModel, weights: str, error: Exception) -> WorldError:

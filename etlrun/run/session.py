@@ -70,19 +70,14 @@ def prepared(
         WorldError: Data is missing, too small, or differs from that of the `previous` run; or there is no space.
     """
     contexts = contexts_of(plan, source, with_validation=with_validation, backbone=backbone)
-    place, split = here(), contexts["train"].split
+    place = here()
     require_enough(plan, contexts)
     keep_sequences(plan, contexts)
     data = _described(source, contexts)
     digests = {name: context.split.content.digest for name, context in contexts.items()} if place.leads else {}
     if previous is not None and not has_read_the_same(previous, digests, plan.spec.dataset):
         record.remark(f"It is unknown whether {previous.folder} has read the same records.")
-    load = plan.spec.load
-    of_classes = note_of_classes(load, split.name, partial(counts_of, source, split, by_number=load.is_by_number))
-    of_devices = notes_on(place, shares(), {name: context.split for name, context in contexts.items()})
-    unused = note_of_unused(plan.spec.dataset, source.counts) if "validation" in contexts else None
-    notes = (*source.notes, *_overlap(contexts), *filter(None, (unused, of_classes)), *of_devices)
-    for sentence in (*notes, *_few_shards(plan, len(split.shards))):
+    for sentence in _notes(plan, source, contexts):
         record.remark(sentence)
     made_by = {"folder": str(record.folder), "overrides": record.summary.overrides}
     keepers = keepers_of(plan, contexts, made_by, partial(_note, record))
@@ -93,12 +88,9 @@ def prepared(
     _open_caches(plan, record, pipelines)
     record.update(dataset={**data, "digest": digests, "classes": source.class_names and list(source.class_names)})
     record.event("dataset", **data)
-    sequences = plan.train[-1].gives.sequences
-    copies = source.copies
+    digest, sequences, copies = plan.spec.measure.digest, plan.train[-1].gives.sequences, source.copies
     traffic = Traffic if copies is None else lambda: copies.traffic
-    watches = {
-        name: Watch(with_digest=plan.spec.measure.digest, sequences=sequences, traffic=traffic) for name in pipelines
-    }
+    watches = {name: Watch(with_digest=digest, sequences=sequences, traffic=traffic) for name in pipelines}
     return Work(plan=plan, record=record, pipelines=pipelines, watches=watches)
 
 
@@ -151,6 +143,16 @@ def require_enough(plan: Plan, contexts: Mapping[str, Context]) -> None:
             expected=f"at most {num_examples} with load.drop_remainder=true, which otherwise drops the only batch",
             remedy=f"set load.batch_size={num_examples} or smaller, or load.drop_remainder=false",
         )
+
+
+def _notes(plan: Plan, source: Source, contexts: Mapping[str, Context]) -> tuple[str, ...]:
+    """Return what is to know of the examples before a run reads them."""
+    load, split = plan.spec.load, contexts["train"].split
+    of_classes = note_of_classes(load, split.name, partial(counts_of, source, split, by_number=load.is_by_number))
+    of_devices = notes_on(here(), shares(), {name: context.split for name, context in contexts.items()})
+    unused = note_of_unused(plan.spec.dataset, source.counts) if "validation" in contexts else None
+    notes = (*source.notes, *_overlap(contexts), *filter(None, (unused, of_classes)), *of_devices)
+    return (*notes, *_few_shards(plan, len(split.shards)))
 
 
 def _overlap(contexts: Mapping[str, Context]) -> Iterator[str]:

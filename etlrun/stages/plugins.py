@@ -9,6 +9,7 @@ from importlib.metadata import EntryPoint
 from typing import Any
 
 from etlrun.stages.code import source
+from etlrun.system.errors import DOCS
 
 Functions = tuple[Callable[..., Any], ...]
 
@@ -16,6 +17,8 @@ STEPS, MODELS, LOSSES, METRICS, CALLBACKS, ROWS = (
     f"etlrun.{name}" for name in ("stages", "models", "losses", "metrics", "callbacks", "datasets")
 )
 """Groups of entry points."""
+OF_YOUR_OWN = "{} of your own is a {} in a package of yours, installed with pip: " + f"{DOCS}/extending.md"
+"""The remedy for what no installed package adds."""
 
 
 @dataclass(frozen=True, kw_only=True)

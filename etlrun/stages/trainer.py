@@ -26,10 +26,10 @@ from etlrun.stages.functions import Arguments, Loss, argument_faults, own_functi
 from etlrun.stages.metrics import METRICS, MONITORED, Metric, Monitored, falls
 from etlrun.stages.paths import OptionalPath
 from etlrun.stages.phases import Phase, PlannedPhase
-from etlrun.stages.plugins import CALLBACKS, LOSSES, Plugin, names
+from etlrun.stages.plugins import CALLBACKS, LOSSES, OF_YOUR_OWN, Plugin, names
 from etlrun.stages.plugins import METRICS as OF_PACKAGES
 from etlrun.stages.schedule import Schedule, shown
-from etlrun.system.errors import DOCS, did_you_mean
+from etlrun.system.errors import did_you_mean
 
 _CONSTANT = Schedule()
 _NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -231,7 +231,7 @@ class Trainer(Stage):
             if name not in known or name in self.callbacks[:place]:
                 found = f"{name} again" if name in known else repr(name)
                 expected = f"callbacks of installed packages, each once: {', '.join(known) or 'there are none'}"
-                otherwise = f"a callback of your own is a function in a package of yours: {DOCS}/extending.md"
+                otherwise = OF_YOUR_OWN.format("a callback", "function")
                 remedy = "remove one of the two" if name in known else did_you_mean(name, known, otherwise=otherwise)
                 yield f"callbacks[{place}]", found, expected, remedy
         for key, *texts in argument_faults(self.own_functions, self.arguments or {}):

@@ -90,10 +90,6 @@ def preview(found: Grid) -> Preview:
     earlier, plans = _Earlier(ledger), _first_of_plan([found.jobs[places[0]].plan for places in configs.values()])
     every = ledger.runs
     runs = Counter(run.config for run in every if not run.fills)
-    fills: dict[str, list[int]] = {run.fills: [] for run in every if run.fills}
-    for run in sorted(every):
-        if not run.fills and (key := ledger.caches_of(run)):
-            fills[key] += [run.config] if run.config not in fills[key] else []
     planned = [
         Planned(
             number=config.number,
@@ -116,13 +112,22 @@ def preview(found: Grid) -> Preview:
         format=FORMAT_VERSION,
         combinations=len(found.jobs) + len(unfit),
         jobs=len(every),
-        fills=sorted(fills.values()),
+        fills=sorted(_filled(ledger)),
         in_flight=in_flight,
         swept=found.swept,
         configs=planned,
         unfit=unfit,
         seconds=total_s,
     )
+
+
+def _filled(ledger: Ledger) -> Iterator[list[int]]:
+    """Yield the configs that read the caches which a job fills, of each such job."""
+    found: dict[str, list[int]] = {run.fills: [] for run in ledger.runs if run.fills}
+    for run in sorted(ledger.runs):
+        if not run.fills and (key := ledger.caches_of(run)):
+            found[key] += [run.config] if run.config not in found[key] else []
+    yield from found.values()
 
 
 def _first_of_plan(plans: Sequence[Plan]) -> list[int | None]:

@@ -90,30 +90,20 @@ def evaluate(
     Raises:
         EtlrunError: Data is missing or corrupt, the dataset has other classes, or predictions are not finite.
     """
-    source, split = opened(run.plan, run.split_key)
-    flow = given_to_model(run.plan.evaluation)
-    if len(flow.targets) == 1 and not flow.features[flow.target].is_labels:
-        same_classes(run, source, outputs_of(model))
-    reading = Pass(run.plan, source, split)
+    flow, threshold = given_to_model(run.plan.evaluation), threshold or ranking.HALF
+    reading = _reading(run, model, flow)
+    source, split = reading.source, reading.split
     found, loss = _outputs(reading, model, flow)
     for of in found.values():
         require_finite(run, of.predictions, lambda row, of=of: reading.place(int(of.numbers[row])))  # type: ignore[misc]
     is_own, data, first = is_of_run(run, source), data_of(run.plan.spec.dataset, source), found[flow.target]
-    worth = importance(run.plan, model, source, split, repeats)
+    worth, text = importance(run.plan, model, source, split, repeats), unchecked(run, source)
+    names = {name: _names(run, source, flow, name, of) for name, of in found.items()}
     figures = {
-        name: _figures(
-            of,
-            flow.features[name],
-            _names(run, source, flow, name, of),
-            reading,
-            threshold or ranking.HALF,
-            worth.get(name),
-        )
+        name: _figures(of, flow.features[name], names[name], reading, threshold, worth.get(name))
         for name, of in found.items()
     }
-    text = unchecked(run, source)
-    names = run.class_names or _names(run, source, flow, flow.target, first) or ()
-    only = vars(figures[flow.target]) if len(figures) == 1 else {}
+    classes = run.class_names or names[flow.target] or ()
     return Evaluation(
         name=_name(run, data, split.name, is_own=is_own),
         run=str(run.folder),
@@ -124,11 +114,19 @@ def evaluate(
         skipped=[*reading.lost()],
         loss=loss,
         then=_last(run, flow) if is_own and split.name == run.then.spec.dataset.eval_split else {},
-        targets={} if only else figures,
+        targets=figures if len(figures) > 1 else {},
         unchecked=text,
-        firsts=[*firsts(reading, first.targets, first.numbers, names)] if text else [],
-        **only,
+        firsts=[*firsts(reading, first.targets, first.numbers, classes)] if text else [],
+        **(vars(figures[flow.target]) if len(figures) == 1 else {}),
     )
+
+
+def _reading(run: Trained, model: Any, flow: Flow) -> Pass:
+    """Return the pass over the split; raise `WorldError` if its classes are not those of the model."""
+    source, split = opened(run.plan, run.split_key)
+    if len(flow.targets) == 1 and not flow.features[flow.target].is_labels:
+        same_classes(run, source, outputs_of(model))
+    return Pass(run.plan, source, split)
 
 
 def _names(run: Trained, source: Source, flow: Flow, name: str, found: Outputs) -> Sequence[str] | None:

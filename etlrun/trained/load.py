@@ -118,8 +118,7 @@ def trained(folder: Path, words: Sequence[str] = (), stages: Stages = STAGES, *,
     then = _planned(config, stages, faults, f"{folder / CONFIG}: ", _TRAIN_AGAIN, partial(recalled, folder=folder))
     if then is not None:
         faults += _model_faults(folder, summary, then)
-    wrong: list[Fault] = []
-    now, keys = None, set[str]()
+    wrong, now, keys = list[Fault](), None, set[str]()
     try:
         after, keys = overlaid(config, words, summary.config_dir)
         now = _now(config, (after, keys), stages, wrong, reads_split=reads_split, like=then) if then else None
@@ -134,14 +133,9 @@ def trained(folder: Path, words: Sequence[str] = (), stages: Stages = STAGES, *,
     if faults or wrong:
         raise EtlrunError([*faults, *wrong]) if faults else ConfigError(wrong)
     assert now is not None and then is not None and now.spec.fit is not None  # noqa: S101, PT018 - for mypy
+    key, backend = SPLIT if SPLIT in keys else Dataset.key_of("validation"), _backend_in(folder)
     return Trained(
-        folder=folder,
-        summary=summary,
-        then=then,
-        plan=now,
-        trainer=now.spec.fit,
-        backend=_backend_in(folder),
-        split_key=SPLIT if SPLIT in keys else Dataset.key_of("validation"),
+        folder=folder, summary=summary, then=then, plan=now, trainer=now.spec.fit, backend=backend, split_key=key
     )
 
 
