@@ -107,6 +107,15 @@ def test_what_differs_is_compared_by_kind_and_code(
     assert {text.partition(", code ")[0] for text in (difference.old or "", difference.new or "")} == {"grove 1.0"}
 
 
+def test_an_unknown_callback_is_a_function_to_write(tmp_path: Path, grove: Registry) -> None:
+    docs = "https://github.com/etlrun/etlrun/blob/main/docs/extending.md"
+    (fault,) = faults_of(tmp_path, grove, "trainer.callbacks=[telegraph]")
+    assert fault == (
+        "trainer.callbacks[0]: found 'telegraph'; expected callbacks of installed packages, each once: plateau\n"
+        f"    -> a callback of your own is a function in a package of yours, installed with pip: {docs}"
+    )
+
+
 def test_values_that_a_package_lacks_are_faults(tmp_path: Path, grove: Registry) -> None:
     words = ("trainer.callbacks=[plato,plateau,plateau]", "trainer.loss=quantil", "trainer.metrics=[mae,unheard]")
     losses = "crossentropy or focal_crossentropy; of numbers mean_squared_error, mean_absolute_error, huber or poisson"
