@@ -91,6 +91,27 @@ def test_why_makes_no_folder(tiny: Path, tmp_path: Path, capsys: Captured) -> No
     assert not folder.exists()
 
 
+def of_sample(folder: Path) -> list[str]:
+    return ["dataset=sample", f"dataset.data_dir={folder}", "dataset.eval_split=null", "cache=disk"]
+
+
+def test_why_does_not_make_the_sample_of_a_config_that_does_not(tmp_path: Path, capsys: Captured) -> None:
+    expected = (
+        f"etlrun: 1 fault\n  dataset.data_dir: found no etlrun_sample/1.0.0 in {tmp_path}/etlrun_sample/1.0.0; "
+        "expected the sample, which is made without a network\n    -> make it: etlrun doctor dataset=sample "
+        f"dataset.data_dir={tmp_path}\n"
+    )
+    words = (*of_sample(tmp_path), "dataset.download=false", f"cache.dir={tmp_path}")
+    assert refusal(capsys, "why", *words) == (1, expected)
+
+
+@pytest.mark.slow
+def test_why_makes_the_sample(tmp_path: Path, capsys: Captured) -> None:
+    (line,) = say(capsys, "why", *of_sample(tmp_path), f"cache.dir={tmp_path / 'caches'}").splitlines()
+    assert re.sub(r"[0-9a-f]{20}", "KEY", line) == f"train      miss  KEY  no cache yet in {tmp_path / 'caches'}"
+    assert not (tmp_path / "caches").exists()
+
+
 def test_why_of_a_config_without_a_cache_on_disk_is_refused(capsys: Captured) -> None:
     assert refusal(capsys, "why", "cache=memory") == (
         2,

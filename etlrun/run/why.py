@@ -11,13 +11,13 @@ from etlrun.sources.open import open_source
 
 
 def keepers_for(plan: Plan) -> dict[str, Keeper]:
-    """Return the keepers of the disk caches that a run of `plan` would use; creates neither data nor caches.
+    """Return the keepers of the disk caches that a run of `plan` would use; creates no cache, and the sample alone.
 
     Raises:
         WorldError: The dataset or the weights of a frozen base are not available.
     """
     spec = plan.spec
-    plan = dataclasses.replace(plan, spec=dataclasses.replace(spec, dataset=spec.dataset.as_it_is()))
+    plan = dataclasses.replace(plan, spec=dataclasses.replace(spec, dataset=spec.dataset.without_download()))
     if not reads_features(plan) or spec.fit is None:
         readings = readings_of(plan, open_source(plan.spec.dataset), with_validation=spec.fit is not None)
         return keepers_of(plan, readings, {}, lambda _: None)

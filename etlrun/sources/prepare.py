@@ -145,6 +145,14 @@ def needs_package(dataset: TfdsDataset, error: ImportError) -> WorldError:
 
 
 def _missing(builder: Any, dataset: TfdsDataset, why: str) -> WorldError:
+    if dataset.name == SAMPLE_NAME:
+        folder = f" dataset.data_dir={dataset.data_dir}" * (dataset.data_dir is not None)
+        return WorldError(
+            where=dataset.key("data_dir"),
+            found=f"no {builder.info.full_name} in {builder.data_dir}",
+            expected="the sample, which is made without a network",
+            remedy=f"make it: etlrun doctor dataset=sample{folder}",
+        )
     return WorldError(
         where=dataset.key("data_dir"),
         found=f"no {builder.info.full_name} in {builder.data_dir}, {' '.join(why.split())}",
