@@ -49,6 +49,7 @@ GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
         ("etlrun help cach", ["cache", "cache.", "caches"]),
         ("etlrun help cache.d", ["cache.dir", "cache.disk", "cache.dtype"]),
         ("etlrun help cache w", ["why"]),
+        ("etlrun help --config-dir /nowhere cache w", ["why"]),
         (
             "etlrun help trainer.early_stopping.m",
             ["trainer.early_stopping.min_delta", "trainer.early_stopping.monitor"],
@@ -58,6 +59,13 @@ GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
 )
 def test_commands_groups_options_keys_and_values_complete_a_word(line: str, found: list[str]) -> None:
     assert completions(line) == found
+
+
+def test_topics_are_configs_of_ones_own_too(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "dear.yaml").write_text("name: memory\n")
+    line = f"etlrun help --config-dir {tmp_path} cache.d"
+    assert completions(line) == ["cache.dear", "cache.dir", "cache.disk", "cache.dtype"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

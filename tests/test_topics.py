@@ -68,6 +68,21 @@ keys:
   transform.pad.by, required (data)
       Width of the border in pixels.
 """
+FIRST = """\
+# @package _global_
+# Our photos of leaves. Reviewed by all.
+load:
+  batch_size: 8
+"""
+OF_FIRST = """\
+experiment.first
+
+  Our photos of leaves.
+
+experiment=first sets:
+  load:
+    batch_size: 8
+"""
 NAMES = """\
 several have this name:
   dataset.name
@@ -201,13 +216,36 @@ def test_texts_fit_80_columns(topic: str, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_every_option_and_key_is_a_topic() -> None:
-    assert [name for name in config_topics.names() if name not in config_topics.about(name)] == []
+    conf = config_dir()
+    assert [name for name in config_topics.names(conf) if name not in config_topics.about(name, conf)] == []
+
+
+def test_configs_of_ones_own_are_topics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "first.yaml").write_text(FIRST)
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "bare.yaml").write_text("name: memory\n")
+    own = ["--config-dir", str(tmp_path)]
+    cli.main(["help", "experiment.first", *own])
+    assert capsys.readouterr().out == OF_FIRST
+    cli.main(["help", "cache.bare", *own])
+    assert capsys.readouterr().out.startswith("cache.bare\n\ncache=bare sets:\n  name: memory\n\nkeys of all options")
+    cli.main(["help", "cache", *own])
+    assert "options:\n  cache=bare\n  cache=disk\n" in capsys.readouterr().out
+    cli.main(["help", "groups", *own])
+    assert ", first," in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["help", "experiment.first", "--config-dir", str(tmp_path / "none")])
+    assert capsys.readouterr().err == (
+        f"etlrun: 1 fault\n  --config-dir: found no folder {tmp_path / 'none'}; expected a folder of configs\n"
+        "    -> pass the path of an existing folder\n"
+    )
 
 
 @pytest.mark.parametrize("name", concepts())
 def test_the_commands_and_keys_of_a_concept_are_there(name: str) -> None:
     text = concepts()[name]
-    known, groups = {*config_topics.names()}, options_of(config_dir())
+    known, groups = {*config_topics.names(config_dir())}, options_of(config_dir())
     keys = re.findall(r"`([a-z]+\.[a-z_.]+)(?:=[^`]*)?`", text)
     assert [key for key in keys if key.partition(".")[0] in groups and key not in known] == []
     for line in re.findall(r"^    (etlrun [^\n]*?)(?:  +.*)?$", text, re.MULTILINE):

@@ -12,8 +12,9 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from etlrun.config import grid
+from etlrun.config.folders import own_folder
 from etlrun.config.jobs import Job
-from etlrun.config.request import RESUME, Request, composer, noted, own_folder, unfit_folder, with_hydra
+from etlrun.config.request import RESUME, Request, composer, noted, unfit_folder, with_hydra
 from etlrun.graph import here
 from etlrun.planning.hosts import require_one_host
 from etlrun.planning.plan import Plan

@@ -47,6 +47,7 @@ OF_COMMANDS = {
     "service worker": "dispatcher host port trusted-network",
     "plugins": "format",
     "vocabulary": "out size",
+    "help": "config-dir",
 }
 """Options of commands, beside those of all, and of all that take overrides."""
 _PATHS = ("-cd", "--config-dir", "--data-dir", "--dir", "--golden", "--html", "--out", "--output", "--png", "--runs")
@@ -152,10 +153,12 @@ def _options(before: Sequence[str]) -> Iterator[str]:
 
 def _topics(before: Sequence[str], word: str) -> Iterator[str]:
     """Yield what `etlrun help` describes: concepts, commands and their parts, groups, their options, and their keys."""
-    if before[1:]:
-        yield from COMMANDS[before[1]].takes.split("|") if before[1] in COMMANDS else ()
+    own = _own(before)
+    words = [of for of in before[1:] if not of.startswith("-") and Path(of) not in own]
+    if words:
+        yield from COMMANDS[words[0]].takes.split("|") if words[0] in COMMANDS else ()
         return
-    options = options_of(config_dir())
+    options = options_of(config_dir(), *own)
     group, has_key, _ = word.partition(".")
     if not has_key:
         yield from (*concepts(), *LISTS, *COMMANDS, *options, *(f"{group}." for group in options))
@@ -164,9 +167,13 @@ def _topics(before: Sequence[str], word: str) -> Iterator[str]:
     yield from (key.removesuffix("=") for key in _overrides((), word) if key != f"{group}.name=")
 
 
+def _own(before: Sequence[str]) -> list[Path]:
+    """Return the folders of the user's configs that a line names."""
+    return [Path(folder) for option, folder in itertools.pairwise(before) if option in ("--config-dir", "-cd")]
+
+
 def _overrides(before: Sequence[str], word: str) -> Iterator[str]:
-    own = [Path(folder) for option, folder in itertools.pairwise(before) if option in ("--config-dir", "-cd")]
-    folders = [config_dir(), *own]
+    folders = [config_dir(), *_own(before)]
     mark = word[: len(word) - len(word.lstrip("+~"))]
     options = options_of(*folders)
     key, has_value, value = word.removeprefix(mark).partition("=")

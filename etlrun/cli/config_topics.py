@@ -9,31 +9,34 @@ from functools import cache
 from pathlib import Path
 
 from etlrun.cli.help import wrapped
-from etlrun.config.folders import config_dir, options_of
+from etlrun.config.folders import file_of, options_of
 from etlrun.planning.reference import Key, keys, options
 from etlrun.stages import STAGES
 
 _OF_EXPERIMENTS = "Whole configs, which set keys of several groups."
 
 
-def about(word: str) -> str:
-    """Return what is known of a group, an option or a key; empty if it is none. `KEY=VALUE` names its key, too."""
+def about(word: str, *folders: Path) -> str:
+    """Return what is known of a group, an option or a key; empty if it is none. `KEY=VALUE` names its key, too.
+
+    Groups and options are those in the config folders.
+    """
     key, _, value = word.lstrip("+~").partition("=")
     option = f"{key}.{value}" if value else key
-    if option in options_of(config_dir()):
-        return _group(option)
-    if option in _options():
-        return _option(option)
+    if option in options_of(*folders):
+        return _group(option, folders)
+    if option in _options(*folders):
+        return _option(option, folders)
     if same := [of for of in _keys() if of.path == key]:
         inner = [of for of in _keys() if re.match(rf"{re.escape(key)}(\[\])?\.", of.path)]
         return _key(same, is_block=bool(inner)) + (f"\n{_names('its keys', inner)}\n" if inner else "")
-    found = [of for of in dict.fromkeys((*_options(), *(of.path for of in _keys()))) if of.endswith(f".{key}")]
-    return about(found[0]) if len(found) == 1 else _matches(found)
+    found = [of for of in dict.fromkeys((*_options(*folders), *(of.path for of in _keys()))) if of.endswith(f".{key}")]
+    return about(found[0], *folders) if len(found) == 1 else _matches(found)
 
 
-def names() -> list[str]:
-    """Return all groups, options and keys."""
-    return [*options_of(config_dir()), *_options(), *dict.fromkeys(key.path for key in _keys())]
+def names(*folders: Path) -> list[str]:
+    """Return all groups and options in the config folders, and all keys."""
+    return [*options_of(*folders), *_options(*folders), *dict.fromkeys(key.path for key in _keys())]
 
 
 @cache
@@ -42,20 +45,22 @@ def _keys() -> list[Key]:
 
 
 @cache
-def _options() -> dict[str, str]:
-    return options(STAGES)
+def _options(*folders: Path) -> dict[str, str]:
+    return options(STAGES, *folders)
 
 
-def _group(group: str) -> str:
+def _group(group: str, folders: Sequence[Path]) -> str:
     """Return the options of a group, and its keys: what those do that all options have, and the names of others."""
     meaning, default = next(((key.meaning, key.default) for key in _keys() if key.path == group), (_OF_EXPERIMENTS, ""))
     lines = [group, "", wrapped(meaning, "  "), "", "options:"]
-    for option in options_of(config_dir())[group]:
+    for option in options_of(*folders)[group]:
         lines += [f"  {group}={option}{' (default)' * (option == default)}"]
-        lines += [wrapped(_options()[f"{group}.{option}"], "      ")]
+        lines += filter(None, [wrapped(_options(*folders)[f"{group}.{option}"], "      ")])
     for title, of in (("steps", group), ("steps on columns", "columns")) if group == "transform" else ():
         steps = (
-            name.partition(".")[2] for name in _options() if name.startswith(f"{of}.") and not _file(name).is_file()
+            name.partition(".")[2]
+            for name in _options(*folders)
+            if name.startswith(f"{of}.") and not file_of(name, *folders).is_file()
         )
         lines += ["", f"{title}:", wrapped(", ".join(steps), "  ")]
     own = [key for key in _keys() if key.path.startswith(f"{group}.")]
@@ -65,10 +70,11 @@ def _group(group: str) -> str:
     return "\n".join([*lines, ""])
 
 
-def _option(option: str) -> str:
+def _option(option: str, folders: Sequence[Path]) -> str:
     """Return what an option of a group or a step is, the values that its file sets, and the keys of it alone."""
     group, _, name = option.partition(".")
-    lines, path = [option, "", wrapped(_options()[option], "  ")], _file(option)
+    text, path = _options(*folders)[option], file_of(option, *folders)
+    lines = [option, *(["", wrapped(text, "  ")] if text else [])]
     if path.is_file():
         values = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
         lines += ["", f"{group}={name} sets:", *(f"  {line}".rstrip() for line in values)]
@@ -76,11 +82,6 @@ def _option(option: str) -> str:
     if shared := [key for key in _keys() if key.path.startswith(f"{group}.") and not key.option and path.is_file()]:
         lines += ["", _names(f"keys of all options of {group}", shared)]
     return "\n".join([*lines, ""])
-
-
-def _file(option: str) -> Path:
-    """Return the file that an option has; a step has none."""
-    return config_dir() / f"{option.replace('.', '/', 1)}.yaml"
 
 
 def _described(found: Iterable[Key]) -> Iterator[str]:

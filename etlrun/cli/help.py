@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from etlrun.cli.commands import COMMANDS, GROUPS
-from etlrun.config.folders import config_dir, options_of
+from etlrun.config.folders import options_of
 from etlrun.system.versions import version_of
 
 _HEAD = """\
@@ -60,9 +60,9 @@ def commands_by_group() -> Iterator[str]:
         yield from (f"  {name:{width}}  {of.summary}" for name, of in COMMANDS.items() if of.group == group)
 
 
-def options_by_group() -> Iterator[str]:
-    """Yield the lines of all groups of configs, with their options."""
-    options = options_of(config_dir())
+def options_by_group(*folders: Path) -> Iterator[str]:
+    """Yield the lines of all groups in the config folders, with their options."""
+    options = options_of(*folders)
     width = max(map(len, options)) + 4
     yield from (wrapped(", ".join(names), f"  {group:{width - 2}}", " " * width) for group, names in options.items())
 

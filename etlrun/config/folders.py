@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from etlrun.system.errors import ConfigError, Fault
+
 COSTS = "etlrun-costs.json"
 """File in a config folder that keeps measured costs."""
 POLICY = "etlrun-policy.yaml"
@@ -15,6 +17,26 @@ def config_dir() -> Path:
     package = Path(__file__).resolve().parents[1]
     inside = package / "conf"
     return inside if inside.is_dir() else package.parent / "conf"
+
+
+def own_folder(path: str) -> Path:
+    """Return the folder of the user's own configs; `ConfigError` if it does not exist."""
+    folder = Path(path).resolve()
+    if not folder.is_dir():
+        fault = Fault(
+            where="--config-dir",
+            found=f"no folder {folder}",
+            expected="a folder of configs",
+            remedy="pass the path of an existing folder",
+        )
+        raise ConfigError([fault])
+    return folder
+
+
+def file_of(option: str, *folders: Path) -> Path:
+    """Return the file that an option such as `cache.disk` has in the first folder with one; a step has none."""
+    paths = [folder / f"{option.replace('.', '/', 1)}.yaml" for folder in folders]
+    return next((path for path in paths if path.is_file()), paths[0])
 
 
 def options_of(*folders: Path) -> dict[str, list[str]]:

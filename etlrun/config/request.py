@@ -20,7 +20,7 @@ from omegaconf import DictConfig
 from etlrun.config.composer import Composer
 from etlrun.config.deprecated import current_words
 from etlrun.config.files import ConfigFiles, ConfigFolders, config_files, unreadable
-from etlrun.config.folders import config_dir
+from etlrun.config.folders import config_dir, own_folder
 from etlrun.config.refusals import UNCOMPOSABLE, refusal
 from etlrun.stages.paths import is_remote
 from etlrun.system.errors import ConfigError, Fault
@@ -117,20 +117,6 @@ def requested(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[ar
 def composed(request: Request) -> dict[str, Any]:
     """Return the config of `request` as Hydra composes it, without validation."""
     return composer(request).values(request.overrides)
-
-
-def own_folder(path: str) -> Path:
-    """Return the folder of the user's own configs; `ConfigError` if it does not exist."""
-    folder = Path(path).resolve()
-    if not folder.is_dir():
-        fault = Fault(
-            where="--config-dir",
-            found=f"no folder {folder}",
-            expected="a folder of configs",
-            remedy="pass the path of an existing folder",
-        )
-        raise ConfigError([fault])
-    return folder
 
 
 def composer(request: Request) -> Composer:

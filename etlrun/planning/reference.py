@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from etlrun.config.folders import config_dir, options_of
+from etlrun.config.folders import config_dir, file_of, options_of
 from etlrun.planning.annotations import attributes_of, hints_of, listed_stage, nested_stage, summary_of
 from etlrun.planning.hints import DATASETS
 from etlrun.planning.schema import COLUMNS, STEPS
@@ -96,15 +96,19 @@ def keys(stages: Stages) -> Iterator[Key]:
             yield from (key for key in found if dataclasses.replace(key, option="") not in shared)
 
 
-def options(stages: Stages) -> dict[str, str]:
-    """Return what each option of a group and each step is, by its dotted name such as `cache.disk`: a sentence."""
+def options(stages: Stages, *folders: Path) -> dict[str, str]:
+    """Return what each option of a group and each step is, by its dotted name such as `cache.disk`: a sentence.
+
+    Options are those in the config folders; one is empty if its file doesn't begin with a comment.
+    """
     of_types = {
         option: summary_of(stage)
         for group in _GROUPS
         for option, (_, stage, _) in _stages_of(group, stages).items()
         if option
     }
-    return of_types | {f"{group}.{name}": _about(group, name) for group, names in _options().items() for name in names}
+    names = [f"{group}.{name}" for group, names in options_of(*folders).items() for name in names]
+    return of_types | {name: _about(file_of(name, *folders)) for name in names}
 
 
 def _stages_of(group: str, stages: Stages) -> dict[str, tuple[str, type[Stage], Mapping[str, Any]]]:
@@ -203,13 +207,9 @@ def _values(group: str, option: str) -> dict[str, Any]:
     """Return the values of an option, with those of the options that it stands on; empty if no file has it."""
     if option not in _options().get(group, ()):
         return {}
-    own: dict[str, Any] = yaml.safe_load(_text(group, option))
+    own: dict[str, Any] = yaml.safe_load(file_of(f"{group}.{option}", config_dir()).read_text(encoding="utf-8"))
     below = [name for name in own.pop("defaults", []) if name != "_self_"]
     return {key: value for found in (*(_values(group, name) for name in below), own) for key, value in found.items()}
-
-
-def _text(group: str, option: str) -> str:
-    return Path(config_dir(), group, f"{option}.yaml").read_text(encoding="utf-8")
 
 
 def markdown(stages: Stages) -> str:
@@ -227,13 +227,14 @@ def markdown(stages: Stages) -> str:
 
 def _described(group: str) -> str:
     """Return a table of the options of a group, each with the first sentence of its file."""
-    rows = [f"| `{group}={option}` | {_about(group, option)} |" for option in _options()[group]]
+    files = {option: file_of(f"{group}.{option}", config_dir()) for option in _options()[group]}
+    rows = [f"| `{group}={option}` | {_about(path)} |" for option, path in files.items()]
     return "\n".join(["| option | |", "| --- | --- |", *rows])
 
 
-def _about(group: str, option: str) -> str:
+def _about(path: Path) -> str:
     """Return the first sentence of the comment that a file of an option begins with."""
-    lines = itertools.takewhile(lambda line: line.startswith("#"), _text(group, option).splitlines())
+    lines = itertools.takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
     text = " ".join(line[2:] for line in lines if not line.startswith(("# @package", "# python", "#   ")))
     return re.sub(r"docs/(\w+\.md)", r"[\1](../\1)", re.split(r"(?<=[.?])\s", text)[0])
 

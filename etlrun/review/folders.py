@@ -12,7 +12,7 @@ from pathlib import Path
 
 from etlrun.config import request as requests
 from etlrun.config.files import config_files, unreadable
-from etlrun.config.folders import COSTS, POLICY, config_dir
+from etlrun.config.folders import COSTS, POLICY, config_dir, own_folder
 from etlrun.review.git import folder_at, git, write_configs
 from etlrun.system.deprecated import named
 from etlrun.system.errors import ConfigError, fault, printable
@@ -108,7 +108,7 @@ def _content(path: Path) -> bytes:
 
 def working_tree(own: str | None) -> Folders:
     """Return the folders of the working tree; `ConfigError` if the user's own does not exist."""
-    base, folder = config_dir(), None if own is None else requests.own_folder(own)
+    base, folder = config_dir(), None if own is None else own_folder(own)
     shown = {path: _relative(path) for path in (folder, base) if path is not None}
     given = None if own is None else Path(os.path.abspath(own))  # noqa: PTH100 - follows no link
     return Folders(base=base, own=folder, revision="", shown=shown, given=given)
