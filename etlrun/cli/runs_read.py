@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from etlrun.cli import parsers
-from etlrun.system.terminal import say_whole
+from etlrun.system.terminal import say, say_whole
+
+if TYPE_CHECKING:
+    from etlrun.record.summary import Summary
 
 
 def report(arguments: list[str]) -> None:
@@ -22,6 +26,7 @@ def report(arguments: list[str]) -> None:
         sweep_report.show(folder)
     else:
         reports.show(folder, summary)
+        _say_resume(folder, summary)
         _write_page(folder)
 
 
@@ -30,6 +35,18 @@ def report_parser() -> argparse.ArgumentParser:
     parser = parsers.of_command("report", "Print the report of a run, of a sweep, or of a folder of runs.")
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of a run, of a sweep, or of runs")
     return parser
+
+
+def _say_resume(folder: Path, summary: Summary) -> None:
+    """Print the command that resumes a run whose process was interrupted or killed."""
+    from etlrun.record.state import KILLED, state_of
+    from etlrun.record.summary import INTERRUPTED
+
+    if state_of(folder, summary) in (INTERRUPTED, KILLED):
+        from etlrun.config.grammar import of_path
+        from etlrun.config.request import RESUME
+
+        say(f"resume    etlrun {of_path(RESUME, folder)}")
 
 
 def _write_page(folder: Path) -> None:

@@ -21,8 +21,8 @@ from etlrun.record import report
 from etlrun.record.boxes import boxes
 from etlrun.record.charts import Line, Point, bars, curves
 from etlrun.record.config import CONFIG
-from etlrun.record.locks import is_nobodys
 from etlrun.record.record import Record
+from etlrun.record.state import state_of
 from etlrun.record.summary import RUNNING, SUMMARY, Epoch, Summary, read_summary, shown_metric
 from etlrun.system import pages
 from etlrun.system.errors import one_line
@@ -90,7 +90,7 @@ def html(folder: Path) -> str | None:
         return None
     told = dict(report.lines(summary, folder))
     pipeline, stages = boxes(folder, summary)
-    status = "killed" if summary.status == RUNNING and is_nobodys(folder) else summary.status
+    status = state_of(folder, summary)
     return pages.rendered(
         "etlrun.record",
         "run.html.j2",

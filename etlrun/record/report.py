@@ -11,6 +11,7 @@ from typing import Any
 
 from etlrun.record import record as records
 from etlrun.record.findings import Apart, GpuUse, Held, Verdict
+from etlrun.record.state import state_of
 from etlrun.record.summary import COMPLETED, Epoch, Summary, TrainedPhase, read_summary, shown_metric
 from etlrun.system.files import write_atomically
 from etlrun.system.terminal import (
@@ -142,7 +143,8 @@ def stage_rows(stages: Iterable[Mapping[str, Any]]) -> Rows:
 def lines(summary: Summary, folder: Path) -> Iterator[Line]:
     """Yield the lines below the tables."""
     rate, wall_s = number(summary.examples_per_s, 1), number(summary.wall_s, 1)
-    yield "status", f"{summary.status}, {summary.examples} examples at {rate} examples/s, {wall_s} s in total"
+    state = state_of(folder, summary)
+    yield "status", f"{state}, {summary.examples} examples at {rate} examples/s, {wall_s} s in total"
     if summary.verdict is not None:
         yield from _verdict_lines(summary.verdict)
         yield from _usage_lines(summary)

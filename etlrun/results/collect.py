@@ -16,13 +16,13 @@ from etlrun.record.config import read_config
 from etlrun.record.findings import finite
 from etlrun.record.locks import is_nobodys
 from etlrun.record.outcome import COLD, UNCACHED, WARM, Outcome, outcome, outcome_of
+from etlrun.record.state import KILLED
 from etlrun.record.summary import COMPLETED, FAILED, MEASURES, RUNNING, SUMMARY, read_summary
 from etlrun.results import data, quality, swept
 from etlrun.results.decision import decide, decide_by, ranked, tied_with_best
 from etlrun.results.fills import Fills
 from etlrun.results.results import (
     BASELINE,
-    KILLED,
     MISSING,
     OTHER_RECORDS,
     TOO_SLOW,

@@ -14,10 +14,11 @@ from textwrap import indent
 
 from etlrun.record import record as records
 from etlrun.record.outcome import Outcome
+from etlrun.record.state import KILLED
 from etlrun.record.summary import FAILED, INTERRUPTED, SUMMARY
 from etlrun.results import page
 from etlrun.results.collect import collect
-from etlrun.results.results import KILLED, TOO_SLOW, Results
+from etlrun.results.results import TOO_SLOW, Results
 from etlrun.results.shown import UNMEASURED, all_notes, header, rows
 from etlrun.sweep import hparams
 from etlrun.sweep.unfit import describe

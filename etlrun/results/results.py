@@ -15,8 +15,8 @@ from etlrun.system.terminal import number, significant
 
 BASELINE = 0
 """First config of the grid, which the others are compared with."""
-MISSING, TOO_SLOW, KILLED = "missing", "too slow", "killed"
-"""States that no summary has: not run yet, below `measure.au_min`, and `running` without a process."""
+MISSING, TOO_SLOW = "missing", "too slow"
+"""States that no summary has: not run yet, and below `measure.au_min`."""
 OTHER_RECORDS = "other records"
 """Mark of configs that have read other records than the baseline, if there are no digests."""
 

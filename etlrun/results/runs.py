@@ -6,18 +6,18 @@ import json
 import math
 import os
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from etlrun.record.config import require_folder
-from etlrun.record.locks import LOCK, is_nobodys
+from etlrun.record.locks import is_nobodys
 from etlrun.record.outcome import outcome
 from etlrun.record.record import RESULTS
+from etlrun.record.state import state_of
 from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, Summary, read_summary, shown_metric
-from etlrun.results.results import KILLED, TOO_SLOW
+from etlrun.results.results import TOO_SLOW
 from etlrun.stages.metrics import falls
 from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger
 from etlrun.sweep.runs import unfinished
@@ -33,8 +33,6 @@ _BLOCK_BYTES = 512
 """Unit of `st_blocks`."""
 UNFINISHED, UNREADABLE = "unfinished", "unreadable"
 """States that no summary has: a sweep with jobs to run, and a file that can't be read."""
-_STARTING_S = 600.0
-"""Time that the process of a new run may take to lock its folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,13 +148,10 @@ def _search(folder: Path) -> Entry:
 
 
 def _status(folder: Path, summary: Summary) -> str:
-    """Return the status of a run; one whose process has not locked its folder yet is running, too."""
+    """Return the state of a run; one whose process still writes is running."""
     if not is_nobodys(folder):
         return RUNNING
-    if summary.status == RUNNING:
-        is_new = time.time() - (summary.created_s or 0.0) < _STARTING_S and not (folder / LOCK).exists()
-        return RUNNING if is_new else KILLED
-    return TOO_SLOW if summary.is_too_slow else summary.status
+    return TOO_SLOW if summary.is_too_slow else state_of(folder, summary)
 
 
 def _changed_s(folder: Path) -> float:
