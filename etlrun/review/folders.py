@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,7 +16,7 @@ from etlrun.config.files import config_files, unreadable
 from etlrun.config.folders import COSTS, POLICY, config_dir, own_folder
 from etlrun.review.git import folder_at, git, write_configs
 from etlrun.system.deprecated import named
-from etlrun.system.errors import ConfigError, fault, printable
+from etlrun.system.errors import ConfigError, Fault, fault, printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +127,24 @@ def is_revision(word: str) -> bool:
         and not word.startswith("-")
         and git(Path.cwd(), "rev-parse", "--verify", f"{word}^{{commit}}") is not None
     )
+
+
+def no_side(word: str) -> Fault:
+    """Return the fault of a word that names nothing to compare; it says why git knows no revision at all."""
+    here, found = Path.cwd(), "neither overrides, nor a file, a folder or a git revision of that name"
+    remedy = 'quote overrides as one argument: "experiment=parallel load.prefetch=1"'
+    if Path(word).is_dir():
+        found = "a folder that is neither of a run nor of a sweep"
+        remedy = "name a run in it; etlrun runs ls lists them"
+    elif shutil.which("git") is None:
+        found, remedy = f"{found}, since git is not installed", f"install git; {remedy}"
+    elif git(here, "rev-parse", "--git-dir") is None:
+        found = f"{found}, since git reads no repository here"
+        remedy = f"run it in a repository (`git status` says why this is none); {remedy}"
+    elif git(here, "rev-parse", "--verify", "HEAD") is None:
+        found, remedy = f"{found}, since the repository has no commit", f"commit the configs first; {remedy}"
+    expected = "overrides in one argument, a config file, the folder of a run or of a sweep, or a git revision"
+    return fault(word, found, expected, remedy)
 
 
 @contextmanager

@@ -28,13 +28,13 @@ from etlrun.planning.planner import plan
 from etlrun.planning.spec import GROUPS, parse, parse_command
 from etlrun.planning.unused import leaves
 from etlrun.record.config import CONFIG, PLAN, known_config
-from etlrun.review.folders import Folders, at_revision, is_revision
+from etlrun.review.folders import Folders, at_revision, is_revision, no_side
 from etlrun.review.lines import located, revision_prefix
 from etlrun.review.policy import Policy, policy_of
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
 from etlrun.system.deprecated import name_of, named
-from etlrun.system.errors import ConfigError, Fault, fault, of_file
+from etlrun.system.errors import ConfigError, Fault, of_file
 from etlrun.system.respelled import current
 
 Given = Callable[[], Mapping[str, Any]]
@@ -153,13 +153,7 @@ def _resolved(word: str, now: Folders, experiment: str | None, like: Side | None
     if is_revision(word):
         with at_revision(word, now) as then:
             return of_folders(word, then, experiment, like)
-    found = "neither overrides, nor a file, a folder or a git revision of that name"
-    expected = "overrides in one argument, a config file, the folder of a run or of a sweep, or a git revision"
-    remedy = 'quote overrides as one argument: "experiment=parallel load.prefetch=1"'
-    if path.is_dir():
-        found = "a folder that is neither of a run nor of a sweep"
-        remedy = "name a run in it; etlrun runs ls lists them"
-    raise ConfigError([fault(word, found, expected, remedy)])
+    raise ConfigError([no_side(word)])
 
 
 def of_folders(word: str, folders: Folders, experiment: str | None, like: Side | None = None) -> Side:
