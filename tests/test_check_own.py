@@ -151,7 +151,7 @@ def test_a_file_that_nothing_uses_is_told_beside_other_faults(mine: Path) -> Non
     write(mine / "other" / "named.yaml", "a: 1\n")
     write(mine / "load" / "broken.yaml", "defaults: [/other/named]\nprefetch: [\n")
     assert [fault.partition("; ")[0] for fault in faults()] == [
-        "mine/load/broken.yaml:3: found no value while parsing a flow node",
+        "mine/load/broken.yaml:2: found no value while parsing a flow node",
         "mine/other/lone.yaml: found a file that no config uses",
     ]
 

@@ -213,7 +213,7 @@ def test_runs_win_over_the_file(repository: Repository, lines: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "faults"),
     [
-        ("{\n", [f"{FILE}:2: found no JSON: Expecting property name enclosed in double quotes; expected JSON"]),
+        ("{\n", [f"{FILE}:1: found no JSON: Expecting property name enclosed in double quotes; expected JSON"]),
         ("[]", [f"{FILE}: found format None; expected measured costs of format 1"]),
         ('{"format": 2, "measured": []}', [f"{FILE}: found format 2; expected measured costs of format 1"]),
         ('{"format": 1}', [f"{FILE}: found no list of measured costs; expected measured costs of format 1"]),
@@ -249,7 +249,9 @@ def test_a_file_that_holds_no_costs_is_told_with_its_lines(text: str, faults: li
     assert [str(fault) for fault in caught.value.faults] == [f"{fault}\n    -> {REMEDY}" for fault in faults]
 
 
-def test_a_broken_file_is_a_fault_until_it_is_repaired(repository: Repository, lines: Any) -> None:
+def test_a_broken_file_is_a_fault_until_it_is_repaired(
+    repository: Repository, lines: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     repository.write("etlrun-costs.json", "[]")
     told = f"{FILE}: found format None; expected measured costs of format 1\n    -> {REMEDY}"
     for tried in (lambda: check.main([*BASE]), lambda: lines("HEAD"), write_costs):
@@ -261,6 +263,10 @@ def test_a_broken_file_is_a_fault_until_it_is_repaired(repository: Repository, l
     (repository.configs / "etlrun-costs.json").unlink()
     smooth(repository, "twin")
     assert lines("HEAD")[0] == f"{FILE} of HEAD can't be read, and its costs are left out"
+    repository.write("etlrun-costs.json", "{")
+    with pytest.raises(ConfigError):
+        lines("", "load.prefetch=1")
+    assert capsys.readouterr().out.count(f"{FILE} can't be read, and its costs are left out\n") == 1
 
 
 def test_a_document_has_the_costs(repository: Repository, told: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -265,7 +265,7 @@ def _parsed(text: bytes) -> DictConfig | tuple[int, str, str]:
         found = f"the byte 0x{text[error.start]:02x}, which is not UTF-8"
         return text[: error.start].count(b"\n") + 1, found, "YAML"
     except yaml.MarkedYAMLError as error:
-        return *_line_of(error_of(text) or error), "YAML"
+        return *_line_of(error_of(text) or error, len(text.splitlines())), "YAML"
     except (yaml.YAMLError, RecursionError, ValueError, OmegaConfBaseException) as error:
         too_deep = "maximum recursion depth" in str(error)
         found = "blocks that are nested too deeply" if too_deep else one_line(error)
@@ -273,13 +273,13 @@ def _parsed(text: bytes) -> DictConfig | tuple[int, str, str]:
     return config if isinstance(config, DictConfig) else (1, "a list", _MAPPING)
 
 
-def _line_of(error: yaml.MarkedYAMLError) -> tuple[int, str]:
-    """Return the line of an error, from 1, and what was found there."""
+def _line_of(error: yaml.MarkedYAMLError, lines: int) -> tuple[int, str]:
+    """Return the line of an error, from 1 to the last one, and what was found there."""
     mark = error.problem_mark or error.context_mark
     problem = str(error.problem or error.context)
     missing = problem.partition(" find expected ")[2].replace("node content", "value")
     problem = f"no {missing} {error.context or ''}".rstrip() if missing else problem
-    return mark.line + 1 if mark else 1, problem.removeprefix("but ").removeprefix("found ")
+    return min(mark.line + 1, max(lines, 1)) if mark else 1, problem.removeprefix("but ").removeprefix("found ")
 
 
 @lru_cache(maxsize=1_000)

@@ -54,7 +54,8 @@ def read(content: bytes, name: str) -> list[Entry]:
     try:
         document = json.loads(content.decode(), parse_constant=_refuse)
     except json.JSONDecodeError as error:
-        raise ConfigError([of_file(name, f"no JSON: {error.msg}", "JSON", _REMEDY, line=error.lineno)]) from error
+        line = min(error.lineno, max(1, len(error.doc.splitlines())))  # its end may be behind the last one
+        raise ConfigError([of_file(name, f"no JSON: {error.msg}", "JSON", _REMEDY, line=line)]) from error
     except (ValueError, RecursionError) as error:
         raise ConfigError([of_file(name, str(error), "JSON", _REMEDY)]) from error
     held = document if isinstance(document, dict) else {}
@@ -161,7 +162,8 @@ def of_sides(old: Side, new: Side, now: Folders, *others: Iterable[Entry]) -> Co
         except ConfigError as error:
             sources.append([])
             faults = error.faults if file == files[1] else ()
-            notes.append(f"{error.faults[0].file} of {side.word} can't be read, and its costs are left out")
+            of = f" of {side.word}" * side.is_revision
+            notes.append(f"{error.faults[0].file}{of} can't be read, and its costs are left out")
     if old.is_revision and new.is_revision and files[0] != files[1] and not notes:
         name = next(file[0] for file in files if file is not None)
         state = "added" if files[0] is None else "removed" if files[1] is None else "changed"
