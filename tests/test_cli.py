@@ -238,14 +238,15 @@ def test_hydra_prints_the_composed_config(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_command_behind_options_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("options", ["--config-dir 'my configs'", "--quiet"])
+def test_a_command_behind_options_is_refused(options: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        cli.main(["--config-dir", "my configs", "check"])
+        cli.main([*shlex.split(options), "check"])
     assert (ended.value.code, capsys.readouterr().err) == (
         2,
         (
             "etlrun: 1 fault\n  check: found a command after other arguments; expected the command first\n"
-            "    -> write etlrun check --config-dir 'my configs'\n"
+            f"    -> write etlrun check {options}\n"
         ),
     )
 

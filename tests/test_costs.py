@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from etlrun.cli import check, costs
+from etlrun.config.folders import config_dir
 from etlrun.review.costs_file import read
 from etlrun.review.costs_of_runs import costs_of_runs
 from etlrun.review.policy import PolicyError
@@ -267,6 +268,18 @@ def test_a_broken_file_is_a_fault_until_it_is_repaired(
     with pytest.raises(ConfigError):
         lines("", "load.prefetch=1")
     assert capsys.readouterr().out.count(f"{FILE} can't be read, and its costs are left out\n") == 1
+
+
+def test_costs_are_not_written_beside_configs_that_are_not_ones_own(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(repository.folder / "outputs")
+    with pytest.raises(ConfigError) as caught:
+        costs.main(["--write", "."])
+    assert str(caught.value) == (
+        f"--config-dir: found none, and etlrun's own is {config_dir()}; expected the folder of your configs, which "
+        "keeps their costs\n    -> name it, as in etlrun costs --write --config-dir conf"
+    )
 
 
 def test_a_document_has_the_costs(repository: Repository, told: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from etlrun.review.costs_of_runs import Given, costs_of_runs
 from etlrun.review.folders import Folders, working_tree
 from etlrun.review.measured_costs import Costs, Entry, plan_key
 from etlrun.review.sides import of_folders
-from etlrun.system.errors import ConfigError, WorldError, printable
+from etlrun.system.errors import ConfigError, Fault, WorldError, fault, printable
 from etlrun.system.files import write_atomically
 from etlrun.system.terminal import number, print_table, say, significant
 
@@ -27,6 +27,8 @@ def main(arguments: list[str]) -> None:
     """Run `etlrun costs [FOLDER ...] [--write]`."""
     known = parser().parse_args(arguments)
     now = working_tree(known.config_dir)
+    if known.write and now.own is None and not Path.cwd().is_relative_to(now.base.parent):
+        raise ConfigError([_elsewhere(now.base)])
     experiments, given = _experiments(now)
     found, left_out = [], list[str]()
     for folder in known.folders or [_OUTPUTS]:
@@ -108,6 +110,11 @@ def _nothing(folders: Sequence[Path]) -> WorldError:
         expected="measured costs to write",
         remedy="run an experiment alone, such as etlrun experiment=NAME, and repeat the command",
     )
+
+
+def _elsewhere(folder: Path) -> Fault:
+    found, expected = f"none, and etlrun's own is {folder}", "the folder of your configs, which keeps their costs"
+    return fault("--config-dir", found, expected, "name it, as in etlrun costs --write --config-dir conf")
 
 
 def _write(now: Folders, measured: Sequence[Entry], experiments: Mapping[str, Sequence[str]]) -> None:

@@ -107,10 +107,14 @@ def _answer(arguments: list[str]) -> None:
         start.main(arguments)
 
 
+_WITH_VALUES = ("--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp", "--cfg", "-c", "--package", "-p")
+"""Options of Hydra whose value may have the name of a command."""
+
+
 def _refuse_late_command(arguments: list[str]) -> None:
     """Refuse a command after other arguments, which Hydra would take for an override."""
     for before, argument in itertools.pairwise(arguments):
-        if argument in COMMANDS and not before.startswith("-"):
+        if argument in COMMANDS and before not in _WITH_VALUES:
             others = (other for other in arguments if other is not argument)
             remedy = f"write etlrun {shlex.join([argument, *others])}"
             found = "a command after other arguments"
