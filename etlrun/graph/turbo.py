@@ -47,5 +47,6 @@ def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.D
     if not stage.skips:
         return parallel_map(dataset.batch(stage.at_once), apply, stage, context).unbatch()
     numbered = readable(dataset, context.split).batch(stage.at_once)  # an error would lose the batch
-    batches = parallel_map(numbered, lambda _, example: apply(example), stage, context)
+    # TensorFlow names inputs after parameters, and warns of `_`
+    batches = parallel_map(numbered, lambda *given: apply(given[1]), stage, context)
     return complete(batches, context).unbatch()
