@@ -13,9 +13,10 @@ from etlrun.planning.plan import Plan
 from etlrun.sources.open import open_source
 from etlrun.sources.rows.arrays import KeptArrays
 from etlrun.sources.rows.source import RowsSource
+from etlrun.stages.columns import Columns
 from etlrun.stages.flow import MISSING
 from etlrun.system.errors import EtlrunError
-from tests.configs import plan_of
+from tests.configs import plan_of, refusal_of_plan
 from tests.pipelines import training_pipeline
 from tests.runs import run_here
 from tests.servers import serving
@@ -157,6 +158,26 @@ def test_faults_of_arrays_of_urls_name_the_urls(tmp_path: Path) -> None:
             f"{archive}: found no complete .npz: File is not a zip file; expected an archive of arrays, as np.savez "
             "writes it\n    -> write the file again"
         )
+
+
+@pytest.mark.parametrize("kind", ["number", "labels"])
+def test_a_target_of_several_dimensions_names_its_first_row_without_a_value(tmp_path: Path, kind: str) -> None:
+    found = {"x": arrays()["x"], "t": np.zeros((ROWS, 2))}
+    found["t"][[41, 7], [0, 1]] = np.nan
+    words = [word.replace("y: class", f"t: {kind}") for word in words_of(tmp_path, saved(tmp_path, found))]
+    assert refusal_of_plan(*words) == (
+        "dataset.target: found 2 rows of t without a value, the first of which is row 7; expected a value in each row "
+        "to learn from\n    -> leave these rows out of the files"
+    )
+
+
+def test_a_share_of_missing_values_counts_the_rows_of_several_dimensions(tmp_path: Path) -> None:
+    found = arrays()
+    found["x"][6, 2] = np.nan
+    planned = plan_of(*words_of(tmp_path, saved(tmp_path, found)), "dataset.split=train", "dataset.eval_split=null")
+    (columns,) = (of for step in planned.train for of in step.stage.inner if isinstance(of, Columns))
+    shares = dict(columns.shares)
+    assert shares == {"x": "missing 1.7% of train", "age": "missing 15.0% of train"}
 
 
 def broken(name: str, values: Any) -> dict[str, Any]:

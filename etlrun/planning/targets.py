@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from etlrun.sources.rows.dividing import in_rows
+from etlrun.sources.rows.dividing import first_lacking, in_rows
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.column_categories import Classes
 from etlrun.stages.column_step import ColumnStep
@@ -144,7 +144,7 @@ def _unfit_weights(source: RowsSource) -> Iterator[Fault]:
 
 
 def _missing(source: RowsSource, name: str, expected: str) -> Fault:
-    row = int(pc.index(pc.is_null(source.kept.arrow(name)), value=True).as_py())
+    row = first_lacking(source.kept, name)
     count = source.dataset.found.columns[name].missing
     found = f"{in_rows(count)} of {name} without a value, the first of which is row {row}"
     return _fault(found, expected, "leave these rows out of the files")

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etlrun.sources.on_disk import Examples, OnDisk
-from etlrun.sources.rows.kept import Kept
+from etlrun.sources.rows.kept import Kept, lacking
 from etlrun.sources.rows.numbers import Numbers, in_random_order
 from etlrun.sources.rows.placing import having, placed, sliced
 from etlrun.sources.slices import slices
@@ -130,7 +130,7 @@ def _unfit(where: str, kept: Kept, by: SplitBy, column: Column) -> Iterator[Faul
         yield Fault(where=where, found=found, expected="one value in each row", remedy=remedy)
         return
     if column.missing:
-        row = int(pc.index(pc.is_null(kept.arrow(name)), value=True).as_py())
+        row = first_lacking(kept, name)
         found = f"{in_rows(column.missing)} of {name} without a value, the first of which is row {row}"
         expected = "a value in each row, which decides its split"
         yield Fault(where=where, found=found, expected=expected, remedy="leave these rows out of the data")
@@ -168,6 +168,11 @@ def plain(value: Any) -> Value:
     """Return a value of a column as a config has it."""
     found: Value = value.decode(errors="replace") if isinstance(value, bytes) else value
     return found
+
+
+def first_lacking(kept: Kept, name: str) -> int:
+    """Return the first row in which a column has no value, or an item of one is missing."""
+    return int(pc.index(lacking(kept.arrow(name)), value=True).as_py())
 
 
 def in_rows(count: int) -> str:

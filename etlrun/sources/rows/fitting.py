@@ -22,7 +22,7 @@ from etlrun.stages.flow import Feature
 from etlrun.system.errors import ConfigError, Fault
 from etlrun.system.files import write_atomically
 
-_FORMAT = 3
+_FORMAT = 4
 """Version of what is kept."""
 _LISTED = 3
 """Values outside of a vocabulary that a message lists."""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from etlrun.sources.records import Stamp
 from etlrun.sources.rows.folders import FACTS
@@ -133,6 +134,14 @@ class Kept:
     def _dtype(self, name: str) -> str:
         place, kind = name.split(".")
         return _DTYPES.get(kind) or str(self._dtypes[int(place)])
+
+
+def lacking(values: pa.Array) -> pa.Array:
+    """Return whether each value of a column is missing, or, of lists, any of its items."""
+    if not pa.types.is_nested(values.type):
+        return values.is_null()
+    parents = pc.list_parent_indices(values).filter(values.flatten().is_null())
+    return pc.is_in(pa.array(np.arange(len(values))), value_set=parents)
 
 
 def _column(held: dict[str, Any]) -> Column:

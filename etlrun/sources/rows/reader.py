@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etlrun.sources.rows.counting import Counts, counts_in
+from etlrun.sources.rows.kept import lacking
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.column_step import ColumnStep, items
 from etlrun.stages.columns import Output
@@ -92,11 +93,11 @@ class Reader:
         """Number of rows in which a value of the columns is missing, or an item of a list."""
         kept, found = self._source.kept, 0
         whole = {name: kept.arrow(name) for name in self._names}
-        masks = {name: of if kept.has_lists(name) else of.is_null() for name, of in whole.items()}
+        masks = {name: of if pa.types.is_nested(of.type) else of.is_null() for name, of in whole.items()}
         for start in range(0, len(self.split.rows), _LOOKED_AT) if masks else ():
             rows = pa.array(self.split.rows[start : start + _LOOKED_AT])
-            some = (_has_null(of.take(rows)) if kept.has_lists(name) else of.take(rows) for name, of in masks.items())
-            found += pc.sum(reduce(pc.or_, some)).as_py()
+            some = (of.take(rows) for of in masks.values())
+            found += pc.sum(reduce(pc.or_, (lacking(of) if pa.types.is_nested(of.type) else of for of in some))).as_py()
         return found
 
     def behind(self, steps: Sequence[ColumnStep]) -> pa.Array:
@@ -170,9 +171,3 @@ def _plain(values: pa.Array, feature: Feature) -> Any:
     numbers = values.flatten() if pa.types.is_fixed_size_list(values.type) else values
     found = numbers.to_numpy(zero_copy_only=False).astype(feature.dtype)
     return found.reshape(len(values), *feature.shape) if feature.shape else found
-
-
-def _has_null(lists: pa.Array) -> pa.Array:
-    """Return whether any item of each list is missing."""
-    parents = pc.list_parent_indices(lists).filter(lists.flatten().is_null())
-    return pc.is_in(pa.array(np.arange(len(lists))), value_set=parents)
