@@ -145,6 +145,16 @@ def test_the_throughput_with_an_ideal_input_pipeline_is_by_the_gain_that_verdict
     assert results_of(tmp_path, *runs).ceiling_examples_per_s == ceiling
 
 
+@pytest.mark.parametrize(("other", "ceiling"), [("emulated", 3000.0), ("mobilenet_v2", None)])
+def test_two_models_have_no_throughput_in_common(other: str, ceiling: float | None, tmp_path: Path) -> None:
+    results_of(tmp_path, judged(3.0), judged(2.0))
+    for number, name in enumerate(("emulated", other)):
+        (tmp_path / str(number) / "config.yaml").write_text(f"model: {{name: {name}}}\n")
+    found = collect(tmp_path)
+    assert found is not None
+    assert found.ceiling_examples_per_s == ceiling
+
+
 MARKUP = r"<b>*x*</b> _y_ __z__ ~~s~~ $a$ [l](http://e.test) ![i](j) \ \| |c| `q` &amp; @me load.shuffle_buffer=1"
 
 

@@ -182,6 +182,14 @@ def test_a_cache_that_pays_in_longer_trainings_is_named() -> None:
     assert "over 9 epochs or more config 1 is the fastest, whose cache takes 4.00 s to fill" in results.remarks
 
 
+def test_a_cache_that_pays_for_another_model_is_not_named() -> None:
+    ledger = ledger_of("cache=none,disk", "model=emulated,mobilenet_v2")
+    rates = {"0": (400.0, 0), "1": (1000.0, 0), "2": (2000.0, 0), "3": (500.0, 0), "fill": (1.0, 4.0)}
+    results = summaries(ledger, rates)
+    assert results.decision.config == 1
+    assert [remark for remark in results.remarks if remark.startswith("over ")] == []
+
+
 def test_jobs_of_a_sweep_read_the_cache_that_a_job_has_filled(
     sweep: Sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

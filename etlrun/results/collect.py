@@ -116,6 +116,7 @@ class _Collector:
             self.of[run.config].append(run)
         self.own = own_overrides([config.overrides for config in configs])
         self.keys = swept.keys([config.overrides for config in configs])
+        self.models: dict[int | None, str] = {of: data.model_of(known.values) for of, known in enumerate(configs)}
         self.completed = {number: _completed(of) for number, of in self.of.items()}
         self.alike = data.on_one_machine(self.completed)
         self.counted = {number: _counted(of) for number, of in self.alike.items()}
@@ -143,6 +144,7 @@ class _Collector:
         else:
             tied = tied_with_best(configs, rates, noise)
             decision = decide(configs, tied, self._compared, has_seeds=self.has_seeds)
+        of_model = [of for of in configs if self.models[of.number] == self.models.get(decision.config)]
         return Results(
             folder=str(self.folder),
             decision=decision,
@@ -154,7 +156,7 @@ class _Collector:
             ceiling_examples_per_s=self._ceiling(),
             frontier=swept.frontier(configs),
             effects=tuple(swept.effects(configs, self.keys)),
-            remarks=(*self._notes(configs), *self.costs.notes(configs, decision, self.counted)),
+            remarks=(*self._notes(configs), *self.costs.notes(of_model, decision, self.counted)),
         )
 
     def _train_differently(self) -> bool:
@@ -221,7 +223,9 @@ class _Collector:
         return found if len(found) > 1 else {}
 
     def _ceiling(self) -> float | None:
-        """Return the throughput with an ideal input pipeline; None if a measured config contradicts it."""
+        """Return the throughput with an ideal input pipeline; None if a config contradicts it or has another model."""
+        if len({self.models[number] for number, counted in self.counted.items() if counted}) > 1:
+            return None
         known = [_median(of.ideal_examples_per_s for _, of in counted) for counted in self.counted.values()]
         ceiling = max((limit for limit in known if limit is not None), default=None)
         fastest = max(_median(of.examples_per_s for _, of in counted) or 0.0 for counted in self.counted.values())

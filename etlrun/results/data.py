@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any
+
+import yaml
 
 from etlrun.record.outcome import Outcome
 from etlrun.results.results import BASELINE, Run, are_others
 from etlrun.review.measured import Values, compare_configs
+from etlrun.system.errors import EtlrunError
 
 Completed = Mapping[int, Sequence[tuple[Run, Outcome]]]
 """Completed runs of each config, by its number."""
 Digests = Sequence[tuple[str, str]]
 """Training and validation digest of each epoch; empty strings for those not taken."""
+
+
+def model_of(values: Values) -> str:
+    """Return what tells the model of a config from others; empty if its file can't be read."""
+    with suppress(EtlrunError, OSError, ValueError, yaml.YAMLError):
+        return repr((values() or {}).get("model"))
+    return ""
 
 
 def of_other_seeds(values: Values) -> str:

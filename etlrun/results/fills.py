@@ -41,6 +41,6 @@ class Fills:
         if is_faster and more_s > 0:
             least = math.floor(more_s / each_s) + 1
             yield (
-                f"over {least} epochs or more config {fastest.number} is the fastest, whose cache takes "
-                f"{fastest.fill_s:.2f} s to fill"
+                f"over {least} epoch{'s' * (least > 1)} or more config {fastest.number} is the fastest, whose cache "
+                f"takes {fastest.fill_s:.2f} s to fill"
             )
