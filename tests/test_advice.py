@@ -3,8 +3,11 @@ from pathlib import Path
 import pytest
 
 from etlrun.measure.advice import advice
+from etlrun.measure.probes import cached_bytes
 from etlrun.record.findings import StageCost
 from tests.configs import plan_of
+from tests.pipelines import as_bytes, training_pipeline
+from tests.runs import small
 from tests.tables import words_of
 
 
@@ -40,6 +43,24 @@ def test_advice_can_be_pasted(overrides: list[str], stage: str, expected: str) -
     pasted = head.split()
     keys = {word.split("=")[0] for word in pasted}
     plan_of(*(word for word in base if word.split("=")[0] not in keys), *pasted)
+
+
+@pytest.mark.parametrize(
+    ("words", "example_bytes"),
+    [
+        (["cache=disk", "cache.at=decoded"], 40 * 48 * 3 + 8),
+        (["cache=memory", "cache.at=decoded"], 40 * 48 * 3 + 8),
+        (["cache=disk", "cache.at=resize"], 32 * 32 * 3 + 8),
+        (["cache=none"], 32 * 32 * 3 + 8 + 64),  # of which the index has at most 64
+    ],
+)
+def test_the_size_of_a_cache_is_that_of_what_it_holds(
+    words: list[str], example_bytes: int, tiny: Path, tmp_path: Path
+) -> None:
+    plan = plan_of(*small(tiny, *words, f"cache.dir={tmp_path}"))
+    with training_pipeline(plan) as pipeline:
+        as_bytes(pipeline.dataset)
+        assert cached_bytes(pipeline) == 38 * example_bytes
 
 
 def test_rows_that_are_kept_need_no_cache(table: Path) -> None:

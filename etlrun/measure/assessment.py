@@ -12,7 +12,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.measure import fetching
 from etlrun.measure.advice import advice
 from etlrun.measure.meter import Loop, spread_ms
-from etlrun.measure.probes import ceiling_per_s, settled_values, step_costs_ms
+from etlrun.measure.probes import cached_bytes, ceiling_per_s, settled_values, step_costs_ms
 from etlrun.measure.resources import Resources, Sampler
 from etlrun.measure.side import Side, utilisation
 from etlrun.measure.stage_costs import StageCosts
@@ -22,7 +22,6 @@ from etlrun.planning.plan import Plan, PlannedStage, stage_of
 from etlrun.record.findings import Fetched, StageCost, StageRow
 from etlrun.record.record import Record
 from etlrun.sources.rows.lengths import lengths_of
-from etlrun.stages.cache import cache_bytes
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.fetch import Fetch
 from etlrun.stages.load import Batch
@@ -286,11 +285,10 @@ class Assessment:
 
     def _conditions(self, name: str) -> dict[str, Any]:
         """Return the conditions, beside the plan, that advice depends on."""
-        every = self.work.pipelines.values()
         return {
             "cores": cores(),
             "shards": len(self.work.pipelines[name].split.shards),
-            "cached_bytes": sum(cache_bytes(of.stages[-1].gives, of.split.num_examples, 0.0) or 0 for of in every),
+            "cached_bytes": sum(map(cached_bytes, self.work.pipelines.values())),
             "epochs": len(self.loops["train"]),
             "fetched_bytes": self._fetched_bytes(self.work.pipelines),
         }

@@ -1,4 +1,4 @@
-"""Probes after a training: the pipeline alone, with the values that AUTOTUNE settled on, and each transform step."""
+"""Probes after a training: the pipeline alone with the values of AUTOTUNE, each transform step, and the cache."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import tensorflow as tf
 
 from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import map_steps
-from etlrun.planning.plan import PlannedStage
+from etlrun.planning.plan import PlannedStage, at_cache
 from etlrun.record.findings import StageCost
 from etlrun.stages.base import AUTOTUNE, Tuned
+from etlrun.stages.cache import cache_bytes
 
 _SAMPLE, _FEWEST = 8, 8
 """Number of examples on which transform steps are timed, and the minimum number of timings."""
@@ -103,3 +104,9 @@ def _period_ms(dataset: tf.data.Dataset, seconds: float) -> float:
         next(elements)
         times_ms.append(1000 * (time.perf_counter() - began_s))
     return statistics.median(times_ms)
+
+
+def cached_bytes(pipeline: Pipeline) -> int:
+    """Return the size of the cache of a pipeline as it was measured, or of one of what it gives if it has none."""
+    before, _, after = at_cache(pipeline.stages)
+    return pipeline.held_bytes or cache_bytes((before or after)[-1].gives, pipeline.split.num_examples, 0.0) or 0
