@@ -11,6 +11,7 @@ import pytest
 
 from etlrun.cli import main as cli
 from etlrun.system.files import write_atomically
+from tests.made import made, saved
 from tests.own import image
 from tests.runs import run_here
 
@@ -120,12 +121,23 @@ def test_a_command_whose_reader_has_left_ends_quietly(unbuffered: str, tmp_path:
     ("command", "unbuffered"),
     [
         ("plugins", ""),
+        ("plugins --format json", "1"),
         ("schema", ""),
         ("diff '' load.prefetch=1", "1"),
+        ("runs ls .", ""),
+        ("runs ls .", "1"),
+        ("runs ls . --format json", "1"),
+        ("report run", "1"),
+        ("cache ls", "1"),
+        ("--version", "1"),
+        ("--help", "1"),
+        ("--cfg job", "1"),
+        pytest.param("--hydra-help", "1", marks=pytest.mark.slow),
         pytest.param("doctor --report", "1", marks=pytest.mark.slow),
     ],
-)  # the second fills more than a buffer
+)  # the third fills more than a buffer
 def test_output_on_a_full_disk_is_reported(command: str, unbuffered: str, tmp_path: Path) -> None:
+    saved(made(tmp_path / "run"))
     with Path("/dev/full").open("w") as full:
         found = subprocess.run(
             [sys.executable, "-m", "etlrun", *shlex.split(command)],
@@ -144,11 +156,21 @@ def test_output_on_a_full_disk_is_reported(command: str, unbuffered: str, tmp_pa
     )
 
 
-def test_a_comparison_needs_no_standard_output(tmp_path: Path) -> None:
-    words = ["diff", "", "load.prefetch=1", "--fail-on", "data", "--exit-code"]
-    command = f"exec {shlex.join([sys.executable, '-m', 'etlrun', *words])} >&-"
-    found = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: S602
-    assert (found.returncode, found.stdout, found.stderr) == (1, "", "")
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        ("diff '' load.prefetch=1 --fail-on data --exit-code", 1),
+        ("runs ls .", 0),
+        ("report run", 0),
+        ("cache ls", 0),
+        ("--cfg job", 0),
+    ],
+)
+def test_a_command_needs_no_standard_output(command: str, status: int, tmp_path: Path) -> None:
+    saved(made(tmp_path / "run"))
+    line = f"exec {sys.executable} -m etlrun {command} >&-"
+    found = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: S602
+    assert (found.returncode, found.stdout, found.stderr) == (status, "", "")
 
 
 def test_a_folder_that_is_gone_is_refused(

@@ -23,7 +23,7 @@ from etlrun.sources.rows.folders import KeptFolder
 from etlrun.stages.cache import DiskCache
 from etlrun.system.errors import ConfigError, Fault, WorldError, did_you_mean
 from etlrun.system.files import as_unicode
-from etlrun.system.terminal import print_table, say
+from etlrun.system.terminal import STANDARD_OUTPUT, print_table, say
 
 _HEADER = ("key", "dataset", "elements", "examples", "MB", "created", "used", "state")
 
@@ -86,9 +86,9 @@ def _reported(store: Store, command: str) -> Iterator[None]:
     """Report a folder of caches that can't be used."""
     try:
         yield
-    except BrokenPipeError:  # standard output, not the folder
-        raise
     except OSError as error:
+        if error.filename == STANDARD_OUTPUT:
+            raise
         remedy = "run it as a user with permission, or choose another folder"
         raise unusable(error, store.folder, f"cache {command}", remedy) from error
 

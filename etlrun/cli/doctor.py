@@ -20,7 +20,7 @@ from etlrun.stages import STAGES
 from etlrun.stages.rows import Rows
 from etlrun.system.files import refuse_unwritable
 from etlrun.system.machine import rounded
-from etlrun.system.terminal import print_table
+from etlrun.system.terminal import print_table, say
 
 if TYPE_CHECKING:
     from etlrun.datasets.examine.doctor import ImageDiagnosis
@@ -96,7 +96,7 @@ def doctor(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> N
             if known.html is not None:
                 write(known.html, found, made_by, begin)
     if known.format == "json":
-        print(json.dumps(as_dict(found), indent=2))
+        say(json.dumps(as_dict(found), indent=2))
     else:
         print_findings(found)
         _print(found)
@@ -124,7 +124,7 @@ def _print(found: ImageDiagnosis) -> None:
     print_table(("dataset", "class", "examples", "share"), classes)
     for split in found.splits:
         sizes = [f"{point} {rounded(size)}" for point, size in split.cache_bytes.items()]
-        print(f"caches    {split.name}: {', '.join(sizes)}")
+        say(f"caches    {split.name}: {', '.join(sizes)}")
 
 
 def stats(plan: Plan) -> None:
@@ -142,6 +142,6 @@ def stats(plan: Plan) -> None:
         from etlrun.datasets.examine.stats import measured
 
         mean, deviation, count = measured(plan)
-    print(f"# Of {count:,} training images, pixels in [0, 1].\ntransform:\n  normalize:")
+    say(f"# Of {count:,} training images, pixels in [0, 1].\ntransform:\n  normalize:")
     for name, values in (("mean", mean), ("std", deviation)):
-        print(f"    {name}: [{', '.join(f'{value:.4f}' for value in values)}]")
+        say(f"    {name}: [{', '.join(f'{value:.4f}' for value in values)}]")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from etlrun.planning.plan import Plan
 from etlrun.system import machine
-from etlrun.system.terminal import print_table, say_note
+from etlrun.system.terminal import print_table, say, say_note
 
 if TYPE_CHECKING:
     from etlrun.run.operations import Tried
@@ -40,7 +40,7 @@ def of_device(plan: Plan, *, as_json: bool) -> None:
             "built_for": None if built is None else str(built),
         }
     if as_json:
-        print(json.dumps({**told, "operations": [dataclasses.asdict(of) for of in found]}, indent=2))
+        say(json.dumps({**told, "operations": [dataclasses.asdict(of) for of in found]}, indent=2))
     else:
         _print(told, found)
     if backend.unseen:
@@ -56,7 +56,7 @@ def _print(told: dict[str, Any], found: list[Tried]) -> None:
             lines = [", ".join(f"{package} {version}" for package, version in value.items())]
         for line in lines:
             if line is not None:
-                print(f"{name.replace('_', ' '):9}  {line}")
+                say(f"{name.replace('_', ' '):9}  {line}")
     rows = [
         (
             of.operation,

@@ -13,7 +13,7 @@ from etlrun.stages.rows import Rows
 from etlrun.system.files import as_unicode
 from etlrun.system.machine import rounded
 from etlrun.system.progress import progress
-from etlrun.system.terminal import print_table
+from etlrun.system.terminal import print_table, say
 
 if TYPE_CHECKING:
     from etlrun.datasets.examine.finding import Diagnosis
@@ -45,7 +45,7 @@ def of_rows(plan: Plan, known: argparse.Namespace, made_by: str) -> None:
             | ({"texts": [*map(dataclasses.asdict, of.texts)]} if of.texts else {})
             for of in found.splits
         ]
-        print(json.dumps({**plain(found), "splits": splits}, indent=2))
+        say(json.dumps({**plain(found), "splits": splits}, indent=2))
         return
     print_findings(found)
     _print_tables(found, dataset)
@@ -128,21 +128,21 @@ def plain(found: Diagnosis) -> dict[str, Any]:
 def print_findings(found: Diagnosis) -> None:
     """Print the findings and the notes of a diagnosis."""
     for finding in found.findings:
-        print(f"finding   {finding.text}\n          -> {finding.remedy}")
+        say(f"finding   {finding.text}\n          -> {finding.remedy}")
         for place in finding.places[:_NAMED]:
-            print(f"          {place}")
+            say(f"          {place}")
         if finding.places[_NAMED:]:
-            print("          … (--format json names more)")
+            say("          … (--format json names more)")
     if not found.findings:
-        print("finding   none")
+        say("finding   none")
     for note in found.notes:
-        print(f"note      {note}")
+        say(f"note      {note}")
 
 
 def print_page(path: Path | None) -> None:
     """Print where the page is, if there is one."""
     if path is not None:
-        print(f"page      {path}, {rounded(path.stat().st_size)}")
+        say(f"page      {path}, {rounded(path.stat().st_size)}")
 
 
 def print_stats(plan: Plan) -> None:
@@ -155,7 +155,7 @@ def print_stats(plan: Plan) -> None:
 
     with progress() as begin:
         train = examined(plan, begin)[0]
-    print(f"# Of {len(train.reader.rows):,} rows of {train.name}.")
+    say(f"# Of {len(train.reader.rows):,} rows of {train.name}.")
     rows = [
         (
             of.name,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from etlrun.cli import parsers
 from etlrun.system.errors import ConfigError
 from etlrun.system.files import refuse_unwritable
-from etlrun.system.terminal import number, print_table, significant
+from etlrun.system.terminal import number, print_table, say, say_whole, significant
 
 if TYPE_CHECKING:
     from etlrun.trained.evaluate import Evaluation
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> None:
         paths = recorded(run, evaluation, shlex.join(["etlrun", "evaluate", *arguments]))
         hint = "" if known.importance == 0 else how_to_ask(run.plan, evaluation.examples)
     if known.format == "json":
-        print(evaluation.as_json(), end="")
+        say_whole(evaluation.as_json())
     else:
         _print(evaluation, paths, hint)
 
@@ -94,41 +94,41 @@ def parser() -> argparse.ArgumentParser:
 
 def _print(of: Evaluation, paths: Sequence[Path], hint: str) -> None:
     skipped = f", {len(of.skipped)} skipped" if of.skipped else ""
-    print(f"data      {of.dataset} {of.split}, {of.examples:,} examples{skipped}")
+    say(f"data      {of.dataset} {of.split}, {of.examples:,} examples{skipped}")
     shown = _four if of.accuracy is not None else significant
-    print(f"loss      {shown(of.loss)}{_then(of.then, 'loss', shown)}")
+    say(f"loss      {shown(of.loss)}{_then(of.then, 'loss', shown)}")
     for name, figures in (of.targets or {"": of}).items():
         if name:
-            print(f"target    {name}")
+            say(f"target    {name}")
         _print_figures(figures, {key.removeprefix(f"{name}_"): then for key, then in of.then.items()})
         if of.unchecked:
-            print(f"order     {of.unchecked}")
+            say(f"order     {of.unchecked}")
             print_table(_FIRSTS, [(each.name, each.place) for each in of.firsts[:_MOST_CLASSES]])
         _print_details(figures)
     if hint and not any(figures.importance for figures in (of, *of.targets.values())):
-        print(f"columns   {hint}")
+        say(f"columns   {hint}")
     for lost in of.skipped[:_MOST_MISTAKES]:
-        print(f"skipped   {lost.place}: {lost.reason}")
+        say(f"skipped   {lost.place}: {lost.reason}")
     for label, path in zip(("results", "page"), paths, strict=True):
-        print(f"{label:<9} {path}")
+        say(f"{label:<9} {path}")
 
 
 def _print_figures(of: Figures, then: Then) -> None:
     """Print the figures of a target; `then` are those of the last epoch of the run."""
     if of.subset_accuracy is not None:
-        print(f"accuracy  {_share(of.accuracy)}{_then(then, 'accuracy')}, the mean over the labels")
-        print(f"subset    {_share(of.subset_accuracy)}, the examples of which all labels are right")
-        print(f"precision {_share(of.mean_average_precision)}, the mean average precision")
+        say(f"accuracy  {_share(of.accuracy)}{_then(then, 'accuracy')}, the mean over the labels")
+        say(f"subset    {_share(of.subset_accuracy)}, the examples of which all labels are right")
+        say(f"precision {_share(of.mean_average_precision)}, the mean average precision")
     elif of.accuracy is not None:
-        print(f"accuracy  {_share(of.accuracy)}{_then(then, 'accuracy')}")
+        say(f"accuracy  {_share(of.accuracy)}{_then(then, 'accuracy')}")
         if of.thresholds:
             _print_of_two(of)
-        print(f"error     {number(of.calibration_error, 4)}, the expected calibration error")
+        say(f"error     {number(of.calibration_error, 4)}, the expected calibration error")
     else:
         for label, key in _OF_NUMBERS:
-            print(f"{label:<9} {_share(getattr(of, key), significant)}{_then(then, key, significant)}")
-        print(f"errors    {significant(of.squared_error)}, the mean squared error")
-    print(f"method    {of.method}")
+            say(f"{label:<9} {_share(getattr(of, key), significant)}{_then(then, key, significant)}")
+        say(f"errors    {significant(of.squared_error)}, the mean squared error")
+    say(f"method    {of.method}")
 
 
 def _print_details(of: Figures) -> None:
@@ -164,29 +164,27 @@ def _print_mistakes(mistakes: Sequence[Mistake], *, is_class: bool) -> None:
     print_table(_MISTAKES if is_class else _ERRORS, rows)
     for row, each in zip(rows, mistakes, strict=False):
         if text := prose_of(each.columns):
-            print(f"{'text':<9} {row[0]}  {_cut(text, _LONGEST_PROSE)}")
+            say(f"{'text':<9} {row[0]}  {_cut(text, _LONGEST_PROSE)}")
 
 
 def _print_of_two(of: Figures) -> None:
     """Print the figures of the second of two classes by its probability."""
     second = of.classes[1].name
-    print(f"AUC       {_share(of.auc)}, by the probability of {second}")
-    print(f"precision {_share(of.average_precision)}, the average precision of {second}")
+    say(f"AUC       {_share(of.auc)}, by the probability of {second}")
+    say(f"precision {_share(of.average_precision)}, the average precision of {second}")
     for each, what in zip(of.thresholds, ("", ", the largest of these examples"), strict=False):
-        print(f"threshold {significant(each.threshold)}: F1 of {second} {_share(each.f1)}{what}")
+        say(f"threshold {significant(each.threshold)}: F1 of {second} {_share(each.f1)}{what}")
 
 
 def _print_importance(of: Importance) -> None:
     """Print how much worse the measure gets without what each column tells."""
     worse = "the mean absolute error grows" if of.measure == "mae" else "the accuracy falls"
     sample = f"{of.examples:,} examples, {of.predictions:,} predictions"
-    print(
-        f"columns   how much {worse} while a column is permuted: mean of {of.repeats} times and its interval; {sample}"
-    )
+    say(f"columns   how much {worse} while a column is permuted: mean of {of.repeats} times and its interval; {sample}")
     shown = of.columns[:_MOST_COLUMNS]
     print_table(_IMPORTANCE, [(each.name, _share(each.importance, significant)) for each in shown])
     if len(shown) < len(of.columns):
-        print(f"          and {len(of.columns) - len(shown):,} more")
+        say(f"          and {len(of.columns) - len(shown):,} more")
 
 
 def _columns(of: Mistake) -> str:

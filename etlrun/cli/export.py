@@ -9,6 +9,7 @@ from pathlib import Path
 from etlrun.cli import parsers
 from etlrun.record.record import EXPORTS
 from etlrun.system.errors import ConfigError, EtlrunError
+from etlrun.system.terminal import say
 from etlrun.trained.outputs import OUTPUT
 
 
@@ -55,8 +56,8 @@ def main(arguments: Sequence[str]) -> None:
         raise ConfigError(faults) if is_config else EtlrunError(faults)
     with outputs.placed(output, exports.DESCRIPTION) as folder:
         check = exports.export(run, name, folder)
-    print(f"format    {name}: {exports.taken_by(run, name)} to predictions")
+    say(f"format    {name}: {exports.taken_by(run, name)} to predictions")
     differs = f"{check.largest_difference:.1e}, of {check.tolerance:g} allowed"
-    print(f"check     {check.drawn} {check.noun}, predictions differ from the model's by up to {differs}")
-    print(f"folder    {output}")
-    print(f"card      {output.rstrip('/')}/{exports.CARD}, whose licences are to be filled in")
+    say(f"check     {check.drawn} {check.noun}, predictions differ from the model's by up to {differs}")
+    say(f"folder    {output}")
+    say(f"card      {output.rstrip('/')}/{exports.CARD}, whose licences are to be filled in")

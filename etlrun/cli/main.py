@@ -14,6 +14,7 @@ from etlrun.cli import commands
 from etlrun.cli.commands import COMMANDS
 from etlrun.system import deprecated
 from etlrun.system.errors import INTERRUPTED, ConfigError, EtlrunError, Fault, describe, of_system
+from etlrun.system.terminal import printing, say
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -44,11 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _flush() -> None:
     """Write what has been printed, so that a command notices a full disk, and a pipe whose reader has left."""
     try:
-        if sys.stdout is not None:  # a shell may close it
-            sys.stdout.flush()
-    except OSError as error:
+        with printing():
+            if sys.stdout is not None:  # a shell may close it
+                sys.stdout.flush()
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # where Python flushes the rest at its end
-        error.filename = "standard output"
         raise
 
 
@@ -96,11 +97,11 @@ def _answer(arguments: list[str]) -> None:
     if "--version" in arguments:
         from etlrun.cli import help as texts
 
-        print(texts.version())
+        say(texts.version())
     elif "--help" in arguments or "-h" in arguments:
         from etlrun.cli import help as texts
 
-        print(texts.text())
+        say(texts.text())
     else:
         from etlrun.cli import start
 

@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> None:
     known = parser().parse_args(arguments)
     found = [_listed(entry, group) for group in _KINDS for entry in entry_points(group=group)]
     if known.format == "json":
-        print(json.dumps([_as_dict(plugin, fault) for plugin, fault in found], indent=2, default=str))
+        say(json.dumps([_as_dict(plugin, fault) for plugin, fault in found], indent=2, default=str))
     elif found:
         print_table(_HEADER, [_row(plugin, fault) for plugin, fault in found])
     else:

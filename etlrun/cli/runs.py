@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> None:
     known = parser().parse_args(arguments)
     found = entries(known.folder)
     if known.format == "json":
-        print(json.dumps([dataclasses.asdict(one) for one in found], indent=2, default=str))
+        say(json.dumps([dataclasses.asdict(one) for one in found], indent=2, default=str))
     elif known.format == "paths":
         _print_paths(found)
     else:
@@ -64,7 +64,7 @@ def _print_paths(found: Sequence[Entry]) -> None:
         if "\n" in str(one.folder):
             print(f"etlrun: left out {printable(str(one.folder))}, which is no single line", file=sys.stderr)
         else:
-            print(one.folder)
+            say(str(one.folder))
 
 
 def _row(one: Entry) -> Sequence[str]:

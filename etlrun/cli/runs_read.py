@@ -59,7 +59,7 @@ def _write_page(folder: Path) -> None:
     except OSError as error:
         print(f"etlrun: {folder / records.PAGE} is as it was: {error.strerror}", file=sys.stderr)
     else:
-        print(f"report    {folder / records.PAGE}")
+        say(f"report    {folder / records.PAGE}")
 
 
 def freeze(arguments: list[str]) -> None:

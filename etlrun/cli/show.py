@@ -17,7 +17,7 @@ from etlrun.stages.dataset import Dataset
 from etlrun.system.errors import ConfigError, Fault, printable
 from etlrun.system.files import refuse_unwritable
 from etlrun.system.machine import rounded
-from etlrun.system.terminal import print_table
+from etlrun.system.terminal import print_table, say
 
 if TYPE_CHECKING:
     from etlrun.datasets.examine.sheet import Sheet
@@ -86,11 +86,11 @@ def show(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> Non
         for name, feature in view.features.items()
     ]
     for note in sheet.notes_on_data:
-        print(f"note      {printable(note)}")
+        say(f"note      {printable(note)}")
     print_table(_HEADER, rows)
     for name, path in (("page", known.output), ("image", known.png)):
         if path is not None:
-            print(f"{name:<9} {path}, {rounded(path.stat().st_size)}")
+            say(f"{name:<9} {path}, {rounded(path.stat().st_size)}")
 
 
 def write(sheet: Sheet, page: Path, image: Path | None, made_by: str) -> None:

@@ -13,7 +13,7 @@ from etlrun.record.config import CONFIG
 from etlrun.record.summary import read_summary
 from etlrun.results.sizing import Need, Sizing, size
 from etlrun.system.errors import WorldError
-from etlrun.system.terminal import megabytes
+from etlrun.system.terminal import megabytes, say
 
 _LEAST_THREADS = 0.05
 """Threads below which a stage is not listed."""
@@ -33,10 +33,10 @@ def main(arguments: list[str]) -> None:
         raise WorldError(where=str(known.run), found=found, expected="the folder of a run", remedy=remedy)
     sizing = size(known.run, summary, known.step_ms, known.au)
     if known.format == "json":
-        print(to_json(sizing, indent=2).decode())
+        say(to_json(sizing, indent=2).decode())
         return
     for line in lines(sizing):
-        print(line)
+        say(line)
 
 
 def lines(sizing: Sizing) -> Iterator[str]:

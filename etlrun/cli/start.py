@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
+
 from etlrun.cli import answer, launch
 from etlrun.cli.commands import collect_again
 from etlrun.config import grid
@@ -10,12 +14,15 @@ from etlrun.config.refusals import UNCOMPOSABLE, refusal
 from etlrun.config.request import Request
 from etlrun.stages import STAGES
 from etlrun.system.errors import ConfigError
+from etlrun.system.terminal import say_whole
 
 HYDRA_ANSWERS = (
     "--hydra-help", "--cfg", "-c", "--info", "-i", "--resolve", "--experimental-rerun", "--config-path", "-cp",
     "--package", "-p",
 )  # fmt: skip
 """Options that Hydra handles alone: it answers by itself, or uses configs from elsewhere."""
+_PRINTED = {"--hydra-help", "--cfg", "-c", "--info", "-i"}
+"""Those of them that print and run nothing."""
 
 
 def main(arguments: list[str]) -> None:
@@ -47,7 +54,20 @@ def _start(arguments: list[str], options: set[str]) -> None:
 
 def _by_hydra(arguments: list[str]) -> None:
     """Let Hydra answer; it reports some of its errors itself, and raises others."""
+    prints = _PRINTED & {argument.split("=")[0] for argument in arguments}
     try:
-        launch.launch(current_words(arguments))
+        with _printing_whole() if prints else nullcontext():
+            launch.launch(current_words(arguments))
     except UNCOMPOSABLE as error:
         raise ConfigError([refusal(error)]) from error
+
+
+@contextmanager
+def _printing_whole() -> Iterator[None]:
+    """Print afterwards what is printed inside, since Hydra has no message for a full disk or a closed output."""
+    text = io.StringIO()
+    try:
+        with redirect_stdout(text):
+            yield
+    finally:
+        say_whole(text.getvalue())

@@ -28,6 +28,7 @@ from etlrun.stages.tune import Tune
 from etlrun.sweep.tune import SEARCH, WINDOWS
 from etlrun.system.errors import INTERRUPTED, ConfigError, Fault, WorldError
 from etlrun.system.files import refuse_unwritable, write_atomically
+from etlrun.system.terminal import say, say_whole
 
 RESUME = f"{Tune.path}.resume="
 
@@ -107,7 +108,7 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
     except OSError as error:
         raise unwritable(folder, error) from error
     for line in report.lines(found, asked.overrides, folder):
-        print(line)
+        say(line)
     if found.end == FOUND:
         name, files = target.stem if target is not None else "tuned", _finding(target, asked.files)
         text = overlay.overlay(found, asked.overrides, name, files)
@@ -117,16 +118,16 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
 def _hand_over(text: str, target: Path | None) -> None:
     """Write the overlay for a review, or print it."""
     if target is None:
-        print(f"\n{text}", end="")
+        say_whole(f"\n{text}")
         return
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, text)
     except OSError as error:
-        print(text, end="")
+        say_whole(text)
         remedy = "the overlay is printed above; or free disk space, and resume the search with another --write"
         raise WorldError(where="--write", found=f"{target}: {error}", expected="a new file", remedy=remedy) from error
-    print(f"overlay   {target}")
+    say(f"overlay   {target}")
 
 
 def _finding(target: Path | None, files: list[str]) -> list[str]:

@@ -18,6 +18,8 @@ _WIDTH = 200
 """Columns of a table without a terminal."""
 _ANY_WIDTH = 1_000_000
 """Columns that are enough for any table."""
+STANDARD_OUTPUT = "standard output"
+"""What the message of an error calls it."""
 Rows = Sequence[Sequence[str]]
 
 TEXTS = {
@@ -116,17 +118,25 @@ def print_parts(console: Console | None, *parts: tuple[str, str]) -> None:
         return
     from rich.text import Text
 
-    console.print(Text.assemble(*parts), soft_wrap=True)
+    with printing():
+        console.print(Text.assemble(*parts), soft_wrap=True)
+
+
+@contextmanager
+def printing() -> Iterator[None]:
+    """Let an `OSError` inside name standard output: a long text is written before its end."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = STANDARD_OUTPUT
+        raise
 
 
 def say_whole(text: str) -> None:
-    """Write a text as it is to standard output, which an `OSError` names: a long one is written before its end."""
-    try:
+    """Write a text as it is to standard output, unless a shell has closed it."""
+    with printing():
         if sys.stdout is not None:
             sys.stdout.write(text)
-    except OSError as error:
-        error.filename = "standard output"
-        raise
 
 
 def megabytes(size: float | None) -> str:
@@ -151,13 +161,14 @@ def _filled(header: Sequence[str], rows: Rows) -> list[int]:
 
 def print_table(header: Sequence[str], rows: Rows) -> None:
     """Print a table without its empty columns."""
-    if not rows:
+    if not rows or sys.stdout is None:
         return
     from rich.console import Console
 
     width = Console().width if sys.stdout.isatty() else _WIDTH  # FORCE_COLOR asks for colours alone, as a notebook does
     table = _table(header, rows)
-    Console(width=max(width, _least(table))).print(table)  # the terminal wraps lines, and no figure is cut
+    with printing():
+        Console(width=max(width, _least(table))).print(table)  # the terminal wraps lines, and no figure is cut
 
 
 def table_text(header: Sequence[str], rows: Rows) -> str:
