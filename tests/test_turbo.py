@@ -264,9 +264,28 @@ def test_values_that_do_not_fit_are_refused() -> None:
         "transform.decode: found uint8 [?, ?, 3] in [0, 255], label before it; expected an encoded image\n"
         "    -> leave `decode` out of the steps, or set extract.decode=false"
     )
-    for between in ("cache.at=decoded", "transform.resize.antialias=true"):
-        assert refusal_of_plan("transform.decode.fast=true", between) == (
-            "transform.decode.fast: found true; expected `resize` right after `decode`, and no cache between the "
-            "two, since its size decides the scale\n"
-            "    -> set transform.decode.fast=false, or move the step or the cache between the two"
-        )
+    assert refusal_of_plan("transform.decode.fast=true", "cache.at=decoded") == (
+        "transform.decode.fast: found true; expected `resize` right after `decode`, and no cache between the "
+        "two, since its size decides the scale\n"
+        "    -> set transform.decode.fast=false, or move the step or the cache between the two"
+    )
+
+
+@pytest.mark.parametrize("steps", ["decode,resize", "decode,center_crop,resize"])
+@pytest.mark.parametrize(
+    ("values", "fit"),
+    [
+        (["resize.dtype=float32"], ["resize.dtype=uint8"]),
+        (["resize.antialias=true", "resize.dtype=float32"], ["resize.antialias=false", "resize.dtype=uint8"]),
+        (["resize.method=area"], ["resize.method=bilinear"]),
+    ],
+)
+def test_a_resizing_that_opencv_does_not_do_is_told_where_it_is_to_be_fast(
+    values: list[str], fit: list[str], steps: str
+) -> None:
+    found, fitting = ([f"transform.{value}" for value in of] for of in (values, fit))
+    words = ("transform.decode.fast=true", f"transform.steps=[{steps},scale_minus_one_one]", *found)
+    assert refusal_of_plan(*words) == (
+        f"transform.decode.fast: found true, with {', '.join(found)}; expected {' '.join(fitting)}, as OpenCV resizes\n"
+        f"    -> set transform.decode.fast=false, or {' '.join(fitting)}"
+    )

@@ -7,17 +7,26 @@ from typing import Literal
 
 from etlrun.planning.spec import RunSpec
 from etlrun.planning.training import validates
-from etlrun.stages.image import Decode
+from etlrun.stages.image import CenterCrop, Decode, Resize
 from etlrun.stages.step import Map
 from etlrun.stages.turbo import turbo_of, turbo_steps
 
-FAST = (
-    Decode.key("fast"),
-    "true",
-    "`resize` right after `decode`, and no cache between the two, since its size decides the scale",
-    "set transform.decode.fast=false, or move the step or the cache between the two",
-)
-"""The fault of `fast` where `turbo` does not resize what it decodes."""
+
+def unfit_for_fast(steps: Map) -> tuple[str, str, str, str]:
+    """Return the fault of `fast` where `turbo` does not resize what it decodes: of values of `resize`, or its place."""
+    where, off = Decode.key("fast"), "set transform.decode.fast=false, or "
+    place = next(place for place, step in enumerate(steps.steps) if isinstance(step, Decode))
+    behind = steps.steps[place + 1 : place + 3]
+    if behind and not isinstance(behind[0], CenterCrop):
+        behind = behind[:1]
+    resize = next((step for step in behind if isinstance(step, Resize)), None)
+    if resize is None:
+        expected = "`resize` right after `decode`, and no cache between the two, since its size decides the scale"
+        return where, "true", expected, f"{off}move the step or the cache between the two"
+    values = {resize.key(name): (str(found).lower(), str(of).lower()) for name, found, of in resize.beyond_turbo}
+    found = ", ".join(f"{key}={value}" for key, (value, _) in values.items())
+    fit = " ".join(f"{key}={value}" for key, (_, value) in values.items())
+    return where, f"true, with {found}", f"{fit}, as OpenCV resizes", f"{off}{fit}"
 
 
 def is_fast(steps: Map) -> bool:

@@ -8,7 +8,7 @@ from functools import reduce
 from itertools import takewhile
 
 from etlrun.planning.code import code_in, with_code
-from etlrun.planning.decoding import FAST, is_fast, with_library
+from etlrun.planning.decoding import is_fast, unfit_for_fast, with_library
 from etlrun.planning.objective import of_declared
 from etlrun.planning.plan import Plan, PlannedStage, PlannedStep, decisive_values, given_to_model, place_of_point
 from etlrun.planning.rules import remarks, rules
@@ -201,7 +201,7 @@ class _Planner:
         turbo = turbo_of(part, whole, skips=self.spec.dataset.on_corrupt == "skip")
         if turbo is None:
             if is_fast(whole):
-                self._add(*FAST)
+                self._add(*unfit_for_fast(whole))
             whole = with_library(whole, "tensorflow")
             is_of_rows = isinstance(self.spec.dataset, Rows) and whole.is_first
             yield RowsMap.of(whole) if is_of_rows else whole

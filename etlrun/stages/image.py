@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from etlrun.stages.base import DATA, SPEED, Expected, Flag, Number, Size
 from etlrun.stages.flow import IMAGE_RANK, Feature, UnfitError, remedy_of_kind
@@ -89,7 +89,13 @@ class Resize(Step):
     @property
     def joins_turbo(self) -> bool:
         """Whether OpenCV resizes like this, apart from its rounding."""
-        return self.method == "bilinear" and not self.antialias and self.dtype == "uint8"
+        return not self.beyond_turbo
+
+    @property
+    def beyond_turbo(self) -> list[tuple[str, Any, Any]]:
+        """Parameters with which OpenCV does not resize like this: the name, the value, and that of OpenCV."""
+        with_opencv = {"method": "bilinear", "antialias": False, "dtype": "uint8"}
+        return [(name, getattr(self, name), of) for name, of in with_opencv.items() if getattr(self, name) != of]
 
     def gives(self, incoming: Feature) -> Feature:
         require_decoded(incoming)
