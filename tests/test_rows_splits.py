@@ -232,6 +232,23 @@ def test_columns_that_can_not_split_the_rows(table: Path, by: str) -> None:
     assert on_disk(plain).counts == {"train": NUM_ROWS}
 
 
+@pytest.mark.parametrize(
+    ("values", "things"),
+    [
+        (["1", "2", "3", "n.a."], "numbers"),
+        (["2020-01-01", "2020-01-02 10:00:00", "2020-01-03", "n.a."], "written as times"),
+        (["2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z", "2020-01-03T00:00:00Z", "n.a."], "written as times"),
+    ],
+)
+def test_a_text_among_times_is_told_with_its_row(tmp_path: Path, values: list[str], things: str) -> None:
+    write(tmp_path, {"day": values, "area": np.arange(4.0), "price": np.arange(4.0)})
+    assert refusal_of_plan(*written(tmp_path, "{time: day}")) == (
+        f"{WHERE}.time: found day, which is text, such as 'n.a.' in row 3, though 3 of 4 values are {things}; expected "
+        "a column of timestamps or numbers, in whose order rows are split\n"
+        "    -> correct the other values, or leave their rows out of the data, or choose another column"
+    )
+
+
 def test_values_of_text_are_not_those_of_numbers(tmp_path: Path) -> None:
     write(tmp_path, {"fold": ["0", "1"] * 5, "price": np.arange(10.0)})
     assert refusal_of_plan(*written(tmp_path, "{column: fold, train: [0], test: ['1']}")) == (

@@ -180,6 +180,14 @@ NOT_TO_LEARN = {
             "    -> set dataset.target={band: class}, or clean the column"
         ),
     ),
+    "a text among numbers": (
+        {"band": ["1.5", " 2", *map(str, range(197)), "n.a."]},
+        "{band: number}",
+        (
+            "band, which is text, such as 'n.a.' in row 199, though 199 of 200 values are numbers; expected a column "
+            "of numbers\n    -> correct the other values, or leave their rows out of the data"
+        ),
+    ),
     "fractions": (
         {},
         "{price: class}",

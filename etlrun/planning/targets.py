@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from etlrun.sources.rows.dividing import first_lacking, in_rows
+from etlrun.sources.rows.dividing import CORRECT, as_text, first_lacking, in_rows
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.column_categories import Classes
 from etlrun.stages.column_step import ColumnStep
@@ -90,10 +90,9 @@ def _unfit(source: RowsSource, target: Target) -> Iterator[Fault]:
     elif column.feature.is_sequence:
         yield _fault(f"{name}, which is lists of different lengths", "a number in each row", "name another column")
     elif kind == "number" and (is_text or is_time):
-        value = source.kept.arrow(name)[0].as_py()
-        shown = f", such as {value.decode(errors='replace')!r} in row 0" if is_text else ""
-        found = f"{name}, which is {'text' if is_text else 'a timestamp'}{shown}"
-        yield _fault(found, "a column of numbers", f"set dataset.target={{{name}: class}}, or clean the column")
+        shown, is_mostly = as_text(source.kept, name, "number") if is_text else ("a timestamp", False)
+        remedy = CORRECT if is_mostly else f"set dataset.target={{{name}: class}}, or clean the column"
+        yield _fault(f"{name}, which is {shown}", "a column of numbers", remedy)
     elif kind != "number" and (is_time or column.feature.dtype.startswith("float")):
         found = f"{name}, which is {'a timestamp' if is_time else 'a number with a fraction or without an end'}"
         remedy = f"set dataset.target={{{name}: number}}"

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from etlrun.sources.on_disk import Examples, OnDisk
 from etlrun.sources.rows.kept import Kept, lacking
+from etlrun.sources.rows.kinds import TIMES, Kind, first_unfit, written_as
 from etlrun.sources.rows.numbers import Numbers, in_random_order
 from etlrun.sources.rows.placing import having, placed, sliced
 from etlrun.sources.slices import slices
@@ -23,6 +24,8 @@ from etlrun.system.errors import ConfigError, Fault, did_you_mean
 
 _LISTED = 5
 """Values that a message lists."""
+CORRECT = "correct the other values, or leave their rows out of the data"
+"""The remedy for a few values of another kind."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,9 +138,10 @@ def _unfit(where: str, kept: Kept, by: SplitBy, column: Column) -> Iterator[Faul
         expected = "a value in each row, which decides its split"
         yield Fault(where=where, found=found, expected=expected, remedy="leave these rows out of the data")
     if by.by == "time" and (is_text or feature.dtype == "bool"):
-        value = kept.arrow(name)[0].as_py()
-        kind = f"text, such as {plain(value)!r} in row 0" if is_text else "true or false"
-        remedy = f"set 'dataset.columns={{{name}: timestamp}}', or {remedy}" if is_text else remedy
+        kind, is_mostly = as_text(kept, name, "number", *TIMES) if is_text else ("true or false", False)
+        if is_text:
+            first = CORRECT if is_mostly else f"set 'dataset.columns={{{name}: timestamp}}'"
+            remedy = f"{first}, or {remedy}"
         found, expected = f"{name}, which is {kind}", "a column of timestamps or numbers, in whose order rows are split"
         yield Fault(where=where, found=found, expected=expected, remedy=remedy)
     if by.by == "column" and (is_time or feature.dtype.startswith("float")):
@@ -168,6 +172,18 @@ def plain(value: Any) -> Value:
     """Return a value of a column as a config has it."""
     found: Value = value.decode(errors="replace") if isinstance(value, bytes) else value
     return found
+
+
+def as_text(kept: Kept, name: str, *kinds: Kind) -> tuple[str, bool]:
+    """Return what a message says of text where one of these kinds is expected, and whether half of it is of it."""
+    values = kept.arrow(name).cast(pa.large_string())
+    of_kinds = ((written_as(values, kind), first_unfit(values, kind), kind) for kind in kinds)
+    count, (row, value), kind = max(of_kinds)
+    found, total = f"text, such as {value!r} in row {row}", len(values) - values.null_count
+    if not total / 2 <= count < total:
+        return found, False
+    things = "written as times" if kind in TIMES else "numbers"
+    return f"{found}, though {count:,} of {total:,} values are {things}", True
 
 
 def first_lacking(kept: Kept, name: str) -> int:

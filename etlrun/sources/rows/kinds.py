@@ -254,6 +254,11 @@ def list_kind(values: pa.DataType) -> Kind | None:
     raise pa.ArrowInvalid(f"lists of {values}")
 
 
+def written_as(values: pa.Array, kind: Kind) -> int:
+    """Return the number of texts that are written as numbers, or as times if the kind is one of these."""
+    return pc.sum(pc.match_substring_regex(values, _TIME if kind in TIMES else _PLAIN)).as_py() or 0
+
+
 def first_unfit(values: pa.Array, kind: Kind) -> tuple[int, Any]:
     """Return place and value of the first one that can't be converted to a kind."""
 
