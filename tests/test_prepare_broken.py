@@ -96,7 +96,11 @@ def break_images(source: Path) -> dict[str, str]:
     }
     for name, (data, _) in broken.items():
         (source / "disc" / name).write_bytes(data)
-    return {name: reason for name, (_, reason) in broken.items()}
+    (source / "disc" / "link.jpg").symlink_to("nowhere")
+    os.mkfifo(source / "disc" / "pipe.jpg")
+    no_files = {"link.jpg": "a link to a file that is gone: nowhere", "pipe.jpg": "not a regular file"}
+    reasons = {name: reason for name, (_, reason) in broken.items()} | no_files
+    return dict(sorted(reasons.items()))
 
 
 def test_broken_images_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,12 +108,12 @@ def test_broken_images_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     reasons = break_images(source)
     first, *found, last, remedy = refused(capsys, source, tmp_path / "data")
     found.remove(CONVERT)
-    assert first == "etlrun: 6 faults"
+    assert first == "etlrun: 8 faults"
     for line, (name, reason) in zip(sorted(found), reasons.items(), strict=True):
         assert line.startswith(f"  SOURCE/disc/{name}: found {reason}")
         assert line.endswith(IMAGE)
     assert [last, remedy] == [
-        "  SOURCE: found 5 broken images of 9; expected images that can be decoded",
+        "  SOURCE: found 7 broken images of 11; expected images that can be decoded",
         "    -> repair or remove them, or add --on-corrupt skip to leave them out",
     ]
     assert not (tmp_path / "data" / "own" / "1.0.0").exists()
@@ -137,8 +141,8 @@ def test_broken_images_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixtur
     folder = prepared(source, tmp_path / "data", "--on-corrupt", "skip")
     assert {*examples(folder)} == sound
     lines = capsys.readouterr().out.splitlines()
-    place = lines.index("skipped   broken images: 5")
-    for line, (name, reason) in zip(sorted(lines[place + 1 : place + 6]), reasons.items(), strict=True):
+    place = lines.index("skipped   broken images: 7")
+    for line, (name, reason) in zip(sorted(lines[place + 1 : place + 8]), reasons.items(), strict=True):
         assert line.startswith(f"          disc/{name}: {reason}")
 
 

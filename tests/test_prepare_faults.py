@@ -95,14 +95,6 @@ def a_text(source: Path) -> None:
     source.write_text("text")
 
 
-def a_pipe(source: Path) -> None:
-    os.mkfifo(source / "disc" / "more.jpg")
-
-
-def a_dead_link(source: Path) -> None:
-    (source / "disc" / "more.jpg").symlink_to("nowhere")
-
-
 KINDS = "a folder of classes, a list (.csv or .jsonl), an archive (.zip, .tar, .tar.gz), or TFRecords"
 CLASSES = "a folder for each of at least two classes\n    -> name the folder above those of the classes"
 
@@ -152,14 +144,6 @@ CLASSES = "a folder for each of at least two classes\n    -> name the folder abo
             (
                 f"SOURCE: found a file of another kind; expected {KINDS}\n    -> add --features image=KEY,label=KEY if "
                 "these are TFRecords; download or pack a damaged archive again"
-            ),
-        ),
-        (a_pipe, "SOURCE/disc/more.jpg: found not a regular file; expected an image file\n    -> remove it"),
-        (
-            a_dead_link,
-            (
-                "SOURCE/disc/more.jpg: found No such file or directory; expected an image file\n"
-                "    -> check its permissions and its storage"
             ),
         ),
     ],

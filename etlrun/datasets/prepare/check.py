@@ -65,6 +65,8 @@ def check(source: Source, done: Callable[[int], None]) -> list[Verdict]:
 
 def verdict(source: Source, entry: Entry) -> Verdict:
     """Read one image, hash and decode it."""
+    if entry.refused:
+        return Verdict(digest="", reason=entry.refused)
     if entry.size > LARGEST_BYTES:
         return Verdict(digest="", reason=f"a file of {rounded(entry.size)}, more than {rounded(LARGEST_BYTES)}")
     try:

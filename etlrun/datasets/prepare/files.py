@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from etlrun.datasets.prepare.source import Entry, Source, first
@@ -35,13 +35,16 @@ def of_folder(folder: Path, suffixes: tuple[str, ...]) -> Files:
     """Return the images in a folder of classes, by their suffixes; raise `EtlrunError` with all faults."""
     listing = listed(folder, "SOURCE", suffixes)
     images = [(image.path, image.label, split) for split, files in listing.splits.items() for image in files]
-    found = Files(folder, folder, entries_of(folder, folder, images), listing.classes, listing.ignored)
+    entries = entries_of(folder, folder, images, listing.refused)
+    found = Files(folder, folder, entries, listing.classes, listing.ignored)
     found.outside, found.notes = listing.outside, listing.notes
     return found
 
 
-def entries_of(where: Path, folder: Path, images: Iterable[tuple[str, str, str]]) -> list[Entry]:
-    """Return an entry for each image, given as path, label and split.
+def entries_of(
+    where: Path, folder: Path, images: Iterable[tuple[str, str, str]], refused: Mapping[str, str]
+) -> list[Entry]:
+    """Return an entry for each image, given as path, label and split; `refused` says why some are broken, by path.
 
     Raises:
         EtlrunError: Files that don't exist, or are no files, such as pipes, which would be waited for.
@@ -49,6 +52,9 @@ def entries_of(where: Path, folder: Path, images: Iterable[tuple[str, str, str]]
     entries: list[Entry] = []
     faults: list[Fault] = []
     for path, label, split in images:
+        if path in refused:
+            entries.append(Entry(path=path, label=label, split=split, size=0, refused=refused[path]))
+            continue
         try:
             found = (folder / path).stat()
         except (OSError, ValueError) as error:

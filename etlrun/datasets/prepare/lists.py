@@ -34,7 +34,7 @@ def of_list(path: Path) -> Files:
         faults.append(fault(path, "no images", f"{_EXPECTED}, and a line for each image", "add lines to the list"))
     if faults:
         raise EtlrunError(first(faults, path, "faults"))
-    entries = entries_of(path, path.parent, images)
+    entries = entries_of(path, path.parent, images, {})
     classes = classes_of(entry.label for entry in entries)
     faults += of_classes(path, entries, classes)
     if faults:

@@ -23,12 +23,14 @@ class Entry:
         label: Name of its class.
         split: Name of its split in the source.
         size: Size of the encoded image in bytes.
+        refused: Why there is no file to read, such as a link to one that is gone; empty if there is.
     """
 
     path: str
     label: str
     split: str
     size: int
+    refused: str = ""
 
 
 class DamagedError(Exception):
