@@ -133,7 +133,8 @@ def _images(reviewed: Reviewed, folder: Path) -> Images:
     if not sheet.columns:
         return Images(text=f"none, since the first {len(sheet.rows)} examples of {pipeline} do not differ")
     page = folder / f"{reviewed.name.replace('/', '-') or 'diff'}.html"
-    write(sheet, page, page.with_suffix(".png"), ", ".join(f"{of.path} {change(of)}" for of in changes))
+    made_by = ", ".join(f"{of.path} {change(of)}" for of in changes)
+    write(sheet, page, page.with_suffix(".png"), made_by, ("--show", "--show"))
     text = f"{len(sheet.rows)} examples of {pipeline} before and after"
     return Images(text=text, page=page.as_posix(), image=page.with_suffix(".png").as_posix())
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from etlrun.planning.plan import Plan
 from etlrun.stages.rows import Rows
-from etlrun.system.files import as_unicode
+from etlrun.system.files import appearing, as_unicode
 from etlrun.system.machine import rounded
 from etlrun.system.progress import progress
 from etlrun.system.terminal import print_table, say
@@ -96,7 +96,6 @@ def _as_dict(of: ColumnFigures) -> dict[str, Any]:
 def _write(path: Path, found: Diagnosis, made_by: str) -> None:
     from etlrun.system import pages
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     html = pages.rendered(
         "etlrun.datasets.examine",
         "row_doctor.html.j2",
@@ -106,7 +105,8 @@ def _write(path: Path, found: Diagnosis, made_by: str) -> None:
         shown=shown,
         top=lambda of: ", ".join(f"{shown(value)} {count:,}" for value, count in of.top.items()),
     )
-    path.write_text(html, encoding="utf-8", errors="backslashreplace")
+    with appearing(path, "--html") as file:
+        file.write(html)
 
 
 def plain(found: Diagnosis) -> dict[str, Any]:

@@ -7,14 +7,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, TextIO, cast
 
 from etlrun.cli import parsers
 from etlrun.remote.names import named_by_url
 from etlrun.stages.paths import is_remote
 from etlrun.system.errors import EtlrunError, Fault
-from etlrun.system.files import refuse_unwritable, replacing
-from etlrun.system.terminal import say_note
+from etlrun.system.files import appearing, refuse_unwritable
+from etlrun.system.terminal import say_note, say_whole
 from etlrun.trained.outputs import NEW_FILE, OUTPUT, faults_of, placed
 
 if TYPE_CHECKING:
@@ -99,15 +100,10 @@ def _opened(output: str | None) -> Iterator[TextIO]:
     if output is None:
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
-        yield sys.stdout
+        yield cast("TextIO", SimpleNamespace(write=say_whole))
         return
-    with placed(output) as path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            replacing(path) as temporary,
-            temporary.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file,
-        ):
-            yield file
+    with placed(output) as path, appearing(path, OUTPUT, errors="surrogateescape") as file:
+        yield file
 
 
 def _say_lost(lost: Sequence[Lost], examples: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from etlrun.planning.plan import Plan
 from etlrun.stages import STAGES
 from etlrun.stages.dataset import Dataset
 from etlrun.system.errors import ConfigError, Fault, printable
-from etlrun.system.files import refuse_unwritable
+from etlrun.system.files import appearing, refuse_unwritable
 from etlrun.system.machine import rounded
 from etlrun.system.terminal import print_table, say
 
@@ -93,13 +94,20 @@ def show(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> Non
             say(f"{name:<9} {path}, {rounded(path.stat().st_size)}")
 
 
-def write(sheet: Sheet, page: Path, image: Path | None, made_by: str) -> None:
-    """Write a sheet as a page, which says what it was `made_by`, and as one image."""
+def write(
+    sheet: Sheet, page: Path, image: Path | None, made_by: str, keys: tuple[str, str] = ("--output", "--png")
+) -> None:
+    """Write a sheet as a page, which says what it was `made_by`, and as one image; `keys` are their options.
+
+    Raises:
+        WorldError: A file can't be written.
+    """
     from etlrun.datasets.examine.images import picture
     from etlrun.datasets.examine.page import html
 
-    page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(html(sheet, made_by), encoding="utf-8", errors="backslashreplace")
+    with appearing(page, keys[0]) as file:
+        file.write(html(sheet, made_by))
     if image is not None:
-        image.parent.mkdir(parents=True, exist_ok=True)
-        picture(sheet).save(image, "PNG")
+        picture(sheet).save(png := io.BytesIO(), "PNG")
+        with appearing(image, keys[1]) as file:
+            file.buffer.write(png.getvalue())

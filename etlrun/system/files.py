@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 from etlrun.system.errors import WorldError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 _PROBE_BYTES = 4096
 """Size of a block, which a full disk can't provide."""
@@ -33,6 +38,41 @@ def replacing(path: Path) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+class _Named(io.FileIO):
+    """A file that the errors of writing it name, as those of opening it do."""
+
+    def write(self, data: ReadableBuffer) -> int:
+        """Write `data`."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = self.name
+            raise
+
+
+@contextmanager
+def appearing(path: Path, key: str, errors: str = "backslashreplace") -> Iterator[TextIO]:
+    """Yield a file that replaces `path`, the value of `key`, when it is complete; its folder is made.
+
+    `errors` is what becomes of names of files in it that are no Unicode.
+
+    Raises:
+        WorldError: It can't be written; errors of other files remain theirs.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        try:
+            raw = io.BufferedWriter(_Named(temporary, "w"))
+            with io.TextIOWrapper(raw, encoding="utf-8", errors=errors, newline="") as file:
+                yield file
+        except OSError as error:
+            if error.filename != temporary:
+                raise
+            found, expected = f"{path}: {error.strerror}", "a file that can be written"
+            remedy = f"choose another {key}, or free disk space"
+            raise WorldError(where=key, found=found, expected=expected, remedy=remedy) from error
 
 
 def as_unicode(name: str) -> str:

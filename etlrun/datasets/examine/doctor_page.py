@@ -18,6 +18,7 @@ from etlrun.datasets.prepare.threads import in_order
 from etlrun.sources.pixels import pillow_as_header_reader
 from etlrun.stages.image import Decode
 from etlrun.system import pages
+from etlrun.system.files import appearing
 from etlrun.system.progress import Begin
 from etlrun.system.thumbnails import tag
 
@@ -29,9 +30,12 @@ SHOWN = 8
 
 @pillow_as_header_reader()
 def write(path: Path, diagnosis: ImageDiagnosis, made_by: str, begin: Begin) -> None:
-    """Write the page of a diagnosis to `path` part by part, and make its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
+    """Write the page of a diagnosis to `path` part by part; it appears when it is complete.
+
+    Raises:
+        WorldError: It can't be written.
+    """
+    with appearing(path, "--html") as file:
         file.writelines(html(diagnosis, made_by, begin))
 
 
