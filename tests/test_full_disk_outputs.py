@@ -4,6 +4,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,19 @@ def test_errors_of_other_files_are_theirs(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="gone"), appearing(tmp_path / "page.html", "--html"):
         (tmp_path / "gone").read_bytes()
     assert [*tmp_path.iterdir()] == []
+
+
+def test_a_link_is_followed_and_a_pipe_is_written_to(tmp_path: Path) -> None:
+    link, page, pipe = (tmp_path / name for name in ("link.html", "page.html", "pipe"))
+    link.symlink_to(page)
+    with appearing(link, "--html") as file:
+        file.write("a")
+    assert (link.is_symlink(), page.read_text()) == (True, "a")
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as threads:
+        read = threads.submit(pipe.read_text)
+        with appearing(pipe, "--html") as file:
+            file.write("b")
+        assert read.result() == "b"
+    assert pipe.is_fifo()
+    assert {*tmp_path.iterdir()} == {link, page, pipe}

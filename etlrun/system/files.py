@@ -6,7 +6,7 @@ import io
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -56,13 +56,15 @@ class _Named(io.FileIO):
 def appearing(path: Path, key: str, errors: str = "backslashreplace") -> Iterator[TextIO]:
     """Yield a file that replaces `path`, the value of `key`, when it is complete; its folder is made.
 
-    `errors` is what becomes of names of files in it that are no Unicode.
+    What a link leads to is replaced, and a pipe or a device is written to. `errors` is what becomes of names of files
+    in it that are no Unicode.
 
     Raises:
         WorldError: It can't be written; errors of other files remain theirs.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
+    is_file = not path.exists() or path.is_file()
+    with replacing(path.resolve()) if is_file else nullcontext(path) as temporary:
         try:
             raw = io.BufferedWriter(_Named(temporary, "w"))
             with io.TextIOWrapper(raw, encoding="utf-8", errors=errors, newline="") as file:
