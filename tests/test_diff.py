@@ -35,7 +35,7 @@ def test_the_exit_status_tells_whether_plans_differ(words: str, status: int, tol
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"load: {batch_size: 8", ":2: found no ',' or '}' while parsing a flow mapping; expected YAML"),
+        (b"load: {batch_size: 8", ":1: found no ',' or '}' while parsing a flow mapping; expected YAML"),
         (b"load:\n  batch_size: \xff8", ":2: found the byte 0xff, which is not UTF-8; expected YAML"),
         (b"- load\n", ":1: found a list; expected a mapping of keys to values"),
         (

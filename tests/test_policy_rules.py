@@ -98,7 +98,7 @@ def test_all_faults_of_a_policy_are_told_with_their_lines(text: str, told: list[
     [
         ("- data\n", ":1: found a list; expected a mapping of keys to values"),
         ("data: {}\ndata: {}\n", ":2: found duplicate key data; expected YAML"),
-        ("data: {label: x\n", ":2: found no ',' or '}' while parsing a flow mapping; expected YAML"),
+        ("data: {label: x\n", ":1: found no ',' or '}' while parsing a flow mapping; expected YAML"),
     ],
 )
 def test_a_file_that_is_no_policy_is_told_with_its_line(text: str, told: str, mine: Path) -> None:
