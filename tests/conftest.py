@@ -21,8 +21,8 @@ Once = Callable[[str, Callable[[Path], object]], Path]
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Spare `-m slow` and `-m needs` importing the modules that have none of these tests."""
-    chosen = config.option.markexpr
+    """Spare `-m slow` and `-m "needs and not slow"` importing the modules that have none of these tests."""
+    chosen = config.option.markexpr.removesuffix(" and not slow")
     if chosen not in ("slow", "needs") or collection_path.suffix != ".py":
         return None
     return f"pytest.mark.{chosen}" not in collection_path.read_text(encoding="utf-8") or None
@@ -50,7 +50,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """As many as cores; one more where slow tests run, many of which wait for processes of their own."""
     from etlrun.system.machine import cores
 
-    return cores() + (0 if config.option.markexpr in ("not slow", "needs") else 1)
+    return cores() + (0 if "not slow" in config.option.markexpr else 1)
 
 
 def pytest_collection_finish() -> None:

@@ -56,6 +56,7 @@ def test_another_pass_differs(plain: Passes) -> None:
     assert [len(found) for found in plain] == [38, 38]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",
     [

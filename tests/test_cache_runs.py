@@ -27,6 +27,7 @@ def digests(summary: dict[str, Any]) -> list[list[str]]:
     return [[epoch["digest"], epoch["validation_digest"]] for epoch in summary["epochs"]]
 
 
+@pytest.mark.slow
 def test_one_run_fills_what_the_next_one_reads(tiny: Path, tmp_path: Path) -> None:
     words = ("trainer.epochs=2", "trainer.learning_rate=0.1")
     runs = {

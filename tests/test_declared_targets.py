@@ -58,11 +58,13 @@ def test_a_batch_has_the_targets_and_the_weight_as_tfds_reads_them(blocks: Path)
         np.testing.assert_array_equal(targets[name], read[name])
 
 
+@pytest.mark.slow
 def test_the_same_records_read_as_files_come_to_the_same_losses(run: Path, blocks: Path, tmp_path: Path) -> None:
     assert run_here(tmp_path / "files", of_files(blocks, *OF_NUMBERS))[0] == 0
     assert losses_of(tmp_path / "files") == losses_of(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [words_of, of_files])
 def test_a_program_trains_to_the_same_losses(
     source: Any, run: Path, blocks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -72,6 +74,7 @@ def test_a_program_trains_to_the_same_losses(
     assert [*zip(history["loss"], history["val_loss"], strict=True)] == losses_of(run)
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_evaluated_and_predicts(
     run: Path, blocks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -197,6 +197,7 @@ def flipped(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", POINTS[:-1])
 def test_a_random_step_after_a_cache_does_what_it_does_without_one(
     at: str, flipped: list[tuple[str, str]], tiny: Path, tmp_path: Path

@@ -39,6 +39,7 @@ def test_steps_are_compiled_on_jax_unless_a_config_says_otherwise() -> None:
     assert plan_of().fingerprint == unset.fingerprint == off.fingerprint != auto.fingerprint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -72,6 +72,7 @@ def examples(run: Trained) -> tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.
     return {"image": images, "number": numbers}, np.concatenate([found for _, found in batches])
 
 
+@pytest.mark.slow
 def test_it_is_planned_resumed_to_the_bit_and_evaluated(run: Trained, tiny: Path, tmp_path: Path) -> None:
     image = "float32 [32, 32, 3] in [-1, 1]"
     given = f"{{half: float32 [2] in [0, 1], image: {image}, place: float32, whole: {image}}}, label"

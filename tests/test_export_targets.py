@@ -86,6 +86,7 @@ def test_a_keras_model_gives_each_target_by_name(
     np.testing.assert_allclose(found["tags_probabilities"][:, 2], wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_an_export_of_labels_gives_the_probability_of_each(
     rows: Path, tmp_path: Path, inputs: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -158,6 +158,7 @@ def test_values_that_a_package_lacks_are_faults(tmp_path: Path, grove: Registry)
     )
 
 
+@pytest.mark.slow
 def test_a_run_on_a_package_is_resumed_to_the_bit_by_the_same_code_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grove: Registry
 ) -> None:

@@ -39,6 +39,7 @@ def head_of(folder: Path) -> list[Any]:
     return weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["memory", "filled", "read"])
 def test_losses_and_the_head_are_those_of_a_run_without_a_cache(
     name: str, runs: dict[str, tuple[Path, dict[str, Any]]]

@@ -94,6 +94,12 @@ def test_ci_tries_each_environment_of_the_versions() -> None:
     assert [[of["name"], of["python"]] for of in matrix] == named
 
 
+def test_ci_runs_the_tests_that_are_marked_slow_beside_the_others() -> None:
+    job = workflow("ci")["jobs"]["run"]
+    assert job["strategy"]["matrix"] == {"part": ["", "slow"]}
+    assert job["steps"][-1] == {"run": 'taskset --cpu-list 0,1 .ci/run "$PART"', "env": {"PART": "${{ matrix.part }}"}}
+
+
 def test_ci_calls_the_action_with_inputs_that_it_has() -> None:
     (step,) = (step for step in workflow("ci")["jobs"]["action"]["steps"] if step.get("uses") == "./")
     assert step["with"].keys() <= read(ROOT / "action.yml")["inputs"].keys()

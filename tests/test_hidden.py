@@ -205,6 +205,7 @@ def test_an_answer_of_a_server_hides_values(monkeypatch: pytest.MonkeyPatch) -> 
     assert str(UnreachableError.of("s3://a", answer)).startswith("s3://a: found 500 no ${oc.env:A} here; expected")
 
 
+@pytest.mark.slow
 @pytest.mark.needs("s3fs")
 def test_a_value_is_given_to_the_store_and_told_by_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving() as server:

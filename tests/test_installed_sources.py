@@ -24,6 +24,7 @@ def lined(folder: Path) -> list[str]:
     return [*words, "trainer=drain", "model=emulated", "model.step_ms=0", "hydra.run.dir=run"]
 
 
+@pytest.mark.slow
 def test_plans_and_runs_know_a_source_that_is_installed(tmp_path: Path) -> None:
     folder = tmp_path / "site"
     words = [*lined(folder), "cache=disk", f"cache.dir={tmp_path}/caches"]

@@ -47,6 +47,7 @@ def predicted(text: str) -> list[tuple[np.float32, np.float32]]:
     return [(np.float32(row["probability_down"]), np.float32(row["probability_up"])) for row in rows]
 
 
+@pytest.mark.slow
 def test_an_evaluation_shows_the_beginning_and_the_end_of_lists(
     lists: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -65,6 +66,7 @@ def test_an_evaluation_shows_the_beginning_and_the_end_of_lists(
     assert f"<td>{worst['columns']['signal']}</td>" in (folder / "evaluations" / "train[80%:].html").read_text()
 
 
+@pytest.mark.slow
 def test_rows_of_other_files_are_predicted_and_exported_as_those_of_the_training(
     lists: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -31,6 +31,7 @@ def like_cifar10(data_dir: Path, counts: dict[str, int]) -> None:
     )
 
 
+@pytest.mark.slow
 def test_cifar10_is_trained_by_its_experiment(tmp_path: Path) -> None:
     like_cifar10(tmp_path / "data", {"train": 256, "test": 64})
     words = ["experiment=cifar10", f"dataset.data_dir={tmp_path / 'data'}", "trainer.epochs=1", "load.batch_size=32"]

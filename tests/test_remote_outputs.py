@@ -103,6 +103,7 @@ def test_objects_that_are_encrypted_have_no_md5(store: Bucket, files: list[tuple
     assert Path(path).read_text() == "a"
 
 
+@pytest.mark.slow
 def test_an_interruption_leaves_nothing(store: Bucket, files: list[tuple[Path, str]]) -> None:
     store.statuses = [None, *[503] * 1_000]
 

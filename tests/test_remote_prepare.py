@@ -68,6 +68,7 @@ def test_a_store_has_the_files_that_a_folder_has(
     assert "dataset.version=1.0.1" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_a_killed_command_has_published_is_not_published_again(store: Bucket, tmp_path: Path) -> None:
     source = write_photos(tmp_path / "photos")
     command = [sys.executable, "-m", "etlrun", "prepare", str(source), "--name", "own", "--data-dir", DATA, *OPTIONS]

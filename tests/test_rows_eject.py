@@ -178,6 +178,7 @@ def test_its_batches_are_those_of_the_run_from_a_function(
     require_same_batches(plan_of(*words), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [PRICE, BAND, "{band: binary}", "{price: {number: standardize}}"])
 def test_its_losses_are_those_of_the_run(
     table: Path, tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch

@@ -145,6 +145,7 @@ def test_the_columns_of_an_export_are_those_of_the_pipeline_to_the_bit(
         assert found[name].numpy().tobytes() == whole.tobytes(), name
 
 
+@pytest.mark.slow
 def test_an_export_describes_its_columns(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "saved"
     said(capsys, "export", runs / "bands", "--format", "saved_model", "--output", folder)

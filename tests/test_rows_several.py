@@ -190,6 +190,7 @@ def test_a_label_that_training_lacks_is_an_error_and_a_missing_text_has_none() -
         Labels.op(tf.constant(["a;c"]), **known)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [("load.shuffle=full",), ("cache=memory", "cache.at=source")], ids=str)
 def test_a_program_has_the_batches_of_the_run(rows: Path, tmp_path: Path, others: tuple[str, ...]) -> None:
     planned = plan_of(*words(rows, *others))

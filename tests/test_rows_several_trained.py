@@ -44,6 +44,7 @@ def test_it_records_the_measures_of_each_target_in_turn(run: Path) -> None:
     assert [name.removeprefix("val_") for name in measured[len(measured) // 2 :]] == measured[: len(measured) // 2]
 
 
+@pytest.mark.slow
 def test_its_program_trains_to_the_same_losses(
     run: Path, words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

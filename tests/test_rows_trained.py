@@ -260,6 +260,7 @@ def test_the_rows_of_several_tables_are_written_as_parquet(rows: Path, capsys: p
     np.testing.assert_allclose(found["probability_dear"], exact, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_resumed_training_has_the_losses_and_errors_of_a_whole_one(rows: Path) -> None:
     target = "{price: {number: standardize}}"
     whole = learned(rows, "whole", target=target)

@@ -43,6 +43,7 @@ def reviews(once: Once) -> Path:
     return once("reviews", write_reviews)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
 def test_its_batches_are_those_of_the_run(reviews: Path, tmp_path: Path, name: str) -> None:
     words = words_of(reviews, *CONFIGS[name], **STEPS.get(name, {}))
@@ -66,6 +67,7 @@ def write_json_lines(path: Path) -> None:
 FILLED = "x: {of: x, steps: [{fill: median}]}, n: {of: n, steps: [{hash: 9}, embed]}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
 def test_its_batches_of_lists_are_those_of_the_run(form: str, signals: Path, tmp_path: Path) -> None:
     words = lists.words_of(signals, "trainer.epochs=2", columns=f"{lists.SIGNAL}, {lists.EVENTS}, {lists.AGE}")
@@ -76,6 +78,7 @@ def test_its_batches_of_lists_are_those_of_the_run(form: str, signals: Path, tmp
     require_same_batches(plan_of(*words), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("boundaries", ["[4,10,40]", "[]", "lists"])
 def test_its_losses_are_those_of_the_run(
     reviews: Path, signals: Path, tmp_path: Path, boundaries: str, monkeypatch: pytest.MonkeyPatch

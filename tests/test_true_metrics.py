@@ -216,6 +216,7 @@ def of_numbers(errors: Numbers, target: Numbers, count: Numbers) -> Measures:
     return {"mae": mae, "rmse": squares**0.5, "r2": 1 - squares / variance}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("runs", "case"), [("tensorflow", "several"), ("tensorflow", "class weights")], indirect=["runs"]
 )

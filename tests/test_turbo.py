@@ -188,6 +188,7 @@ def passes_of(plan: Plan) -> list[Any]:
         return [as_bytes(pipeline.dataset) for _ in range(2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", STEPS)
 def test_the_examples_are_the_same_at_every_point(steps: str, tiny: Path, tmp_path: Path) -> None:
     plans = []
