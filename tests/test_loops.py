@@ -105,6 +105,18 @@ def test_the_first_batch_is_read_while_the_step_is_traced() -> None:
     watch.close()
 
 
+def test_passes_that_have_ended_are_deleted_beside_each_other() -> None:
+    watch, all_of_them = Watch(with_digest=False), threading.Barrier(8)
+
+    class Spent:
+        def __del__(self) -> None:
+            all_of_them.wait(timeout=10)
+
+    watch.spent = [Spent() for _ in range(8)]
+    watch.wait_deleted()
+    assert (watch.spent, all_of_them.broken, all_of_them.n_waiting) == ([], False, 0)
+
+
 class Reading:
     """A pass whose first batch is read once `gate` is open."""
 

@@ -200,7 +200,7 @@ class Sampler:
         self._thread.join()
         self.gpu.close()
         for watch in self._watches:
-            watch.spent.clear()
+            watch.wait_deleted()
 
     def _look_on(self) -> None:
         while not self._stop.wait(_PAUSE_S):
@@ -211,4 +211,4 @@ class Sampler:
                 if iterator is not None:
                     watch.look(iterator)
                 del iterator
-                watch.spent.clear()
+                watch.delete_spent()
