@@ -4,6 +4,7 @@ import pytest
 
 from etlrun.measure.meter import Loop
 from etlrun.measure.side import Side, utilisation
+from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.verdict import judge_alone
 from etlrun.record.findings import Apart, Verdict
 from tests.judged import BATCH, CORES, PATHS, STEP_S, approx, costs, loop, side, verdict
@@ -87,6 +88,20 @@ def test_filling_the_shuffle_buffer_is_named_where_the_pipeline_would_keep_up() 
         "5.00 s of 15.0 s"
     )
     assert verdict(side(loop(fill_s=5.0), of=costs(map=80.0))).stage == "transform.map"
+
+
+@pytest.mark.parametrize("of", [costs(map=20.0), costs(prefetch=80.0), None])
+def test_passes_that_take_long_to_begin_are_named_and_no_stage_that_would_keep_up(of: StageCosts | None) -> None:
+    paths = tuple(path for path in PATHS if path != "load.shuffle")
+    assert verdict(side(loop(0.001, fill_s=20.0), costs=(of,), paths=paths)) == Verdict(
+        kind="input",
+        pipeline="train",
+        max_gain=approx(3.01),
+        train_max_gain=approx(3.01),
+        because="20.1 s of 30.1 s were spent waiting for data; the first batch of each pass takes 20,000.0 ms, "
+        "and its 100 steps 10,000.0 ms",
+        advice="Try trainer.steps_per_epoch=100: a pass then begins while the one before it is trained on.",
+    )
 
 
 def test_a_cold_first_epoch_is_told_apart() -> None:

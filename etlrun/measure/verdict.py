@@ -31,7 +31,10 @@ FEWEST_STEPS = 8
 _BLOCKS = 8
 _SPARE = 0.9
 """A pipeline keeps up if its time per example is below this fraction of the step's."""
-
+_MOST = 2
+"""Stages that would have taken more than so many times the epoch were timed at the beginning of a pass alone."""
+_BEGINNING = ""
+"""What limits passes that take longer to begin than to read: no stage."""
 
 StepCosts = Callable[[str, str], Mapping[str, float]]
 """Milliseconds per example of each step of the transform of `train` or `validation`."""
@@ -184,22 +187,36 @@ def _bound_by_input(side: Side, waited: str, step_costs: StepCosts, cores: int) 
         stage = max(weights, key=lambda candidate: weights[candidate])
         if stage == Fetch.path:
             return _gaining(side, fetching.verdict(side, waited))
+        if stage == _BEGINNING:
+            return _begins(side, waited)
         named, why = _why(stage, side, *evidence[stage], step_costs, cores)
     elif Service.path in side.paths:
         named = Service.path
         why = f"{named} delivers batches more slowly than the steps take them; its stages are not known here"
+    elif sum(loop.fill_s - loop.input_wait_s for loop in side.loops) > 0:
+        return _begins(side, waited)
     else:
         return _unknown(f"{waited}, but the passes were too short to profile", "with more examples")
     return _gaining(side, Verdict(kind="input", stage=named, pipeline=side.pipeline, because=f"{waited}; {why}"))
 
 
+def _begins(side: Side, waited: str) -> Verdict:
+    """Return the verdict on passes whose first batches take most of the wait."""
+    count, steps = len(side.loops), round(side.steps / len(side.loops))
+    begin_ms, steps_ms = (1000 * value / count for value in (sum(loop.fill_s for loop in side.loops), side.floors_s))
+    why = f"the first batch of each pass takes {begin_ms:,.1f} ms, and its {steps} steps {steps_ms:,.1f} ms"
+    advice = f"Try trainer.steps_per_epoch={steps}: a pass then begins while the one before it is trained on."
+    return _gaining(side, Verdict(kind="input", pipeline=side.pipeline, because=f"{waited}; {why}", advice=advice))
+
+
 def _stage(side: Side, loop: Loop, costs: StageCosts) -> str:
     """Return the stage whose removal would save most of an epoch."""
-    step_ms = 1000 * (side.floor_s or 0.0) / side.batch_size
-    keeps_up = costs.periods.slowest.period_ms < _SPARE * step_ms
-    if loop.fill_s > loop.input_wait_s and keeps_up and (costs.reads_disk or Shuffle.path in side.paths):
-        return next(filter(outlives_run, side.paths)) if costs.reads_disk else Shuffle.path
-    slowest = costs.periods.slowest
+    step_ms, slowest = 1000 * (side.floor_s or 0.0) / side.batch_size, costs.periods.slowest
+    is_over = slowest.period_ms * sum(loop.examples) > _MOST * 1000 * loop.wall_s
+    if loop.fill_s > loop.input_wait_s and (is_over or slowest.period_ms < _SPARE * step_ms):
+        if costs.reads_disk:
+            return next(filter(outlives_run, side.paths))
+        return Shuffle.path if Shuffle.path in side.paths else _BEGINNING
     if Prefetch.path not in side.paths and slowest.period_ms <= step_ms:
         return Prefetch.path  # steps and batches alternate, though each is fast enough
     return _heaviest(slowest)

@@ -104,7 +104,7 @@ class Verdict:
 
     Attributes:
         kind: `input`, `model`, `balanced`, or `unknown` if the measurements are not conclusive.
-        stage: Name of the limiting stage in the plan, if the run is input-bound.
+        stage: Name of the limiting stage in the plan, if the run is input-bound; None if its passes begin too slowly.
         pipeline: Pipeline of that stage: `train` or `validation`.
         max_gain: Speedup of these epochs' training without avoidable input wait; None if unknown.
         train_max_gain: The same if the pipeline also took no core from the model, so that each step were as short as on

@@ -184,7 +184,7 @@ def _reached(epochs: Sequence[Epoch]) -> Iterator[str]:
 
 def _verdict_lines(verdict: Verdict) -> Iterator[Line]:
     head = {
-        "input": f"input-bound at {verdict.stage}",
+        "input": f"input-bound at {verdict.stage or 'the beginning of each pass'}",
         "model": "model-bound",
         "balanced": "balanced",
         "unknown": "unknown",
