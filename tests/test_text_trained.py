@@ -110,7 +110,7 @@ def test_an_evaluation_reads_files_of_a_split_that_the_training_did_not_have(
     (tmp_path / "new.jsonl").write_text("".join(f"{json.dumps(of)}\n" for of in reviews(runs)[:30]))
     words = (f"dataset.files={{test: {tmp_path}/new.jsonl}}", "dataset.split=test", "--importance", "0")
     found, _ = evaluated(runs, "texts", tmp_path, capsys, *words)
-    assert (found["dataset"], found["split"], found["examples"]) == ("new.jsonl", "test", 30)
+    assert (found["dataset"], found["split"], found["examples"]) == (f"{tmp_path}/new.jsonl", "test", 30)
 
 
 def test_lines_of_text_are_predicted_as_rows(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

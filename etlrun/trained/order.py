@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etlrun.stages.dataset import Dataset
+from etlrun.stages.rows import FileRows, TextFolder
 from etlrun.stages.tfrecords import TFRecords
 from etlrun.trained.load import Trained
 from etlrun.trained.model import listed
@@ -36,12 +37,10 @@ class First:
 
 
 def data_of(dataset: Dataset, source: Source) -> str:
-    """Return the name of a dataset that no other one has: of TFRecord files the whole patterns."""
-    return (
-        ", ".join(dict.fromkeys(of for several in dataset.patterns.values() for of in several))
-        if isinstance(dataset, TFRecords)
-        else source.full_name
-    )
+    """Return the name of a dataset that no other one has: of files the whole patterns, of texts the whole folder."""
+    if isinstance(dataset, TFRecords | FileRows):
+        return ", ".join(dict.fromkeys(of for several in dataset.patterns.values() for of in several))
+    return dataset.folder if isinstance(dataset, TextFolder) else source.full_name
 
 
 def is_of_run(run: Trained, source: Source) -> bool:
