@@ -29,7 +29,10 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the houses, and two runs on them: of their prices, and of their bands."""
     folder = tmp_path_factory.mktemp("rows")
     write_houses(folder)
-    for name, target, *words in (("prices", "{price: {number: standardize}}"), ("bands", "{band: binary}", COLUMNS)):
+    for name, target, *words in (
+        ("prices", "{price: {number: standardize}}"),
+        ("bands", "{band: binary}", "dataset.inputs=null", COLUMNS),
+    ):
         learned(folder, name, "trainer.epochs=1", *words, target=target)
     return folder
 
@@ -121,6 +124,17 @@ def test_other_rows_have_the_columns_that_the_training_has_fitted(
     assert refused(capsys, "evaluate", rows / "prices", f"dataset.files={rows / 'fewer.parquet'}", split, status=2) == [
         "  dataset.inputs: found no column area, kind; expected columns of the rows: rooms, sold, garden, price, band",
         "    -> check the names",
+    ]
+
+
+def test_rows_without_an_input_that_the_training_chose_are_not_evaluated(
+    rows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pyarrow.csv.write_csv(houses().drop_columns(["kind", "area"]), path := rows / "lacking.csv")
+    words = ("evaluate", rows / "bands", f"dataset.files={path}", "dataset.split=train")
+    assert refused(capsys, *words, status=2) == [
+        f"  {path}: found no column area, kind; expected the columns of the training, area, rooms, kind, garden, band",
+        "    -> name the columns as in the table of the training",
     ]
 
 

@@ -13,6 +13,7 @@ from etlrun.planning.objective import with_defaults
 from etlrun.planning.spec import RunSpec
 from etlrun.planning.splits import leaks_noted, notes_of
 from etlrun.planning.targets import outputs_of, require_columns, require_targets, require_values
+from etlrun.remote.names import name_of
 from etlrun.sources.open import source_type
 from etlrun.sources.rows.choice import LONGEST, chosen
 from etlrun.sources.rows.files import names_of
@@ -184,6 +185,19 @@ def _require_input(columns: Columns, inputs: Collection[str]) -> None:
         raise ConfigError([Fault(where=Columns.path, found=f"no input{notes}", expected="at least one", remedy=remedy)])
 
 
+def _require_inputs(source: RowsSource, outputs: Sequence[Output]) -> None:
+    """Raise `ConfigError` if rows lack columns that the outputs of another run are made of."""
+    known, needed, missing = {*source.kept.known.columns}, dict[str, None](), dict[str, None]()
+    for output in outputs:
+        missing |= dict.fromkeys(name for name in output.of if name not in known)
+        needed |= dict.fromkeys(output.of)
+        known.add(output.name)
+    if missing:
+        found, expected = f"no column {', '.join(missing)}", f"the columns of the training, {', '.join(needed)}"
+        where, remedy = ", ".join(map(name_of, source.kept.stamps)), "name the columns as in the table of the training"
+        raise ConfigError([Fault(where=where, found=found, expected=expected, remedy=remedy)])
+
+
 def _splits(source: RowsSource) -> list[RowSplit]:
     """Return the rows of the training, and those of the validation if there is one."""
     dataset = source.dataset
@@ -214,6 +228,8 @@ def _fitted(columns: Columns, source: RowsSource, splits: list[RowSplit], spec: 
             raise ConfigError(faults)
         _require_input(columns, columns.output_names)
         outputs = (*outputs, *outputs_of(dataset))
+    else:
+        _require_inputs(source, outputs)
     made, shares = fitted(outputs, source, splits)
     made, told = with_weights(made)
     columns = dataclasses.replace(columns, outputs=made, dropped=(), shares=_joined(shares, told), is_auto=False)
