@@ -16,6 +16,7 @@ from etlrun.stages.base import Parameter, Stage, parameters
 from etlrun.stages.columns import Columns
 from etlrun.stages.phases import PlannedPhase
 from etlrun.system import machine
+from etlrun.system.errors import printable
 from etlrun.system.machine import CORES, calls_here, rounded
 
 FORMAT_VERSION = 1
@@ -108,7 +109,7 @@ def _step_lines(spec: RunSpec, steps: tuple[PlannedStage, ...], cores: int | Non
     for letter, step in zip("abcdefghijklmnopqrstuvwxyz", steps, strict=False):
         yield f"{_INDENT}{letter}. {step.stage.path:<{_STEP_WIDTH}} -> {step.gives}"
         if isinstance(step.stage, Columns):
-            yield from (f"{_INDENT}     {name:<{_WIDTHS[0] - 1}} {line}" for name, line in step.stage.lines)
+            yield from (f"{_INDENT}     {printable(name):<{_WIDTHS[0] - 1}} {line}" for name, line in step.stage.lines)
         else:
             yield from _parameter_lines(spec, step.stage, _INDENT + "     ", cores)
 

@@ -12,6 +12,7 @@ from etlrun.stages.column_step import LARGEST, ColumnStep, UnfitColumnError
 from etlrun.stages.flow import NUMBER, Feature, Flow, UnfitError
 from etlrun.stages.lazy import pa, tf
 from etlrun.stages.step import Step
+from etlrun.system.errors import printable
 
 
 def narrowed(values: tf.Tensor) -> tf.Tensor:
@@ -95,11 +96,11 @@ class Output:
 
     @property
     def text(self) -> str:
-        """What it is made of and its steps, in a line."""
+        """What it is made of and its steps, in a line of printable characters."""
         steps = ", ".join(step.text for step in self.steps)
         reserved = ", ".join(self._reserved)
         steps = f"{steps} ({reserved})" if reserved else steps
-        return f"<- {', '.join(self.of)}{f': {steps}' if steps else ''}"
+        return printable(f"<- {', '.join(self.of)}{f': {steps}' if steps else ''}")
 
     @property
     def weights(self) -> str | None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
+from etlrun.system.errors import printable
+
 SERIALISED: Literal["tf.train.Example"] = "tf.train.Example"
 
 
@@ -250,7 +252,8 @@ class Flow:
         shown = f"{{{listed}}}" if len(inputs) > 1 else inputs[self.inputs[0]]
         batch = f"{self.batch_size} x " if self.batch_size else ""
         others = ((name, self.features[name]) for name in self.columns[len(inputs) :])
-        return ", ".join([f"{batch}{shown}", *(f"{name}{'' if of.is_class else f': {of}'}" for name, of in others)])
+        given = ", ".join([f"{batch}{shown}", *(f"{name}{'' if of.is_class else f': {of}'}" for name, of in others)])
+        return printable(given)
 
 
 def _one_or_named(names: tuple[str, ...], batch: Mapping[str, Any]) -> Any:

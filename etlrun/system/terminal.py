@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from etlrun.system.errors import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -195,6 +197,7 @@ def _table(header: Sequence[str], rows: Rows) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
+    rows = [[printable(cell) for cell in row] for row in rows]
     table = Table(box=None, pad_edge=False, header_style="bold")
     columns = _filled(header, rows)
     for index in columns:
