@@ -3,8 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from etlrun.cli.main import main
 from etlrun.record import report
+from etlrun.record.locks import nobodys
 from etlrun.record.record import Record
+from tests.run_pages import course, epoch
 
 
 def written(folder: Path, **summary: Any) -> list[str]:
@@ -39,3 +44,31 @@ def test_the_peak_of_a_gpus_memory_is_told_where_the_backend_knows_it(tmp_path: 
         "- resources peak memory 1,000.0 MB, 2.0 CPU seconds on 1.0 cores, 1.0 MB read; GPU 1 at 80 %, "
         "peak memory 2,000.0 MB; peak GPU memory for tensors 1,234.5 MB"
     )
+
+
+def test_the_report_of_a_killed_run_says_so_and_how_to_resume_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = course(tmp_path, epoch(1), status="running")
+    rate = "8 examples at 1.0 examples/s, 30.0 s in total"
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "epoch_0001.keras").touch()
+    with nobodys(tmp_path):
+        main(["report", str(tmp_path)])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith(("status", "resume"))] == [f"status    running, {rate}"]
+
+    def resume() -> str:
+        main(["report", str(tmp_path)])
+        lines = capsys.readouterr().out.splitlines()
+        status, line = (line for line in lines if line.startswith(("status", "resume")))
+        assert status == f"status    killed, {rate}"
+        return line
+
+    assert resume() == f"resume    etlrun trainer.resume={tmp_path}"
+    (tmp_path / "checkpoints" / "epoch_0001.keras").unlink()
+    record.update(overrides=["load=naive", "dataset.target={a: number}"], resumed_from="before")
+    assert resume() == "resume    etlrun trainer.resume=before"
+    record.update(resumed_from=None)
+    again = "etlrun load=naive 'dataset.target={a: number}'"
+    assert resume() == f"resume    no checkpoint was written; start a new run: {again}"

@@ -126,21 +126,6 @@ def test_a_page_that_cannot_be_written_is_no_reason_to_print_no_report(
     assert printed.err == f"etlrun: {tmp_path}/run/report.html is as it was: Is a directory\n"
 
 
-def test_the_report_of_a_killed_run_says_so_and_how_to_resume_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    course(tmp_path, epoch(1), status="running")
-    rate = "8 examples at 1.0 examples/s, 30.0 s in total"
-    with nobodys(tmp_path):
-        main(["report", str(tmp_path)])
-    lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if line.startswith(("status", "resume"))] == [f"status    running, {rate}"]
-    main(["report", str(tmp_path)])
-    lines = capsys.readouterr().out.splitlines()
-    shown = [line for line in lines if line.startswith(("status", "resume"))]
-    assert shown == [f"status    killed, {rate}", f"resume    etlrun trainer.resume={tmp_path}"]
-
-
 def test_a_run_that_goes_on_says_so_and_a_killed_one_too(tmp_path: Path) -> None:
     record = course(tmp_path, epoch(1), status="running")
     os.utime(tmp_path / "summary.json", (0, 86_400))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,15 +39,20 @@ def report_parser() -> argparse.ArgumentParser:
 
 
 def _say_resume(folder: Path, summary: Summary) -> None:
-    """Print the command that resumes a run whose process was interrupted or killed."""
+    """Print the command that resumes a run whose process was interrupted or killed, or that starts it again."""
     from etlrun.record.state import KILLED, state_of
     from etlrun.record.summary import INTERRUPTED
 
     if state_of(folder, summary) in (INTERRUPTED, KILLED):
         from etlrun.config.grammar import of_path
         from etlrun.config.request import RESUME
+        from etlrun.run.checkpoint import resumable
 
-        say(f"resume    etlrun {of_path(RESUME, folder)}")
+        if left := resumable(folder, summary):
+            say(f"resume    etlrun {of_path(RESUME, left)}")
+        else:
+            again = shlex.join(["etlrun", *summary.files, *summary.overrides])
+            say(f"resume    no checkpoint was written; start a new run: {again}")
 
 
 def _write_page(folder: Path) -> None:

@@ -15,7 +15,7 @@ from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse, show
 from etlrun.record.config import PLAN, known_config
 from etlrun.record.locks import is_nobodys
-from etlrun.record.summary import SUMMARY, Epoch, read_summary, shown_metric
+from etlrun.record.summary import SUMMARY, Epoch, Summary, read_summary, shown_metric
 from etlrun.stages import Stages
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.image import Decode
@@ -83,6 +83,11 @@ def state_path(folder: Path, epochs: int, steps: int) -> Path:
 def checkpoints(folder: Path) -> list[Path]:
     """Return the files that the run in `folder` can be resumed from."""
     return [*(checkpoint_path(folder, epoch) for epoch in checkpoints_in(folder)), *states_in(folder)]
+
+
+def resumable(folder: Path, summary: Summary) -> str | None:
+    """Return the folder to resume the run in `folder` from: its own, or without a checkpoint that which it resumed."""
+    return str(folder) if checkpoints(folder) else summary.resumed_from
 
 
 def best_epoch(epochs: Sequence[Epoch], metric: str | None) -> int | None:

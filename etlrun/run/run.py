@@ -159,7 +159,7 @@ def _of_hosts(record: Record) -> str:
     """Return the remedy for what may follow from the end of another host, as a collective operation that fails."""
     if here().count == 1:
         return ""
-    left = _resumable(record) if here().leads else None
+    left = checkpoint.resumable(record.folder, record.summary) if here().leads else None
     again = f"resume with this or another number of them: {Trainer.key('resume')}={left}; " if left else ""
     return f"see what the other {here().count - 1} of {here().count} hosts say, of which one may have ended; {again}"
 
@@ -241,14 +241,9 @@ def _end_early(record: Record, status: str, *faults: Fault) -> None:
             _say_failed(records.unwritable(record.folder, refusal).faults)
 
 
-def _resumable(record: Record) -> str | None:
-    """Return the folder from which a run that has not completed is resumed: its own, or that which it resumed."""
-    return str(record.folder) if checkpoint.checkpoints(record.folder) else record.summary.resumed_from
-
-
 def _say_interrupted(record: Record) -> None:
     """Say that a run was interrupted, and how to go on."""
-    left = _resumable(record)
+    left = checkpoint.resumable(record.folder, record.summary)
     _say(f"interrupted; resume with: {_resume_command(left)}" if left else "interrupted before the first checkpoint")
 
 
