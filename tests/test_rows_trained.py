@@ -127,17 +127,6 @@ def test_other_rows_have_the_columns_that_the_training_has_fitted(
     ]
 
 
-def test_rows_without_an_input_that_the_training_chose_are_not_evaluated(
-    rows: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pyarrow.csv.write_csv(houses().drop_columns(["kind", "area"]), path := rows / "lacking.csv")
-    words = ("evaluate", rows / "bands", f"dataset.files={path}", "dataset.split=train")
-    assert refused(capsys, *words, status=2) == [
-        f"  {path}: found no column area, kind; expected the columns of the training, area, rooms, kind, garden, band",
-        "    -> name the columns as in the table of the training",
-    ]
-
-
 ENDS = ".csv, .tsv, .jsonl, .ndjson, .parquet, .feather, .arrow, .tfrecord, or .gz behind one of text"
 INPUTS = ["kind", "garden", "rooms", "area"]
 

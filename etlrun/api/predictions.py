@@ -139,7 +139,7 @@ def _files(noun: str) -> Iterator[Path]:
 
 def _named(of: Fault, folder: str, noun: str) -> Fault:
     def shown(text: str) -> str:
-        text = text.replace(f"{folder}/{_LINES}, line", "line").replace(f"{folder}/{_LINES}", f"{noun}s")
+        text = text.replace(f"{folder}/{_LINES}, ", "").replace(f"{folder}/{_LINES}", f"{noun}s")
         text = text.replace(f"{folder}/", f"{noun} ").replace("repair the line", f"repair the {noun}")
         return text if noun != _ROWS else _LINE.sub(lambda line: f"row {int(line[1].replace(',', '')) - 1}", text)
 

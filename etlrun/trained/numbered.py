@@ -16,13 +16,16 @@ from etlrun.graph.build import as_written
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import staged
 from etlrun.graph.skip import readable
+from etlrun.planning.learned import columns_of
 from etlrun.planning.plan import Plan, PlannedStage, stage_of
 from etlrun.sources.base import Example, Source, Split
 from etlrun.sources.corrupt import in_shard
 from etlrun.sources.open import open_source
+from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.flow import NUMBER
 from etlrun.stages.load import Batch as BatchStage
 from etlrun.system.errors import WorldError, headline
+from etlrun.trained.large import require_held
 from etlrun.trained.steps import of_validation
 
 
@@ -78,7 +81,7 @@ class Pass:
             first = self._firsts[split.shards.index(shard)]
             self._same[self._firsts[at] : self._firsts[at + 1]] = np.arange(first, first + shard.take)
         self.seen = self._same != np.arange(split.num_examples)
-        stages = of_validation(planned)
+        stages, self._columns = of_validation(planned), columns_of(planned.spec)
         self._dataset, self._handed = _built(stages, source, split, planned), stages[-1].gives.handed
 
     @property
@@ -101,6 +104,7 @@ class Pass:
             for batch in self._dataset:
                 known = self._same[batch[NUMBER].numpy()]
                 self.seen[known] = True
+                self._require_held(batch, known)
                 inputs, *wanted = self._handed(batch)
                 targets, *weight = tf.nest.map_structure(lambda of: of.numpy(), wanted)
                 yield Batch(inputs=inputs, targets=targets, weights=weight[0] if weight else None, numbers=known)
@@ -108,6 +112,12 @@ class Pass:
             raise self._cause(headline(error), skip_with) from error
         if self.source.dataset.on_corrupt == "raise" and not self.seen.all():  # a file that ends too early
             raise self._cause("examples that are missing", skip_with)
+
+    def _require_held(self, batch: Example, numbers: npt.NDArray[np.int64]) -> None:
+        """Raise `WorldError` for a row of a batch with a value that is infinite as float32."""
+        if isinstance(self.source, RowsSource) and isinstance(self.split, RowSplit) and self._columns is not None:
+            rows, outputs = self.split.rows[numbers], self._columns.outputs
+            require_held(self.source.kept, outputs, batch, rows, lambda at: self.place(int(numbers[at])))
 
     def _cause(self, reason: str, skip_with: str) -> WorldError:
         for shard in self.split.shards:

@@ -31,6 +31,7 @@ from etlrun.stages.rows import Arrays, Errors, Table, TextFolder
 from etlrun.stages.rows import Rows as Dataset
 from etlrun.stages.sequences import padded
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError
+from etlrun.trained.large import require_held
 from etlrun.trained.load import Trained
 from etlrun.trained.numbered import Batch, Lost
 from etlrun.trained.raw import of_model
@@ -103,10 +104,12 @@ class Rows:
         kept = self.source.kept
         names = dict.fromkeys(of for output in self.columns.outputs for of in output.of if of in kept.known.columns)
         try:
-            return padded(self.held.given({name: as_tensor(kept.take(name, numbers)) for name in names}))
+            found = padded(self.held.given({name: as_tensor(kept.take(name, numbers)) for name in names}))
         except tf.errors.InvalidArgumentError:
             self._require_known(numbers)
             raise
+        require_held(kept, self.columns.outputs, found, numbers, lambda at: self.place(int(numbers[at])))
+        return found
 
     def _require_known(self, numbers: Any) -> None:
         """Raise `WorldError` for the first of these rows with a value that a step of its columns refuses."""
