@@ -43,10 +43,12 @@ def test_wrong_arguments_are_told_what_is_expected(name: str) -> None:
 
 def test_a_run_says_what_it_can_not_predict_or_evaluate(run: Path) -> None:
     loaded: Any = etlrun.load(run)
-    for wrong in (np.zeros((2, 4, 4, 3)), tf.data.Dataset.range(2)):
+    for wrong in (np.zeros((2, 4, 4, 3)), tf.data.Dataset.range(2), None, 5):
         with pytest.raises(etlrun.ConfigError) as refused:
             loaded.predict(wrong)
-        assert str(refused.value) == f"predict: found a {type(wrong).__name__}; {INPUTS}"
+        assert str(refused.value) == (
+            f"predict: found a {type(wrong).__name__}; {INPUTS}\n    -> pass a path, or a list of rows"
+        )
     with pytest.raises(etlrun.ConfigError) as refused:
         loaded.evaluate(["dataset.split=test"])
     remedy = "of a list pass its items: run.evaluate(*overrides)"

@@ -1,6 +1,8 @@
 """Rows that a run refuses to predict and to evaluate: those without a column, and with numbers beyond float32."""
 
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -80,3 +82,55 @@ def test_a_target_that_float32_does_not_hold_is_a_fault(rows: Path, capsys: pyte
     words = (f"dataset.files={large}", "dataset.split=train", "--importance", "0")
     wanted = f"  {large}, row 1, price: {TOO_LARGE.format(1e40, 'predicts')}"
     assert refused(capsys, "evaluate", rows / "prices", *words) == wanted.splitlines()
+
+
+ROW = {"area": 50.0, "rooms": 2, "garden": True, "kind": "flat"}
+KINDS = "expected a number of 64 bits, a truth value, a text, a time, or a list of numbers or of texts"
+ABSENT = "convert the value, or leave it out, which is missing"
+EMPTY = "repair the value: the column has the type of the training"
+UNFIT: dict[str, tuple[Any, str]] = {
+    "bytes": ([{**ROW, "area": b"3"}], f"row 0, area: found a value of type bytes; {KINDS}\n    -> {ABSENT}"),
+    "a set": ([ROW, {**ROW, "area": {1}}], f"row 1, area: found a value of type set; {KINDS}\n    -> {ABSENT}"),
+    "a complex": ([{**ROW, "area": 1j}], f"row 0, area: found a value of type complex; {KINDS}\n    -> {ABSENT}"),
+    "too many digits": (
+        [{**ROW, "area": 10**5000}],
+        f"row 0, area: found a value of type int; {KINDS}\n    -> {ABSENT}",
+    ),
+    "a key": (
+        [{**ROW, b"area": 3}],
+        (
+            "row 0: found the key b'area'; expected names of columns, which are texts\n"
+            "    -> name the columns as in the table of the training"
+        ),
+    ),
+    "an empty text": (
+        [{**ROW, "area": ""}],
+        f"row 0, area: found an empty text; expected a value of type number\n    -> {EMPTY}",
+    ),
+    "an empty text behind a number": (
+        [ROW, {**ROW, "area": ""}],
+        "row 1, area: found an empty text; expected a number, as in row 0\n    -> repair the row",
+    ),
+    "images": (
+        b"abc",
+        (
+            "predict: found images for a model of area, band, garden, kind, rooms, sold; expected paths or rows\n"
+            "    -> pass rows as mappings from columns to values, or dataset.split=SPLIT"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_values_that_no_table_has_are_faults(name: str, rows: Path) -> None:
+    given, message = UNFIT[name]
+    with pytest.raises(etlrun.EtlrunError) as caught:
+        loaded(rows / "prices").predict(given)
+    assert str(caught.value) == message
+
+
+def test_decimals_are_numbers(rows: Path) -> None:
+    run = loaded(rows / "prices")
+    given = [{**ROW, "area": Decimal("50.0"), "rooms": Decimal(2)}, {**ROW, "area": Decimal("NaN")}]
+    wanted = run.predict([ROW, {**ROW, "area": None}])
+    assert run.predict(given) == wanted

@@ -8,8 +8,9 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ Model = Callable[[Trained], Any]
 """Function that returns the model of a run."""
 _ROWS, _IMAGES = "row", "image"
 _LINES = "rows.jsonl"
+_INSTEAD = "pass rows as mappings from columns to values, or dataset.split=SPLIT"
 _LINE = re.compile(r"\bline (\d+(?:,\d{3})*)")
 
 
@@ -66,7 +68,8 @@ def _flat(given: Iterable[Any]) -> Iterator[Any]:
             yield from _flat(of)
         else:
             expected = "paths, overrides, images as bytes, or rows as mappings from columns to values"
-            remedy = "of a DataFrame pass frame.to_dict('records')" if hasattr(of, "to_dict") else ""
+            is_frame = hasattr(of, "to_dict")
+            remedy = "of a DataFrame pass frame.to_dict('records')" if is_frame else "pass a path, or a list of rows"
             raise ConfigError([fault("predict", f"a {type(of).__name__}", expected, remedy)])
 
 
@@ -78,6 +81,8 @@ def _is_whole(given: Any) -> bool:
 def _of_images(run: Trained, model: Model, given: Sequence[bytes], top: int | None) -> list[Prediction]:
     """Return the predictions of encoded images, which are numbered."""
     if faults := [*unfit_for_files(run)]:
+        if isinstance(run.then.spec.dataset, Rows):
+            faults = [replace(of, where="predict", expected="paths or rows", remedy=_INSTEAD) for of in faults]
         raise ConfigError(faults)
     with _files(_IMAGES) as folder:
         paths = [folder / str(number) for number in range(len(given))]
@@ -105,7 +110,7 @@ def _of_rows(
     columns = dict.fromkeys(name for row in given for name in row)
     with _files(_ROWS) as folder:
         path = folder / _LINES
-        lines = (json.dumps({name: _plain(row.get(name)) for name in columns}) for row in given)
+        lines = (_line(number, row, columns) for number, row in enumerate(given))
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         load_tensorflow()
         from etlrun.trained.tables import opened
@@ -113,8 +118,32 @@ def _of_rows(
         return _collected(run, model, opened(run, [str(path)]), top)
 
 
+def _line(number: int, row: Mapping[str, Any], columns: Iterable[str]) -> str:
+    """Return a row as a line of JSON; raise `ConfigError` for a name or a value that JSON does not have."""
+    for name in row:
+        if not isinstance(name, str | int):
+            remedy = "name the columns as in the table of the training"
+            raise ConfigError(
+                [fault(f"row {number}", f"the key {name!r}", "names of columns, which are texts", remedy)]
+            )
+    try:
+        return json.dumps({name: _plain(row.get(name)) for name in columns})
+    except (TypeError, ValueError, RecursionError):
+        for name in columns:
+            with suppress(TypeError, ValueError, RecursionError):
+                json.dumps(_plain(row.get(name)))
+                continue
+            found = f"a value of type {type(row.get(name)).__name__}"
+            expected = "a number of 64 bits, a truth value, a text, a time, or a list of numbers or of texts"
+            remedy = "convert the value, or leave it out, which is missing"
+            raise ConfigError([fault(f"row {number}, {name}", found, expected, remedy)]) from None
+        raise
+
+
 def _plain(value: Any) -> Any:
     """Return a value as JSON has it: of NumPy and pandas those of Python, times as texts, NaN as a missing value."""
+    if isinstance(value, Decimal):
+        value = float("nan") if value.is_nan() else float(value)
     if hasattr(value, "isoformat"):
         return None if value != value else value.isoformat()  # noqa: PLR0124 - NaT
     if hasattr(value, "tolist"):

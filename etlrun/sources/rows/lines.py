@@ -274,7 +274,7 @@ def _json_types_fault(where: str, row: dict[str, Any], number: int, types: dict[
             found = f"a text with a half of a character: {shown(value)}"
             return Fault(where=f"{where}, {name}", found=found, expected="text in Unicode", remedy="repair the line")
         if before != kind:
-            found = f"a {kind}: {shown(value)}"
+            found = f"a {kind}: {shown(value)}" if value != "" else "an empty text"
             expected = f"a {before}, as in line {line:,}"
             return Fault(where=f"{where}, {name}", found=found, expected=expected, remedy="repair the line")
     return None

@@ -154,7 +154,7 @@ def _checked(file: TableFile, name: str, values: pa.Array, kind: Kind, first: in
         place, value = first_unfit(values, kind)
         raise WorldError(
             where=f"{file.where(first + place)}, {name}",
-            found=shown(value),
+            found=shown(value) or "an empty text",
             expected="text in UTF-8" if kind == "text" else f"a value of type {kind}",
             remedy=f"repair the value{OR_REPLACE}"
             if kind == "text"
