@@ -223,7 +223,7 @@ def test_a_schedule_over_the_run_is_resumed_with_as_many_epochs(undisturbed: Pat
     resumed = resolve(Request(overrides=words), STAGES).plan
     with pytest.raises(ConfigError) as caught:
         previous_run(resumed, STAGES)
-    assert str(caught.value).startswith(f"trainer.fit.epochs: found 5; expected 3, as in {undisturbed}")
+    assert str(caught.value).startswith(f"trainer.epochs: found 5; expected 3, as in {undisturbed}")
 
 
 def test_the_best_epoch_is_that_of_the_largest_f1_even_of_a_class_named_loss() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+import etlrun
 from etlrun.config.request import Request
 from etlrun.sources.open import open_source
-from etlrun.system.errors import WorldError
+from etlrun.system.errors import ConfigError, WorldError
 from tests.configs import spec_of
 from tests.forked import forked
 from tests.pictures import damaged, int_feature, with_feature
@@ -116,9 +117,25 @@ def test_another_config_is_refused_with_every_difference(undisturbed: Path, tiny
         remedy,
         f"train/load.batch.batch_size: found 4; expected 8, as in {undisturbed}",
         remedy,
-        f"trainer.fit.learning_rate: found 0.5; expected 0.001, as in {undisturbed}",
+        f"trainer.learning_rate: found 0.5; expected 0.001, as in {undisturbed}",
         remedy,
     ]
+
+
+def test_a_resume_that_is_refused_leaves_the_folder_to_the_mended_command(
+    undisturbed: Path, tiny: Path, tmp_path: Path
+) -> None:
+    words = small(tiny, *LONG, "trainer.learning_rate=0.5", f"trainer.resume={undisturbed}")
+    message = (
+        f"trainer.learning_rate: found 0.5; expected 0.001, as in {undisturbed}\n"
+        "    -> resume with the same values, or start a new run without trainer.resume"
+    )
+    answer = finish(forked([*words, "hydra.run.dir=run"], tmp_path))
+    assert answer == (2, "", f"etlrun: 1 fault\n  {message}\n")
+    with pytest.raises(ConfigError) as caught:
+        etlrun.plan(*words).fit(tmp_path / "run")
+    assert str(caught.value) == message
+    assert not [*tmp_path.iterdir()]
 
 
 def test_another_library_that_decodes_is_named_before_the_stages_that_differ_by_it(

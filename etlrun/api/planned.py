@@ -121,6 +121,7 @@ class Planned:
         require_one_host(self.plan.spec, _HOSTS)
         _require_backend()
         from etlrun.api.run import Run
+        from etlrun.run.checkpoint import previous_run
         from etlrun.run.run import execute, freeze
 
         settings = with_hydra(composer(self._request), self._request.overrides).hydra
@@ -129,6 +130,7 @@ class Planned:
             raise ConfigError(faults)
         with _alone():
             path = Path(given).absolute()
+            previous_run(self.plan, STAGES)  # refused while there is no folder, so that the mended plan may have it
             freeze(path, self._job.config, **noted(settings))
             try:
                 execute(path, planned=self.plan)

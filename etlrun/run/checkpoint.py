@@ -221,7 +221,7 @@ def _same_config(planned: Plan, before: Plan, folder: Path) -> None:
         free.add(_epochs(fit))
     faults = [
         Fault(
-            where=key,
+            where=key.replace(f"{Trainer.path}.", f"{Trainer.block}."),
             found=show(now.get(key)),
             expected=f"{show(then.get(key))}, as in {folder}",
             remedy=f"resume with the same values, or {_START_NEW}",
