@@ -35,6 +35,27 @@ def test_another_table_has_the_types_of_the_training(run: Path, capsys: pytest.C
     assert json.loads(said(capsys, "evaluate", run, *words, "--format", "json"))["examples"] == 8
 
 
+def test_evaluations_of_two_tables_with_one_name_stand_beside_each_other(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = [tmp_path / name / "codes.csv" for name in ("spring", "autumn")]
+    for place, count in zip(places, (8, 12), strict=True):
+        place.parent.mkdir()
+        pyarrow.csv.write_csv(
+            pa.table({"zip": ["012", "300"] * (count // 2), "price": [1.0, 2.5] * (count // 2)}), place
+        )
+    said(capsys, "evaluate", run, "dataset.split=train")
+    own = (run / "evaluations" / "train.json").read_text()
+    found = []
+    for place in (*places, places[0]):
+        words = (f"dataset.files={place}", "dataset.split=train", "--format", "json")
+        of = json.loads(said(capsys, "evaluate", run, *words))
+        found.append((of["name"], of["dataset"], of["examples"]))
+    first, second = (str(place) for place in places)
+    assert found == [("codes.csv train", first, 8), ("codes.csv train 2", second, 12), ("codes.csv train", first, 8)]
+    assert (run / "evaluations" / "train.json").read_text() == own
+
+
 def test_a_value_that_is_in_no_vocabulary_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pyarrow.csv.write_csv(pa.table({"zip": ["300", "400", "b7"]}), run / "rows.csv")
     with pytest.raises(SystemExit):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -144,27 +143,6 @@ def test_rows_of_a_table_are_predicted_as_those_of_the_training(
     wanted = [float(known[row][last]) for row in range(200)]
     np.testing.assert_allclose([float(of[last]) for of in found], wanted, rtol=1e-5, atol=1e-6)
     assert [of.get("class") for of in found] == [known[row].get("class") for row in range(200)]
-
-
-def test_evaluations_of_two_tables_with_one_name_stand_beside_each_other(
-    rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = shutil.copytree(rows / "prices", tmp_path / "run")
-    places = [tmp_path / name / "houses.parquet" for name in ("spring", "autumn")]
-    for place, count in zip(places, (50, 20), strict=True):
-        place.parent.mkdir()
-        pyarrow.parquet.write_table(houses().slice(0, count), place)
-    said(capsys, "evaluate", run, "dataset.split=train", "--importance", "0")
-    own = (run / "evaluations" / "train.json").read_text()
-    found = []
-    for place in (*places, places[0]):
-        words = (f"dataset.files={place}", "dataset.split=train", "--importance", "0", "--format", "json")
-        of = json.loads(said(capsys, "evaluate", run, *words))
-        found.append((of["name"], of["dataset"], of["examples"]))
-    first, second = (str(place) for place in places)
-    name = "houses.parquet train"
-    assert found == [(name, first, 50), (f"{name} 2", second, 20), (name, first, 50)]
-    assert (run / "evaluations" / "train.json").read_text() == own
 
 
 def test_tables_of_urls_are_predicted_as_the_same_files(
