@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of
 from tests.pictures import damaged, truncate
 from tests.runs import emulated, run_here, summary_of
+from tests.tables import words_of as table_words
+from tests.tables import write_houses
 
 SAME = "the same in the same order"
 ALL = ("load.drop_remainder=false", "load.batch_size=8")
@@ -82,6 +85,25 @@ def test_the_same_examples_are_told_from_others_and_from_another_order(
         f"read: {count} examples of train, {train}",
         f"read: 10 examples of validation, {validation or train}",
     ]
+
+
+def test_the_first_stage_is_named_that_differs_in_each_split(verified: Any, tiny: Path) -> None:
+    split = "dataset.split='train[20%:]'"
+    assert plain(verified(*sides(tiny, shlex.quote(split), "transform.resize.method=area"))) == [
+        "read: 38 examples of train, all of which differ from the dataset on",
+        "read: 10 examples of validation, all of which differ from transform.resize on",
+    ]
+
+
+def test_other_rows_of_the_training_reach_the_validation_by_what_columns_have_learned(
+    verified: Any, tmp_path: Path
+) -> None:
+    write_houses(tmp_path)
+    words = table_words(tmp_path)
+    both = [shlex.join([*words, f"dataset.split='train[{part}]'"]) for part in (":80%", ":60%")]
+    assert plain(verified(*both, "--examples", "8"))[1] == (
+        "read: 8 of 40 examples of validation, all of which differ from transform.columns on"
+    )
 
 
 def test_of_a_large_split_a_sample_is_read_of_all_its_files(verified: Any, tiny: Path) -> None:

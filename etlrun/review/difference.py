@@ -125,7 +125,7 @@ def compare(old: Plan, new: Plan, configs: tuple[Mapping[str, Any], Mapping[str,
     return Comparison(
         differences=tuple(sorted(found, key=lambda difference: order.index(difference.kind))),
         kinds=tuple(kind for kind in Kind if kind in kinds),
-        since=_first(old, new, found) if DATA in kinds else "",
+        since=first_stage(old, new, found) if DATA in kinds else "",
         is_reordered=ORDER in every or not is_fixed,
         doubts=doubts,
         notes=(*doubts, *notes_on(old, new, is_unordered=bool(kinds) and not is_fixed)),
@@ -283,7 +283,7 @@ def _uncounted(old: Mapping[str, Any], new: Mapping[str, Any], reported: set[str
             yield Difference(path=path, old=shown[0], new=shown[1], kind=None)
 
 
-def _first(old: Plan, new: Plan, found: Sequence[Difference]) -> str:
+def first_stage(old: Plan, new: Plan, found: Sequence[Difference]) -> str:
     """Return the first stage, in pipeline order, whose examples differ."""
     paths = [step.path for plan in (new, old) for steps in _lists(plan.spec).values() for step in steps]
     order = ["the dataset", *dict.fromkeys(paths), _CACHE, Batch.path, Service.path]

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from etlrun.review.difference import Comparison, Difference, first_stage
 from etlrun.stages.base import DATA
 from etlrun.system.errors import Fault, fault
 
 if TYPE_CHECKING:
     from etlrun.planning.plan import Plan
-    from etlrun.review.difference import Comparison
     from etlrun.review.review import Review
 
 _SHOWN = 16
@@ -128,7 +128,7 @@ def _lines(comparison: Comparison, plans: Plans, read: Mapping[str, Sides]) -> I
     unread: dict[tuple[str, str], list[str]] = {}
     for name, (old, new) in read.items():
         if old and new and old.digest and new.digest:
-            yield _compared(name, old, new, comparison)
+            yield _compared(name, old, new, comparison, plans)
             continue
         for side, of in (("before", old), ("after", new)):
             if of is not None and of.digest:
@@ -148,26 +148,29 @@ def _lines(comparison: Comparison, plans: Plans, read: Mapping[str, Sides]) -> I
         yield f"not {verb}: {' and '.join(names)}{',' * reason.startswith('since')} {reason}"
 
 
-def _compared(name: str, old: Read, new: Read, comparison: Comparison) -> str:
+def _compared(name: str, old: Read, new: Read, comparison: Comparison, plans: Plans) -> str:
     """Return the sentence on a pipeline of which both sides were read."""
     amount = old.amount if old.amount == new.amount else f"{old.amount.rpartition(' ')[0]} -> {new.amount}"
     begin, count = f"read: {amount} of {name}, ", len(new.hashes)
-    is_reached = _is_reached(name, comparison)
+    reaching = _reaching(name, comparison)
     if _is_same(old, new):
         is_ordered, is_part = _is_ordered(old, new), count < new.split_examples
         order = {True: "the same order", False: "another order", None: "an order that is not fixed"}[is_ordered]
-        others = "; the others may differ" * (is_part and (is_reached or bool(comparison.is_reordered and is_ordered)))
+        may_differ = is_part and (reaching or (comparison.is_reordered and is_ordered))
+        others = "; the others may differ" if may_differ else ""
         return f"{begin}the same in {order} ({_short(new)}){others}"
     shared = (Counter(old.hashes) & Counter(new.hashes)).total()
-    digests, since = f"({_short(old)} -> {_short(new)})", f" from {comparison.since} on" * is_reached
+    digests = f"({_short(old)} -> {_short(new)})"
     if old.amount != new.amount:
         return f"{begin}{shared:,} of them the same {digests}"
+    before, after = plans
+    since = f" from {first_stage(before, after, reaching)} on" if before and after and reaching else ""
     return f"{begin}{f'{count - shared:,}' if shared else 'all'} of which differ{since} {digests}"
 
 
-def _is_reached(name: str, comparison: Comparison) -> bool:
-    """Return whether a value that changes the data reaches a pipeline."""
-    return any(item.kind == DATA and name in (item.pipelines or (name,)) for item in comparison.differences)
+def _reaching(name: str, comparison: Comparison) -> list[Difference]:
+    """Return what changes the data of a pipeline."""
+    return [item for item in comparison.differences if item.kind == DATA and name in (item.pipelines or (name,))]
 
 
 def _short(of: Read) -> str:
@@ -188,7 +191,7 @@ def _notes(comparison: Comparison, plans: Plans) -> Iterator[str]:
 
 def _denied(name: str, old: Read, new: Read, comparison: Comparison) -> Iterator[str]:
     """Yield what the comparison says otherwise of a pipeline."""
-    if _is_reached(name, comparison) or comparison.is_unsure or comparison.doubts:
+    if _reaching(name, comparison) or comparison.is_unsure or comparison.doubts:
         return
     if not _is_same(old, new):
         yield f"the examples of {name} differ, which the comparison denies"
