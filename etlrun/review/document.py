@@ -41,7 +41,14 @@ def as_json(review: Review) -> str:
     files = [dataclasses.asdict(file) for file in review.files]
     document = {"format": FORMAT_VERSION, "old": review.old, "new": review.new}
     policy = None if review.policy is None else dataclasses.asdict(review.policy)
-    whole = {**document, **_of_all(review), "experiments": experiments, "files": files, "policy": policy}
+    whole = {
+        **document,
+        **_of_all(review),
+        "experiments": experiments,
+        "files": files,
+        "policy": policy,
+        "notes": review.notes,
+    }
     return json.dumps(whole, indent=2) + "\n"
 
 

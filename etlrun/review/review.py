@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from etlrun.planning.plan import Plan
 from etlrun.review.caches import Kept, caches
 from etlrun.review.cost import Cost, summed
+from etlrun.review.data_files import notes_on_data
 from etlrun.review.difference import Comparison, compare
 from etlrun.review.estimates import cost_of, held_on_disk
 from etlrun.review.facts import Facts
@@ -131,6 +132,7 @@ class Review:
         cost_notes: Notes on the measured costs, a sentence each.
         cost_faults: Faults of the file of measured costs.
         experiment: The only experiment that is compared; None for all.
+        notes: Notes on the whole comparison.
     """
 
     old: str
@@ -142,6 +144,7 @@ class Review:
     cost_notes: tuple[str, ...] = ()
     cost_faults: tuple[Fault, ...] = ()
     experiment: str | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def cost_lines(self) -> list[str]:
@@ -186,7 +189,8 @@ def review(old: Side, new: Side, experiment: str | None, runs: Runs | None, cost
     found = tuple(_with_cost(reviewed, costs, filled) for reviewed in experiments)
     files = tuple(_files(old, new))
     made = Review(old=old.word, new=new.word, experiments=found, files=files, is_of_runs=old.is_of_runs)
-    return replace(made, cost_notes=costs.notes, cost_faults=costs.faults, experiment=experiment)
+    notes = tuple(notes_on_data(old, new, [pair[1:] for pair in pairs]))
+    return replace(made, cost_notes=costs.notes, cost_faults=costs.faults, experiment=experiment, notes=notes)
 
 
 def _with_cost(reviewed: Reviewed, costs: Costs, filled: Mapping[str, str]) -> Reviewed:

@@ -84,6 +84,7 @@ class Side:
         policy: Policy in the folders of a revision; None if there is none.
         jobs: Configs of the jobs of a sweep; empty for other sides.
         costs: Name and content of the file of measured costs of a revision; None if it has none.
+        revision: Git revision of the configs; empty for those of the working tree, and for other sides.
     """
 
     word: str
@@ -93,6 +94,7 @@ class Side:
     policy: Policy | None = None
     jobs: tuple[Variant, ...] = ()
     costs: tuple[str, bytes] | None = None
+    revision: str = ""
 
     @property
     def is_revision(self) -> bool:
@@ -179,9 +181,9 @@ def of_folders(word: str, folders: Folders, experiment: str | None, like: Side |
         made |= _options(files, folders, partial(stand_ins, made[DEFAULT]))
         listed += [name for name in made if "=" in name and folders.file_of(name) not in used]
     names = tuple(name for name in listed if name in made)
-    return Side(
-        word=word, variants=made, files=folders.files, listed=names, policy=policy_of(folders), costs=folders.costs
-    )
+    policy, costs = policy_of(folders), folders.costs
+    side = Side(word=word, variants=made, files=folders.files, listed=names, policy=policy, costs=costs)
+    return replace(side, revision=folders.revision)
 
 
 def _options(files: Composer, folders: Folders, given: Given) -> dict[str, Variant]:

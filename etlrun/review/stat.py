@@ -34,7 +34,8 @@ def print_stat(review: Review, console: Console | None) -> None:
     for fault in dict.fromkeys(fault for reviewed in told for fault in reviewed.faults):
         print_parts(console, (f"  {fault}", ""))
     print_parts(console, (_sums(review), "bold"))
-    for parts in (*(((line, "bold"),) for line in review.cost_lines), *of_policy(review)):
+    lines = [*review.cost_lines, *(f"note: {note}" for note in review.notes)]
+    for parts in (*(((line, "bold"),) for line in lines), *of_policy(review)):
         print_parts(console, *parts)
 
 
