@@ -38,6 +38,12 @@ def loaded(folder: Path) -> etlrun.Run:
 INPUTS = ["area", "rooms", "kind", "garden"]
 
 
+def test_tensorflow_warns_of_no_prediction_that_follows_others(rows: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run, given = loaded(rows / "prices"), houses().select(INPUTS).to_pylist()
+    assert len({run.predict(given[place])[0].value for place in range(6)}) > 1
+    assert [record.getMessage() for record in caplog.records if record.name == "tensorflow"] == []
+
+
 @pytest.mark.parametrize("name", TARGETS)
 def test_rows_are_predicted_as_those_of_a_file(name: str, rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written = [

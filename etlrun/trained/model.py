@@ -115,7 +115,8 @@ def tester(model: Any, inputs: Any, *specs: Any) -> Test:
         loss = model.compute_loss(given, wanted[0], found, *wanted[1:], training=False) if wanted else 0.0
         return found, loss
 
-    compute = tf.function(traced, input_signature=[inputs, *specs], jit_compile=model.jit_compile, autograph=False)
+    function = tf.function(traced, input_signature=[inputs, *specs], jit_compile=model.jit_compile, autograph=False)
+    compute = function.get_concrete_function()  # TensorFlow would warn of each that is called after others were traced
 
     def on_batch(given: Any, *wanted: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], float]:
         found, loss = compute(given, *wanted)
