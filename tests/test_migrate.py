@@ -167,7 +167,11 @@ BOMB = "".join(f"a{place}: &a{place} [{', '.join([f'*a{place - 1}'] * 9 if place
     [
         ("logger/comet.yaml", "_target_: a.Comet\nexperiment: mine\n", "`_target_` is no key of a config"),
         ("deploy.yaml", "services: {a: b}\ntransform: {decode: {scaled: 1}}\n", "`services` is no key of a config"),
-        ("chart.yaml", "{{- if x }}\ntransform: {decode: {scaled: 1}}\n", "it is no YAML that can be read"),
+        (
+            "chart.yaml",
+            "{{- if x }}\ntransform: {decode: {scaled: 1}}\n",
+            "it is a template, and no YAML that can be read",
+        ),
         ("bomb.yaml", f"{BOMB}scaled: 1\n", "its aliases expand to more than 100,000 values"),
     ],
 )
@@ -200,6 +204,24 @@ def test_what_cannot_be_rewritten_is_named_and_all_else_is_rewritten(
         "transform.decode.fast alone\n    -> remove `scaled`, the deprecated name\n"
     )
     assert {name: (conf / name).read_text() for name in texts} == texts
+
+
+@pytest.mark.parametrize("check", [(), ("--check",)])
+@pytest.mark.parametrize(
+    ("end", "line", "found"),
+    [
+        ("bad: [\n", 2, "no value while parsing a flow node; expected YAML"),
+        ("<<<<<<< HEAD\na: 1\n", 2, "a conflict marker of git; expected YAML\n    -> resolve the conflict"),
+    ],
+)
+def test_what_is_no_yaml_is_named_with_its_line(
+    conf: Path, capsys: pytest.CaptureFixture[str], end: str, line: int, found: str, check: tuple[str, ...]
+) -> None:
+    write(conf / "bad.yaml", f"decode: {{scaled: true}}\n{end}")
+    assert migrated(capsys, "conf/bad.yaml", *check, status=1) == (
+        f"0 of 1 config file {'to rewrite' if check else 'rewritten'}\n",
+        f"etlrun: 1 fault\n  conf/bad.yaml:{line}: found {found}\n",
+    )
 
 
 def test_a_link_stays_one_and_permissions_stay(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,6 +85,10 @@ LAUGHS = b"# X.\na0: &a0 [x, x, x, x, x, x, x, x, x]\n" + b"".join(
         (b"# \xfe\nload: {prefetch: 1}\n", ":1: found the byte 0xfe, which is not UTF-8; expected YAML"),
         (b"# X.\nload: {prefetch: [}\n", ":2: found no value while parsing a flow node; expected YAML"),
         (b"# X.\nload:\n\tprefetch: 1\n", ":3: found character that cannot start any token; expected YAML"),
+        (
+            b"# X.\nload:\n<<<<<<< HEAD\n  prefetch: 1\n",
+            ":3: found a conflict marker of git; expected YAML\n    -> resolve",
+        ),
         (b"# X.\na: 1\na: 2\n", ":3: found duplicate key a; expected YAML"),
         (b"# X.\na: *b\n", ":2: found undefined alias; expected YAML"),
         (b"# X.\na: !!python/name:os.system\n", ":2: found could not determine a constructor"),

@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from etlrun.config.folders import POLICY
-from etlrun.config.libyaml import count_of, error_of, fast
+from etlrun.config.libyaml import conflict_line, count_of, error_of, fast
 from etlrun.config.resolvers import in_file
 from etlrun.system.deprecated import name_of
 from etlrun.system.errors import ConfigError, Fault, of_file, one_line
@@ -285,6 +285,8 @@ def _line_of(error: yaml.MarkedYAMLError, lines: int) -> tuple[int, str]:
 @lru_cache(maxsize=1_000)
 def _unfit(text: bytes, file: str) -> Fault | None:
     """Return the fault of a file that Hydra would load too slowly, or misread."""
+    if line := conflict_line(text):
+        return of_file(file, "a conflict marker of git", "YAML", "resolve the conflict", line=line)
     if len(text) > _LARGEST_BYTES:
         expected = f"at most {_LARGEST_BYTES:,}, since Hydra takes many seconds to load larger files"
         return of_file(file, f"{len(text):,} bytes", expected)

@@ -62,6 +62,12 @@ def error_of(text: bytes) -> yaml.MarkedYAMLError | None:
     return None
 
 
+def conflict_line(text: bytes) -> int | None:
+    """Return the line of the first conflict marker of git, which no YAML has; None without one."""
+    marker = re.search(rb"^<{7} ", text, re.MULTILINE)
+    return None if marker is None else text.count(b"\n", 0, marker.start()) + 1
+
+
 def count_of(text: bytes) -> int:
     """Return the number of keys and values after expanding aliases: a few lines can expand to billions."""
     if b"*" not in text:

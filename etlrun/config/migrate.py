@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from etlrun.config.files import MOST_VALUES, config_files, unreadable
+from etlrun.config.files import MOST_VALUES, config_files, unloadable, unreadable
 from etlrun.config.libyaml import FAST_LOADER, count_of
 from etlrun.planning.schema import schema
 from etlrun.planning.spec import GROUPS
@@ -38,7 +38,7 @@ class Migration:
         text: Its text with their new names.
         keys: The keys that are replaced.
         faults: Why the file can't be rewritten; it stays as it is then.
-        left: Why the file is left as it is, which is no fault: it is no YAML, or of another program; else empty.
+        left: Why the file is left as it is, which is no fault: it is a template, or of another program; else empty.
     """
 
     path: Path
@@ -106,7 +106,9 @@ def migration(path: Path) -> Migration | None:
     try:
         keys_at_top = _top(text)
     except (UnicodeDecodeError, yaml.YAMLError, RecursionError):
-        return Migration(path=path, text=text, keys=(), left="it is no YAML that can be read")
+        if re.search(rb"{{|{%", text) is None and (fault := unloadable(path, name_of(path))) is not None:
+            return Migration(path=path, text=text, keys=(), faults=(fault,))
+        return Migration(path=path, text=text, keys=(), left="it is a template, and no YAML that can be read")
     if count_of(text) > MOST_VALUES:
         return Migration(path=path, text=text, keys=(), left=f"its aliases expand to more than {MOST_VALUES:,} values")
     package = _package(path, text.decode(), keys_at_top)
