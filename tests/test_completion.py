@@ -28,6 +28,7 @@ GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
         ("etlrun cache why extract=in", ["extract=interleave"]),
         ("etlrun cache=", ["cache=disk", "cache=memory", "cache=none"]),
         ("etlrun -m cache=none,me", ["cache=none,memory"]),
+        ("etlrun -m cache=none,disk,", ["cache=none,disk,memory"]),
         ("etlrun plan load.pre", ["load.prefetch="]),
         ("etlrun trainer.early_stopping.m", ["trainer.early_stopping.min_delta=", "trainer.early_stopping.monitor="]),
         ("etlrun ++trainer.ear", ["++trainer.early_stopping."]),
@@ -66,6 +67,7 @@ def test_topics_are_configs_of_ones_own_too(tmp_path: Path) -> None:
     (tmp_path / "cache" / "dear.yaml").write_text("name: memory\n")
     line = f"etlrun help --config-dir {tmp_path} cache.d"
     assert completions(line) == ["cache.dear", "cache.dir", "cache.disk", "cache.dtype"]
+    assert completions(line.replace("-dir ", "-dir=")) == ["cache.dear", "cache.dir", "cache.disk", "cache.dtype"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -169,7 +169,8 @@ def _topics(before: Sequence[str], word: str) -> Iterator[str]:
 
 def _own(before: Sequence[str]) -> list[Path]:
     """Return the folders of the user's configs that a line names."""
-    return [Path(folder) for option, folder in itertools.pairwise(before) if option in ("--config-dir", "-cd")]
+    words = [part for word in before for part in (word.split("=", 1) if word.startswith("--config-dir=") else [word])]
+    return [Path(folder) for option, folder in itertools.pairwise(words) if option in ("--config-dir", "-cd")]
 
 
 def _overrides(before: Sequence[str], word: str) -> Iterator[str]:
@@ -185,9 +186,10 @@ def _overrides(before: Sequence[str], word: str) -> Iterator[str]:
                 inner, dot, _ = path[len(key) :].partition(".")
                 yield f"{mark}{key}{inner}{dot or '='}"
         return
-    several = f"{value.rpartition(',')[0]}," * ("," in value)  # of a multirun
+    given = value.split(",")[:-1]  # of a multirun
+    several = "".join(f"{of}," for of in given)
     values = options.get(key) or _leaves(folders, before, key.partition(".")[0]).get(key, [])
-    yield from (f"{mark}{key}={several}{option}" for option in values)
+    yield from (f"{mark}{key}={several}{option}" for option in values if option not in given)
 
 
 def _leaves(folders: Sequence[Path], before: Sequence[str], group: str) -> dict[str, list[str]]:
