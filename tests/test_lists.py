@@ -152,7 +152,7 @@ FAULTS: dict[str, tuple[str, Any, str]] = {
         "a.parquet",
         pa.table({"x": [[1.0], [], [2.0, float("inf")]], "price": [1, 2, 3]}),
         (
-            "a.parquet, row 3, x: found [2.0, inf], which is infinite as a number; expected finite numbers\n"
+            "a.parquet, row 2, x: found [2.0, inf], which is infinite as a number; expected finite numbers\n"
             "    -> repair the value, or leave it empty, which is missing"
         ),
     ),

@@ -197,11 +197,11 @@ def test_tables_of_columns_that_can_not_be_kept(tmp_path: Path) -> None:
 
     plain = pa.table({"a": pa.array([1.0, None, np.inf]), "price": ["1", "2", "x"]})
     assert fault(plain) == (
-        "a.parquet, row 3, a: found inf, which is infinite as a number; expected finite numbers"
+        "a.parquet, row 2, a: found inf, which is infinite as a number; expected finite numbers"
         "\n    -> repair the value, or leave it empty, which is missing"
     )
     assert fault(plain, columns={"price": "number", "a": "text"}) == (
-        "a.parquet, row 3, price: found x; expected a value of type number"
+        "a.parquet, row 2, price: found x; expected a value of type number"
         "\n    -> repair the value, or set another type by 'dataset.columns={price: text}'"
     )
     assert fault(plain, columns={"prize": "number"}) == (
@@ -219,14 +219,14 @@ def test_tables_of_columns_that_can_not_be_kept(tmp_path: Path) -> None:
     )
     texts = [None, pa.py_buffer(np.array([0, 1, 3], np.int32)), pa.py_buffer(b"x\xff\xfe")]
     assert fault(pa.table({"a": pa.StringArray.from_buffers(2, texts[1], texts[2])})) == (
-        "a.parquet, row 2, a: found b'\\xff\\xfe'; expected text in UTF-8\n    -> repair the value" + REPLACE
+        "a.parquet, row 1, a: found b'\\xff\\xfe'; expected text in UTF-8\n    -> repair the value" + REPLACE
     )
     assert fault(pa.table({"a": pa.array([0, 2**50], pa.timestamp("s"))})) == (
-        "a.parquet, row 2, a: found 1125899906842624000; expected a value of type timestamp"
+        "a.parquet, row 1, a: found 1125899906842624000; expected a value of type timestamp"
         "\n    -> repair the value, or set another type by 'dataset.columns={a: text}'"
     )
     large = pa.table({"a": pa.array([2**63], pa.uint64())})
-    assert fault(large).startswith("a.parquet, row 1, a: found 9223372036854775808; expected a value of type integer")
+    assert fault(large).startswith("a.parquet, row 0, a: found 9223372036854775808; expected a value of type integer")
 
 
 def test_files_of_one_table_have_the_same_columns(tmp_path: Path) -> None:

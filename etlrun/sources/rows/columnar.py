@@ -98,7 +98,7 @@ class ColumnarFile(TableFile):
         self.position = self.bytes
 
     def where(self, row: int) -> str:
-        return f"{self.path}, row {row + 1:,}"
+        return f"{self.path}, row {row:,}"
 
     def _parquet(self) -> Iterator[tuple[pa.RecordBatch, int]]:
         with pyarrow.parquet.ParquetFile(self.path, pre_buffer=False) as file:  # which would hold the whole file

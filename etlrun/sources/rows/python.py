@@ -128,7 +128,7 @@ def _renamed(dataset: Python, fault: Fault, paths: Mapping[str, int]) -> Fault:
     where = fault.where
     for path, before in paths.items():
         if where.startswith(path):
-            where = _ROW.sub(lambda of, before=before: f"row {int(of[1].replace(',', '')) - 1 + before:,}", where)  # type: ignore[misc]
+            where = _ROW.sub(lambda of, before=before: f"row {int(of[1].replace(',', '')) + before:,}", where)  # type: ignore[misc]
             where = f"{dataset.key('of')}: {dataset.of}{where.removeprefix(path)}"
     if where == dataset.of or where.startswith(f"{dataset.of}, "):
         where = f"{dataset.key('of')}: {where}"
