@@ -201,6 +201,11 @@ def test_a_validation_without_a_warm_step_does_not_hide_the_training() -> None:
     ("train", "why", "again"),
     [
         (
+            side(Loop(waits_s=[1.0], steps_s=[1.0], examples=[1], starts_up=[False], wall_s=2.0)),
+            "only 1 training step was measured; a verdict needs at least 8",
+            "with more steps.",
+        ),
+        (
             side(Loop(waits_s=[1.0] * 7, steps_s=[1.0] * 7, examples=[1] * 7, starts_up=[False] * 7, wall_s=14.0)),
             "only 7 training steps were measured; a verdict needs at least 8",
             "with more steps.",

@@ -60,7 +60,8 @@ def _of_training(
 ) -> Verdict:
     """Return the verdict on training in the epochs of `train`, which are all after the first, or all there are."""
     if train.steps < FEWEST_STEPS or train.floor_s is None:
-        why = f"only {train.steps} training steps were measured; a verdict needs at least {FEWEST_STEPS}"
+        steps = "1 training step was" if train.steps == 1 else f"{train.steps} training steps were"
+        why = f"only {steps} measured; a verdict needs at least {FEWEST_STEPS}"
         return _unknown(why, "with more steps")
     if why := _held_up(train):
         return _unknown(why, "with measure.digest=false")
