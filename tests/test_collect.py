@@ -212,3 +212,26 @@ def test_runs_on_unlike_machines_are_not_compared(tmp_path: Path) -> None:
     assert {config.number: config.examples_per_s for config in results.configs} == {0: 1000, 1: None, 2: 900, 3: None}
     assert {config.status for config in results.configs} == {"completed"}
     assert (results.decision.config, results.ceiling_examples_per_s) == (0, None)
+
+
+def test_the_jobs_that_a_sweep_has_left_are_told_with_the_command_that_runs_them(tmp_path: Path) -> None:
+    ledger = sweep_of(tmp_path, "load.prefetch=0,1,2,3")
+    again = f"those that are left run with: etlrun -m sweep.resume={ledger.folder}"
+    known = {"overrides": [], "epochs": [epoch(), epoch()]}
+    ends = {"0": "completed", "1": "running", "2": "interrupted", "3": "failed"}
+
+    def remarks(*names: str) -> tuple[str, ...]:
+        for name in names:
+            (ledger.folder / name).mkdir(exist_ok=True)
+            (ledger.folder / name / "summary.json").write_text(json.dumps({**known, "status": ends[name]}))
+        results = collect(ledger.folder)
+        assert results is not None
+        notes = [line for line in report.text(results).splitlines() if line.startswith("note")]
+        assert notes == [f"note      {remark}" for remark in results.remarks]
+        return results.remarks
+
+    assert remarks("0") == (f"3 of 4 jobs have not come to an end; {again}",)
+    assert remarks("1", "2", "3") == (f"2 of 4 jobs have not come to an end; {again}",)
+    ends |= {"1": "completed", "2": "pruned"}
+    assert remarks("1") == (f"1 of 4 jobs has not come to an end; {again}",)
+    assert remarks("2") == ()

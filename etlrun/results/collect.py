@@ -233,6 +233,8 @@ class _Collector:
 
     def _notes(self, configs: Sequence[ConfigResult]) -> Iterator[str]:
         counted = [(run, of) for several in self.counted.values() for run, of in several]
+        if self.ledger:
+            yield from swept.notes_on_left([*self.runs, *self.fills], self.ledger.resume_command)
         if self.has_seeds:
             yield from quality.notes(self.completed)
         in_flight = min(max((of.in_flight for _, of in counted), default=1), len(counted))

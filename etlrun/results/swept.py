@@ -1,11 +1,13 @@
-"""Swept keys of a sweep, and the effects of their values."""
+"""Swept keys of a sweep, the effects of their values, and the jobs that are left."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
 
-from etlrun.results.results import ConfigResult, Effect
+from etlrun.record.state import KILLED
+from etlrun.record.summary import INTERRUPTED, RUNNING
+from etlrun.results.results import ConfigResult, Effect, Run
 
 
 def keys(overrides: Sequence[Sequence[str]]) -> list[str]:
@@ -40,3 +42,11 @@ def frontier(configs: Sequence[ConfigResult]) -> tuple[int, ...]:
             found.append(config.number)
             least = config.peak_rss_bytes
     return tuple(found)
+
+
+def notes_on_left(jobs: Sequence[Run], resume_command: str) -> Iterator[str]:
+    """Yield that jobs have not begun or not come to their end, on which no decision can be based."""
+    left = sum(job.outcome is None or job.outcome.status in (RUNNING, KILLED, INTERRUPTED) for job in jobs)
+    if left:
+        have = "has" if left == 1 else "have"
+        yield f"{left} of {len(jobs)} jobs {have} not come to an end; those that are left run with: {resume_command}"
