@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,19 @@ def parsed(words: Sequence[str], loader: ConfigLoader | None) -> tuple[list[Over
             found = "a word without `=`" if word and "=" not in word else found if word else "an empty word"
             faults.append(Fault(where=word, found=found, expected="KEY=VALUE in Hydra's grammar", remedy=remedy))
     return overrides, faults
+
+
+def in_one_argument(fault: Fault, argument: str) -> Fault:
+    """Return the fault of one of the overrides in an argument, with this whole argument as the remedy writes it."""
+    told, has_quotes, shown = fault.remedy.partition(f", {_TWICE}: ")
+    if not has_quotes:
+        return fault
+    words, right = shlex.split(argument), shlex.split(shown)[0]
+    is_one = "=" in fault.where  # and else a word behind it, such as the rest of its value
+    words = [right if word == fault.where else word for word in words] if is_one else [right]
+    inner = shlex.join(words)
+    whole = shlex.quote(inner) if {*inner} & {*"!$`\\"} else '"{}"'.format(inner.replace('"', '\\"'))
+    return replace(fault, remedy=f"{told} for Hydra, within the argument and for the shell: {whole}")
 
 
 def quoted(word: str) -> str:

@@ -18,7 +18,7 @@ from etlrun.config import grid
 from etlrun.config import request as requests
 from etlrun.config.composer import Composer
 from etlrun.config.files import Layer, unloadable, unreadable
-from etlrun.config.grammar import quoted
+from etlrun.config.grammar import in_one_argument, quoted
 from etlrun.config.refusals import UNCOMPOSABLE, refusal
 from etlrun.config.values import NOT_OF_A_RUN
 from etlrun.planning.code import as_recorded
@@ -151,7 +151,10 @@ def _resolved(word: str, now: Folders, experiment: str | None, like: Side | None
     if path.suffix in {".yaml", ".yml"} and path.is_file():
         return _of_file(word, path.resolve(), now)
     if not word or "=" in word or word.startswith(("+", "~")):
-        return of_request(word, now.request(shlex.split(word)).resuming())
+        try:
+            return of_request(word, now.request(shlex.split(word)).resuming())
+        except ConfigError as error:
+            raise ConfigError([in_one_argument(fault, word) for fault in error.faults]) from error
     if is_revision(word):
         with at_revision(word, now) as then:
             return of_folders(word, then, experiment, like)
