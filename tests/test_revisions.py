@@ -266,7 +266,11 @@ def test_configs_that_were_not_there_yet_are_new(repository: Repository, told: A
 def test_a_revision_without_configs_is_refused(repository: Repository) -> None:
     (repository.folder / "untracked").mkdir()
     assert refusal_of_diff("HEAD", "HEAD", "--config-dir", "untracked") == (
-        f"HEAD: found no folder untracked or {CONF} in that revision; expected a revision that holds configs\n"
+        "HEAD: found no folder untracked in that revision; expected a revision that holds configs\n"
+        "    -> commit it first, or set --config-dir to another config folder of this repository"
+    )
+    assert refusal_of_diff("HEAD") == (
+        "HEAD: found no configs in that revision; expected a revision that holds configs\n"
         "    -> set --config-dir to the config folder of this repository"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -129,6 +130,21 @@ def is_revision(word: str) -> bool:
     )
 
 
+def _ends(word: str) -> str:
+    """Return both revisions of a range `A..B` or `A...B` as a shell takes them; empty if it is none."""
+    first, dots, last = (of or "HEAD" for of in re.split(r"(\.{2,3})|$", word, maxsplit=1)[:3])
+    if not dots.startswith("..") or not (is_revision(first) and is_revision(last)):
+        return ""
+    return f"{first} {last}" if dots == ".." else f"$(git merge-base {first} {last}) {last}"
+
+
+def _is_cut_off(word: str) -> bool:
+    """Return whether `word` names an ancestor of a commit that this clone has, and the clone is a shallow one."""
+    above = re.split(r"[~^]", word, maxsplit=1)[0]
+    is_shallow = (git(Path.cwd(), "rev-parse", "--is-shallow-repository") or b"").strip() == b"true"
+    return is_shallow and above != word and is_revision(above)
+
+
 def no_side(word: str) -> Fault:
     """Return the fault of a word that names nothing to compare; it says why git knows no revision at all."""
     here, found = Path.cwd(), "neither overrides, nor a file, a folder or a git revision of that name"
@@ -143,6 +159,11 @@ def no_side(word: str) -> Fault:
         remedy = f"run it in a repository (`git status` says why this is none); {remedy}"
     elif git(here, "rev-parse", "--verify", "HEAD") is None:
         found, remedy = f"{found}, since the repository has no commit", f"commit the configs first; {remedy}"
+    elif both := _ends(word):
+        found, remedy = "a range of revisions", f"give both revisions: {both}"
+    elif _is_cut_off(word):
+        found = f"{found}, since the clone is shallow"
+        remedy = "fetch more commits, such as with git fetch --deepen 1"
     expected = "overrides in one argument, a config file, the folder of a run or of a sweep, or a git revision"
     return fault(word, found, expected, remedy)
 
@@ -159,9 +180,11 @@ def at_revision(revision: str, now: Folders) -> Iterator[Folders]:
         tracked[now.own] = _tracked(top, revision, now.given) or tracked[now.own]
     names = [name for name in tracked.values() if name]
     if not names and not _ever_tracked(top, now.own):
-        found = f"no folder {' or '.join(now.shown.values())} in that revision"
-        remedy = "set --config-dir to the config folder of this repository"
-        raise ConfigError([fault(revision, found, "a revision that holds configs", remedy)])
+        found = "no configs" if now.own is None else f"no folder {now.shown[now.own]}"
+        is_here = now.own is not None and now.own.is_relative_to(top.resolve())
+        remedy = f"set --config-dir to {'another' if is_here else 'the'} config folder of this repository"
+        remedy = f"{'commit it first, or ' * is_here}{remedy}"
+        raise ConfigError([fault(revision, f"{found} in that revision", "a revision that holds configs", remedy)])
     with tempfile.TemporaryDirectory() as scratch:
         for name in names:
             write_configs(top, revision, name, Path(scratch))
