@@ -53,7 +53,7 @@ def main() -> None:
 def _of_policy(policy: dict[str, Any]) -> tuple[int, str]:
     """Return the status that a policy alone has, and its faults.
 
-    A config that can't be composed fails the check, if it is not one of the base, and must not hide a broken rule.
+    A config that can't be composed fails the check, and must not hide a broken rule; one of the base breaks some.
     """
     faults = [*policy["faults"], *policy["broken"]]
     lines = (f"{fault['where']}: found {fault['found']}; expected {fault['expected']}" for fault in faults)

@@ -132,6 +132,23 @@ def test_kinds_that_fail_fail_at_the_end_and_labels_waive_what_the_policy_says(
     assert "**Policy: passed**" in github.bodies[0]
 
 
+def test_a_base_that_cannot_be_composed_fails_at_the_end_unless_a_label_waives_it(
+    repository: Repository, github: GitHub
+) -> None:
+    repository.git("checkout", "--quiet", "main")
+    repository.write("etlrun-policy.yaml", "data: {label: the data may change}\n")
+    repository.replace("experiment/other.yaml", "epochs: 3", "epochs: 3\n  gone_since: 1")
+    repository.commit("A key that the code does not have any more")
+    repository.replace("experiment/other.yaml", "  gone_since: 1\n", "")
+    github.sha = repository.pull_request("Mended")
+    assert github.run(repository.folder, config_dir="mine", fail_on="data") == {**PASSED, "Policy": 4}
+    assert "perhaps a change of the data in other (its old config cannot be" in github.steps["Policy"].stdout
+    assert github.run(repository.folder, config_dir="mine") == {**PASSED, "Policy": 4}
+    github.labels = ("the data may change",)
+    assert github.run(repository.folder, config_dir="mine") == PASSED
+    assert "**Policy: cannot judge other**" in github.bodies[0]
+
+
 def test_what_others_name_reaches_no_shell(repository: Repository, github: GitHub) -> None:
     evil = "$(echo > mark) `echo > mark` '; echo > mark; \" #"
     github.labels = (evil,)

@@ -121,7 +121,7 @@ def test_a_token_that_may_not_comment_hides_no_broken_rule(repository: Repositor
     assert len(gitlab.notes) == 1
 
 
-def test_a_config_that_cannot_be_composed_fails_the_check_and_one_of_the_base_alone_does_not(
+def test_a_config_that_cannot_be_composed_fails_the_check_and_one_of_the_base_alone_a_rule(
     repository: Repository, gitlab: Server
 ) -> None:
     repository.replace("experiment/other.yaml", "epochs: 3", "epochs: 0")
@@ -132,7 +132,8 @@ def test_a_config_that_cannot_be_composed_fails_the_check_and_one_of_the_base_al
     assert "trainer.epochs" in fault
     repository.replace("experiment/other.yaml", "epochs: 0", "epochs: 3")
     repository.commit("Right")
-    assert run(repository, gitlab).returncode == 0
+    assert run(repository, gitlab).returncode == 2
+    assert run(repository, gitlab, CI_MERGE_REQUEST_LABELS="data approved").returncode == 0
     repository.replace("transform/small_48.yaml", "[32, 32]", "[40, 40]")
     repository.commit("Smaller")
     assert run(repository, gitlab, CI_MERGE_REQUEST_TARGET_BRANCH_SHA="HEAD~2").returncode == 2

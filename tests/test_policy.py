@@ -189,6 +189,34 @@ def test_a_side_that_cannot_be_composed_has_its_own_status(repository: Repositor
     assert (status, lines[0]) == (2, f"policy: 1 rule broken ({BASE})")
 
 
+@pytest.mark.parametrize("name", ["other", "another"])
+def test_what_cannot_be_compared_with_its_old_config_breaks_rules_unless_labels_waive_them(
+    name: str, repository: Repository, diff: Diff
+) -> None:
+    repository.write("etlrun-policy.yaml", "data: {label: approved}\ntraining: {}\n")
+    repository.replace("experiment/other.yaml", "epochs: 3", "epochs: 3\n  gone_since: 1")
+    repository.commit("A key that the code does not have any more")
+    repository.replace("experiment/other.yaml", "  gone_since: 1\n", "")
+    (repository.configs / "experiment/other.yaml").rename(repository.configs / f"experiment/{name}.yaml")
+    repository.commit("Mended")
+    perhaps = f"in {name} (its old config cannot be composed with the code that is installed here)"
+    keep = "keep what the old configs need beside what the new ones need, or remove them in a change of its own"
+    assert diff("HEAD~1", "HEAD", "--label", "approved")[:2] == (
+        2,
+        [
+            f"policy: 1 rule broken ({BASE})",
+            f"  {BASE}:2: training: found perhaps a change of the training {perhaps}; expected none",
+            f"    -> {keep}",
+            f"  {BASE}:1: data: found perhaps a change of the data {perhaps}, which the label approved waives",
+            f"  cannot judge {name}",
+        ],
+    )
+    assert diff()[1][2] == f"    -> {keep}, or give it the label approved"
+    repository.git("checkout", "--quiet", "HEAD~1")
+    (repository.configs / "experiment/other.yaml").unlink()
+    assert diff("HEAD")[1] == [f"policy: cannot judge other ({NEW})"]
+
+
 def test_new_and_removed_experiments_change_no_data(repository: Repository, diff: Diff) -> None:
     repository.write("etlrun-policy.yaml", "data: {}\ntraining: {}\n")
     repository.commit("Policy")

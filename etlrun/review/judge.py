@@ -16,6 +16,8 @@ from etlrun.system.terminal import significant
 _MOST_NAMES = 5
 """Maximum number of names in a sentence."""
 _MEASURE = "run it, and commit the file that etlrun costs --write writes"
+_UNKNOWN = "its old config cannot be composed with the code that is installed here"
+_KEEP = "keep what the old configs need beside what the new ones need, or remove them in a change of its own"
 
 
 def judged(review: Review, sides: tuple[Side, Side], fail_on: Collection[Kind], labels: Collection[str]) -> Review:
@@ -74,10 +76,11 @@ def kinds_of(reviewed: Reviewed) -> set[Kind]:
 def _broken(rule: Rule, experiments: Sequence[Reviewed]) -> Fault | None:
     """Return the fault of a rule that a change breaks; None if it keeps it."""
     if rule.name in KINDS:
-        changed = [of for of in experiments if rule.name in kinds_of(of)]
+        changed = [of for of in experiments if of.is_mended or rule.name in kinds_of(of)]
         found = _changes(Kind(rule.name), changed)
-        return _fault(rule, found, "none", "") if found else None
-    changed = [of for of in experiments if of.changes and of.state in {"compared", "added"} and "=" not in of.name]
+        return _fault(rule, found, "none", _KEEP * any(of.is_mended for of in changed)) if found else None
+    states = {"compared", "added"}
+    changed = [of for of in experiments if of.changes and (of.state in states or of.is_mended) and "=" not in of.name]
     found, expected, is_known = (_slow if rule.name == "au_min" else _dear)(rule, changed)
     return _fault(rule, found, expected, "" if is_known else _MEASURE) if found else None
 
@@ -96,6 +99,7 @@ def _changes(kind: Kind, changed: Sequence[Reviewed]) -> str:
     for reviewed in changed:
         paths = [of.path for of in reviewed.comparison.differences if of.kind == kind or kind in of.also]
         doubts = " ".join(reviewed.comparison.doubts) or "examples that were read differ"
+        doubts = _UNKNOWN if reviewed.is_mended else doubts
         (sure if paths else unsure).setdefault(_listed(paths) if paths else doubts, []).append(reviewed.name)
     texts = [f"a change of the {kind}{_in(names)} by {paths}" for paths, names in sure.items()]
     texts += [f"perhaps a change of the {kind}{_in(names)} ({doubts.rstrip('.')})" for doubts, names in unsure.items()]

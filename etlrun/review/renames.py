@@ -17,7 +17,7 @@ _OF_ALL = (b"# @package", b"defaults:", b"- _self_")
 
 def renames(old: Side, new: Side, names: Sequence[str]) -> dict[str, str]:
     """Return the old names of those that have the plan of one that is gone, or half of the lines of its file."""
-    gone = {name: plan for name in names if name not in new.variants and (plan := old.variants[name].plan)}
+    gone = {name: old.variants[name].plan for name in names if name not in new.variants}
     come = {name: plan for name in names if name not in old.variants and (plan := new.variants[name].plan)}
     found: dict[str, str] = {}
     for name, plan in come.items():
@@ -33,8 +33,8 @@ def _group(name: str) -> str:
     return name.partition("=")[0] if "=" in name else ""
 
 
-def _is_same(old: Plan, new: Plan) -> bool:
-    return old.fingerprint == new.fingerprint and not compare(old, new).differences
+def _is_same(old: Plan | None, new: Plan) -> bool:
+    return old is not None and old.fingerprint == new.fingerprint and not compare(old, new).differences
 
 
 def _share(old: Side, was: str, new: Side, name: str) -> float:
@@ -44,5 +44,5 @@ def _share(old: Side, was: str, new: Side, name: str) -> float:
 
 def _lines(side: Side, name: str) -> list[bytes]:
     end = f"/{name.replace('=', '/') if '=' in name else f'experiment/{name}'}.yaml"
-    text = side.files[next(file for file in side.variants[name].files if f"/{file}".endswith(end))]
+    text = next((side.files[file] for file in side.variants[name].files if f"/{file}".endswith(end)), b"")
     return [line for line in map(bytes.strip, text.splitlines()) if line and not line.startswith(_OF_ALL)]

@@ -62,6 +62,7 @@ class Reviewed:
         ran: Comparison of the runs of both sides; None unless both are runs.
         only_in: The one of two sweeps that has it, if that is a job of one alone; else empty.
         was: Its name before; empty if it has kept its name.
+        is_mended: Whether its old config alone has faults, so that what the change does is unknown.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Reviewed:
     ran: Ran | None = None
     only_in: str = ""
     was: str = ""
+    is_mended: bool = False
 
     @property
     def headline(self) -> str:
@@ -196,7 +198,8 @@ def review(old: Side, new: Side, experiment: str | None, runs: Runs | None, cost
 def _with_cost(reviewed: Reviewed, costs: Costs, filled: Mapping[str, str]) -> Reviewed:
     """Return an experiment that changes with its cost; what was run on both sides has none."""
     was_run = reviewed.ran is not None or reviewed.only_in
-    if reviewed.new is None or not reviewed.changes or reviewed.state == "faulty" or was_run:
+    is_faulty = reviewed.state == "faulty" and not reviewed.is_mended
+    if reviewed.new is None or not reviewed.changes or is_faulty or was_run:
         return reviewed
     return replace(reviewed, cost=cost_of(reviewed.old, reviewed.new, costs.giving(reviewed.missing), filled))
 
@@ -225,6 +228,8 @@ def _reviewed(name: str, old: Variant | None, new: Variant | None, runs: Runs | 
     state = "faulty" if faults else "removed" if new is None else "added" if old is None else "compared"
     missing = tuple(dict.fromkeys(key for variant in (old, new) if variant is not None for key in variant.missing))
     reviewed = Reviewed(name=name, old=before, new=after, state=state, faults=faults, missing=missing)
+    if faults and new is not None and not new.faults:
+        return replace(reviewed, is_mended=True)
     if old is None or new is None or before is None or after is None or faults or old is new:
         return reviewed
     comparison = compare(before, after, (old.config or {}, new.config or {}))
