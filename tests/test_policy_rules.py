@@ -19,6 +19,7 @@ from tests.own_configs import faults, write
 
 KNOWN = "expected one of the rules data, training, order, cost, au_min"
 LABEL = "expected the name of a label, without commas"
+EVERYWHERE = "expected a value that is the same on every machine\n    -> write the value"
 NUMBER = "expected a number from 0 on"
 SHARE = "expected a number above 0, and at most 1"
 LIMITS = "expected limits such as {refill_gb: 100, minutes: 30}, with or without a label"
@@ -61,6 +62,10 @@ def test_a_policy_may_have_no_rule(text: str, mine: Path) -> None:
         (
             "data: {label: 3}\norder: {label: ' '}\n",
             [f"1: data.label: found 3; {LABEL}", f"2: order.label: found ' '; {LABEL}"],
+        ),
+        (
+            "au_min: ${oc.env:HOME}\n",
+            [f"1: au_min: found the resolver oc.env; {EVERYWHERE}"],
         ),
         ("cost: {label: x}\n", [f"1: cost: found no limit; {LIMITS}"]),
         ("cost: 100\n", [f"1: cost: found 100; {LIMITS}"]),

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
+from etlrun.config.folders import POLICY
 from etlrun.config.libyaml import node_of
 from etlrun.system.errors import Fault, did_you_mean
 from etlrun.system.hidden import FORM, Variable
@@ -44,7 +45,7 @@ def machine_resolvers(text: str) -> list[str]:
 def _fault(where: str, names: list[str], remedy: str) -> Fault:
     found = f"the resolver{'s' * (len(names) > 1)} {', '.join(names)}"
     expected = "a value that is the same on every machine"
-    return Fault(where=where, found=found, expected=expected, remedy=f"write the value, {remedy}")
+    return Fault(where=where, found=found, expected=expected, remedy=f"write the value{remedy}")
 
 
 def with_names(values: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +71,7 @@ def in_values(value: Any, key: str = "") -> Iterator[Fault]:
         for item in value:
             yield from in_values(item, key)
     elif isinstance(value, str) and (names := machine_resolvers(value)) and not _is_of_store(key.split("."), value):
-        yield _fault(key, names, f'or give it on the command line: {key}="$NAME"')
+        yield _fault(key, names, f', or give it on the command line: {key}="$NAME"')
 
 
 def in_override(word: str) -> Iterator[Fault]:
@@ -94,7 +95,7 @@ def in_override(word: str) -> Iterator[Fault]:
         remedy = "write it into a config file, where the text stays as it is, and choose that file"
         yield Fault(where=key.lstrip("+"), found=found, expected=expected, remedy=remedy)
     else:
-        yield _fault(key.lstrip("+"), names, f'or let the shell put it in: {key}="$NAME"')
+        yield _fault(key.lstrip("+"), names, f', or let the shell put it in: {key}="$NAME"')
 
 
 @lru_cache(maxsize=1_000)
@@ -111,7 +112,8 @@ def in_file(text: bytes, file: str) -> Fault | None:
         is_others = key[:1] == ("defaults",) or key[:2] == (_HYDRA, "searchpath")
         is_free = not is_others and (is_hydras or key[:1] == (_HYDRA,) or _is_of_store((*_STORE[:1], *key[-2:]), value))
         if names and not is_free:
-            found = _fault(".".join(key), names, "or ??? and give it on the command line")
+            remedy = "" if file.endswith(POLICY) else ", or ??? and give it on the command line"
+            found = _fault(".".join(key), names, remedy)
             return replace(found, file=file, line=line)
     return None
 
