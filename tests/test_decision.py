@@ -126,6 +126,12 @@ def first_of(eligible: int) -> str:
             "with the baseline); use sweep.repeats=3 or more."),
         ),
         (
+            [config(0, 100.0, "untold", rounds=1)],
+            [0],
+            0,
+            "Fastest: load.prefetch=0.",
+        ),
+        (
             [config(1, 130.0, "untold", 1.3, rounds=0), config(0, None, "untold", status="failed", rounds=0)],
             [1],
             1,

@@ -82,6 +82,10 @@ WRONG = {
     ],
     "diff a b c d": ["c d: found an argument too many; expected those of etlrun diff", "see etlrun diff --help"],
     "diff": [f"OLD: found nothing; expected {SIDE}", "see etlrun diff --help"],
+    "init": [
+        "DIR: found nothing; expected the folder of the project: a new one, or an empty one",
+        "see etlrun init --help",
+    ],
     "evaluate": ["RUN: found nothing; expected folder of a completed run", "see etlrun evaluate --help"],
     "prepare --seed 1": [
         "SOURCE: found nothing; expected folder, list, archive, or pattern of TFRecords",

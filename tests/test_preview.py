@@ -63,6 +63,10 @@ def test_what_is_alike_is_told_and_repeats_are_counted(capsys: pytest.CaptureFix
     ]
 
 
+def test_a_sweep_without_axes_is_told_in_the_singular(capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(capsys)[0] == "sweep     1 job of 1 config, of 1 combination"
+
+
 def test_configs_with_mappings_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     lines = told(capsys, "dataset.storage={anon: true}", "load.prefetch=0,1", "cache=none", "cache.dir=null,a")
     assert lines[3:5] == [

@@ -123,6 +123,6 @@ def parser() -> argparse.ArgumentParser:
         "Write a new project: configs, a step and a model of its own, tests, a workflow that reviews configs, and a "
         "README. No file is overwritten.",
     )
-    parser.add_argument("folder", metavar="DIR", help="folder of the project: a new one, or an empty one")
+    parser.add_argument("folder", metavar="DIR", help="the folder of the project: a new one, or an empty one")
     parser.add_argument("--name", metavar="NAME", help="name of its package; default: that of the folder")
     return parser

@@ -142,7 +142,8 @@ def _changes(ledger: Ledger, request: Request, *, is_strict: bool) -> Iterator[s
 
 def _run(ledger: Ledger, request: Request, config: Multirun) -> None:
     outcomes = {key: outcome_of(ledger.folder_of(key)) for key in ledger.runs}
-    left, jobs = unfinished(ledger, outcomes), f"{len(outcomes)} jobs of {len(ledger.configs)} configs"
+    left, many, configs = unfinished(ledger, outcomes), len(outcomes), len(ledger.configs)
+    jobs = f"{many} job{'s' * (many != 1)} of {configs} config{'s' * (configs != 1)}"
     say_of_sweep(f"sweep     {jobs}, {len(left)} to run, in {ledger.folder}")
     for line in describe(left_out(ledger.unfit, [of.overrides for of in ledger.configs])):
         say_of_sweep(f"left out  {line}")

@@ -76,7 +76,7 @@ def decide(
         gain=chosen.gain,
         tied=tuple(tied),
         same_data=same_data(chosen, baseline, compared) + (seeds if chosen.number != BASELINE else ""),
-        words=_sentences(chosen, baseline, len(eligible)) + _quality_change(chosen),
+        words=_sentences(chosen, baseline, len(eligible), is_only=len(known) == 1) + _quality_change(chosen),
         is_certain=chosen.gain.call != UNTOLD and baseline.examples_per_s is not None,
     )
 
@@ -91,10 +91,12 @@ def _eligible(
     return [config for config in configs if call_of(config) != WORSE]
 
 
-def _sentences(chosen: ConfigResult, baseline: ConfigResult, eligible: int) -> str:
+def _sentences(chosen: ConfigResult, baseline: ConfigResult, eligible: int, *, is_only: bool) -> str:
     name, call = chosen.name, chosen.gain.call
     if baseline.examples_per_s is None:
         return f"Fastest: {name}. No comparable run of the baseline, {baseline.name}, has completed."
+    if call == UNTOLD and is_only:
+        return f"Fastest: {name}."
     if call == UNTOLD:
         return (
             f"Fastest: {name}. Too few runs to separate a difference from noise ({chosen.gain.rounds} of at least "

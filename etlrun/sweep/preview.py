@@ -214,7 +214,8 @@ def text(found: Preview) -> str:
     """Return the preview as a few lines, whatever the number of jobs."""
     width = max(map(len, found.swept), default=0)
     configs = f"{len(found.configs):,} config{'s' * (len(found.configs) != 1)}"
-    lines = [f"sweep     {found.jobs:,} jobs of {configs}, of {found.combinations:,} combinations"]
+    jobs = f"{found.jobs:,} job{'s' * (found.jobs != 1)} of {configs}"
+    lines = [f"sweep     {jobs}, of {found.combinations:,} combination{'s' * (found.combinations != 1)}"]
     lines += [f"left out  {line}" for line in describe(found.unfit)]
     lines += [f"fill      {line}" for line in _fills(found)]
     lines += [f"swept     {key:<{width}}  {', '.join(values)}" for key, values in found.swept.items()]
