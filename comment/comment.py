@@ -28,6 +28,8 @@ query($owner: String!, $name: String!, $number: Int!, $endCursor: String) {
 }
 """
 _TIMEOUT_S = 60
+_MOST_CHARACTERS = 300
+"""Maximum length of an answer in a warning."""
 _SHORT = 7
 """Characters of a SHA that are shown."""
 
@@ -88,18 +90,32 @@ def _pull(repository: str, number: str) -> tuple[dict[str, Any], list[dict[str, 
     """Return a pull request and its comments, which come in pages, a document each."""
     owner, _, name = repository.partition("/")
     values = ("-f", f"owner={owner}", "-f", f"name={name}", "-F", f"number={number}", "-f", f"query={_QUERY}")
-    text, pages = _gh("api", "graphql", "--paginate", *values).strip(), []
-    while text:
-        page, end = json.JSONDecoder().raw_decode(text)
-        text = text[end:].lstrip()
-        pages.append(page["data"]["repository"]["pullRequest"])
-    return pages[0], [comment for page in pages for comment in page["comments"]["nodes"]]
+    answer, pages = _gh("api", "graphql", "--paginate", *values).strip(), []
+    text = answer
+    try:
+        while text:
+            page, end = json.JSONDecoder().raw_decode(text)
+            text = text[end:].lstrip()
+            pages.append(page["data"]["repository"]["pullRequest"])
+        comments = [
+            {**comment, "body": "" + comment["body"]} for page in pages for comment in page["comments"]["nodes"]
+        ]
+        return pages[0], comments
+    except (ValueError, LookupError, TypeError) as error:
+        shown = answer[:_MOST_CHARACTERS] or "nothing"
+        raise _NotWrittenError(f"gh answered {shown}, which has no such pull request") from error
 
 
 def _gh(*words: str, given: str = "") -> str:
     try:
         answer = subprocess.run(
-            ["gh", *words], input=given, capture_output=True, encoding="utf-8", check=False, timeout=_TIMEOUT_S
+            ["gh", *words],
+            input=given,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            timeout=_TIMEOUT_S,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _NotWrittenError(f"gh {error}") from error

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.slow
 
 PASSED = {"Diff": 0, "Comment": 0, "Check": 0, "Policy": 0}
 READ_ONLY = "gh: Resource not accessible by integration (HTTP 403)"
+BODILESS = '{"data":{"repository":{"pullRequest":{"comments":{"nodes":[{"body":null}]}}}}}'
 STARTS = "<!-- etlrun mine -->\n<!-- head {} run {} -->\n"
 
 
@@ -95,6 +96,32 @@ def test_a_token_that_may_not_comment_hides_no_fault(repository: Repository, git
     assert github.run(repository.folder, config_dir="mine") == {**PASSED, "Check": 2 * (epochs == "0")}
     assert github.steps["Comment"].stdout == (
         f"::warning title=etlrun::no comment, since {READ_ONLY}; the summary of the run has the review\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "told"),
+    [
+        (b"", 0, ""),
+        (b"not json", 0, "not json"),
+        (b"{}", 0, "{}"),
+        (b'{"data":{"repository":null}}', 0, '{"data":{"repository":null}}'),
+        (b'{"data":{"repository":{"pullRequest":null}}}', 0, '{"data":{"repository":{"pullRequest":null}}}'),
+        (b'{"data":null,"errors":[{"message":"50%"}]}', 0, '{"data":null,"errors":[{"message":"50%25"}]}'),
+        (BODILESS.encode(), 0, BODILESS),
+        (b"\xff\xfe", 0, "\ufffd\ufffd"),
+        (b"\xff\xfe", 1, None),
+    ],
+)
+def test_an_answer_that_is_no_pull_request_is_a_warning(
+    answer: bytes, status: int, told: str | None, repository: Repository, github: GitHub
+) -> None:
+    github.answers = answer, status
+    assert github.run(repository.folder, config_dir="mine") == PASSED
+    why = "\ufffd\ufffd" if told is None else f"gh answered {told or 'nothing'}, which has no such pull request"
+    assert (github.steps["Comment"].stdout, github.steps["Comment"].stderr) == (
+        f"::warning title=etlrun::no comment, since {why}; the summary of the run has the review\n",
+        "",
     )
 
 
