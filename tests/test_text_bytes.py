@@ -64,7 +64,7 @@ def test_texts_that_are_not_utf8_are_refused_or_repaired(name: str, tmp_path: Pa
     given = {"target": {"label": "class"}}
     with pytest.raises(EtlrunError) as refused:
         kept_of(a_table(str(path), tmp_path / "kept", **given))
-    assert message(tmp_path, refused.value) == f"{name}, {TOLD.get(name, f'row 11, text: {VALUE}')}"
+    assert message(tmp_path, refused.value) == f"{name}, {TOLD.get(name, f'row 10, text: {VALUE}')}"
     kept = kept_of(a_table(str(path), tmp_path / "kept", **given, errors="replace"))
     assert values(kept)["text"] == REPAIRED
     assert kept.known.notes == (f"2 rows of {name} are not in UTF-8: U+FFFD is read for what can't be decoded.",)
