@@ -19,6 +19,12 @@ from etlrun.system.errors import EtlrunError
 NUM_ROWS = 200
 KINDS = ("flat", "house", "loft")
 
+COLUMNS = (
+    "transform.columns={area: {of: area, steps: [{fill: median}, standardize]}, rooms: {of: rooms, "
+    "steps: [standardize]}, kind: {of: kind, steps: [lookup, one_hot]}, garden: {of: garden}}"
+)
+"""Columns of the houses as a config writes them."""
+
 
 def houses() -> pa.Table:
     """200 rows: numbers, of which some are missing; texts, times, truth values, and two targets."""

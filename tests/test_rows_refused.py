@@ -11,14 +11,10 @@ from pyarrow import csv
 
 import etlrun
 from tests.runs import run_here
-from tests.tables import houses, words_of, write_houses
+from tests.tables import COLUMNS, houses, words_of, write_houses
 from tests.trained import refused, said
 
 INPUTS = ["area", "rooms", "kind", "garden"]
-COLUMNS = (
-    "transform.columns={area: {of: area, steps: [{fill: median}, standardize]}, rooms: {of: rooms, "
-    "steps: [standardize]}, kind: {of: kind, steps: [lookup, one_hot]}, garden: {of: garden}}"
-)
 
 
 @pytest.fixture(scope="module")

@@ -14,13 +14,8 @@ import pytest
 
 from tests.runs import run_here
 from tests.servers import serving
-from tests.tables import houses, words_of, write_houses
+from tests.tables import COLUMNS, houses, words_of, write_houses
 from tests.trained import refused, said
-
-COLUMNS = (
-    "transform.columns={area: {of: area, steps: [{fill: median}, standardize]}, rooms: {of: rooms, "
-    "steps: [standardize]}, kind: {of: kind, steps: [lookup, one_hot]}, garden: {of: garden}}"
-)
 
 
 @pytest.fixture(scope="module")
