@@ -12,6 +12,8 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+import etlrun
+from etlrun.system.errors import ConfigError
 from tests.runs import run_here
 from tests.servers import serving
 from tests.tables import COLUMNS, houses, words_of, write_houses
@@ -211,7 +213,34 @@ def test_values_that_are_missing_for_the_model_are_refused(rows: Path, capsys: p
             f"  {gaps}: found rooms: float64 in [1, 5] of which some are missing, the first of which is row 0; "
             "expected a value in each row"
         ),
-        "    -> write such values, or train with other steps on it",
+        "    -> write such values, or train again: put {fill: median} before it",
+    ]
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate", "API"])
+def test_a_missing_value_of_a_column_without_steps_is_refused(
+    command: str, rows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = houses().set_column(4, "garden", pyarrow.array([True] * 3 + [None] + [False] * 196))
+    (folder := rows / "no_garden").mkdir(exist_ok=True)
+    pyarrow.parquet.write_table(new.slice(0, 2), folder / "a.parquet")
+    pyarrow.parquet.write_table(new.slice(2), folder / "b.parquet")
+    if command == "API":
+        with pytest.raises(ConfigError) as caught:
+            etlrun.load(rows / "prices").predict(new.select(["area", "rooms", "kind", "garden"]).to_pylist())
+        where, row, lines = "rows", "row 3", str(caught.value).splitlines()
+    else:
+        files = {"predict": [f"{folder}/*.parquet"]}.get(
+            command, [f"dataset.files={folder}/*.parquet", "dataset.split=train"]
+        )
+        where, row = f"{folder}/a.parquet, {folder}/b.parquet", f"row 1 of {folder}/b.parquet"
+        lines = refused(capsys, command, rows / "prices", *files, status=2)
+    assert [line.strip() for line in lines] == [
+        (
+            f"{where}: found garden: float32 of which some are missing, the first of which is {row}; "
+            "expected a value in each row"
+        ),
+        "-> write such values, or train again: put {fill: median} before it",
     ]
 
 

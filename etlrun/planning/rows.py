@@ -17,7 +17,7 @@ from etlrun.remote.names import name_of
 from etlrun.sources.open import source_type
 from etlrun.sources.rows.choice import LONGEST, chosen
 from etlrun.sources.rows.files import names_of
-from etlrun.sources.rows.fitting import fault_of, fitted
+from etlrun.sources.rows.fitting import fault_of, fitted, unfit_for
 from etlrun.sources.rows.keeping import identity_of
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.sources.rows.weights import with_weights
@@ -230,6 +230,9 @@ def _fitted(columns: Columns, source: RowsSource, splits: list[RowSplit], spec: 
         outputs = (*outputs, *outputs_of(dataset))
     else:
         _require_inputs(source, outputs)
+        inputs = [output for output in outputs if not output.is_of_target]
+        if faults := [*unfit_for(source, inputs)] if spec.fit is not None and spec.model.learns else []:
+            raise ConfigError(faults)
     made, shares = fitted(outputs, source, splits)
     made, told = with_weights(made)
     columns = dataclasses.replace(columns, outputs=made, dropped=(), shares=_joined(shares, told), is_auto=False)

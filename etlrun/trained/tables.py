@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
 
 from etlrun.graph.held import with_tables
 from etlrun.planning.plan import given_to_model
 from etlrun.remote.names import name_of
 from etlrun.sources.rows.arrays import ArraysSource
 from etlrun.sources.rows.files import files_of, names_of
+from etlrun.sources.rows.fitting import unfit_for
 from etlrun.sources.rows.gathering import as_tensor
 from etlrun.sources.rows.lines import OR_REPLACE
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.sources.rows.table import ENDS
 from etlrun.sources.rows.tables import TableSource
-from etlrun.stages.column_step import UnfitColumnError
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Flow
 from etlrun.stages.known import Column
@@ -183,21 +182,8 @@ def _unfit(where: str, source: RowsSource, columns: Columns, known: Mapping[str,
             remedy = "save the column as an array of this shape, in an .npz or an .npy"
             what = f"{name} of shape {shape} in each row"
             yield Fault(where=where, found=what, expected=f"{expected}, as in the training", remedy=remedy)
-    for output in columns.outputs if all(shape == expected for shape, expected in shapes.values()) else ():
-        try:
-            features = {output.name: output.gives(features), **features}
-        except UnfitColumnError as unfit:
-            what = f"{output.name}: {unfit.found}{_first_missing(source, output.of)}"
-            remedy = "write such values, or train with other steps on it"
-            yield Fault(where=where, found=what, expected=unfit.expected, remedy=remedy)
-
-
-def _first_missing(source: RowsSource, names: Sequence[str]) -> str:
-    """Return which row is the first without a value in one of the columns; empty if there is none, or of arrays."""
-    known = [(name, of) for name, of in source.kept.known.columns.items() if name in names]
-    missing = [pc.is_null(source.kept.arrow(name)) for name, of in known if of.missing and not of.feature.shape]
-    rows = [pc.index(of, value=True).as_py() for of in missing]
-    return f", the first of which is row {min(rows)}" if rows else ""
+    if all(shape == expected for shape, expected in shapes.values()):
+        yield from unfit_for(source, columns.outputs)
 
 
 def _are_arrays(given: Sequence[str]) -> bool:

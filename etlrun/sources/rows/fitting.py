@@ -7,16 +7,19 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import pyarrow.compute as pc
 
+from etlrun.remote.names import name_of
 from etlrun.sources.rows.beyond import beyond
+from etlrun.sources.rows.kept import lacking
 from etlrun.sources.rows.lengths import keep_lengths
 from etlrun.sources.rows.reader import Reader
-from etlrun.sources.rows.source import RowSplit, RowsSource
+from etlrun.sources.rows.source import RowSplit, RowsSource, placed
 from etlrun.stages.column_categories import Lookup
-from etlrun.stages.column_step import ColumnStep, UnfitColumnError, items, shown
+from etlrun.stages.column_step import ColumnStep, UnfitColumnError, items, shown, without_missing
 from etlrun.stages.columns import Columns, Output, UnfitStepError
 from etlrun.stages.flow import Feature
 from etlrun.system.errors import ConfigError, Fault
@@ -62,6 +65,36 @@ def fault_of(output: Output, unfit: UnfitStepError) -> Fault:
     if output.is_of_target:
         where = "dataset.target"
     return Fault(where=where, found=unfit.found, expected=unfit.expected, remedy=unfit.remedy)
+
+
+def unfit_for(source: RowsSource, outputs: Sequence[Output]) -> Iterator[Fault]:
+    """Yield why steps that were fitted to other rows, or the model behind them, do not take those of `source`.
+
+    `outputs` are inputs of the model, which takes no missing value.
+    """
+    features = {name: of.feature for name, of in source.kept.known.columns.items()}
+    where = ", ".join(map(name_of, source.kept.stamps))
+    for output in outputs:
+        try:
+            feature = output.gives(features)
+            features.setdefault(output.name, feature)
+            if feature.has_missing:
+                without_missing(feature)
+        except UnfitColumnError as unfit:
+            found = f"{output.name}: {unfit.found}{_first_missing(source, output.of)}"
+            remedy = f"write such values, or train again: {unfit.remedy}" if unfit.remedy else "write such values"
+            yield Fault(where=where, found=found, expected=unfit.expected, remedy=remedy)
+
+
+def _first_missing(source: RowsSource, names: Sequence[str]) -> str:
+    """Return which row is the first without a value in one of the columns; empty if there is none."""
+    known = source.kept.known.columns
+    missing = [lacking(source.kept.arrow(name)) for name in names if name in known and known[name].missing]
+    if not missing:
+        return ""
+    paths, ends = [*source.kept.stamps], [*accumulate(source.kept.known.file_rows)]
+    path, row = placed(min(pc.index(of, value=True).as_py() for of in missing), paths, ends)
+    return f", the first of which is row {row}{f' of {path}' if len(paths) > 1 else ''}"
 
 
 def _opened(output: Output, faults: list[Fault]) -> Output:

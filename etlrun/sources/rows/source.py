@@ -64,6 +64,12 @@ def _now(path: str) -> Stamp | None:
         return None
 
 
+def placed(row: int, paths: Sequence[str], ends: Sequence[int]) -> tuple[str, int]:
+    """Return the path of a row, and its number there; `ends` are the numbers of the rows behind those of each path."""
+    file = bisect(ends, row)
+    return name_of(paths[file]), row - (ends[file - 1] if file else 0)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RowSplit(Split):
     """Some rows of a dataset.
@@ -117,9 +123,7 @@ class RowSplit(Split):
         return path if is_file else f"{path}, row {row}"
 
     def place(self, shard: Shard, number: int) -> tuple[str, int | None]:
-        row = int(self.rows[number])
-        file = bisect(self._ends, row)
-        return name_of(self.paths[file]), row - (self._ends[file - 1] if file else 0)
+        return placed(int(self.rows[number]), self.paths, self._ends)
 
     @cached_property
     def _ends(self) -> list[int]:
