@@ -94,6 +94,9 @@ class _Handler(BaseHTTPRequestHandler):
         if name.startswith("moved/"):
             self._head(302, Location=f"/{name.removeprefix('moved/')}")
             return
+        if name.startswith("around/"):
+            self._head(302, Location=self.path)
+            return
         if name not in of.files and (children := of.children(name)):
             by_name = '<a href="?C=N;O=D">Name</a>'  # as on pages of Apache
             links = "".join([by_name, *(f'<a href="{child}">{child}</a>' for child in children)]).encode()

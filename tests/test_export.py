@@ -222,6 +222,24 @@ def test_exports_to_one_place_do_not_remove_each_others_work(
     assert at_work == [False]
 
 
+def test_the_second_of_two_exports_at_once_is_told_that_its_place_is_taken(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "export"
+
+    def load(path: Path) -> Exported:
+        shutil.copytree(path.parent, output)  # as the first of them has published it
+        return of_keras(path)
+
+    of_keras = FORMATS["keras"].load
+    monkeypatch.setitem(FORMATS, "keras", dataclasses.replace(FORMATS["keras"], load=load))
+    assert refused(capsys, "export", run, "--format", "keras", "--output", output) == [
+        f"  --output: found {output}, which exists; expected a new folder, so that nothing is overwritten",
+        "    -> choose another --output, or remove it",
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["export"]
+
+
 def test_a_check_that_says_little_is_noted(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(run, tmp_path / "run")
     scale_kernels(tmp_path / "run", 0)

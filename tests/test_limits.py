@@ -1,3 +1,6 @@
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import psutil
@@ -51,6 +54,19 @@ def test_a_container_that_sees_itself_as_the_root_counts(tmp_path: Path) -> None
     process(tmp_path, "0::/\n")
     group(tmp_path, "", "", {"memory.max": "1000\n", "memory.current": "1200\n"})
     assert free_memory_bytes(tmp_path) == 0
+
+
+@pytest.mark.parametrize(("name", "used"), [("RLIMIT_AS", "vms"), ("RLIMIT_DATA", "data")])
+def test_a_limit_of_the_process_counts(name: str, used: str) -> None:
+    most = getattr(psutil.Process().memory_info(), used) + 300_000_000
+    code = f"""
+        import resource
+        from etlrun.system.machine import free_memory_bytes
+        resource.setrlimit(resource.{name}, ({most}, {most}))
+        print(free_memory_bytes())
+    """
+    left = int(subprocess.check_output([sys.executable, "-c", textwrap.dedent(code)], text=True))
+    assert 0 < left < most
 
 
 def test_a_limit_beyond_what_the_machine_has_is_none(tmp_path: Path) -> None:

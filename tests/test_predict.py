@@ -126,7 +126,7 @@ def test_images_of_urls_are_those_of_the_same_files(
             f"  {server.url}/no.jpg: found no such object; expected one that is there",
             "    -> check the URL",
             f"  {note}: found a file with the suffix '.txt'; expected a file with {kinds}",
-            "    -> convert it, or leave it out",
+            "    -> convert it to JPEG or PNG, or leave it out",
         ]
         assert server.sent_of("notes.txt") == 0
     assert [row["path"] for row in there] == urls
@@ -237,7 +237,7 @@ def test_all_faults_of_arguments_are_told_at_once(run: Path, photos: Path, capsy
         f"  {photos}/no.jpg: found no such file or folder; expected an image, a folder of images, or KEY=VALUE",
         "    -> check the path",
         f"  {photos}/notes.txt: found a file with the suffix '.txt'; expected a file with {kinds}",
-        "    -> convert it, or leave it out",
+        "    -> convert it to JPEG or PNG, or leave it out",
         f"  {photos}/link.jpg: found a broken link; expected an image, a folder of images, or KEY=VALUE",
         "    -> check the path",
     ]
@@ -249,6 +249,20 @@ def test_all_faults_of_arguments_are_told_at_once(run: Path, photos: Path, capsy
     assert refused(capsys, "predict", run, status=2) == [
         "  PATH: found no images to predict; expected image files, folders of them, or dataset.split=SPLIT",
         "    -> name some",
+    ]
+    (photos / "b.jpg").write_bytes(b"")
+    (photos / "a.HEIC").touch()
+    assert refused(capsys, "predict", run, photos / "a.jpg", photos / "a.HEIC", photos / "b.jpg") == [
+        f"  {photos}/a.HEIC: found a file with the suffix '.HEIC'; expected a file with {kinds}",
+        "    -> convert it to JPEG or PNG, or leave it out",
+        f"  {photos}/b.jpg: found {EMPTY.removesuffix('.')}.; expected a complete image file",
+        "    -> leave it out, or pass --on-corrupt skip",
+    ]
+    assert refused(capsys, "predict", photos) == [
+        f"  RUN: found {photos} alone; expected a run before what it is to predict",
+        f"    -> name the run: etlrun predict RUN {photos}",
+        f"  {photos}: found no run: there is no summary.json; expected the folder of a completed run",
+        "    -> check the path",
     ]
 
 

@@ -63,7 +63,7 @@ def test_what_was_broken_is_checked_again_although_no_time_tells_that_it_was_rep
         source = places[0]
     keys = ["--features", "image=image,label=label"] if kind == "tfrecord" else []
     lines = refused(capsys, source, tmp_path / "data", *keys)
-    assert lines[-2] == "  SOURCE: found 1 broken images of 10; expected images that can be decoded"
+    assert lines[-2] == "  SOURCE: found 1 broken image of 10; expected images that can be decoded"
     repaired(*places)
     folder = prepared(source, tmp_path / "data", *keys, "--on-corrupt", "skip")
     assert {*examples(folder)} == labelled(whole)

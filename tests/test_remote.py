@@ -164,6 +164,14 @@ def test_a_server_that_refuses_is_not_asked_again(server: Server, tmp_path: Path
     assert server.first == [500]
 
 
+def test_a_redirect_that_never_ends_is_said_so(server: Server, tmp_path: Path) -> None:
+    url = f"{server.url}/around/x.csv"
+    assert refusal(url, tmp_path) == (
+        f"{url}: found too many redirects; expected a server that answers\n"
+        "    -> check the URL and the network, and run it again"
+    )
+
+
 def test_no_server_is_said_so(tmp_path: Path) -> None:
     with serving() as server:
         url = server.put("x.csv", b"")

@@ -71,7 +71,7 @@ def test_the_positive_class_is_told_and_is_the_last(table: Path, tmp_path: Path)
     planned = plan_of(*words(tmp_path, target="{band: binary}"))
     assert "band is yes or z: the model gives the probability of yes." in planned.remarks
     planned = plan_of(*words(table, "dataset.inputs=[area]", target="{garden: binary}"))
-    assert "garden is 1 or 0: the model gives the probability of 1." in planned.remarks
+    assert "garden is true or false: the model gives the probability of true." in planned.remarks
 
 
 def test_a_standardized_target_is_learned_in_deviations_and_predicted_in_its_units(table: Path) -> None:

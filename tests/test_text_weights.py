@@ -16,6 +16,7 @@ from etlrun.planning.planner import plan
 from etlrun.run import model as models
 from etlrun.run.whole import _set_vectors
 from etlrun.sources.rows.weights import require_unchanged
+from etlrun.stages.pretrained import dimension_in, vectors_in
 from etlrun.system.errors import ConfigError
 from tests.configs import spec_of
 
@@ -49,6 +50,14 @@ def written(folder: Path, name: str) -> dict[str, Any]:
 
 def embedding(model: Any) -> Any:
     return next(layer for layer in model.layers if isinstance(layer, keras.layers.Embedding))
+
+
+@pytest.mark.parametrize("name", ["glove.txt", "w2v.txt"])
+def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path: Path, name: str) -> None:
+    path = str(tmp_path / name)
+    Path(path).write_text(FILES[name], encoding="utf-8-sig")
+    found = vectors_in(path, listed=None, words=["the", "café"], dimension=dimension_in(path))
+    assert {place: of.tolist() for place, of in found.items()} == {0: [1, 2, 3], 1: [7, 8, 9]}
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from etlrun.graph.here import with_figures
+from etlrun.record.record import Record
 from etlrun.run import run
 from etlrun.sources.open import open_source
 from etlrun.sources.tfds import open_builder
@@ -86,8 +87,9 @@ def test_skipping_counts_and_goes_on(damage: Callable[[Path], None], left: int, 
     assert status == 0
     assert [epoch["examples"] for epoch in summary["epochs"]] == [left, left]
     assert summary["skipped"] == {"train": 38 - left, "validation": 0}
-    assert summary["remarks"] == [f"{38 - left} corrupt records were skipped; events.jsonl lists them."]
-    assert len([event for event in events_of(tmp_path / "run") if event["event"] == "skipped"]) == 1
+    (skipped,) = [event for event in events_of(tmp_path / "run") if event["event"] == "skipped"]
+    counted = "1 corrupt record was" if left == 37 else f"{38 - left} corrupt records were"
+    assert summary["remarks"] == [f"{counted} skipped: {skipped['where']} ({skipped['reason']})."]
 
 
 def test_more_in_a_batch_than_there_is(tiny: Path, tmp_path: Path) -> None:
@@ -267,3 +269,16 @@ def test_an_error_that_nobody_foresaw_is_told_with_the_file_of_its_traceback(
     assert capsys.readouterr().err == f"etlrun: failed\n  {told}\n"
     assert summary_of(tmp_path / "run")["error"] == told
     assert (tmp_path / "run" / "traceback.txt").read_text().startswith("Traceback (most recent call last):\n")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "OOM when allocating tensor with shape[9,9]", "RESOURCE_EXHAUSTED: Out of memory"]
+)
+def test_a_run_without_memory_is_told_to_take_less(text: str, tmp_path: Path) -> None:
+    run.freeze(tmp_path / "run", composed(), [])
+    error = RuntimeError(text) if text else MemoryError()
+    (fault,) = run._reported(Record(tmp_path / "run"), error).faults
+    assert fault.remedy == (
+        "take less memory, such as a smaller load.batch_size or load.shuffle_buffer, or cache=disk in the place of "
+        f"cache=memory, or allow the process more; the traceback is in {tmp_path / 'run' / 'traceback.txt'}"
+    )

@@ -101,6 +101,8 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
         return reason_of(error.__cause__)
     status = None if lacks_credentials(error) else status_of(error)
+    if not status and not getattr(error, "message", True):  # of aiohttp, whose class says it: TooManyRedirects
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower()
     return hidden(f"{status} {getattr(error, 'message', '')}".strip()) if status else headline(error)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -40,6 +41,13 @@ from etlrun.system.terminal import is_quiet
 
 OK, FAILED, TOO_SLOW = 0, 1, 3
 TRACEBACK = "traceback.txt"
+_NO_MEMORY = re.compile(
+    r"OOM when allocating|out of memory|bad_alloc|failed to allocate|cannot allocate memory", re.IGNORECASE
+)
+_LESS_MEMORY = (
+    "take less memory, such as a smaller load.batch_size or load.shuffle_buffer, or cache=disk in the place of "
+    "cache=memory, or allow the process more; "
+)
 _INTERRUPT = Failure(found="The run was interrupted")
 
 
@@ -142,8 +150,10 @@ def _reported(record: Record, error: Exception) -> EtlrunError:
         return of_system(error)
     path = record.folder / TRACEBACK
     found = f"The run failed: {type(error).__name__}: {headline(error)}"
-    asks = "" if here().count > 1 else "; etlrun doctor --report prints what an issue needs"
-    fault = Failure(found=found, remedy=f"{_of_hosts(record)}the traceback is in {path}{asks}")
+    is_of_memory = isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)) is not None
+    asks = "" if is_of_memory or here().count > 1 else "; etlrun doctor --report prints what an issue needs"
+    less = _LESS_MEMORY if is_of_memory else ""
+    fault = Failure(found=found, remedy=f"{less}{_of_hosts(record)}the traceback is in {path}{asks}")
     try:
         path.write_text(traced(error), encoding="utf-8", errors="backslashreplace")
     except OSError as refusal:

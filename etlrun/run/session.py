@@ -36,12 +36,12 @@ from etlrun.sources.slices import note_of_unused
 from etlrun.stages.balance import note_of_classes
 from etlrun.stages.extract import Interleave
 from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import WorldError
+from etlrun.system.errors import WorldError, counted
 from etlrun.system.machine import rounded
 from etlrun.system.progress import doing
 from etlrun.system.terminal import tell
 
-MOST_CORRUPT_NAMED = 20
+MOST_CORRUPT_NAMED, _SHOWN = 20, 3
 
 
 def opened(plan: Plan) -> Source:
@@ -238,19 +238,20 @@ def _report_skipped(work: Work) -> None:
     """Record how many records `on_corrupt: skip` skipped, and which."""
     if work.plan.spec.dataset.on_corrupt != "skip":
         return
-    skipped: dict[str, Any] = {}
+    skipped, named = dict[str, Any](), list[str]()
     for name, pipeline in work.pipelines.items():
         records = pipeline.context.losses.records
         found = list(corrupt_records(pipeline.context.source, pipeline.split)) if records is None else records
         skipped[name] = sum(corrupt.lost for corrupt in found)
         for corrupt in found[:MOST_CORRUPT_NAMED]:
             work.record.event("skipped", where=corrupt.where, reason=corrupt.reason)
+        named += [f"{corrupt.where} ({corrupt.reason})" for corrupt in found]
     total = sum(skipped.values())
     work.record.update(skipped=skipped)
     if total:
-        are_all = max(skipped.values()) <= MOST_CORRUPT_NAMED
-        listed = "them" if are_all else f"the first {MOST_CORRUPT_NAMED} of each split, etlrun doctor all"
-        work.record.remark(f"{total} corrupt records were skipped; events.jsonl lists {listed}.")
+        more = "; etlrun doctor lists all" if named[_SHOWN:] else ""
+        count = f"{counted(total, 'corrupt record')} {'was' if total == 1 else 'were'} skipped"
+        work.record.remark(f"{count}: {'; '.join(named[:_SHOWN])}{more}.")
 
 
 def _note(record: Record, text: str) -> None:

@@ -184,7 +184,8 @@ class Classes(Lookup):
         return self.replace(values=tuple(sorted(learned or ())))
 
     def gives(self, incoming: Feature) -> Feature:
-        names = tuple(map(str, self.values or ()))
+        texts: dict[str | int, str] = {0: "false", 1: "true"} if incoming.dtype == "bool" else {}
+        names = tuple(texts.get(value, str(value)) for value in self.values or ())
         return super().gives(without_missing(incoming)).replace(is_class=True, categories=None, classes=names)
 
 

@@ -15,7 +15,7 @@ def dimension_in(path: str) -> int:
             raise ValueError(f"an array of shape {shape}")
         return int(shape[1])
     with open(path, "rb") as file:  # noqa: PTH123 - which programs contain
-        first = file.readline().split()
+        first = file.readline().removeprefix(b"\xef\xbb\xbf").split()  # UTF-8's byte order mark
         first = file.readline().split() if len(first) == 2 and first[0].isdigit() and first[1].isdigit() else first  # noqa: PLR2004
     if len(first) < 2:  # noqa: PLR2004 - a word and a number
         raise ValueError("line 1: no word with numbers behind it")
@@ -44,6 +44,7 @@ def lines_of_vectors(path: str, places: dict[str, int], dimension: int) -> dict[
     found: dict[int, Any] = {}
     with open(path, "rb") as file:  # noqa: PTH123 - which programs contain
         for number, line in enumerate(file, 1):
+            line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line  # noqa: PLW2901
             word, *values = line.rstrip().rsplit(b" ", dimension)
             if number == 1 and len(values) < dimension and len(line.split()) == 2:  # noqa: PLR2004 - word2vec's head
                 continue

@@ -8,6 +8,7 @@ from itertools import chain
 
 from etlrun.config.jobs import Unfit
 from etlrun.sweep.ledger import own_overrides
+from etlrun.system.errors import counted
 
 MOST_RULES = 8
 """Number of rules to report; results.json lists all of them."""
@@ -47,11 +48,11 @@ def describe(combinations: Sequence[LeftOut]) -> Iterator[str]:
     for rule, of in rules[:MOST_RULES]:
         common = [override for override in of[0].own if all(override in other.own for other in of)]
         which = f" with {' '.join(common)}" if common else ""
-        yield f"{_counted(len(of), 'combination')}{which}: {rule}"
+        yield f"{counted(len(of), 'combination')}{which}: {rule}"
     if rules[MOST_RULES:]:
         more = {combination.overrides for _, of in rules[MOST_RULES:] for combination in of}
-        others = _counted(len(rules) - MOST_RULES, "other rule")
-        yield f"{_counted(len(more), 'combination')} by {others}; results.json lists all"
+        others = counted(len(rules) - MOST_RULES, "other rule")
+        yield f"{counted(len(more), 'combination')} by {others}; results.json lists all"
 
 
 def unused(sentences: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -59,7 +60,3 @@ def unused(sentences: Sequence[Sequence[str]]) -> Iterator[str]:
     for sentence in dict.fromkeys(chain.from_iterable(sentences)):
         of = [str(number) for number, own in enumerate(sentences) if sentence in own]
         yield sentence if len(of) == len(sentences) else f"configs {', '.join(of)}: {sentence}"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"

@@ -133,6 +133,11 @@ def unreadable_path(path: str, error: OSError, expected: str) -> Fault:
     return Fault(where=path, found=found, expected=expected, remedy=remedy)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, in the singular for one: `1 image`, `1,200 images`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def did_you_mean(word: str, known: Iterable[str], shown: str = "`{}`", otherwise: str = "", cutoff: float = 0.5) -> str:
     """Return a remedy that suggests the closest match, formatted with `shown`; `otherwise` if nothing is close."""
     close = likeliest(word, known, cutoff)
@@ -161,4 +166,4 @@ def headline(error: Exception) -> str:
 def describe(error: EtlrunError) -> str:
     """Return the message of an error that ends a command."""
     count = len(error.faults)
-    return "\n".join([f"etlrun: {count} fault{'s' * (count != 1)}", *(f"  {fault}" for fault in error.faults)])
+    return "\n".join([f"etlrun: {counted(count, 'fault')}", *(f"  {fault}" for fault in error.faults)])

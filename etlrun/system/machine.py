@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import resource
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -136,14 +137,15 @@ _ROOT, _GROUPS = Path("/"), "sys/fs/cgroup"
 
 
 def free_memory_bytes(root: Path = _ROOT) -> int:
-    """Return the memory available to this process: that of the machine, or of the tightest control group (v2 or v1).
+    """Return the memory available to this process: the least that the machine, a control group or a limit leaves.
 
-    Memory that a group uses for inactive files counts as free, since the kernel reclaims it first.
+    Control groups are those of version 2 and 1; the memory that one uses for inactive files counts as free, since the
+    kernel reclaims it first. Limits are those of the process (`ulimit -v`, `ulimit -d`).
     `root` is the folder of `proc` and `sys`.
     """
     import psutil
 
-    return max(0, min([psutil.virtual_memory().available, *_group_rooms(root)]))
+    return max(0, min([psutil.virtual_memory().available, *_group_rooms(root), *_limit_rooms()]))
 
 
 def free_disk_bytes(folder: Path) -> int:
@@ -193,6 +195,17 @@ def _group_rooms(root: Path) -> list[int]:
         if most is not None and used is not None:
             rooms.append(most - used + _inactive(group))
     return rooms
+
+
+def _limit_rooms() -> Iterator[int]:
+    """Yield what the limits of this process leave of its address space, and of its data."""
+    import psutil
+
+    used = psutil.Process().memory_info()
+    for limit, used_bytes in ((resource.RLIMIT_AS, used.vms), (resource.RLIMIT_DATA, getattr(used, "data", 0))):
+        most, _ = resource.getrlimit(limit)
+        if most != resource.RLIM_INFINITY:
+            yield most - used_bytes
 
 
 def _memory_groups(root: Path) -> Iterator[tuple[Path, str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import re
@@ -24,7 +25,7 @@ from etlrun.planning.learned import columns_of
 from etlrun.record import record as records
 from etlrun.stages.columns import Columns
 from etlrun.stages.rows import Rows
-from etlrun.system.errors import WorldError, headline
+from etlrun.system.errors import EtlrunError, WorldError, headline
 from etlrun.system.files import refuse_unwritable, sync
 from etlrun.system.loading import native_messages_kept
 from etlrun.system.locks import locked
@@ -34,7 +35,7 @@ from etlrun.trained import card
 from etlrun.trained.formats import FORMATS, OPTION, Exported, begin
 from etlrun.trained.load import Trained
 from etlrun.trained.model import ready
-from etlrun.trained.outputs import OUTPUT
+from etlrun.trained.outputs import NEW_FOLDER, OUTPUT, taken
 from etlrun.trained.raw import has_image, is_named
 from etlrun.trained.steps import split
 
@@ -131,12 +132,22 @@ def _appearing(output: Path, size_bytes: int) -> Iterator[Path]:
             for path in folder.rglob("*"):
                 if path.is_file():
                     sync(path)
-            folder.rename(output)
+            _publish(folder, output)
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
-            if isinstance(error, Exception):
+            if isinstance(error, Exception) and not os.path.lexists(output):
                 refuse_unwritable(output.parent, OUTPUT, size_bytes)
             raise
+
+
+def _publish(folder: Path, output: Path) -> None:
+    """Rename `folder` to `output`; raise `EtlrunError` if another export has published there meanwhile."""
+    try:
+        folder.rename(output)
+    except OSError as error:
+        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
+            raise
+        raise EtlrunError([taken(output, NEW_FOLDER)]) from error
 
 
 def _begun(output: Path, lock: ExitStack) -> Path:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
 
+from etlrun.record.summary import SUMMARY
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.paths import with_secrets
 from etlrun.stages.rows import Rows
@@ -80,7 +82,7 @@ def inputs_of(
     words = [word for word in given if is_override(word)]
     if told := [*with_secrets(paths)]:
         raise ConfigError([fault("PATH", *of) for of in told])
-    found_faults, run, images = [*_faults(paths, words), *faults], None, None
+    found_faults, run, images = [*_faults(folder, paths, words), *faults], None, None
     is_config = True
     try:
         run = trained(folder, [f"dataset.on_corrupt={on_corrupt}", *words], reads_split=not paths)
@@ -107,9 +109,12 @@ def _is_table(path: str) -> bool:
     return has_format(path)
 
 
-def _faults(paths: Sequence[str], words: Sequence[str]) -> Iterator[Fault]:
+def _faults(folder: Path, paths: Sequence[str], words: Sequence[str]) -> Iterator[Fault]:
     of_dataset = [word for word in words if word.startswith(Dataset.path) and not word.startswith(_OF_FILES)]
-    if not paths and not of_dataset:
+    if not paths and not of_dataset and not (folder / SUMMARY).is_file():
+        remedy = f"name the run: etlrun predict RUN {quote(str(folder))}"
+        yield fault("RUN", f"{folder} alone", "a run before what it is to predict", remedy)
+    elif not paths and not of_dataset:
         found, expected = "no images to predict", "image files, folders of them, or dataset.split=SPLIT"
         yield Fault(where="PATH", found=found, expected=expected, remedy="name some")
     if paths and of_dataset:

@@ -36,8 +36,13 @@ def faults_of(output: str, what: str) -> Iterator[Fault]:
         yield from error.faults
         return
     if is_taken:
-        expected, remedy = f"{what}, so that nothing is overwritten", f"choose another {OUTPUT}, or remove it"
-        yield fault(OUTPUT, f"{output}, which exists", expected, remedy)
+        yield taken(output, what)
+
+
+def taken(output: object, what: str) -> Fault:
+    """Return the fault of an output that is there already; `what` is `NEW_FILE` or `NEW_FOLDER`."""
+    expected, remedy = f"{what}, so that nothing is overwritten", f"choose another {OUTPUT}, or remove it"
+    return fault(OUTPUT, f"{output}, which exists", expected, remedy)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,11 @@ from etlrun.remote.objects import Object, Storage, listed
 from etlrun.sources.layout import SUFFIXES
 from etlrun.sources.listing import below
 from etlrun.stages.paths import is_remote
-from etlrun.system.errors import EtlrunError, Fault, fault
+from etlrun.system.errors import EtlrunError, Fault, fault, unreadable_path
+from etlrun.system.loading import load_tensorflow
+
+_MOST_DECODED = 1_000
+"""Images that are decoded to tell of those that can't be, beside other faults."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +68,24 @@ def found(words: Sequence[str], storage: Storage | None = None, *, skips: bool =
     remedy = "leave it out, or pass --on-corrupt skip"
     faults += [] if skips else [fault(path, why, "an image", remedy) for path, why in no_files.items()]
     if faults:
-        raise EtlrunError(faults)
+        raise EtlrunError([*faults, *([] if skips else _unusable([*files.values()][:_MOST_DECODED], remedy))])
     taken = tuple(files.values())
     return Found(files=taken, ignored=tuple(ignored), again=named - len(files), no_files=no_files)
+
+
+def _unusable(paths: Sequence[str], remedy: str) -> Iterator[Fault]:
+    """Yield the faults of images that can't be decoded, to be told together with those of the arguments."""
+    load_tensorflow()
+    from etlrun.sources.usable import problem
+
+    for path in paths:
+        try:
+            found = problem(Path(path).read_bytes())
+        except OSError as error:
+            yield unreadable_path(path, error, "an image")
+            continue
+        if found is not None:
+            yield fault(path, found.reason, found.expected, remedy)
 
 
 def _images(word: str, faults: list[Fault], ignored: list[str], no_files: dict[str, str]) -> Sequence[str]:
@@ -89,8 +108,8 @@ def _other(where: str, name: str) -> Fault | None:
     """Return the fault of a file whose suffix is not that of an image; None if it is."""
     if name.lower().endswith(SUFFIXES):
         return None
-    kinds = f"a file with {', '.join(SUFFIXES)}"
-    return fault(where, f"a file with the suffix '{Path(name).suffix}'", kinds, "convert it, or leave it out")
+    kinds, remedy = f"a file with {', '.join(SUFFIXES)}", "convert it to JPEG or PNG, or leave it out"
+    return fault(where, f"a file with the suffix '{Path(name).suffix}'", kinds, remedy)
 
 
 def _fetched(urls: Sequence[str], storage: Storage, faults: list[Fault]) -> dict[str, list[str]]:

@@ -15,7 +15,7 @@ from etlrun.datasets.prepare.threads import in_order
 from etlrun.sources import usable
 from etlrun.sources.pixels import pillow_as_header_reader
 from etlrun.sources.usable import CONVERT, Problem
-from etlrun.system.errors import EtlrunError, Fault, fault, one_line, unreadable_path
+from etlrun.system.errors import EtlrunError, Fault, counted, fault, one_line, unreadable_path
 from etlrun.system.machine import rounded
 
 LARGEST_BYTES = 1_000_000_000
@@ -104,7 +104,7 @@ def faults_of(source: Source, verdicts: Sequence[Verdict]) -> list[Fault]:
     ]
     if broken:
         listed = f", of which {LISTED} are listed" if broken[LISTED:] else ""
-        found = f"{len(broken):,} broken images of {len(verdicts):,}{listed}"
+        found = f"{counted(len(broken), 'broken image')} of {len(verdicts):,}{listed}"
         remedy = "repair or remove them, or add --on-corrupt skip to leave them out"
         faults.append(fault(source.where, found, "images that can be decoded", remedy))
     return faults
