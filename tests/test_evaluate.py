@@ -121,11 +121,12 @@ def test_a_target_that_is_no_class_has_errors(boxes: Path, tmp_path: Path) -> No
     values = np.concatenate([model.predict(inputs, verbose=0)[:, 0] for inputs, _ in batches])
     assert result.importance is not None
     assert result.loss == pytest.approx(summary["epochs"][-1]["val_loss"], rel=1e-6)
-    assert result.squared_error == pytest.approx(((values - prices) ** 2).mean(), rel=1e-5)
-    assert result.absolute_error == pytest.approx(np.abs(values - prices).mean(), rel=1e-5)
+    assert result.mean_squared_error == pytest.approx(((values - prices) ** 2).mean(), rel=1e-5)
+    assert result.mae is not None
+    assert result.mae.value == pytest.approx(np.abs(values - prices).mean(), rel=1e-5)
     assert (result.accuracy, result.classes, [of.image for of in result.mistakes]) == (None, [], [None] * 10)
     assert set(result.mistakes[0].columns) == {of.name for of in result.importance.columns} == {"width", "height"}
-    assert result.importance.value == pytest.approx(result.absolute_error, rel=1e-5)
+    assert result.importance.value == pytest.approx(result.mae.value, rel=1e-5)
     assert result.mistakes[0].loss == pytest.approx(((values - prices) ** 2).max(), rel=1e-5)
     assert "<h2>Largest errors</h2>" in html(result, "a test")
 

@@ -11,10 +11,12 @@ import pytest
 import tensorflow as tf
 from selenium.webdriver.common.by import By
 
+from etlrun.cli import evaluate as command
 from etlrun.planning.plan import Plan
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.columns import Columns
 from etlrun.trained import importance, ranking, scores
+from etlrun.trained import model as models
 from etlrun.trained.evaluate import Evaluation
 from etlrun.trained.figures import Mistake
 from etlrun.trained.importance import Importance
@@ -52,7 +54,7 @@ def test_figures_of_weighted_examples_are_those_of_scikit_learn() -> None:
     wanted, errors = np.array([[1.0], [2], [3], [5]]), np.array([[0.5], [0], [-1], [2]])
     values = {name: of.value for name, of in scores.of_numbers(wanted, errors, np.array([2, 1, 1, 2.0])).items()}
     assert values == pytest.approx(
-        {"mae": 1.0, "rmse": 1.2583057392117916, "r2": 0.4356435643564356, "median_error": 0.75}
+        {"mae": 1.0, "rmse": 1.2583057392117916, "r2": 0.4356435643564356, "median_absolute_error": 0.75}
     )
 
 
@@ -116,12 +118,58 @@ def test_the_interval_of_the_average_precision_is_that_of_resampled_examples() -
 def test_figures_of_numbers_are_those_of_scikit_learn() -> None:
     wanted, found = np.array([[1.0], [2], [3], [5]]), np.array([[1.5], [2], [2], [7]])
     values = {name: of.value for name, of in scores.of_numbers(wanted, found - wanted).items()}
-    assert values == pytest.approx({"mae": 0.875, "rmse": 1.14564392373896, "r2": 0.4, "median_error": 0.75})
+    assert values == pytest.approx({"mae": 0.875, "rmse": 1.14564392373896, "r2": 0.4, "median_absolute_error": 0.75})
     wanted, found = np.hstack([wanted, 2 * wanted[::-1]]), np.hstack([found, found[::-1]])
     values = {name: of.value for name, of in scores.of_numbers(wanted, found - wanted).items()}
     assert values == pytest.approx(
-        {"mae": 1.625, "rmse": 2.0766559657295187, "r2": 0.28214285714285714, "median_error": 1.625}
+        {"mae": 1.625, "rmse": 2.0766559657295187, "r2": 0.28214285714285714, "median_absolute_error": 1.625}
     )
+
+
+def test_saturated_predictions_are_those_of_the_file_and_their_losses_those_of_logits() -> None:
+    draw = np.random.default_rng(1)
+    given = draw.normal(size=(2_000, 4)).astype(np.float32)
+    labels = (given.sum(axis=1) + draw.normal(size=2_000) * 2 > 0).astype(np.int64)
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, keras.layers.Dense(1, "sigmoid", dtype="float32", name="probability")(inputs))
+    model.set_weights([np.full((4, 1), 9.0), np.zeros(1)])
+    model.compile(loss=keras.losses.BinaryCrossentropy())
+    specs = tf.TensorSpec((None, 4), "float32"), tf.TensorSpec((None,), "int64")
+    found, loss, logits = models.tester(model, *specs)(given, labels)
+    of_file = models.predictor(model, specs[0])(given)
+    assert np.array_equal(found, of_file)
+    assert (found[:, 1] == 1).sum() > 100
+    assert ranking.auc(found[:, 1], labels) == ranking.auc(of_file[:, 1], labels)
+    both = np.concatenate([np.zeros_like(logits[""]), logits[""]], axis=1)
+    exact = np.log1p(np.exp(np.where(labels == 1, -9.0, 9.0) * given.sum(axis=1, dtype=np.float64)))
+    losses = scores.crossentropies(both, labels)
+    assert losses == pytest.approx(exact, rel=1e-4, abs=1e-12)
+    assert losses.mean() == pytest.approx(loss, rel=1e-5)
+    assert len(set(losses[np.argsort(-losses)[:24]].tolist())) == 24
+
+
+def test_a_model_of_its_own_head_has_no_logits() -> None:
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, keras.layers.Softmax()(keras.layers.Dense(2)(inputs)))
+    found, _, logits = models.tester(model, tf.TensorSpec((None, 4), "float32"))(np.ones((3, 4), np.float32))
+    assert (found.shape, logits) == ((3, 2), {})
+
+
+def test_rows_have_their_columns_beside_a_text_of_many_words(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ("one two three four five six", "short")
+    mistakes = [
+        Mistake(
+            place=f"rows.csv, row {place}", target="no", predicted="yes", probability=0.75, loss=1.5,
+            columns={"text": text, "stars": place}, image=None,
+        )
+        for place, text in enumerate(texts)
+    ]  # fmt: skip
+    command._print_mistakes(mistakes, is_class=True)
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "1.500     no        yes        0.750  rows.csv, row 0              stars=0",
+        "1.500     no        yes        0.750  rows.csv, row 1  text=short, stars=1",
+        "text      1.500  one two three four five six",
+    ]
 
 
 COLUMNS = (
@@ -219,7 +267,7 @@ def test_the_page_holds_any_columns_and_values(tmp_path: Path) -> None:
         [importance.OfColumn(name=name, importance=scores.Share(0.5, 0.25, 0.75)) for name in values],
     )
     worth = Importance(measure="mae", value=1.0, examples=2, repeats=5, seed=0, predictions=2_470, columns=columns)
-    errors = {"mae": share, "rmse": share, "r2": share, "median_error": share, "squared_error": 1.0}
+    errors = {"mae": share, "rmse": share, "r2": share, "median_absolute_error": share, "mean_squared_error": 1.0}
     found = of_rows(**errors, numbers=2, points=[(1.0, 2.0), (3.0, 2.5)], mistakes=[mistake], importance=worth)
     page = tmp_path / "page.html"
     page.write_text(html(found, "etlrun evaluate a"))

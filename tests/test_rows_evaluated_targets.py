@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -77,9 +78,20 @@ def test_the_text_and_the_page_name_each_target(run: Path, capsys: pytest.Captur
         "target    price", "target    band", "target    rooms", "target    tags",
     ]  # fmt: skip
     assert sum("in the last epoch of the run" in line for line in lines) == 7
+    figures = [line.partition(" ")[0] for line in lines if re.match(r"\w+ +[\d.-]", line)]
+    assert [of for of in figures if of[0].isupper() or of == "mAP"] == [
+        *("MAE", "RMSE", "R2", "MedAE", "MSE"), *("AUC", "AP", "ECE"), "ECE", "mAP",
+    ]  # fmt: skip
+    (medae,) = (line for line in lines if line.startswith("MedAE"))
+    assert medae.endswith(", the median absolute error")
     with chromium() as browser, opened(browser, run / "evaluations" / "train[80%:].html"):
         heads = [of.text for of in browser.find_elements(By.CSS_SELECTOR, "section h1")]
         assert heads == ["price", "band", "rooms", "tags"]
+        terms = {of.text for of in browser.find_elements(By.CSS_SELECTOR, "dl.figures dt")}
+        assert terms >= {
+            "median absolute error", "mean squared error (MSE)", "expected calibration error (ECE)",
+            "average precision (AP)", "mean average precision (mAP)",
+        }  # fmt: skip
         labels = browser.find_elements(By.XPATH, "//h2[text()='Labels']/..//tbody/tr/th")
         assert [of.text for of in labels] == ["old", "park", "sea"]
 
@@ -113,12 +125,13 @@ NO_INPUTS: Any = SimpleNamespace(
 
 def test_figures_of_examples_without_any_weight_are_not_defined(tmp_path: Path) -> None:
     none = np.zeros(4)
-    found = Outputs(predictions=FOUND[:, :2], targets=LABELS[:, 0], numbers=np.arange(4), weights=none)
+    of: dict[str, Any] = {"targets": LABELS[:, 0], "numbers": np.arange(4), "weights": none}
+    found = Outputs(predictions=FOUND[:, :2], logits=FOUND[:, :2], **of)
     of_two = of_classes(found, ("no", "yes"), NO_INPUTS, 0.5)
-    found = Outputs(predictions=FOUND[:, :1], targets=LABELS[:, 0], numbers=np.arange(4), weights=none)
+    found = Outputs(predictions=FOUND[:, :1], logits=FOUND[:, :1], **of)
     of_number = of_numbers(found, NO_INPUTS)
     assert of_two["accuracy"] == of_two["auc"] == of_two["average_precision"] == of_number["mae"] == scores.Share(None)
-    assert of_number["squared_error"] is None
+    assert of_number["mean_squared_error"] is None
     for number, figures in enumerate((of_two, of_number)):
         evaluation = Evaluation(
             name="a", run="a", dataset="rows.csv", split="test", overrides=[], examples=4, skipped=[], loss=0.0,

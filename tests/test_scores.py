@@ -61,8 +61,18 @@ def test_the_end_of_a_bin_belongs_to_it() -> None:
 
 
 def test_losses_of_impossible_classes_are_large_and_finite() -> None:
-    losses = scores.crossentropies(np.array([[0.25, 0.75], [1.0, 0.0]], np.float32), np.array([1, 1]))
+    found = np.array([[0.25, 0.75], [1.0, 0.0]], np.float32)
+    losses = scores.crossentropies(scores.logits_of(found, is_labels=False), np.array([1, 1]))
     assert losses.tolist() == [pytest.approx(-np.log(0.75)), pytest.approx(87.34, abs=0.01)]
+    labels = scores.binary_crossentropies(scores.logits_of(found, is_labels=True), np.array([[True, True]] * 2))
+    assert labels.tolist() == [pytest.approx(-np.log([0.25, 0.75]).mean()), pytest.approx(87.34 / 2, abs=0.01)]
+
+
+def test_losses_of_logits_are_not_clipped() -> None:
+    logits = np.array([[200.0, -100.0], [0.0, 1e-3]], np.float32)
+    assert scores.crossentropies(logits, np.array([1, 1])).tolist() == [300.0, pytest.approx(0.69264730556)]
+    is_of = np.array([[False, True], [True, True]])
+    assert scores.binary_crossentropies(logits, is_of).tolist() == [150.0, pytest.approx(0.69289722)]
 
 
 def test_the_auc_is_the_share_of_pairs_in_order() -> None:

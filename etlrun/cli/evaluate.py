@@ -23,7 +23,7 @@ _CLASSES = ("examples", "predicted", "precision", "recall", "F1")
 _FIRSTS = ("class", "first example of the data")
 _MISTAKES = ("loss", "class", "predicted", "probability", "place", "columns")
 _ERRORS = ("squared error", "value", "predicted", "probability", "place", "columns")
-_OF_NUMBERS = (("MAE", "mae"), ("RMSE", "rmse"), ("R2", "r2"), ("median", "median_error"))
+_OF_NUMBERS = (("MAE", "mae"), ("RMSE", "rmse"), ("R2", "r2"), ("MedAE", "median_absolute_error"))
 Then = Mapping[str, float | None]
 _IMPORTANCE = ("column", "importance")
 _MOST_CLASSES, _MOST_MISTAKES, _MOST_COLUMNS, _LONGEST_COLUMNS, _LONGEST_PROSE = 20, 5, 20, 60, 160
@@ -118,16 +118,17 @@ def _print_figures(of: Figures, then: Then) -> None:
     if of.subset_accuracy is not None:
         say(f"accuracy  {_share(of.accuracy)}{_then(then, 'accuracy')}, the mean over the labels")
         say(f"subset    {_share(of.subset_accuracy)}, the examples of which all labels are right")
-        say(f"precision {_share(of.mean_average_precision)}, the mean average precision")
+        say(f"mAP       {_share(of.mean_average_precision)}, the mean average precision")
     elif of.accuracy is not None:
         say(f"accuracy  {_share(of.accuracy)}{_then(then, 'accuracy')}")
         if of.thresholds:
             _print_of_two(of)
-        say(f"error     {number(of.calibration_error, 4)}, the expected calibration error")
+        say(f"ECE       {number(of.expected_calibration_error, 4)}, the expected calibration error")
     else:
         for label, key in _OF_NUMBERS:
-            say(f"{label:<9} {_share(getattr(of, key), significant)}{_then(then, key, significant)}")
-        say(f"errors    {significant(of.squared_error)}, the mean squared error")
+            name = ", the median absolute error" if label == "MedAE" else ""
+            say(f"{label:<9} {_share(getattr(of, key), significant)}{_then(then, key, significant)}{name}")
+        say(f"MSE       {significant(of.mean_squared_error)}, the mean squared error")
     say(f"method    {of.method}")
 
 
@@ -157,7 +158,7 @@ def _print_mistakes(mistakes: Sequence[Mistake], *, is_class: bool) -> None:
             each.predicted,
             "" if each.probability is None else number(each.probability, 3),
             each.place,
-            "" if prose_of(each.columns) else _columns(each),
+            _columns(each, prose_of(each.columns)),
         )
         for each in mistakes[:_MOST_MISTAKES]
     ]
@@ -171,7 +172,7 @@ def _print_of_two(of: Figures) -> None:
     """Print the figures of the second of two classes by its probability."""
     second = of.classes[1].name
     say(f"AUC       {_share(of.auc)}, by the probability of {second}")
-    say(f"precision {_share(of.average_precision)}, the average precision of {second}")
+    say(f"AP        {_share(of.average_precision)}, the average precision of {second}")
     for each, what in zip(of.thresholds, ("", ", the largest of these examples"), strict=False):
         say(f"threshold {significant(each.threshold)}: F1 of {second} {_share(each.f1)}{what}")
 
@@ -187,9 +188,10 @@ def _print_importance(of: Importance) -> None:
         say(f"          and {len(of.columns) - len(shown):,} more")
 
 
-def _columns(of: Mistake) -> str:
-    """Return the inputs of a mistake in a line."""
-    return _cut(", ".join(f"{name}={_value(value)}" for name, value in of.columns.items()), _LONGEST_COLUMNS)
+def _columns(of: Mistake, prose: str) -> str:
+    """Return the inputs of a mistake in a line, without the text that has a line of its own."""
+    shown = (f"{name}={_value(value)}" for name, value in of.columns.items() if not prose or value != prose)
+    return _cut(", ".join(shown), _LONGEST_COLUMNS)
 
 
 def _cut(text: str, most: int) -> str:

@@ -196,8 +196,7 @@ def _evaluated(of: Mapping[str, Any]) -> list[Row]:
 def _of_target(name: str, of: Mapping[str, Any], place: str) -> list[Row]:
     """Return the figures of a target, which may have a name."""
     if of["accuracy"] is None:
-        error = Share(**of["mae"]) if of.get("mae") else Share(of["absolute_error"])
-        return [(f"{name}mean absolute error on {place}", _shown(error))]
+        return [(f"{name}mean absolute error on {place}", _shown(Share(**of["mae"])))]
     rows = [(f"{name}accuracy on {place}", _shown(Share(**of["accuracy"])))]
     for each in of["classes"][:_MOST_CLASSES]:
         figures = ("precision", "recall", "f1")

@@ -20,7 +20,7 @@ from etlrun.sources.base import Source
 from etlrun.stages.flow import Feature, Flow
 from etlrun.system.errors import WorldError
 from etlrun.system.files import write_atomically
-from etlrun.trained import ranking
+from etlrun.trained import ranking, scores
 from etlrun.trained.figures import WEIGHTED, Figures, Outputs, of_classes, of_labels, of_numbers
 from etlrun.trained.importance import Importance, importance
 from etlrun.trained.load import Trained
@@ -193,11 +193,13 @@ def _is_of(path: Path, dataset: str, split: str) -> bool:
 def _outputs(reading: Pass, model: Any, flow: Flow) -> tuple[dict[str, Outputs], float]:
     """Return the outputs of a pass for each target by its name, and the loss."""
     test = tester(model, reading.inputs_spec, *reading.wanted_specs)
-    found, batches, losses = list[dict[str, Any]](), list[Batch](), list[tuple[float, int]]()
+    found, batches, losses = list[dict[str, tuple[Any, Any]]](), list[Batch](), list[tuple[float, int]]()
     for batch in reading.batches(_SKIP_WITH):
         weight = () if batch.weights is None else (batch.weights,)
-        predictions, loss = test(batch.inputs, batch.targets, *weight)
-        found.append(predictions if isinstance(predictions, dict) else {flow.target: predictions})
+        predictions, loss, logits = test(batch.inputs, batch.targets, *weight)
+        if not isinstance(predictions, dict):
+            predictions, logits = {flow.target: predictions}, {flow.target: logits.get("")}
+        found.append({name: _of_target(of, logits.get(name), flow.features[name]) for name, of in predictions.items()})
         losses.append((loss, len(batch.numbers)))
         batches.append(dataclasses.replace(batch, inputs=None))
     if not batches:
@@ -212,16 +214,27 @@ def _outputs(reading: Pass, model: Any, flow: Flow) -> tuple[dict[str, Outputs],
     outputs = {}
     for name in flow.targets:
         targets = [batch.targets[name] if isinstance(batch.targets, dict) else batch.targets for batch in batches]
-        predicted = np.concatenate([of[name] for of in found])
-        if flow.features[name].is_binary and predicted.shape[-1] == 1:
-            predicted = np.concatenate([1 - predicted, predicted], axis=-1)
+        predicted, logits = map(np.concatenate, zip(*(of[name] for of in found), strict=True))
         outputs[name] = Outputs(
             predictions=predicted,
+            logits=logits,
             targets=np.concatenate(targets),
             numbers=numbers,
             weights=np.concatenate(weights).reshape(-1).astype(np.float64) if weights else None,
         )
     return outputs, sum(loss * size for loss, size in losses) / sum(size for _, size in losses)
+
+
+def _of_target(predicted: Any, logits: Any, feature: Feature) -> tuple[Any, Any]:
+    """Return the predictions of a batch with each class, also of two of which a model gives one, and their logits."""
+    if feature.is_binary and predicted.shape[-1] == 1:
+        predicted = np.concatenate([1 - predicted, predicted], axis=-1)
+    if logits is None:
+        is_class = feature.is_class or feature.is_labels
+        return predicted, scores.logits_of(predicted, is_labels=feature.is_labels) if is_class else predicted
+    if feature.is_binary and logits.shape[-1] == 1:
+        logits = np.concatenate([np.zeros_like(logits), logits], axis=-1)
+    return predicted, logits
 
 
 def written(run: Trained, evaluation: Evaluation, page: str) -> tuple[Path, Path]:

@@ -59,18 +59,19 @@ class Figures:
         method: How the intervals are made.
         accuracy: Share of right predictions; of labels the mean over them.
         subset_accuracy: Share of the examples of which all labels are right.
-        mean_average_precision: Mean over the labels that occur of their average precision.
+        mean_average_precision: Mean over the labels that occur of their average precision (mAP).
         classes: Figures of each class, or of each label.
         confusion: Examples by class (row) and predicted class (column).
-        calibration: Bins of confidence. `calibration_error` is the expected calibration error.
+        calibration: Bins of confidence.
+        expected_calibration_error: The expected calibration error (ECE): their mean gap of confidence and accuracy.
         auc: Area under the ROC curve of one of two classes, by the probability of the second one.
-        average_precision: Mean of its precisions, weighted by the recall that each adds.
+        average_precision: Average precision (AP): mean of its precisions, weighted by the recall that each adds.
         thresholds: Figures of the second class: above the threshold of the confusion matrix, and above the one of these
             examples with the largest F1.
         curve: Places on the ROC curve and the precision-recall curve.
-        squared_error: Mean squared error of a target that is no class. `absolute_error` is the mean absolute error.
+        mean_squared_error: Mean squared error (MSE) of a target that is no class.
         mae: The mean absolute error, `rmse` the root of the mean squared error, `r2` the coefficient of determination
-            and `median_error` the median absolute error, with their intervals.
+            and `median_absolute_error` (MedAE), with their intervals.
         numbers: Numbers that were predicted, of all examples.
         points: Targets and predictions of some of them, at random, for the page alone.
         mistakes: The worst ones, with the largest loss first.
@@ -84,17 +85,16 @@ class Figures:
     classes: list[scores.OfClass] = field(default_factory=list)
     confusion: list[list[int]] = field(default_factory=list)
     calibration: list[scores.Bin] = field(default_factory=list)
-    calibration_error: float | None = None
+    expected_calibration_error: float | None = None
     auc: scores.Share | None = None
     average_precision: scores.Share | None = None
     thresholds: list[ranking.AtThreshold] = field(default_factory=list)
     curve: list[ranking.Place] = field(default_factory=list)
-    squared_error: float | None = None
-    absolute_error: float | None = None
+    mean_squared_error: float | None = None
     mae: scores.Share | None = None
     rmse: scores.Share | None = None
     r2: scores.Share | None = None
-    median_error: scores.Share | None = None
+    median_absolute_error: scores.Share | None = None
     numbers: int | None = None
     points: list[tuple[float, float]] = field(default_factory=list)
     mistakes: list[Mistake] = field(default_factory=list)
@@ -107,12 +107,14 @@ class Outputs:
 
     Attributes:
         predictions: Predictions (examples, outputs): the probability of each class, or numbers.
+        logits: What the softmax or, of labels, the sigmoid makes them of; of numbers the predictions again.
         targets: Targets (examples, ...).
         numbers: Number of each example.
         weights: Weight of each example; None if all count the same.
     """
 
     predictions: npt.NDArray[np.float32]
+    logits: npt.NDArray[Any]
     targets: npt.NDArray[Any]
     numbers: npt.NDArray[np.int64]
     weights: scores.Floats | None = None
@@ -126,7 +128,7 @@ def of_classes(found: Outputs, names: Sequence[str], reading: Pass, threshold: f
         predicted = (found.predictions[:, 1].astype(np.float64) > threshold).astype(np.int64)
     is_right = predicted == found.targets
     counts = scores.confusion(found.targets, predicted, len(names))
-    losses = scores.crossentropies(found.predictions, found.targets)
+    losses = scores.crossentropies(found.logits, found.targets)
 
     def told(place: int) -> Told:
         of = predicted[place]
@@ -138,7 +140,7 @@ def of_classes(found: Outputs, names: Sequence[str], reading: Pass, threshold: f
         "classes": scores.of_classes(found.targets, predicted, names, found.weights),
         "confusion": counts.tolist(),
         "calibration": bins,
-        "calibration_error": error,
+        "expected_calibration_error": error,
         "mistakes": _mistakes(reading, found, losses, ~is_right, told),
     }
 
@@ -164,7 +166,7 @@ def of_labels(found: Outputs, names: Sequence[str], reading: Pass, threshold: fl
     """Return the figures of labels by the names of `Figures`, each predicted above the threshold."""
     predicted, is_of = found.predictions.astype(np.float64) > threshold, found.targets > ranking.HALF
     is_right = predicted == is_of
-    losses = scores.binary_crossentropies(found.predictions, is_of)
+    losses = scores.binary_crossentropies(found.logits, is_of)
 
     def told(place: int) -> Told:
         return _named(names, is_of[place]), _named(names, predicted[place]), None
@@ -204,8 +206,7 @@ def of_numbers(found: Outputs, reading: Pass) -> dict[str, Any]:
     return {
         "method": f"95 % intervals: {scores.sampled(len(each))}",
         **scores.of_numbers(wanted, errors, found.weights),
-        "squared_error": scores.average(each, found.weights),
-        "absolute_error": scores.average(np.abs(errors).mean(axis=1), found.weights),
+        "mean_squared_error": scores.average(each, found.weights),
         "numbers": wanted.size,
         "points": _points(wanted.ravel(), predicted.ravel()),
         "mistakes": _mistakes(reading, found, each, np.ones(len(each), bool), told),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import os
 import sys
@@ -27,9 +28,9 @@ _VARIABLE = "KERAS_BACKEND"
 
 Predict = Callable[[Any], npt.NDArray[np.float32]]
 """From the inputs of a batch to predictions (batch, outputs)."""
-Test = Callable[..., tuple[Any, float]]
-"""From inputs, targets and weights of a batch to predictions, of several targets by name, and the loss, as Keras's
-`test_step` computes it."""
+Test = Callable[..., tuple[Any, float, Any]]
+"""From inputs, targets and weights of a batch to predictions, of several targets by name, the loss, as Keras's
+`test_step` computes it, and the logits by target as `_with_logits` has them."""
 
 
 @contextlib.contextmanager
@@ -83,6 +84,26 @@ def of_each_class(model: Any, found: Any) -> Any:
     return keras.ops.concatenate([1 - found, found], axis=-1)
 
 
+def _with_logits(model: Any) -> Any:
+    """Return a model of `predictions`, those of `model`, and of their `logits` by target, "" for the only one.
+
+    Predictions that no dense layer with a softmax or a sigmoid gives have no logits.
+    """
+    import keras
+
+    dense, known, logits = keras.layers.Dense, (keras.activations.softmax, keras.activations.sigmoid), {}
+    outputs = model.output if isinstance(model.output, dict) else {"": model.output}
+    found = dict(outputs)
+    for name, output in outputs.items():
+        heads = [of for of in model.layers if isinstance(of, dense) and of.activation in known and of.output is output]
+        for head in heads:
+            bare = dense.from_config({**head.get_config(), "activation": None})
+            logits[name] = bare(head.input)
+            bare.set_weights(head.get_weights())
+            found[name] = keras.layers.Activation(head.activation, dtype="float32")(logits[name])
+    return keras.Model(model.input, {"predictions": found.get("", found), "logits": logits})
+
+
 def predictor(model: Any, inputs: Any) -> Predict:
     """Return the function from inputs to predictions; `inputs` are their specs, for which it is traced once."""
     test = tester(model, inputs)
@@ -90,37 +111,39 @@ def predictor(model: Any, inputs: Any) -> Predict:
 
 
 def tester(model: Any, inputs: Any, *specs: Any) -> Test:
-    """Return the function from inputs and what is wanted, targets and weights, to predictions and the loss.
+    """Return the function from inputs and what is wanted, targets and weights, to predictions, the loss and logits.
 
-    Its arguments are specs of these. Without targets the loss is 0.
+    Its arguments are specs of these. Without targets the loss is 0. As the logits are given with and
+    without them, TensorFlow fuses no layer with its activation, and predictions are the same, also close to 0 and 1.
     """
     import keras
 
+    whole, as_arrays = _with_logits(model), functools.partial(keras.tree.map_structure, np.asarray)
     if keras.backend.backend() != "tensorflow":
 
-        def test(given: Any, *wanted: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], float]:
-            found = keras.tree.map_structure(
-                np.asarray, model.predict_on_batch(keras.tree.map_structure(np.asarray, given))
-            )
+        def test(given: Any, *wanted: npt.NDArray[Any]) -> tuple[Any, float, Any]:
+            found = as_arrays(whole.predict_on_batch(as_arrays(given)))
             targets, *weight = keras.tree.map_structure(keras.ops.convert_to_tensor, wanted) or (None,)
-            tensors = targets, keras.tree.map_structure(keras.ops.convert_to_tensor, found), *weight
+            tensors = targets, keras.tree.map_structure(keras.ops.convert_to_tensor, found["predictions"]), *weight
             loss = float(model.compute_loss(None, *tensors)) if wanted else 0.0
-            return of_each_class(model, found), loss
+            return of_each_class(model, found["predictions"]), loss, found["logits"]
 
         return test
     import tensorflow as tf
 
     def traced(given: Any, *wanted: Any) -> tuple[Any, Any]:
-        found = model(given, training=False)
-        loss = model.compute_loss(given, wanted[0], found, *wanted[1:], training=False) if wanted else 0.0
+        found = whole(given, training=False)
+        of = found["predictions"]
+        loss = model.compute_loss(given, wanted[0], of, *wanted[1:], training=False) if wanted else 0.0
         return found, loss
 
     function = tf.function(traced, input_signature=[inputs, *specs], jit_compile=model.jit_compile, autograph=False)
     compute = function.get_concrete_function()  # TensorFlow would warn of each that is called after others were traced
 
-    def on_batch(given: Any, *wanted: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], float]:
+    def on_batch(given: Any, *wanted: npt.NDArray[Any]) -> tuple[Any, float, Any]:
         found, loss = compute(given, *wanted)
-        return of_each_class(model, tf.nest.map_structure(lambda of: of.numpy(), found)), float(loss)
+        found = as_arrays(found)
+        return of_each_class(model, found["predictions"]), float(loss), found["logits"]
 
     return on_batch
 

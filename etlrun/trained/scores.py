@@ -155,16 +155,24 @@ def calibration(
     return bins, error
 
 
-def crossentropies(probabilities: npt.NDArray[Any], labels: Ints) -> Floats:
+def logits_of(probabilities: npt.NDArray[Any], *, is_labels: bool) -> Floats:
+    """Return logits of probabilities of classes, or of labels, for a model that gives none."""
+    least = np.finfo(np.float32).tiny
+    found: Floats = np.log(np.maximum(probabilities.astype(np.float64), least))
+    return found - np.log(np.maximum(1 - probabilities.astype(np.float64), least)) if is_labels else found
+
+
+def crossentropies(logits: npt.NDArray[Any], labels: Ints) -> Floats:
     """Return the negative logarithm of the probability of the right class, of each example; (examples,)."""
-    right = probabilities[np.arange(len(labels)), labels].astype(np.float64)
-    return -np.log(np.maximum(right, np.finfo(np.float32).tiny))
+    above = logits.astype(np.float64) - logits[np.arange(len(labels)), labels, None]
+    largest = above.max(axis=1)
+    found: Floats = largest + np.log(np.exp(above - largest[:, None]).sum(axis=1))
+    return found
 
 
-def binary_crossentropies(probabilities: npt.NDArray[Any], is_of: npt.NDArray[np.bool_]) -> Floats:
+def binary_crossentropies(logits: npt.NDArray[Any], is_of: npt.NDArray[np.bool_]) -> Floats:
     """Return the mean binary crossentropy over the labels of each example, both (examples, labels)."""
-    right = np.where(is_of, probabilities, 1 - probabilities).astype(np.float64)
-    found: Floats = -np.log(np.maximum(right, np.finfo(np.float32).tiny)).mean(axis=1)
+    found: Floats = np.logaddexp(0, np.where(is_of, -logits, logits).astype(np.float64)).mean(axis=1)
     return found
 
 
@@ -210,15 +218,16 @@ def bootstrapped(values: Sequence[float], figures: Callable[[Ints], Sequence[flo
 
 
 def of_numbers(wanted: Floats, errors: Floats, weights: Floats | None = None) -> dict[str, Share]:
-    """Return `mae`, `rmse`, `r2` and `median_error` with bootstrap intervals, of targets and errors by example.
+    """Return `mae`, `rmse`, `r2` and `median_absolute_error` of targets and errors by example.
 
     R2 is the mean over the numbers, without those that are the same in all examples; not defined if all are. The
-    median error is the mean over the numbers of the median absolute error. `weights` are those of the examples.
+    median absolute error is the mean over the numbers. `weights` are those of the examples.
+    Intervals are those of bootstrap samples.
     """
     each = np.ones(len(wanted)) if weights is None else weights
     values = _figures(wanted, errors, each)
     found = bootstrapped(values, lambda some: _figures(wanted[some], errors[some], each[some]), len(wanted))
-    return dict(zip(("mae", "rmse", "r2", "median_error"), found, strict=True))
+    return dict(zip(("mae", "rmse", "r2", "median_absolute_error"), found, strict=True))
 
 
 def _figures(wanted: Floats, errors: Floats, weights: Floats) -> tuple[float, float, float, float]:
