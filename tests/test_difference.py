@@ -1,12 +1,18 @@
+import dataclasses
+from typing import Any
+
 import pytest
 
-from benchmarks.random_configs import random_pairs
+from benchmarks.random_configs import AXES, random_pairs
+from etlrun.planning.kinds import kinds_in
+from etlrun.planning.plan import Plan
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
 from etlrun.review.difference import Comparison, Difference, compare
+from etlrun.review.shown import what
 from etlrun.stages import STAGES
-from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind
-from tests.configs import KINDS, OTHER_VALUES, TENSORFLOW, beside, composed, plan_of
+from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Parameter, Stage, field_metadata, parameters
+from tests.configs import KINDS, OTHER_VALUES, TENSORFLOW, beside, composed, plan_of, spec_of
 
 SCALE = "transform.scale_minus_one_one"
 LEFT_OUT = "(keeps or drops the last, smaller batch of a pass)"
@@ -98,7 +104,7 @@ def shown(found: Comparison) -> list[str]:
         (
             [],
             ["load.drop_remainder=true"],
-            "changes the data, from load.batch on",
+            "changes the data, from load.batch on, and the training",
             [f"load.drop_remainder: false -> true, data from load.batch in {('train',)} {LEFT_OUT}"],
         ),
         (
@@ -260,19 +266,137 @@ def test_a_training_that_is_not_there_is_not_changed(
     assert not mixed or all(comparison(mixing, [*mixing, word]).notes == (note,) for word in words)
 
 
-def test_only_the_speed_changes_exactly_where_fingerprints_are_equal() -> None:
-    base = composed("trainer=drain", "trainer.epochs=2")
-    counts = {True: 0, False: 0}
-    for one, other in random_pairs(base, 1, 300):
+OF_JPEGS = {
+    "cache.at": ["decode", "resize", "center_crop", "transformed"],
+    "cache.codec": ["raw", "jpeg90", "jpeg95"],
+    "cache.name": ["memory", "disk", "none"],
+    "transform.steps": [
+        ["decode", "resize", "center_crop", "scale_minus_one_one"],
+        ["decode", "resize", "center_crop"],
+    ],
+}
+OF_DRAWS = {
+    "extract": [{"name": "sequential", "shuffle_files": False}],
+    "cache.name": ["none"],
+    "load.shuffle": ["buffer", "full"],
+    "load.sample": ["all", "uniform_by_class"],
+    "load.mixup_alpha": [0.0, 0.2],
+    "trainer.seed": [0, 1, 2],
+}
+
+
+def data_of(planned: Plan) -> dict[str, Any]:
+    """What determines the examples, by declared kinds alone."""
+    found: dict[str, Any] = {}
+    for prefix, stage in planned.deciding:
+        is_part = (
+            bool(prefix)
+            and stage.changes_data
+            and not stage.path.startswith(("extract.", "load.shuffle", "load.batch"))
+        )
+        found.setdefault(f"{prefix}stages", []).extend([stage.path] * is_part)
+        found |= {
+            f"{prefix}{stage.path}.{name}": getattr(stage, name)
+            for name, metadata in field_metadata(type(stage)).items()
+            if DATA in metadata and name != "library"
+        }
+    random = [of.stage for outer in planned.train for of in (outer, *outer.steps) if of.stage.random]
+    draws = any(not of.only_reorders or of.path == "load.sample_by_class" for of in random)
+    return found | ({"seed": planned.spec.trainer.seed} if draws else {})
+
+
+@pytest.mark.parametrize(
+    ("axes", "at_least"), [({}, 50), (OF_JPEGS, 10), (OF_DRAWS, 10)], ids=["any", "jpegs", "draws"]
+)
+def test_what_differs_in_a_fingerprint_is_told(axes: dict[str, list[Any]], at_least: int) -> None:
+    base = composed("trainer=drain", "trainer.epochs=2", "dataset.eval_split=null")
+    counts, others = {True: 0, False: 0}, 0
+    near = {} if not axes else {key: AXES[key] for key in ("load.batch_size", "load.prefetch", "measure.digest")}
+    for one, other in random_pairs(
+        base, 1, 100 if axes else 300, {**(near or AXES), **axes}, *([[*axes]] if axes else [])
+    ):
         plans = plan(parse(one, STAGES)), plan(parse(other, STAGES))
         equal = plans[0].fingerprint == plans[1].fingerprint
         found = compare(*plans, (one, other))
         if not any("Without a fixed order" in note for note in found.notes):
             assert ({*found.kinds} <= {SPEED}) == equal, (one, other, found)
             counts[equal] += 1
+        if data_of(plans[0]) != data_of(plans[1]):
+            assert found.changes_data, (one, other, found)
+            others += 1
         assert compare(*plans[::-1], (other, one)).kinds == found.kinds
         assert (DATA in found.kinds) == bool(found.since)
-    assert min(counts.values()) > 50
+    assert min(others, *counts.values()) > at_least
+
+
+def test_what_no_value_explains_is_told_by_its_path() -> None:
+    old, new = plan_of(), plan_of("transform.resize.size=[65,65]", "trainer.epochs=9")
+    hidden = dataclasses.replace(new, spec=old.spec)  # as if a value that counts had no kind
+    assert old.fingerprint != hidden.fingerprint
+    assert [f"{of.path}: {of.old} -> {of.new}, {of.kind}" for of in compare(old, hidden).differences] == [
+        "eval/transform.resize.size: [64, 64] -> [65, 65], data",
+        "train/transform.resize.size: [64, 64] -> [65, 65], data",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "change", "headline", "kind"),
+    [
+        (
+            ["cache=none", FLIPPED, "load.shuffle_buffer=0"],
+            "trainer.seed=2",
+            "changes the data, from transform.random_flip on, and the training",
+            "data and training, from transform.random_flip on, in train",
+        ),
+        (
+            ["load.mixup_alpha=0.2", "load.shuffle_buffer=0"],
+            "trainer.seed=2",
+            "changes the data, from load.batch on, and the training",
+            "data and training, from load.batch on, in train",
+        ),
+        (
+            ["extract=sequential", "cache=none", "load.shuffle=full", "load.sample=uniform_by_class"],
+            "trainer.seed=2",
+            "changes the data, from the dataset on, the training, and the order",
+            "data and training, from the dataset on, in train",
+        ),
+        (
+            ["load.drop_remainder=true"],
+            "load.shuffle_buffer=16",
+            "changes perhaps the data, from load.batch on, the training, and the order",
+            "training and order",
+        ),
+        (
+            ["trainer.steps_per_epoch=2"],
+            "trainer.epochs=9",
+            "changes perhaps the data, from load.batch on, and the training",
+            "training",
+        ),
+    ],
+)
+def test_all_that_a_change_may_change_is_in_its_kinds(words: list[str], change: str, headline: str, kind: str) -> None:
+    found = comparison(words, [*words, change])
+    assert (found.headline, what(found.differences[0])) == (headline, kind)
+
+
+def test_a_cache_with_jpegs_keeps_the_order_of_files_too() -> None:
+    found = comparison(
+        ["cache=none", "extract.shuffle_files=true"],
+        ["cache=memory", "cache.codec=jpeg90", "cache.at=resize", "extract.shuffle_files=true"],
+    )
+    assert [(of.path, of.kind, of.also) for of in found.differences][:1] == [("cache", DATA, (ORDER,))]
+
+
+def test_a_plan_says_what_the_place_of_jpegs_and_a_seed_change() -> None:
+    words = ("cache=memory", "cache.codec=jpeg90", FLIPPED, "cache.at=resize")
+    assert [kinds_in(plan_of(*words).spec, stage, of)[0] for stage, of in _parameters(*words)] == [DATA, DATA]
+    assert [kinds_in(plan_of().spec, stage, of)[0] for stage, of in _parameters()] == [SPEED, TRAINING]
+
+
+def _parameters(*words: str) -> list[tuple[Stage, Parameter]]:
+    spec = spec_of(*words)
+    found = ((stage, of) for stage in (spec.cache, spec.trainer) for of in parameters(stage))
+    return [(stage, of) for stage, of in found if of.name in {"at", "seed"}]
 
 
 def test_kinds_come_in_the_order_of_what_they_change() -> None:

@@ -1,8 +1,9 @@
 """What a diff tells of the packages that add steps, models and metrics: their names and versions."""
 
+from dataclasses import replace
+
 import pytest
 
-from etlrun.planning.code import with_code
 from etlrun.review.difference import compare
 from etlrun.review.shown import change, what
 from tests.configs import plan_of
@@ -33,5 +34,5 @@ REPORTED = "changes what is reported of epochs, nothing else"
     ],
 )
 def test_a_changed_package_is_named_by_its_version(name: str, new: str, changed: str, means: str) -> None:
-    found = compare(with_code(plan_of(), {name: FIRST}), with_code(plan_of(), {name: new}))
+    found = compare(replace(plan_of(), code={name: FIRST}), replace(plan_of(), code={name: new}))
     assert [(of.path, change(of), what(of)) for of in found.differences] == [(f"code of {name}", changed, means)]

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+import etlrun
 from etlrun.review.document import matrix
+from etlrun.review.policy import PolicyError
 from etlrun.review.review import Review, Reviewed
 from tests.configs import plan_of
 from tests.repository import Repository
@@ -82,3 +84,24 @@ def test_the_run_without_an_experiment_is_chosen_by_no_override() -> None:
     assert matrix(review)["include"] == [
         {"experiment": "default", "overrides": "", "state": "added", "kinds": [], "since": None}
     ]
+
+
+def test_what_perhaps_changes_the_data_does_so_in_all_forms(repository: Repository, told: Any) -> None:
+    repository.replace("experiment/small.yaml", "epochs: 2}", "epochs: 2, steps_per_epoch: 2}")
+    repository.commit("A part of the data")
+    repository.replace("experiment/small.yaml", "epochs: 2", "epochs: 3")
+    headline = "changes perhaps the data, from load.batch on, and the training"
+    found = json.loads(told("HEAD", *MINE))
+    (small,) = (of for of in found["experiments"] if of["name"] == "small")
+    assert (found["kinds"], found["matrix"]["include"][0]["kinds"], small["changes"]) == (3 * (["data", "training"],))
+    assert (found["matrix"]["include"][0]["since"], small["headline"]) == ("load.batch", headline)
+    both = "HEAD", "--config-dir", "mine"
+    assert f"**small** {headline}." in told(*both, "--format", "markdown")
+    assert told(*both).startswith(f"small: {headline}\n")
+    stat = told(*both, "--stat").splitlines()
+    assert stat[0].startswith("small  perhaps data, training  1 difference")
+    assert stat[1] == "1 of 2 change: 1 the data, 1 the training"
+    changed = etlrun.diff("HEAD", config_dir="mine")
+    assert (changed.changes_data, changed.changes_training, changed.changes_order) == (True, True, False)
+    with pytest.raises(PolicyError, match="found perhaps a change of the data in small"):
+        told(*both, "--fail-on", "data")

@@ -104,14 +104,22 @@ def test_weaker_kinds_of_a_change_count(repository: Repository, diff: Diff) -> N
     assert diff()[1][1] == f"  {BASE}:1: order: found a change of the order in small by load.batch_size; expected none"
 
 
-def test_what_perhaps_changes_the_data_breaks_the_rule_with_the_reason(repository: Repository, diff: Diff) -> None:
+def test_what_perhaps_changes_the_data_breaks_the_rule_as_what_does(repository: Repository, diff: Diff) -> None:
     flips = "transform: {steps: [decode, resize, random_flip, scale_minus_one_one]}\n"
     repository.write("experiment/small.yaml", SMALL + flips)
     repository.write("etlrun-policy.yaml", "data: {label: approved}\n")
     repository.commit("Policy")
     repository.replace("experiment/small.yaml", "epochs: 2", "epochs: 2, seed: 1")
     repository.commit("Another seed")
-    doubt = "With a different seed, transform.random_flip transforms each image differently"
+    assert diff()[1][1] == (
+        f"  {BASE}:1: data: found a change of the data in small by trainer.seed; expected none without the label "
+        "approved"
+    )
+    repository.replace("experiment/small.yaml", "epochs: 2, seed: 1", "epochs: 2, seed: 1, steps_per_epoch: 2")
+    repository.commit("A part of the data")
+    repository.replace("experiment/small.yaml", "epochs: 2", "epochs: 3")
+    repository.commit("Longer")
+    doubt = "trainer.steps_per_epoch=2: if training ends after a different step, it drops different examples"
     assert diff()[1][1] == (
         f"  {BASE}:1: data: found perhaps a change of the data in small ({doubt}); expected none without the label "
         "approved"

@@ -62,10 +62,7 @@ ENDS = "if training ends after a different step, it drops different examples; me
         (
             ["cache=none", FLIPPED],
             ["trainer.seed=7"],
-            (
-                f"{UNKNOWN}with a different seed, transform.random_flip transforms each image differently; "
-                "measure.digest was not set"
-            ),
+            f"{UNKNOWN}its plan changes the data from transform.random_flip on, and measure.digest was not set",
         ),
         (["load.drop_remainder=true"], ["load.batch_size=7"], f"{UNKNOWN}load.drop_remainder=true: {CUT}"),
         (["load.drop_remainder=true"], ["trainer.seed=7"], f"{UNKNOWN}load.drop_remainder=true: {CUT}"),

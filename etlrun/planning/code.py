@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 from etlrun.planning.plan import Plan
 from etlrun.planning.spec import RunSpec
 from etlrun.stages.plugins import CALLBACKS, LOSSES, METRICS, MODELS, STEPS, named
 
-_OF = "code of "
 _WORDS = {LOSSES: "the loss ", METRICS: "the metric ", CALLBACKS: "the callback "}
 
 
@@ -25,17 +23,10 @@ def code_in(spec: RunSpec) -> dict[str, str]:
     return {name: plugin.code for name, plugin in used.items()}
 
 
-def with_code(plan: Plan, code: Mapping[str, str]) -> Plan:
-    """Return a plan with that code of packages."""
-    values = {key: value for key, value in plan.decisive.items() if not key.startswith(_OF)}
-    decisive = {**values, **{f"{_OF}{name}": text for name, text in code.items()}}
-    return dataclasses.replace(plan, code=code, decisive=decisive)
-
-
 def as_recorded(plan: Plan, path: Path) -> Plan:
     """Return the plan of a run with the code that its `plan.json` has noted; as it is if there is no such file."""
     try:
         code = json.loads(path.read_text(encoding="utf-8")).get("code", {})
     except (OSError, ValueError, AttributeError):
         return plan
-    return with_code(plan, code) if code or plan.code else plan
+    return dataclasses.replace(plan, code=code)

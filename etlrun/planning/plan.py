@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar, cast
 
 from etlrun.planning.spec import RunSpec
@@ -18,6 +19,11 @@ from etlrun.stages.step import Step
 from etlrun.stages.trainer import Trainer
 
 StageT = TypeVar("StageT", bound=Stage)
+CODE_OF = "code of "
+"""Beginning of the paths of code in `decisive`."""
+STAGES = "stages"
+"""End of the paths of the orders of stages in `decisive`."""
+_PREFIXES = ("train/", "eval/", "model/")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +62,8 @@ class Plan:
         train: Stages of the training pipeline, in order.
         evaluation: Stages of the validation pipeline; empty without validation.
         by_model: Scaling steps at the end of both pipelines that the model applies, because its one input is uint8.
-        decisive: All values that determine the results, by dotted path; without those that only change the speed.
+        plain: Stages of training, of validation and of the model in the same run without a cache, and without all else
+            that changes only its speed.
         remarks: Notes for the reader, one sentence each.
         code: Package, version and code of what installed packages add to the run, by name.
         unfrozen: Plan without a cache of the phases that train layers of the base, if the cache holds its features;
@@ -67,7 +74,7 @@ class Plan:
     train: tuple[PlannedStage, ...]
     evaluation: tuple[PlannedStage, ...]
     by_model: tuple[PlannedStep, ...]
-    decisive: Mapping[str, Any]
+    plain: tuple[Sequence[PlannedStage], Sequence[PlannedStage], Sequence[PlannedStage]]
     remarks: tuple[str, ...]
     unfrozen: Plan | None = None
     code: Mapping[str, str] = field(default_factory=dict)
@@ -76,6 +83,18 @@ class Plan:
     def pipelines(self) -> dict[str, tuple[PlannedStage, ...]]:
         """Stages of both pipelines by name."""
         return {"train": self.train, "validation": self.evaluation}
+
+    @property
+    def deciding(self) -> Iterator[tuple[str, Stage]]:
+        """Stages whose parameters determine the results, each with the prefix of its values in `decisive`."""
+        yield from (("", stage) for stage in (self.spec.dataset, *sections(self.spec)))
+        for prefix, stages in zip(_PREFIXES, self.plain, strict=True):
+            yield from ((prefix, inner.stage) for outer in stages for inner in (outer, *outer.steps))
+
+    @cached_property
+    def decisive(self) -> Mapping[str, Any]:
+        """All values that determine the results, by dotted path; without those that only change the speed."""
+        return decisive_values(self.spec, *self.plain) | {f"{CODE_OF}{name}": of for name, of in self.code.items()}
 
     @property
     def fingerprint(self) -> str:
@@ -155,7 +174,7 @@ def decisive_values(
     values: dict[str, Any] = {}
     for stage in (spec.dataset, *sections(spec)):
         values |= data_values(stage, "")
-    for prefix, stages in (("train/", train), ("eval/", evaluation), ("model/", by_model)):
+    for prefix, stages in zip(_PREFIXES, (train, evaluation, by_model), strict=True):
         values |= values_of(stages, prefix)
     if spec.load.class_weights != "none":
         values[spec.load.key("class_weights")] = spec.load.class_weights
@@ -172,7 +191,7 @@ def values_of(stages: Iterable[PlannedStage], prefix: str = "", shards: int | No
     With a number of `shards`, values that are equivalent for that number are equal.
     """
     flat = [inner.stage for outer in stages for inner in (outer, *outer.steps)]
-    values: dict[str, Any] = {f"{prefix}stages": [stage.path for stage in flat if stage.changes_data]}
+    values: dict[str, Any] = {f"{prefix}{STAGES}": [stage.path for stage in flat if stage.changes_data]}
     for stage in flat:
         values |= data_values(stage if shards is None else stage.canonical(shards), prefix)
     return values

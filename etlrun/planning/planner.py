@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import takewhile
 
-from etlrun.planning.code import code_in, with_code
+from etlrun.planning.code import code_in
 from etlrun.planning.decoding import is_fast, unfit_for_fast, with_library
 from etlrun.planning.objective import of_declared
-from etlrun.planning.plan import Plan, PlannedStage, PlannedStep, decisive_values, given_to_model, place_of_point
+from etlrun.planning.plan import Plan, PlannedStage, PlannedStep, given_to_model, place_of_point
 from etlrun.planning.rules import remarks, rules
 from etlrun.planning.service import decoding_notes, served
 from etlrun.planning.spec import RunSpec
@@ -57,16 +57,16 @@ def plan(spec: RunSpec) -> Plan:
     if planner.faults:
         raise ConfigError(planner.faults)
     notes = (note for step in spec.transform.steps if isinstance(step, Columns) for note in step.notes)
-    made = Plan(
+    return Plan(
         spec=spec,
         train=train,
         evaluation=evaluation,
         by_model=by_model,
-        decisive=decisive_values(spec, *_Planner(planner.plainly()).pipelines()),
+        plain=_Planner(planner.plainly()).pipelines(),
         remarks=(*remarks(spec), *decoding_notes(asked), *notes, *(spec.model.notes(seen) if seen is not None else ())),
         unfrozen=_unfrozen(spec),
+        code=code_in(spec),
     )
-    return with_code(made, code_in(spec))
 
 
 def _unfrozen(spec: RunSpec) -> Plan | None:

@@ -7,18 +7,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from etlrun.planning.kinds import kinds_in
-from etlrun.planning.plan import Plan, keeps_file_order, parts_of
+from etlrun.planning.kinds import differing, drawn, kinds_in
+from etlrun.planning.plan import STAGES, Plan, keeps_file_order, parts_of
 from etlrun.planning.spec import RunSpec, bare
 from etlrun.planning.unused import leaves
 from etlrun.review.columns import changed, rows_changed
 from etlrun.review.doubts import doubts_about, notes_on, other_rows, unrepeatable
 from etlrun.review.packages import of_packages
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Stage, parameters
+from etlrun.stages.cache import NoCache
 from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import Dataset, TfdsDataset
 from etlrun.stages.extract import Shards
+from etlrun.stages.image import EncodeJpeg
 from etlrun.stages.load import Batch, Load, Shuffle
+from etlrun.stages.mix import Mix
 from etlrun.stages.phases import Phase
 from etlrun.stages.service import Service
 from etlrun.stages.trainer import Trainer
@@ -27,6 +30,7 @@ PIPELINES = ("train", "validation")
 _BY_NAME = {"extract": ORDER, "cache": SPEED, "model": TRAINING, "trainer": TRAINING, "profile": SPEED, "logger": SPEED}
 """Groups that select a stage by name, with the kind of change that another selection makes."""
 _ABSENT, _CACHE = object(), "the cache"
+_OF_JPEGS = {NoCache.key("at"), NoCache.key("codec")}
 _ONLY_REPORTED = {Trainer.key("metrics"): "changes what is reported of epochs, nothing else"}
 _SINCE_OF_TRAINING_ALONE = {
     Load.key("sample"): "the dataset",
@@ -64,10 +68,10 @@ class Comparison:
 
     Attributes:
         differences: Differences, those with the largest effect first.
-        kinds: Kinds of change, in the same order; empty for no change.
+        kinds: All that the change changes or may change, the strongest first; empty for no change.
         since: For data, the first stage whose examples differ; empty if the data is the same.
         is_reordered: Whether the order of examples differs, or is not fixed.
-        doubts: Reasons why runs may see different examples though no value changes the data, one sentence each.
+        doubts: Reasons why runs may see different examples beside values that change the data, one sentence each.
         notes: The doubts and further notes on the whole comparison.
     """
 
@@ -80,7 +84,7 @@ class Comparison:
 
     @property
     def is_unsure(self) -> bool:
-        """Whether the data differs from run to run, whatever the config; see the notes."""
+        """Whether the data may differ though no value is known to change it; see the notes."""
         return DATA in self.kinds and all(difference.kind != DATA for difference in self.differences)
 
     @property
@@ -110,45 +114,65 @@ class Comparison:
 
 def compare(old: Plan, new: Plan, configs: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None) -> Comparison:
     """Compare two plans; with their `configs`, values without effect are reported as well."""
-    found = [*_values(old.spec, new.spec), *_of_columns(old.spec, new.spec), *_steps(old, new), *_scaled(old, new)]
+    found = [*_values(old, new), *_of_columns(old.spec, new.spec), *_steps(old, new), *_scaled(old, new)]
     found += _code(old, new)
+    are_others = bool(other_rows(old.spec, new.spec))
+    found += _unexplained(old, new, _kinds(found) | ({DATA} if are_others else set()))
     if configs is not None:
         counted = values_that_count(old.spec).keys() | values_that_count(new.spec).keys()
         found += _uncounted(*configs, counted | _reported_otherwise(old.spec, new.spec))
-    kinds = {difference.kind for difference in found if difference.kind is not None}
-    every = kinds.union(*(difference.also for difference in found))
+    kinds = _kinds(found)
     is_fixed = all(plan.spec.has_order for plan in (old, new))
-    doubts = tuple(doubts_about(old.spec, new.spec, every))
-    if other_rows(old.spec, new.spec) or (kinds and any(unrepeatable(plan.spec) for plan in (old, new))):
+    doubts = tuple(doubts_about(old.spec, new.spec, kinds))
+    is_reordered = ORDER in kinds or not is_fixed
+    is_unknown = are_others or (kinds and any(unrepeatable(plan.spec) for plan in (old, new)))
+    if is_unknown or (doubts and kinds - {SPEED}):
         kinds |= {DATA}  # which examples a pass has is unknown
     order: list[Kind | None] = [*Kind, None]
     return Comparison(
         differences=tuple(sorted(found, key=lambda difference: order.index(difference.kind))),
         kinds=tuple(kind for kind in Kind if kind in kinds),
         since=first_stage(old, new, found) if DATA in kinds else "",
-        is_reordered=ORDER in every or not is_fixed,
+        is_reordered=is_reordered,
         doubts=doubts,
         notes=(*doubts, *notes_on(old, new, is_unordered=bool(kinds) and not is_fixed)),
     )
 
 
-def _values(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
+def _kinds(found: Sequence[Difference]) -> set[Kind]:
+    """Return all that differences change."""
+    return {kind for of in found if of.kind is not None for kind in (of.kind, *of.also)}
+
+
+def _unexplained(old: Plan, new: Plan, said: set[Kind]) -> Iterator[Difference]:
+    """Yield what differs in the fingerprints and changes more than what is `said`: it is never told as speed alone."""
+    for path, kinds in differing(old, new).items():
+        if missing := [kind for kind in Kind if kind in kinds - said]:
+            values = (bare(plan.decisive.get(path)) for plan in (old, new))
+            since = "the dataset" if missing[0] == DATA else ""
+            yield Difference(path=path, old=next(values), new=next(values), kind=missing[0], since=since)
+
+
+def _values(before: Plan, after: Plan) -> Iterator[Difference]:
     """Yield the differences of values that have an effect on both sides, and of stages selected by name."""
-    before, after = values_that_count(old), values_that_count(new)
-    for path, (value, kinds) in after.items():
-        was, others = before.get(path, (_ABSENT, kinds))
+    old, new, is_lossy = before.spec, after.spec, _as_jpegs(before) != _as_jpegs(after)
+    values = values_that_count(old)
+    for path, (value, kinds) in values_that_count(new).items():
+        was, others = values.get(path, (_ABSENT, kinds))
         if was is not _ABSENT and was != value:
-            changed = {SPEED} if path in _ONLY_REPORTED else {*kinds, *others}
-            yield _difference(path, was, value, *(kind for kind in Kind if kind in changed))
+            is_speed = path in _ONLY_REPORTED or (path in _OF_JPEGS and not is_lossy)
+            changed = {SPEED} if is_speed else {*kinds, *others}
+            yield _difference(path, was, value, *(kind for kind in Kind if kind in changed), specs=(old, new))
     for group, kind in _BY_NAME.items():
         stages = [getattr(spec, group) for spec in (old, new)]
         if stages[0].path != stages[1].path:
             names = [stage.name if stage.names else stage.path.split(".")[1] for stage in stages]
-            is_lossy = group == "cache" and old.cache.quality != new.cache.quality
             is_order = group == "cache" and keeps_file_order(old) != keeps_file_order(new)
-            changes = DATA if is_lossy else ORDER if is_order else kind
-            since, note = (_CACHE, "one of the two holds JPEGs: see cache.codec") if is_lossy else ("", "")
-            yield Difference(path=group, old=names[0], new=names[1], kind=changes, since=since, note=note)
+            is_data = group == "cache" and is_lossy
+            changes = [DATA] * is_data + [ORDER] * is_order or [kind]
+            since, note = (_CACHE, "one of the two holds JPEGs: see cache.codec") if is_data else ("", "")
+            shown = {"path": group, "old": names[0], "new": names[1], "since": since, "note": note}
+            yield Difference(**shown, kind=changes[0], also=tuple(changes[1:]))
     phases = [spec.fit.phases for spec in (old, new) if spec.fit is not None]
     if len({len(of or ()) for of in phases}) > 1:
         yield _difference(Phase.path, phases[0], phases[-1], TRAINING)
@@ -158,7 +182,14 @@ def _values(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
         yield _difference(Shuffle.key("seed"), old.trainer.seed, new.trainer.seed, ORDER)
 
 
-def _difference(path: str, old: Any, new: Any, kind: Kind, *also: Kind) -> Difference:
+def _as_jpegs(plan: Plan) -> list[Any]:
+    """Return which images a cache holds as JPEGs: the steps before it and their quality; nothing if it holds none."""
+    lists = [of for path, of in plan.decisive.items() if path.endswith(f"/{STAGES}") and EncodeJpeg.path in of]
+    steps = ([path for path in of[: of.index(EncodeJpeg.path)] if path.startswith("transform.")] for of in lists)
+    return [plan.spec.cache.quality, *steps] if lists else []
+
+
+def _difference(path: str, old: Any, new: Any, kind: Kind, *also: Kind, specs: tuple[RunSpec, ...] = ()) -> Difference:
     since, note, pipelines = "", _ONLY_REPORTED.get(path, ""), tuple[str, ...]()
     if path.startswith("dataset.") and kind == DATA:
         since = "the dataset"
@@ -166,11 +197,15 @@ def _difference(path: str, old: Any, new: Any, kind: Kind, *also: Kind) -> Diffe
     elif path in _SINCE_OF_TRAINING_ALONE:
         since, pipelines = _SINCE_OF_TRAINING_ALONE[path], ("train",)
         note = "keeps or drops the last, smaller batch of a pass" * (path == Load.key("drop_remainder"))
+    elif path == Trainer.key("seed") and kind == DATA:
+        first = next(name for spec in specs for name in drawn(spec))
+        since, pipelines = {Load.key("sample"): "the dataset", Mix.path: Batch.path}.get(first, first), ("train",)
     elif path == TfdsDataset.key("data_dir"):
         note = "if it holds the same files"
     elif kind == DATA:
         group = path.rpartition(".")[0]
         since = {"cache": _CACHE, "load": Batch.path}.get(group, group)
+        note = "JPEGs of other images: see cache.codec" if path == NoCache.key("at") else ""
     texts = {"old": bare(old), "new": bare(new), "since": since, "note": note}
     return Difference(path=path, kind=kind, pipelines=pipelines, also=also, **texts)
 

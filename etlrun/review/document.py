@@ -22,7 +22,7 @@ def as_json(review: Review) -> str:
         {
             "name": reviewed.name,
             "state": reviewed.state,
-            "changes": [str(kind) for kind in reviewed.comparison.kinds],
+            "changes": [str(kind) for kind in reviewed.kinds],
             "since": reviewed.comparison.since or None,
             "headline": reviewed.headline,
             "fingerprints": [None if plan is None else plan.fingerprint for plan in (reviewed.old, reviewed.new)],
@@ -54,7 +54,7 @@ def as_json(review: Review) -> str:
 
 def _of_all(review: Review) -> dict[str, Any]:
     """Return what a workflow decides by: kinds of change, whether anything changes or failed, and what is to be run."""
-    policy, kinds = review.policy, {kind for reviewed in review.experiments for kind in reviewed.comparison.kinds}
+    policy, kinds = review.policy, {kind for reviewed in review.experiments for kind in reviewed.kinds}
     return {
         "kinds": [str(kind) for kind in Kind if kind in kinds],
         "changed": review.changes,
@@ -76,7 +76,7 @@ def matrix(review: Review) -> dict[str, list[dict[str, Any]]]:
                 "experiment": reviewed.name,
                 "overrides": "" if reviewed.name == DEFAULT else shlex.split(typed("experiment", reviewed.name))[0],
                 "state": reviewed.state,
-                "kinds": [str(kind) for kind in reviewed.comparison.kinds],
+                "kinds": [str(kind) for kind in reviewed.kinds],
                 "since": reviewed.comparison.since or None,
             }
             for reviewed in review.experiments

@@ -46,7 +46,7 @@ def doubts_about(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> Iterator[str]:
         yield f"{cuts[0]}: if training ends after a different step, it drops different examples."
     if all(spec.load.drop_long for spec in (old, new)) and len({_last(spec) for spec in (old, new)}) > 1:
         yield "load.drop_long=true: with another last boundary, a pass leaves out other sequences."
-    if kinds & {DATA, ORDER} and any(spec.load.mixes and spec.fit is not None for spec in (old, new)):
+    if kinds & {DATA, ORDER} and any(spec.load.mixes for spec in (old, new)):
         yield "With a different order or different batches, MixUp and CutMix mix other images."
     limits = [limit for spec in (old, new) if (limit := spec.trainer.seconds) is not None]
     if limits:

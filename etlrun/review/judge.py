@@ -9,7 +9,7 @@ from etlrun.review.cost import Refill, refilled
 from etlrun.review.policy import KINDS, Judgement, Policy, Rule
 from etlrun.review.review import Review, Reviewed
 from etlrun.review.sides import Side
-from etlrun.stages.base import DATA, SPEED, Kind
+from etlrun.stages.base import Kind
 from etlrun.system.errors import Fault, of_file
 from etlrun.system.terminal import significant
 
@@ -61,22 +61,10 @@ def _chosen(old: Side, new: Side) -> tuple[Policy | None, str, tuple[Fault, ...]
     return judging, note, ()
 
 
-def kinds_of(reviewed: Reviewed) -> set[Kind]:
-    """Return all kinds of change of an experiment, the weaker ones too.
-
-    What perhaps changes the data does, unless it changes only the speed; and so does what has been read differently.
-    """
-    found = reviewed.comparison
-    kinds = {*found.kinds}.union(*(difference.also for difference in found.differences))
-    perhaps = found.doubts and kinds - {SPEED}
-    read = reviewed.facts is not None and reviewed.facts.is_same is False
-    return kinds | {DATA} if perhaps or read else kinds
-
-
 def _broken(rule: Rule, experiments: Sequence[Reviewed]) -> Fault | None:
     """Return the fault of a rule that a change breaks; None if it keeps it."""
     if rule.name in KINDS:
-        changed = [of for of in experiments if of.is_mended or rule.name in kinds_of(of)]
+        changed = [of for of in experiments if of.is_mended or rule.name in of.kinds]
         found = _changes(Kind(rule.name), changed)
         return _fault(rule, found, "none", _KEEP * any(of.is_mended for of in changed)) if found else None
     states = {"compared", "added"}

@@ -18,6 +18,7 @@ from etlrun.review.measured_costs import Costs
 from etlrun.review.policy import Judgement
 from etlrun.review.renames import renames
 from etlrun.review.sides import DEFAULT, Side, Variant
+from etlrun.stages.base import DATA, ORDER, Kind
 from etlrun.system.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
@@ -83,6 +84,14 @@ class Reviewed:
     is_mended: bool = False
 
     @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """All that the change changes or may change, the strongest first: by both plans, and by what was read."""
+        found, read = {*self.comparison.kinds}, self.facts
+        if read is not None and False in (read.is_same, read.is_ordered):
+            found.add(ORDER if read.is_same else DATA)
+        return tuple(kind for kind in Kind if kind in found)
+
+    @property
     def headline(self) -> str:
         """Summary of the change in one line."""
         if self.only_in:
@@ -102,7 +111,7 @@ class Reviewed:
     @property
     def changes(self) -> bool:
         """Whether the plan differs."""
-        return self.state != "compared" or bool(self.comparison.kinds)
+        return self.state != "compared" or bool(self.kinds)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ def unchanged(review: Review) -> list[str]:
 
 def what(difference: Difference) -> str:
     """Return the text of what a difference changes."""
-    words = [str(difference.kind or "nothing")]
+    words = [" and ".join([difference.kind or "nothing", *difference.also])]
     words += [f"from {difference.since} on"] if difference.since else []
     words += [f"in {' and '.join(difference.pipelines)}"] if difference.pipelines else []
     words += [difference.note] if difference.note else []

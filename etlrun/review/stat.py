@@ -41,7 +41,7 @@ def print_stat(review: Review, console: Console | None) -> None:
 
 def _row(reviewed: Reviewed) -> list[str]:
     """Return name, kinds, number of differences, what is filled again, the rate of runs, and what was read."""
-    found, kinds = reviewed.comparison.differences, ", ".join(reviewed.comparison.kinds) or "nothing"
+    found, kinds = reviewed.comparison.differences, ", ".join(reviewed.kinds) or "nothing"
     kinds = f"perhaps {kinds}" if reviewed.comparison.is_unsure else kinds
     is_compared = reviewed.state == "compared" and not reviewed.was
     count = f"{len(found)} difference{'s' * (len(found) != 1)}" if is_compared else ""
@@ -56,7 +56,7 @@ def _row(reviewed: Reviewed) -> list[str]:
 def _sums(review: Review) -> str:
     """Return how many experiments change, how many of them what, and how many can't be compared."""
     changed = [of for of in review.experiments if of.changes and not of.faults]
-    kinds = Counter(kind for of in changed for kind in of.comparison.kinds)
+    kinds = Counter(kind for of in changed for kind in of.kinds)
     parts = [f"{kinds[kind]} the {kind}" for kind in Kind if kinds[kind]]
     states = Counter(of.headline.removeprefix("is ") for of in changed if of.state != "compared")
     parts += [f"{count} {state}" for state, count in states.items()]

@@ -50,7 +50,7 @@ def _lines(review: Review) -> Iterator[tuple[tuple[str, str], ...]]:
 
 def colour_of(reviewed: Reviewed) -> str:
     """Return the style of what a change is."""
-    return "bold red" if reviewed.faults else _COLOURS[str(next(iter(reviewed.comparison.kinds), "nothing"))]
+    return "bold red" if reviewed.faults else _COLOURS[str(next(iter(reviewed.kinds), "nothing"))]
 
 
 def of_policy(review: Review) -> Iterator[tuple[tuple[str, str], ...]]:
