@@ -3,15 +3,19 @@
     python benchmarks/planted.py [--runs 20] [--only NAME...] [--output FILE, to which a table is added]
 
 Each run is a real one, of `etlrun.run`, on JPEGs of the sample dataset, which TensorFlow decodes, with an emulated
-accelerator. A plant is a
-sleep in the function of a real stage, or a real value of the config. Planted and mended runs take turns; the gain
-that is predicted from the planted run alone is compared with the times of the two. (A map that is serial waits for a
-function that sleeps in powers of two milliseconds, which is TensorFlow's doing: 3 ms become 4.)
+accelerator. A plant is a sleep in the function of a real stage, or a real value of the config. Planted and mended runs
+take turns; the gain that is predicted from the planted run alone is compared with the times of the two. (A map that is
+serial waits for a function that sleeps in powers of two milliseconds, which is TensorFlow's doing: 3 ms become 4.)
+
+Runs on texts have batches of five lengths, whose steps sleep a millisecond for each item: in buckets, or padded up to
+the longest text of each batch. The accelerator utilization (AU) of the planted run is compared with the time for which
+its steps were told to sleep.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 import tempfile
@@ -30,8 +34,9 @@ import tensorflow as tf
 from etlrun.config.request import Request, composed
 from etlrun.graph import datasets
 from etlrun.record.summary import read_summary
-from etlrun.run import run
+from etlrun.run import loops, run
 from etlrun.sources.base import Split
+from etlrun.stages.columns import Columns
 from etlrun.stages.image import CenterCrop, Decode, RandomFlip, Resize
 from etlrun.stages.step import Parse
 
@@ -51,6 +56,22 @@ BASE = {
     "trainer.epochs": "1",
     "trainer.device": "cpu",
 }
+LENGTHS, EACH = (4, 8, 16, 32, 64), 128
+"""Items of texts, and texts of each length."""
+TEXTS = {
+    "experiment": "text",
+    "dataset.target": "{score: class}",
+    "dataset.split": "train",
+    "dataset.eval_split": "null",
+    "transform.columns": "{review: {of: review, steps: [{tokenize: whitespace}, lookup, {embed: 4}]}}",
+    "transform.num_parallel_calls": "2",
+    "load.batch_size": "8",
+    "load.boundaries": f"[{','.join(map(str, LENGTHS))}]",
+    "model": "emulated",
+    "trainer.epochs": "1",
+    "trainer.device": "cpu",
+}
+PADDED = {"load": "padded", "load.boundaries": ""}
 WITHIN = 0.15
 CLOSE_ENOUGH = 0.95
 TRAINING, FIRST_EPOCH, VALIDATION = "training", "first epoch", "validation"
@@ -68,6 +89,7 @@ class Plant:
         mended: Overrides of the mended run alone.
         sleeps_ms: Per example, by the kind of the step, or `read` for the reading of a record; planted run alone.
         always_ms: The same, in both runs.
+        base: Overrides of both runs on other data than the sample.
     """
 
     kind: str
@@ -78,6 +100,12 @@ class Plant:
     mended: dict[str, str] = field(default_factory=dict)
     sleeps_ms: dict[Any, float] = field(default_factory=dict)
     always_ms: dict[Any, float] = field(default_factory=dict)
+    base: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def in_both(self) -> dict[str, str]:
+        """Overrides of both runs."""
+        return {**self.base, **self.config}
 
 
 READ = "read"
@@ -173,6 +201,12 @@ PLANTS: dict[str, Plant] = {
     ),
     "slow model": Plant("model", config={"model.step_ms": "40"}),
     "balanced": Plant("balanced", sleeps_ms={Decode: 3.6}),
+    "steps of five lengths, slow model": Plant("model", base=TEXTS),
+    "steps of five lengths, slow columns": Plant("input", "transform.columns", sleeps_ms={Columns: 80.0}, base=TEXTS),
+    "padded texts, slow model": Plant("model", config=PADDED, base=TEXTS),
+    "padded texts, slow columns": Plant(
+        "input", "transform.columns", config=PADDED, sleeps_ms={Columns: 160.0}, base=TEXTS
+    ),
 }
 
 
@@ -193,7 +227,8 @@ def _slow_step(make: Callable[..., Any], where: type, ms: float) -> Callable[...
 
         def slow(example: Any) -> Any:
             if isinstance(example, dict):
-                return step({**example, "image": _slept(example["image"], ms)})
+                name = "image" if "image" in example else next(iter(example))
+                return step({**example, name: _slept(example[name], ms)})
             return step(_slept(example, ms))
 
         return slow
@@ -203,6 +238,25 @@ def _slow_step(make: Callable[..., Any], where: type, ms: float) -> Callable[...
 
 def _slow_read(read: Callable[..., tf.data.Dataset], ms: float) -> Callable[..., tf.data.Dataset]:
     return lambda split, *shard: read(split, *shard).map(lambda record: _slept(record, ms))
+
+
+def _slept_by_length(slept_s: list[float]) -> Callable[[float], Callable[[Any], dict[str, Any]]]:
+    """Steps that sleep a millisecond for each item of the longest text, and add that to `slept_s`."""
+
+    def step(batches: Any) -> dict[str, Any]:
+        inputs, *_ = next(batches)
+        slept_s.append(0.001 * max(of.shape[1] for of in tf.nest.flatten(inputs) if of.shape.rank > 1))
+        time.sleep(slept_s[-1])
+        return {}
+
+    return lambda _seconds: step
+
+
+def write_texts(path: Path) -> None:
+    """Write texts of all lengths in turns, of words that are drawn."""
+    words = np.random.default_rng(0).choice(("good", "bad", "tea", "dog"), (EACH, max(LENGTHS)))
+    rows = [{"review": " ".join(of[:length]), "score": of[0]} for of in words for length in LENGTHS]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 @contextmanager
@@ -219,17 +273,27 @@ def planted(sleeps_ms: dict[Any, float]) -> Iterator[None]:
 
 
 def run_once(overrides: dict[str, str], sleeps_ms: dict[Any, float]) -> dict[str, Any]:
-    """The summary of one run."""
-    quiet = redirect_stdout(StringIO()), redirect_stderr(StringIO())
-    with tempfile.TemporaryDirectory() as folder, planted(sleeps_ms), quiet[0], quiet[1]:
-        settings = {**BASE, **overrides, "cache.dir": f"{folder}/caches"}
+    """The summary of one run, and as `planted_au` the AU of its steps as they were told to sleep, without the first."""
+    quiet, slept_s = (redirect_stdout(StringIO()), redirect_stderr(StringIO())), list[float]()
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        for context in (planted(sleeps_ms), *quiet):
+            stack.enter_context(context)
+        settings = {**({} if "experiment" in overrides else BASE), **overrides, "cache.dir": f"{folder}/caches"}
+        if "experiment" in overrides:
+            write_texts(Path(folder) / "texts.jsonl")
+            settings |= {"dataset.files": f"{folder}/texts.jsonl", "dataset.dir": f"{folder}/kept"}
+            stack.enter_context(mock.patch.object(loops, "_slept", _slept_by_length(slept_s)))
         words = [f"{key}={value}" for key, value in settings.items() if value]
         run.freeze(Path(folder), composed(Request(overrides=words)), words)
         status = run.run(Path(folder))
         summary = read_summary(Path(folder))
     if status or summary is None:
         raise RuntimeError(str(summary))
-    return summary.written
+    steps = sum(epoch.steps for epoch in summary.epochs)
+    slept_s = slept_s[:steps] or [float(settings["model.step_ms"]) / 1000] * steps
+    trained_s = sum(epoch.wall_s - epoch.startup_s for epoch in summary.epochs)
+    return {**summary.written, "planted_au": sum(slept_s[1:]) / trained_s}
 
 
 def seconds(summary: dict[str, Any], part: str) -> float:
@@ -251,10 +315,11 @@ def found(verdict: dict[str, Any], part: str) -> tuple[str, str | None, float]:
 
 def measure(plant: Plant, runs: int, name: str) -> list[Any]:
     """A row of the table."""
-    right, predicted, real = 0, [], []
+    right, predicted, real, aus = 0, [], [], []
     for number in range(runs):
-        mended = run_once({**plant.config, **plant.mended}, plant.always_ms)
-        bad = run_once({**plant.config, **plant.planted}, {**plant.always_ms, **plant.sleeps_ms})
+        mended = run_once({**plant.in_both, **plant.mended}, plant.always_ms)
+        bad = run_once({**plant.in_both, **plant.planted}, {**plant.always_ms, **plant.sleeps_ms})
+        aus.append((bad["au"], bad["planted_au"]))
         kind, stage, guess = found(bad["verdict"], plant.part)
         is_right = (kind, stage) == (plant.kind, plant.stage)
         right += is_right
@@ -265,8 +330,11 @@ def measure(plant: Plant, runs: int, name: str) -> list[Any]:
             print(f"{name} {number}: {bad['verdict']}, gain {gain:.3f}, stages {bad['stages']}", file=sys.stderr)
     near = sum(abs(guess / gain - 1) <= WITHIN for guess, gain in zip(predicted, real, strict=True))
     expected = ", ".join(filter(None, (plant.kind, plant.stage, "" if plant.part == TRAINING else plant.part)))
-    medians = statistics.median(predicted), statistics.median(real)
-    return [name, expected, f"{right}/{runs}", *(f"{value:.2f}" for value in medians), f"{near}/{runs}", right, near]
+    gains = [f"{statistics.median(of):.2f}" for of in (predicted, real)]
+    shares = (
+        ["-"] * 2 if plant.part == VALIDATION else [f"{statistics.median(of):.2f}" for of in zip(*aus, strict=True)]
+    )
+    return [name, expected, f"{right}/{runs}", *gains, f"{near}/{runs}", *shares, right, near]
 
 
 def main() -> None:
@@ -278,6 +346,7 @@ def main() -> None:
     arguments = parser.parse_args()
     run_once({}, {})
     head = ["pipeline", "truth", "found", "gain predicted", "gain when mended", f"within {WITHIN:.0%}"]
+    head += ["AU", "AU as planted"]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     totals = [0, 0, 0]
     for name in arguments.only or PLANTS:
@@ -286,7 +355,7 @@ def main() -> None:
         totals = [totals[0] + arguments.runs, totals[1] + right, totals[2] + near]
         print(lines[-1], flush=True)
     runs, right, near = totals
-    table = "\n".join([*lines, f"| all | | {right}/{runs} | | | {near}/{runs} |"]) + "\n"
+    table = "\n".join([*lines, f"| all | | {right}/{runs} | | | {near}/{runs} | | |"]) + "\n"
     print(table)
     if arguments.output:
         command = f"python benchmarks/planted.py --runs {arguments.runs}"

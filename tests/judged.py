@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tensorflow.core.framework import model_pb2
 
-from etlrun.measure.meter import Loop
+from etlrun.measure.meter import Kind, Loop
 from etlrun.measure.side import Side
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.verdict import judge
@@ -27,6 +27,7 @@ NODES = {
     "extract.sequential": "FlatMap",
 }
 BATCH, STEPS, STEP_S, CORES = 10, 100, 0.1, 4
+KIND = Kind(0, ((BATCH, 8, 8, 3), (BATCH,)))
 
 
 def approx(value: float) -> Any:
@@ -55,16 +56,21 @@ def loop(wait_s: float = 0.0, fill_s: float = 0.0, step_s: float = STEP_S, waits
         steps_s=[step_s] * STEPS,
         examples=[BATCH] * STEPS,
         starts_up=[False] * STEPS,
+        kinds=[KIND] * STEPS,
         fill_s=fill_s,
         wall_s=sum(waits) + fill_s + STEPS * step_s,
     )
 
 
 def side(*loops: Loop, of: StageCosts | None = None, paths: tuple[str, ...] = PATHS, **changes: Any) -> Side:
-    values: dict[str, Any] = {"name": "train", "floor_s": STEP_S, "costs": (of or costs(),) * len(loops)} | changes
+    values: dict[str, Any] = {
+        "name": "train",
+        "floors": {KIND: STEP_S},
+        "costs": (of or costs(),) * len(loops),
+    } | changes
     of_loops = zip(loops, values.pop("costs"), strict=True)
     measured = tuple(dataclasses.replace(loop, costs=of) for loop, of in of_loops)
-    return Side(paths=paths, batch_size=BATCH, loops=measured, **values)
+    return Side(paths=paths, loops=measured, **values)
 
 
 def no_steps(_name: str, _stage: str) -> Mapping[str, float]:

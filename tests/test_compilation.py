@@ -107,9 +107,14 @@ def test_the_oldest_executables_go_where_there_are_too_many(tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old"]
 
 
+BATCHES = ((8, 4, 1), (8, 5, 2), (8, 6, 1000), (8, 7, 1001), (2, 4, 1002))
+
+
 def test_a_step_that_is_compiled_for_several_shapes_is_noted() -> None:
-    assert note_of_shapes({(8, 4): 1}) is None
-    shapes: dict[tuple[int, ...], int] = {(8, 4): 1, (8, 5): 2, (8, 6): 1000, (8, 7): 1001, (2, 4): 1002}
+    assert note_of_shapes({((8, 4), (8,)): 1}) is None
+    shapes: dict[tuple[tuple[int, ...], ...], int] = {
+        ((size, 1), (size, items), (size,)): batch for size, items, batch in BATCHES
+    }
     assert note_of_shapes(shapes) == (
         "JAX compiled the training step for 5 shapes of its input: (8, 4) in batch 1, (8, 5) in batch 2, "
         "(8, 6) in batch 1,000, and 2 more."

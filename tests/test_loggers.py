@@ -44,9 +44,9 @@ def resumed(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path,
 def test_a_resumed_run_logs_all_epochs_as_its_summary_has_them(resumed: tuple[Path, dict[str, Any]]) -> None:
     folder, summary = resumed
     for row, epoch in zip(rows(folder / "csv" / "epochs.csv"), summary["epochs"], strict=True):
-        assert {name: float(value) for name, value in row.items()} == {
-            name: pytest.approx(value) for name, value in epoch.items()
-        }
+        logged = {name: float(value) for name, value in row.items()}
+        assert logged.pop("au") == pytest.approx(epoch.pop("au"), abs=0.3)  # by floors that were known at its end
+        assert logged == {name: pytest.approx(value) for name, value in epoch.items()}
     assert {"examples_per_s", "input_wait_s", "au"} <= rows(folder / "csv" / "epochs.csv")[0].keys()
 
 

@@ -1,14 +1,18 @@
 """What runs measure, on real pipelines with an emulated accelerator."""
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 from etlrun.results import report
 from etlrun.results.collect import collect
+from etlrun.run import loops
 from tests.configs import plan_of
 from tests.runs import emulated, events_of, run_here, small
+from tests.texts import words_of, write_reviews
 
 
 def test_a_summary_has_the_verdict_and_its_evidence(measured: tuple[Path, dict[str, Any]]) -> None:
@@ -208,3 +212,33 @@ def test_a_window_past_the_run_is_refused_before_training(tiny: Path, tmp_path: 
         "    -> end the last one at step 19 or earlier, or train longer"
     )
     assert summary["epochs"] == []
+
+
+@pytest.mark.parametrize("load", ["bucketed", "padded"])
+def test_steps_of_several_lengths_are_counted_by_their_own_floors(
+    load: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_reviews(tmp_path)
+    monkeypatch.setattr(loops, "_slept", _slept_by_length)
+    words = words_of(tmp_path, f"load={load}", "trainer.epochs=3", "cache=none", "dataset.eval_split=null")
+    words = tuple(word for word in words if load == "bucketed" or not word.startswith("load.boundaries"))
+    status, summary = run_here(tmp_path / "run", [*words])
+    assert status == 0
+    steady = summary["epochs"][1:]
+    waited = sum(epoch["fill_wait_s"] + epoch["input_wait_s"] for epoch in steady)
+    wall = sum(epoch["wall_s"] for epoch in steady)
+    for epoch in steady:  # each step sleeps, so what is no wait is nearly all of the time
+        shares = (epoch["fill_wait_s"] + epoch["input_wait_s"]) / epoch["wall_s"]
+        assert epoch["au"] == pytest.approx(1 - shares, abs=0.15)
+    assert summary["au"] == pytest.approx(1 - waited / wall, abs=0.15)
+
+
+def _slept_by_length(_seconds: float) -> Any:
+    """A step that sleeps 1 ms for each item of the longest sequence."""
+
+    def function(batches: Any) -> dict[str, Any]:
+        inputs, *_ = next(batches)
+        time.sleep(0.001 * max(value.shape[1] for value in tf.nest.flatten(inputs) if value.shape.rank > 1))
+        return {}
+
+    return function

@@ -1,7 +1,7 @@
 import pytest
 
 from etlrun.measure import meter as meters
-from etlrun.measure.meter import Loop, Meter
+from etlrun.measure.meter import Kind, Loop, Meter
 from etlrun.remote.copies import Traffic
 
 
@@ -22,12 +22,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return stopped
 
 
-def measured(clock: Clock, *, ahead: int = 0) -> Loop:
+def measured(clock: Clock, *, ahead: int = 0, compiles_each: bool = False) -> Loop:
     """A pass of three batches: 1 s for the first, 0.25 s for the others, steps of 2 s, callbacks of 0.125 s.
 
     In each second 10 bytes are fetched, and for half of it a shard is waited for.
     """
-    meter = Meter(lambda: Traffic(bytes=int(10 * clock.now_s), waited_s=clock.now_s / 2))
+    traffic = lambda: Traffic(bytes=int(10 * clock.now_s), waited_s=clock.now_s / 2)  # noqa: E731
+    meter = Meter(traffic, compiles_each=compiles_each)
     meter.begin()
     meter.pass_begun()
     waits = [1.0, 0.25, 0.25]
@@ -35,7 +36,7 @@ def measured(clock: Clock, *, ahead: int = 0) -> Loop:
     def fetch() -> None:
         wait_s = waits.pop(0)
         clock.now_s += wait_s
-        meter.fetched(wait_s, (8, 4, 4, 3) if waits else (5, 4, 4, 3))
+        meter.fetched(wait_s, ((8, 4, 4, 3),) if waits else ((5, 4, 4, 3),))
 
     def end() -> None:
         clock.now_s += 0.5
@@ -79,7 +80,7 @@ def test_the_wait_for_a_digest_is_neither_a_wait_for_data_nor_a_step(clock: Cloc
     meter.begin()
     for wait_s, held_s, step_s in ((0.5, 4.0, 2.0), (0.25, 8.0, 2.0)):
         clock.now_s += wait_s
-        meter.fetched(wait_s, (8, 4, 4, 3))
+        meter.fetched(wait_s, ((8, 4, 4, 3),))
         clock.now_s += held_s
         meter.held_up(held_s)
         clock.now_s += step_s
@@ -89,8 +90,28 @@ def test_the_wait_for_a_digest_is_neither_a_wait_for_data_nor_a_step(clock: Cloc
     assert (loop.wall_s, loop.overhead_s) == (16.75, 12.0)
 
 
-def test_a_step_with_a_new_shape_may_compile(clock: Clock) -> None:
+def test_the_first_step_alone_may_compile_where_one_graph_takes_all_shapes(clock: Clock) -> None:
     loop = measured(clock)
+    assert loop.starts_up == [True, False, False]
+    assert loop.warm(loop.kinds) == [Kind(0, ((8, 4, 4, 3),)), Kind(0, ((5, 4, 4, 3),))]
+
+
+def test_a_model_that_is_compiled_anew_has_steps_of_another_kind(clock: Clock) -> None:
+    meter = Meter()
+    meter.begin()
+    for compiled in (False, True, False):
+        if compiled:
+            meter.compiled()
+        meter.fetched(0.0, ((8, 4),))
+        clock.now_s += 1.0
+        meter.stepped()
+    loop = meter.end()
+    assert loop.starts_up == [True, True, False]
+    assert [kind.compiled for kind in loop.kinds] == [0, 1, 1]
+
+
+def test_a_step_with_a_new_shape_may_compile(clock: Clock) -> None:
+    loop = measured(clock, compiles_each=True)
     assert loop.starts_up == [True, False, True]
     assert (loop.startup_s, loop.startup_examples, loop.warm_steps_s) == (4.0, 13, [2.0])
     assert loop.measured_s == 8.375 - 4.0
@@ -102,7 +123,7 @@ def test_steps_that_are_taken_at_once_have_equal_times_and_their_own_waits(clock
     meter.pass_begun()
     for wait_s, size in ((1.0, 8), (0.25, 8), (0.5, 5)):
         clock.now_s += wait_s
-        meter.fetched(wait_s, (size, 4, 4, 3))
+        meter.fetched(wait_s, ((size, 4, 4, 3),))
     clock.now_s += 6.0
     meter.executed(3, compiles=True)
     for left in (2, 1, 0):
@@ -128,7 +149,7 @@ def test_what_a_first_fill_takes_too_long_is_start_up(clock: Clock) -> None:
     loop.split_fill(10.0)
     assert (loop.start_s, loop.fill_s) == (0.0, 1.0)
     loop.split_fill(0.25)
-    assert (loop.start_s, loop.fill_s, loop.startup_s) == (0.75, 0.25, 4.75)
+    assert (loop.start_s, loop.fill_s, loop.startup_s) == (0.75, 0.25, 2.75)
 
 
 def test_tracing_is_start_up(clock: Clock) -> None:
@@ -137,7 +158,7 @@ def test_tracing_is_start_up(clock: Clock) -> None:
     meter.pass_begun()
     clock.now_s += 3.0
     meter.started_up(3.0)
-    meter.fetched(0.0, (8, 4, 4, 3))
+    meter.fetched(0.0, ((8, 4, 4, 3),))
     clock.now_s += 2.0
     meter.stepped()
     loop = meter.end()

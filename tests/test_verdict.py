@@ -2,12 +2,12 @@ import dataclasses
 
 import pytest
 
-from etlrun.measure.meter import Loop
-from etlrun.measure.side import Side, utilisation
+from etlrun.measure.meter import Kind, Loop
+from etlrun.measure.side import Side, floors_of, utilisation
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.verdict import judge_alone
 from etlrun.record.findings import Apart, Verdict
-from tests.judged import BATCH, CORES, PATHS, STEP_S, approx, costs, loop, side, verdict
+from tests.judged import BATCH, CORES, KIND, PATHS, STEP_S, approx, costs, loop, side, verdict
 
 
 def test_a_run_that_never_waits_is_bound_by_its_model() -> None:
@@ -116,7 +116,14 @@ def test_a_cold_first_epoch_is_told_apart() -> None:
 
 
 def test_a_first_epoch_that_is_the_only_one_with_enough_steps_is_judged() -> None:
-    short = Loop(waits_s=[0.0] * 7, steps_s=[STEP_S] * 7, examples=[1] * 7, starts_up=[False] * 7, wall_s=7 * STEP_S)
+    short = Loop(
+        waits_s=[0.0] * 7,
+        steps_s=[STEP_S] * 7,
+        examples=[1] * 7,
+        starts_up=[False] * 7,
+        wall_s=7 * STEP_S,
+        kinds=[KIND] * 7,
+    )
     found = verdict(side(loop(0.1), short, of=costs(map=80.0)))
     assert (found.kind, found.max_gain, found.apart) == ("input", approx(20.7 / 10.7), ())
     assert found.because.startswith("10.0 s of 20.7 s were spent waiting for data; ")
@@ -147,7 +154,14 @@ def test_the_gain_of_the_training_steps_is_told_without_the_validation() -> None
     found = verdict(side(loop(0.1), of=costs(map=80.0)), side(*[loop()] * 8, name="validation"))
     assert (found.kind, found.max_gain, found.train_max_gain) == ("input", approx(2.0), approx(2.0))
     assert [(part.name, part.max_gain, part.stage) for part in found.apart] == [("validation", approx(1.0), None)]
-    short = Loop(waits_s=[0.0] * 7, steps_s=[STEP_S] * 7, examples=[1] * 7, starts_up=[False] * 7, wall_s=7 * STEP_S)
+    short = Loop(
+        waits_s=[0.0] * 7,
+        steps_s=[STEP_S] * 7,
+        examples=[1] * 7,
+        starts_up=[False] * 7,
+        wall_s=7 * STEP_S,
+        kinds=[KIND] * 7,
+    )
     found = verdict(side(short), side(loop(), name="validation"))
     assert (found.kind, found.max_gain, found.train_max_gain) == ("unknown", None, None)
 
@@ -191,8 +205,8 @@ def test_one_long_stall_is_no_evidence() -> None:
 
 
 def test_a_validation_without_a_warm_step_does_not_hide_the_training() -> None:
-    single = Loop(waits_s=[0.0], steps_s=[STEP_S], examples=[BATCH], starts_up=[True], wall_s=STEP_S)
-    sides = (side(loop(0.1), of=costs(map=80.0)), side(single, name="validation", floor_s=None))
+    single = Loop(waits_s=[0.0], steps_s=[STEP_S], examples=[BATCH], starts_up=[True], wall_s=STEP_S, kinds=[KIND])
+    sides = (side(loop(0.1), of=costs(map=80.0)), side(single, name="validation", floors={}))
     assert utilisation(sides) == pytest.approx(0.5)
     assert verdict(*sides).kind == "input"
 
@@ -201,12 +215,21 @@ def test_a_validation_without_a_warm_step_does_not_hide_the_training() -> None:
     ("train", "why", "again"),
     [
         (
-            side(Loop(waits_s=[1.0], steps_s=[1.0], examples=[1], starts_up=[False], wall_s=2.0)),
+            side(Loop(waits_s=[1.0], steps_s=[1.0], examples=[1], starts_up=[False], wall_s=2.0, kinds=[KIND])),
             "only 1 training step was measured; a verdict needs at least 8",
             "with more steps.",
         ),
         (
-            side(Loop(waits_s=[1.0] * 7, steps_s=[1.0] * 7, examples=[1] * 7, starts_up=[False] * 7, wall_s=14.0)),
+            side(
+                Loop(
+                    waits_s=[1.0] * 7,
+                    steps_s=[1.0] * 7,
+                    examples=[1] * 7,
+                    starts_up=[False] * 7,
+                    wall_s=14.0,
+                    kinds=[KIND] * 7,
+                )
+            ),
             "only 7 training steps were measured; a verdict needs at least 8",
             "with more steps.",
         ),
@@ -240,5 +263,62 @@ def test_what_is_no_evidence_is_told_with_how_to_get_some(train: Side, why: str,
 
 def test_utilisation_is_step_time_over_total() -> None:
     assert utilisation([side(loop(0.1))]) == pytest.approx(0.5)
-    assert utilisation([side(loop(0.1), floor_s=None)]) is None
+    assert utilisation([side(loop(0.1), floors={})]) is None
     assert utilisation([side(Loop([], [], [], [], 0.0, 3.0, 0.0, 0.0, 3.1))]) is None
+
+
+def of_lengths(*lengths_s: float, slower: float = 1.0, wait_s: float = 0.0, each: int = 20) -> Loop:
+    """Steps of several lengths in turns, each on batches of another shape, and `slower` than on ready batches."""
+    steps = [(Kind(0, ((BATCH, number),)), length_s) for number, length_s in enumerate(lengths_s)] * each
+    return Loop(
+        waits_s=[wait_s] * len(steps),
+        steps_s=[slower * step_s for _, step_s in steps],
+        examples=[BATCH] * len(steps),
+        starts_up=[False] * len(steps),
+        wall_s=sum(wait_s + slower * step_s for _, step_s in steps),
+        kinds=[kind for kind, _ in steps],
+    )
+
+
+LENGTHS_S = (0.01, 0.02, 0.05, 0.1, 0.32)
+
+
+@pytest.mark.parametrize("timed", [LENGTHS_S, LENGTHS_S[:2], ()])
+@pytest.mark.parametrize("slower", [1.0, 1.5])
+def test_the_floor_of_each_step_is_that_of_its_shape(timed: tuple[float, ...], slower: float) -> None:
+    trained = of_lengths(*LENGTHS_S, slower=slower)
+    floors = floors_of([trained], [of_lengths(*timed)] if timed else [])
+    expected = LENGTHS_S if timed else [slower * length_s for length_s in LENGTHS_S]
+    assert [floors[kind] for kind in trained.kinds[: len(LENGTHS_S)]] == pytest.approx(expected)
+
+
+def test_kinds_of_steps_that_were_timed_alone_or_seldom_have_their_floors() -> None:
+    ready = of_lengths(0.04, each=3)
+    assert floors_of([], [ready]) == {ready.kinds[0]: 0.04}
+    trained = of_lengths(0.05, 0.01, each=1)
+    assert floors_of([trained], [ready]) == dict(zip(trained.kinds, (0.04, approx(0.008)), strict=True))
+
+
+def test_utilisation_and_verdict_count_each_step_by_the_floor_of_its_shape() -> None:
+    floors = floors_of([of_lengths(*LENGTHS_S)], [])
+    model_bound = side(of_lengths(*LENGTHS_S), floors=floors)
+    assert utilisation([model_bound]) == approx(1.0)
+    assert model_bound.floor_s == approx(0.1)
+    assert verdict(model_bound).because == (
+        "0.00 s of 10.0 s were spent waiting for data; the pipeline alone delivers 10,000 examples/s, "
+        "the model consumes 100 examples/s"
+    )
+    input_bound = side(of_lengths(*LENGTHS_S, wait_s=0.1), of=costs(map=80.0), floors=floors)
+    assert utilisation([input_bound]) == approx(0.5)
+    found = verdict(input_bound)
+    assert (found.kind, found.max_gain) == ("input", approx(2.0))
+
+
+def test_the_utilisation_of_a_run_is_that_of_its_epochs_by_their_time() -> None:
+    epochs = of_lengths(0.01, 0.09), of_lengths(0.05, wait_s=0.05)
+    of_run = side(*epochs, floors=floors_of(epochs, []))
+    total_s = sum(loop.measured_s for loop in epochs)
+    shares = [
+        loop.measured_s / total_s * (utilisation([of_run.of_epochs(n, n + 1)]) or 0.0) for n, loop in enumerate(epochs)
+    ]
+    assert utilisation([of_run]) == approx(sum(shares))

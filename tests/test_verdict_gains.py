@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from etlrun.measure.meter import Loop
 from etlrun.record.report import lines
 from etlrun.record.summary import Summary
-from tests.judged import BATCH, costs, side, verdict
+from tests.judged import BATCH, KIND, costs, side, verdict
 
 _WAITS, _STEPS = st.floats(0.0, 0.3), st.floats(0.001, 0.3)
 
@@ -22,7 +22,7 @@ def _loops(draw: st.DrawFn) -> Loop:
     starts = [draw(st.booleans()) for _ in range(steps)]
     fill_s, start_s, tail_s, idle_s = (draw(st.floats(0.0, 5.0)) for _ in range(4))
     wall_s = sum(waits) + sum(taken) + fill_s + start_s + tail_s + idle_s
-    return Loop(waits, taken, [BATCH] * steps, starts, fill_s, start_s, tail_s, 0.0, wall_s)
+    return Loop(waits, taken, [BATCH] * steps, starts, fill_s, start_s, tail_s, 0.0, wall_s, kinds=[KIND] * steps)
 
 
 _RUNS = st.lists(_loops(), min_size=1, max_size=4)
@@ -33,7 +33,7 @@ _RUNS = st.lists(_loops(), min_size=1, max_size=4)
 def test_each_gain_follows_from_the_seconds_beside_it(
     train: list[Loop], validation: list[Loop] | None, floor_s: float, handover_s: float
 ) -> None:
-    values: dict[str, Any] = {"of": costs(map=80.0), "floor_s": floor_s, "handover_s": handover_s}
+    values: dict[str, Any] = {"of": costs(map=80.0), "floors": {KIND: floor_s}, "handover_s": handover_s}
     sides = [side(*train, **values), *([side(*validation, name="validation", **values)] if validation else [])]
     summary = Summary(status="completed", overrides=[], verdict=verdict(*sides))
     told = dict(lines(summary, Path("run")))

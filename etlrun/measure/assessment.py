@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 from etlrun.graph.build import Pipeline
 from etlrun.measure import fetching
 from etlrun.measure.advice import advice
-from etlrun.measure.meter import Loop, spread_ms
+from etlrun.measure.meter import Loop, Shapes, spread_ms
 from etlrun.measure.probes import cached_bytes, ceiling_per_s, settled_values, step_costs_ms
 from etlrun.measure.resources import Resources, Sampler
-from etlrun.measure.side import Side, utilisation
+from etlrun.measure.side import Side, by_kind, floors_of, utilisation
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.verdict import judge, judge_alone
 from etlrun.measure.watched import Watch
 from etlrun.planning.plan import Plan, PlannedStage, stage_of
 from etlrun.record.findings import Fetched, StageCost, StageRow
 from etlrun.record.record import Record
+from etlrun.record.summary import Epoch
 from etlrun.sources.rows.lengths import lengths_of
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.fetch import Fetch
@@ -180,14 +181,24 @@ class Assessment:
         trained_s = sum(loop.wall_s for loop in self.loops["train"])
         return min(max(_PROBE_SHARE * trained_s, _PROBE_LEAST_S), _PROBE_MOST_S)
 
-    def conclude(self, floor: Loop | None) -> None:
-        """Write the verdict and its evidence to the summary; `floor` holds steps on a batch that was ready."""
+    @property
+    def au(self) -> float | None:
+        """Accelerator utilization (AU) of the training in the last epoch, as far as floors are known by then."""
+        return utilisation([self._side("train", ()).of_epochs(-1)])
+
+    def shares(self, times_compiled: int) -> dict[Shapes, float]:
+        """Return the part of the time of training steps by their shapes, of the model as it is compiled now."""
+        now_s = {of.shapes: sum(s) for of, s in by_kind(self.loops["train"]).items() if of.compiled == times_compiled}
+        return {shapes: step_s / sum(now_s.values()) for shapes, step_s in now_s.items()}
+
+    def conclude(self, ready: Sequence[Loop]) -> None:
+        """Write the verdict and its evidence to the summary; `ready` holds steps on batches that were ready."""
         if not self.loops["train"]:  # a resumed run that was already complete
             return
-        if floor is not None and len(floor.waits_s) > 1:
-            self._handover_s = statistics.median(floor.waits_s[1:])
+        if handovers_s := [wait_s for loop in ready for wait_s in loop.warm(loop.waits_s)]:
+            self._handover_s = statistics.median(handovers_s)
         ceiling, tuned = self._ceiling_per_s(), settled_values(self.work.train.stages, self._rows("train"))
-        sides = [self._side(name, floor if name == "train" else None) for name in self.work.pipelines]
+        sides = [self._side(name, ready if name == "train" else ()) for name in self.work.pipelines]
         if self._is_drained:
             verdict = judge_alone(sides[0], ceiling, self.work.plan.spec.trainer.step_ms)
         else:
@@ -197,13 +208,14 @@ class Assessment:
         steady_s = sum(loop.measured_s - loop.fill_s for loop in train.loops)
         waits_s = sum(loop.input_wait_s for loop in train.loops)
         advised = advice(verdict.stage, self.work.plan, rows, self._conditions(name))
-        epochs, copies = self.work.record.summary.epochs, self.work.train.context.source.copies
+        epochs, copies = self._with_au(train), self.work.train.context.source.copies
         self.work.record.update(
             verdict=dataclasses.replace(verdict, advice=verdict.advice or advised),
             step_floor_ms=None if train.floor_s is None else 1000 * train.floor_s,
-            step_floor_cores=None if floor is None else floor.cores,
+            step_floor_cores=statistics.fmean([loop.cores or 0.0 for loop in ready]) if ready else None,
             pipeline_examples_per_s=ceiling,
             au=utilisation(sides),
+            epochs=epochs,
             input_wait_s=sum(epoch.input_wait_s for epoch in epochs),
             **spread_ms([wait_s for loop in train.loops for wait_s in loop.waits_s]),
             input_wait_share=waits_s / steady_s if steady_s > 0 else None,
@@ -218,6 +230,13 @@ class Assessment:
             resources=self._used,
             **self.usage,
         )
+
+    def _with_au(self, train: Side) -> list[Epoch]:
+        """Return all epochs of the run, those of `train` with the AU by its floors."""
+        epochs = self.work.record.summary.epochs
+        first = len(epochs) - len(train.loops)
+        aus = [utilisation([train.of_epochs(number, number + 1)]) for number in range(len(train.loops))]
+        return [*epochs[:first], *(of.with_values(au=au) for of, au in zip(epochs[first:], aus, strict=True))]
 
     def _fetches(self, name: str) -> bool:
         return stage_of(self._stages(name), Fetch) is not None
@@ -238,20 +257,13 @@ class Assessment:
             return max(round(examples / max(batches, 1)), 1)
         return self.work.plan.spec.load.batch_size
 
-    def _side(self, name: str, floor: Loop | None) -> Side:
-        """Return the measurements of a pipeline; without `floor`, the step floor is the lower quartile of its steps."""
-        in_loop = [] if self._is_drained else [step for loop in self.loops[name] for step in loop.warm_steps_s]
-        floors = [statistics.median(in_loop)] if in_loop else []
-        if floor is not None and floor.warm_steps_s:
-            floors.append(statistics.median(floor.warm_steps_s))
-        elif in_loop:
-            floors.append(statistics.quantiles(in_loop, n=4, method="inclusive")[0] if len(in_loop) > 1 else in_loop[0])
+    def _side(self, name: str, ready: Sequence[Loop]) -> Side:
+        """Return the measurements of a pipeline, with the floors of its steps unless it was drained."""
         return Side(
             name=name,
             paths=tuple(planned.stage.path for planned in self._stages(name)),
-            batch_size=self._batch_size(name),
             loops=tuple(self.loops[name]),
-            floor_s=min(floors, default=None),
+            floors={} if self._is_drained else floors_of(self.loops[name], ready),
             handover_s=self._handover_s,
             example_bytes=self._fetched_bytes([name]) / max(1, self.work.pipelines[name].split.num_examples),
         )

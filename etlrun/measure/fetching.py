@@ -58,4 +58,4 @@ def arriving_per_s(loops: Sequence[Loop]) -> float | None:
 
 def _consumed_per_s(side: Side) -> float | None:
     """Return the bytes of shards that the model would consume per second; None if its step is not known."""
-    return side.batch_size / side.floor_s * side.example_bytes if side.floor_s and side.example_bytes else None
+    return side.example_bytes / side.example_s if side.example_s and side.example_bytes else None

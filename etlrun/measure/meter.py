@@ -7,12 +7,23 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.remote.copies import Traffic
+
+T = TypeVar("T")
+Shapes = tuple[tuple[int, ...], ...]
+"""Shapes of the tensors of a batch, of which the first axis has the examples."""
+
+
+class Kind(NamedTuple):
+    """Steps of one length: those of the model as it was compiled for the n-th time, on batches of the same shapes."""
+
+    compiled: int
+    shapes: Shapes
 
 
 @dataclass
@@ -23,7 +34,7 @@ class Loop:
         waits_s: Input wait of each step.
         steps_s: Duration of each step, from when its batch was ready.
         examples: Number of examples of each step.
-        starts_up: Whether each step is the first with a batch of its shape, which may compile the model.
+        starts_up: Whether each step may compile: the first one, or the first of each kind where each is compiled.
         fill_s: Wait for the first batch of a pass (files, shuffle buffer); not part of the steady state.
         start_s: Additional time of the first pass of a process, which builds the graph and traces the step.
         tail_s: Wait for the end of a pass.
@@ -33,6 +44,7 @@ class Loop:
         costs: Stage costs of its pass; None if it was not sampled.
         traffic: What was fetched meanwhile.
         first_fetch_s: Seconds in which the reader waited for shards before the first batch of a pass was there.
+        kinds: Kind of each step.
     """
 
     waits_s: list[float] = field(default_factory=list)
@@ -48,6 +60,7 @@ class Loop:
     costs: StageCosts | None = None
     traffic: Traffic = field(default_factory=Traffic)
     first_fetch_s: float = 0.0
+    kinds: list[Kind] = field(default_factory=list)
 
     @property
     def input_wait_s(self) -> float:
@@ -57,14 +70,12 @@ class Loop:
     @property
     def startup_s(self) -> float:
         """Start-up time of the process: the steps that may compile, and building the graph."""
-        return self.start_s + sum(
-            step for step, starts_up in zip(self.steps_s, self.starts_up, strict=True) if starts_up
-        )
+        return self.start_s + sum(self.steps_s) - sum(self.warm_steps_s)
 
     @property
     def startup_examples(self) -> int:
         """Number of examples in the start-up steps."""
-        return sum(count for count, starts_up in zip(self.examples, self.starts_up, strict=True) if starts_up)
+        return sum(self.examples) - sum(self.warm(self.examples))
 
     @property
     def measured_s(self) -> float:
@@ -74,20 +85,16 @@ class Loop:
     @property
     def warm_steps_s(self) -> list[float]:
         """Durations of the steps that don't compile."""
-        return [step for step, starts_up in zip(self.steps_s, self.starts_up, strict=True) if not starts_up]
+        return self.warm(self.steps_s)
+
+    def warm(self, of_steps: Sequence[T]) -> list[T]:
+        """Return the values of the steps that don't compile."""
+        return [value for value, starts_up in zip(of_steps, self.starts_up, strict=True) if not starts_up]
 
     @property
     def overhead_s(self) -> float:
         """Time spent neither in input wait nor in steps: callbacks, progress, Keras itself, digests."""
         return max(0.0, self.wall_s - self.start_s - self.fill_s - self.input_wait_s - sum(self.steps_s))
-
-    @property
-    def au(self) -> float | None:
-        """Accelerator utilization (AU), from 0 to 1: median step times steps, over `measured_s`; None if unknown."""
-        steps = self.warm_steps_s
-        if not steps or self.measured_s <= 0:
-            return None
-        return min(1.0, float(np.median(steps)) * len(steps) / self.measured_s)
 
     def split_fill(self, fill_s: float) -> None:
         """Count the part of the fill wait beyond `fill_s` as start-up."""
@@ -118,9 +125,9 @@ def spread_ms(waits_s: Sequence[float]) -> dict[str, float]:
 
 
 class _Batch(NamedTuple):
-    """A batch that was read: its examples, whether its shape is new, its wait, and whether a pass begins with it."""
+    """A batch that was read: the kind of its step, whether that is new, its wait, and whether a pass begins with it."""
 
-    examples: int
+    kind: Kind
     is_new: bool
     wait_s: float
     is_first: bool
@@ -132,12 +139,20 @@ class Meter:
     A loop calls `begin`, then for each step `fetched` (once or more: some loops read a batch ahead) and `stepped`, and
     finally `end`. `pass_begun` marks the next wait as the one for the first batch of a pass. A loop that takes several
     steps at once calls `executed` before they are `stepped`.
+
+    Attributes:
+        loop: Times of the loop in progress.
+        times_compiled: How often the model has been compiled anew.
+        compiles_each: Whether the model is compiled for each kind of steps; else it is traced once for all.
     """
 
-    def __init__(self, traffic: Callable[[], Traffic] = Traffic) -> None:
+    def __init__(
+        self, traffic: Callable[[], Traffic] = Traffic, *, times_compiled: int = 0, compiles_each: bool = False
+    ) -> None:
         """Begin; `traffic` returns what has been fetched so far."""
         self.loop, self._traffic = Loop(), traffic
-        self._shapes: set[Any] = set()
+        self.times_compiled, self.compiles_each = times_compiled, compiles_each
+        self._seen: set[Kind | int] = set()
         self._ahead: deque[_Batch] = deque()
         self._executed: deque[tuple[_Batch, float, bool]] = deque()
         self._wait_s = 0.0
@@ -150,8 +165,8 @@ class Meter:
         self._began_s = time.perf_counter()
 
     def compiled(self) -> None:
-        """Mark the next step with each shape as one that may compile: the model has been compiled anew."""
-        self._shapes.clear()
+        """Let the next steps be of other kinds, the first of which may compile: the model has been compiled anew."""
+        self.times_compiled += 1
 
     @property
     def ahead(self) -> int:
@@ -166,14 +181,16 @@ class Meter:
         """Record that the step was traced, during which the pipeline read its first batch."""
         self.loop.start_s += seconds
 
-    def fetched(self, wait_s: float, shape: tuple[int, ...]) -> None:
-        """Record a batch of `shape` that arrived after `wait_s`."""
+    def fetched(self, wait_s: float, shapes: Shapes) -> None:
+        """Record a batch of `shapes` that arrived after `wait_s`."""
         self._wait_s += wait_s
         if self._is_filling and not self._ahead:
             self.loop.first_fetch_s = self._traffic().since(self._fetched).waited_s
-        self._ahead.append(_Batch(shape[0], shape not in self._shapes, wait_s, self._is_first))
+        kind = Kind(self.times_compiled, shapes)
+        compiled = kind if self.compiles_each else self.times_compiled
+        self._ahead.append(_Batch(kind, compiled not in self._seen, wait_s, self._is_first))
         self._is_first = False
-        self._shapes.add(shape)
+        self._seen.add(compiled)
         self.ready()
 
     def ready(self) -> None:
@@ -209,7 +226,8 @@ class Meter:
         loop.steps_s.append(step_s)
         loop.fill_s += wait_s if fills else 0.0
         loop.waits_s.append(0.0 if fills else wait_s)
-        loop.examples.append(batch.examples)
+        loop.examples.append(batch.kind.shapes[0][0])
+        loop.kinds.append(batch.kind)
         loop.starts_up.append(starts_up)
 
     def end(self) -> Loop:

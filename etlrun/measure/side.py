@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import math
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from etlrun.measure.meter import Loop
+import numpy as np
+
+from etlrun.measure.meter import Kind, Loop
 
 TRAIN, VALIDATION, FIRST_EPOCH = "train", "validation", "first epoch"
 """Parts of a run by their names."""
@@ -21,18 +25,16 @@ class Side:
     Attributes:
         name: `train`, `first epoch` or `validation`.
         paths: Paths of its stages.
-        batch_size: Examples per batch.
         loops: Times of its epochs.
-        floor_s: Duration of a step on a batch that is ready; None if it could not be measured.
+        floors: Duration in seconds of a step of each kind on a batch that is ready, see `floors_of`; empty if unknown.
         handover_s: Wait for a batch that is ready, which no pipeline can avoid.
         example_bytes: Mean bytes of an example in the shards that are fetched; 0 if none are.
     """
 
     name: str
     paths: tuple[str, ...]
-    batch_size: int
     loops: tuple[Loop, ...]
-    floor_s: float | None
+    floors: Mapping[Kind, float]
     handover_s: float = 0.0
     example_bytes: float = 0.0
 
@@ -77,8 +79,20 @@ class Side:
 
     @property
     def floors_s(self) -> float:
-        """Duration of all steps if each batch were ready."""
-        return self.steps * (self.floor_s or 0.0)
+        """Duration of all steps if each batch were ready: the sum of their floors."""
+        return sum(self.floors.get(kind, 0.0) for loop in self.loops for kind in loop.warm(loop.kinds))
+
+    @property
+    def floor_s(self) -> float | None:
+        """Mean duration of a step on a batch that is ready; None if it could not be measured."""
+        if not self.steps:
+            return statistics.fmean(self.floors.values()) if self.floors else None
+        return self.floors_s / self.steps or None
+
+    @property
+    def example_s(self) -> float:
+        """Duration of a step on a batch that is ready, by example; 0 if it could not be measured."""
+        return self.floors_s / max(1, sum(sum(loop.warm(loop.examples)) for loop in self.loops))
 
     @property
     def digests_s(self) -> float:
@@ -92,12 +106,42 @@ class Side:
         return max(1.0, self.measured_s / (self.floors_s + self.handovers_s + overhead_s))
 
 
+def floors_of(loops: Sequence[Loop], ready: Sequence[Loop]) -> dict[Kind, float]:
+    """Return the floor of each kind of steps in seconds: their duration on a batch that is ready.
+
+    `loops` are those of the training, whose steps compete with the pipeline, and `ready` have steps on batches that are
+    ready. The floor of a kind is the smaller median of the two. Kinds that are rare or too many are not in `ready`:
+    theirs is the median in training, times the ratio of the floors to the medians of those that are, over all their
+    steps. Without any in `ready`, it is the lower quartile in training.
+    """
+    training, timed = by_kind(loops), by_kind(ready)
+    if not timed:
+        return {kind: float(np.quantile(of, 0.25)) for kind, of in training.items()}
+    medians = {kind: statistics.median(of) for kind, of in training.items()}
+    floors = {kind: min(statistics.median(of), medians.get(kind, math.inf)) for kind, of in timed.items()}
+
+    def all_s(each_s: Mapping[Kind, float]) -> float:
+        return sum(each_s[kind] * len(training[kind]) for kind in floors if kind in training)
+
+    ratio = all_s(floors) / all_s(medians) if all_s(medians) else 1.0
+    return {kind: ratio * median for kind, median in medians.items()} | floors
+
+
+def by_kind(loops: Sequence[Loop]) -> dict[Kind, list[float]]:
+    """Return the durations of the steps of each kind, without those that may compile."""
+    found: dict[Kind, list[float]] = {}
+    for loop in loops:
+        for kind, step_s in zip(loop.warm(loop.kinds), loop.warm_steps_s, strict=True):
+            found.setdefault(kind, []).append(step_s)
+    return found
+
+
 def utilisation(sides: Sequence[Side]) -> float | None:
-    """Return the accelerator utilization (AU) as MLPerf Storage defines it: step time over total time, in [0, 1].
+    """Return the accelerator utilization (AU), from 0 to 1: as MLPerf Storage defines it, step time over total.
 
     It is None where no step was measured, as in a run of one step, which compiles.
     """
     total_s = sum(side.measured_s for side in sides)
-    if total_s <= 0 or sides[0].floor_s is None or not any(side.steps for side in sides):
+    if total_s <= 0 or not sides[0].floors or not any(side.steps for side in sides):
         return None
     return min(1.0, sum(side.floors_s for side in sides) / total_s)

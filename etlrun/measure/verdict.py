@@ -78,7 +78,7 @@ def _of_training(
         return _bound_by_input(train, waited, step_costs, cores)
     if train.ceiling_gain >= UNEXPLAINED_GAIN:
         return _unexplained(train, waited)
-    demand_per_s = train.batch_size / (train.floor_s or 1e-9)
+    demand_per_s = 1 / max(train.example_s, 1e-9)
     rates = f"the model consumes {demand_per_s:,.0f} examples/s"
     if ceiling_per_s is not None:
         rates = f"the pipeline alone delivers {ceiling_per_s:,.0f} examples/s, {rates}"
@@ -212,7 +212,7 @@ def _begins(side: Side, waited: str) -> Verdict:
 
 def _stage(side: Side, loop: Loop, costs: StageCosts) -> str:
     """Return the stage whose removal would save most of an epoch."""
-    step_ms, slowest = 1000 * (side.floor_s or 0.0) / side.batch_size, costs.periods.slowest
+    step_ms, slowest = 1000 * side.example_s, costs.periods.slowest
     is_over = slowest.period_ms * sum(loop.examples) > _MOST * 1000 * loop.wall_s
     if loop.fill_s > loop.input_wait_s and (is_over or slowest.period_ms < _SPARE * step_ms):
         if costs.reads_disk:
@@ -229,7 +229,7 @@ def _heaviest(thread: Thread) -> str:
 
 def _why(stage: str, side: Side, loop: Loop, costs: StageCosts, step_costs: StepCosts, cores: int) -> tuple[str, str]:
     """Return the path of the stage, or of its step, and the evidence for it."""
-    step_ms = 1000 * (side.floor_s or 0.0) / side.batch_size
+    step_ms = 1000 * side.example_s
     budget = f"a step takes {step_ms:.3g} ms per example"
     if stage == Prefetch.path and stage not in side.paths:
         cost = f"the {costs.periods.slowest.period_ms:.3g} ms per example of the pipeline are added to each step"

@@ -6,6 +6,7 @@ Keras backend. It costs two readings of a clock; the iterator is TensorFlow's ow
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -17,10 +18,17 @@ import tensorflow as tf
 
 from etlrun.graph.passes import Passes
 from etlrun.measure.digest import Digest
-from etlrun.measure.meter import Meter
+from etlrun.measure.meter import Meter, Shapes
 from etlrun.remote.copies import Traffic
 
 _FIRST_LOOK_S, _LOOKS_APART_S = 0.05, 0.5
+_MOST_READY, _MOST_READY_VALUES = 16, 2**22
+"""Batches of further shapes that are kept, and values in them."""
+
+
+def shapes_of(batch: Any) -> Shapes:
+    """Return the shapes of all tensors of a batch, of which some may be None."""
+    return tuple(tuple(of.shape) for of in tf.nest.flatten(batch) if of is not None)
 
 
 class Watch:
@@ -29,14 +37,14 @@ class Watch:
     Attributes:
         meter: Times of the passes.
         digest: Digest of the examples that were read; None if it is not enabled.
-        batch: First batch that was read, for timing a step on a ready batch; None before.
+        ready: First batch of each of the first shapes, for timing steps on ready batches: in all as many as are small.
         filling: TensorFlow's iterator while its first batch is pending; None otherwise.
         iterator: TensorFlow's iterator of the pass in progress; None before and after.
         first: First batch of the pass in progress, if a thread reads it, until a step has it; else None.
         pass_batches: Number of batches per pass, if consecutive passes share an iterator; None if each has its own.
         passed: Number of batches of all passes so far.
         resumed_batches: Number of batches of the epoch in progress that an earlier process has trained on.
-        shapes: Shapes of the first input, each with the number of the first batch that has it, in their order.
+        shapes: Shapes of batches, each with the number of the first batch that has them, in their order.
         spent: Iterators of passes that have ended. The sampler has them deleted, outside of the steps.
     """
 
@@ -45,29 +53,40 @@ class Watch:
     ) -> None:
         self.meter = Meter(traffic)
         self.digest = Digest(sequences) if with_digest else None
-        self.batch: Any = None
+        self.ready: dict[Shapes, Any] = {}
         self.filling: Any = None
         self.iterator: Any = None
         self.first: Future[Any] | None = None
         self.pass_batches: int | None = None
         self.passed = self.resumed_batches = 0
-        self.shapes: dict[tuple[int, ...], int] = {}
+        self.shapes: dict[Shapes, int] = {}
         self.spent: list[Any] = []
         self._deletions: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._models: list[Any] = []
 
+    @property
+    def batch(self) -> Any:
+        """First batch that was read; None before."""
+        return next(iter(self.ready.values()), None)
+
     def fetched(self, wait_s: float, batch: Any) -> None:
         """Record a batch (inputs, target) that arrived after `wait_s` seconds."""
-        shape = tuple(tf.nest.flatten(batch)[0].shape)
-        self.meter.fetched(wait_s, shape)
-        self.shapes.setdefault(shape, self.passed)
-        if self.batch is None:
-            self.batch = batch
+        shapes = shapes_of(batch)
+        self.meter.fetched(wait_s, shapes)
+        if shapes not in self.shapes or not self.ready:
+            self.shapes.setdefault(shapes, self.passed)
+            self._keep(shapes, batch)
         if self.digest is not None:
             began_s = time.perf_counter()
             self.digest.add(*batch)
             self.meter.held_up(time.perf_counter() - began_s)
+
+    def _keep(self, shapes: Shapes, batch: Any) -> None:
+        """Keep the first batch; one of further shapes if it is small, so that the last of a pass of images is not."""
+        values = sum(math.prod(shape) for kept in (*self.ready, shapes) for shape in kept)
+        if not self.ready or (len(self.ready) < _MOST_READY and values <= _MOST_READY_VALUES):
+            self.ready[shapes] = batch
 
     def look(self, iterator: Any) -> None:
         """Save the model of the graph that tf.data keeps for AUTOTUNE, which takes 0.3 ms.

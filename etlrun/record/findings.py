@@ -205,13 +205,14 @@ class Findings(Part):
     verdict: Verdict | None = None
     """Bottleneck of the run."""
     step_floor_ms: float | None = None
-    """Milliseconds of a step whose batch is ready."""
+    """Milliseconds of a training step whose batch is ready; the mean, where steps differ with the shapes of batches."""
     step_floor_cores: float | None = None
     """Mean number of cores in use while such steps were measured; null if they were not."""
     pipeline_examples_per_s: float | None = None
     """Throughput of the input pipeline alone, in examples/s."""
     au: float | None = None
-    """Accelerator utilization (AU): time in steps of the model over total time, from 0 to 1."""
+    """Accelerator utilization (AU), from 0 to 1: the time of all steps if each batch were ready, over that of training
+    and validation; both without steps that may compile."""
     input_wait_s: float | None = None
     """Seconds that training steps waited for batches, without the first batch of each pass."""
     input_wait_ms_median: float = 0.0

@@ -72,8 +72,7 @@ class Epoch(Part):
     digest_s: float = 0.0
     """Seconds that hashing for `measure.digest` delayed the steps."""
     au: float | None = None
-    """Accelerator utilization (AU) of the training: steps at their median duration over the time of the epoch, without
-    those that may compile; null if unknown."""
+    """Accelerator utilization (AU) of the training, from 0 to 1: as that of the run, of this epoch; null if unknown."""
     learning_rate: float | None = None
     """Learning rate after the last step of the epoch."""
     validation_s: float | None = None

@@ -170,7 +170,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
                 epoch=epoch + 1,
                 **({} if self.phase is None else {"phase": self.phase}),
                 **described,
-                au=loop.au,
+                au=self.assessment.au,
                 **self._learning_rate(),
                 resumed_steps=self.train.resumed_batches,
                 validation_s=validation.wall_s,

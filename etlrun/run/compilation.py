@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -71,10 +72,13 @@ def remove_oldest(folder: Path, most_bytes: int) -> None:
             path.unlink(missing_ok=True)
 
 
-def note_of_shapes(shapes: Mapping[tuple[int, ...], int]) -> str | None:
-    """Return the note on a step that was compiled for several shapes, each with its first batch; None for one."""
+def note_of_shapes(shapes: Mapping[tuple[tuple[int, ...], ...], int]) -> str | None:
+    """Return the note on a step that was compiled for several shapes; None for one.
+
+    Each has the shapes of all tensors of a batch, of which the largest is named, and the number of the first batch.
+    """
     if len(shapes) < 2:  # noqa: PLR2004 - several
         return None
-    found = [f"{shape} in batch {batch:,}" for shape, batch in shapes.items()]
+    found = [f"{max(of, key=math.prod)} in batch {batch:,}" for of, batch in shapes.items()]
     shown = ", ".join([*found[:3], *([f"and {len(found) - 3} more"] if len(found) > 3 else [])])  # noqa: PLR2004 - a line
     return f"JAX compiled the training step for {len(shapes)} shapes of its input: {shown}."

@@ -38,7 +38,7 @@ def drain(plan: Plan, record: Record) -> None:
         trainer = plan.spec.trainer
         with assessment, Hold(trainer.step_ms, trainer.step_cores) as hold:
             _passes(work, assessment, trainer, hold)
-        assessment.conclude(None)
+        assessment.conclude(())
 
 
 def _passes(work: Work, assessment: Assessment, limits: Trainer | Drain, hold: Hold) -> None:

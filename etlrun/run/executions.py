@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from etlrun.measure.watched import Pass, Watch
+from etlrun.measure.watched import Pass, Watch, shapes_of
 from etlrun.stages.measure import Window
 from etlrun.stages.trainer import Trainer
 
@@ -77,7 +77,7 @@ class Executions(keras.callbacks.Callback):  # type: ignore[misc]
 
     def __init__(self, steps: Steps, count: int | None, watch: Watch) -> None:
         super().__init__()
-        self.count, self._steps, self._watch = count, steps, watch
+        self.count, self._steps, self._watch, self._meter = count, steps, watch, watch.meter
         self.chosen: Callable[[int, str], object] = lambda *_: None
         self._ends: Ends | None = None
         self._batch, self._step = 0, -1
@@ -114,6 +114,9 @@ class Executions(keras.callbacks.Callback):  # type: ignore[misc]
     def __call__(self, *arguments: Any) -> Any:
         """Return the logs of the next step, for (iterator); on JAX also the state, for (state, iterator)."""
         *state, batches = arguments
+        if self._meter is not self._watch.meter:  # steps on batches that are ready, a loop for each of their shapes
+            self._meter = self._watch.meter
+            self.on_epoch_begin(0)
         if not self._logs:
             state = [*self._dispatched(state, batches)]
         logs = self._logs.popleft()
@@ -149,11 +152,11 @@ class Executions(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _is_even(self) -> bool:
         """Return whether the batches that were read have the same shapes."""
-        return len({_shapes(of) for of in self._read}) == 1
+        return len({shapes_of(of) for of in self._read}) == 1
 
     def _run(self, state: Sequence[Any], count: int) -> Sequence[Any]:
         batches = [self._read.popleft() for _ in range(count)]
-        kind = (count, _shapes(batches[0]))
+        kind = (count, shapes_of(batches[0]))
         began_s = time.perf_counter()
         logs, state = self._steps(state, batches)
         if self.count is None and kind in self._seen:
@@ -203,16 +206,12 @@ class Executions(keras.callbacks.Callback):  # type: ignore[misc]
             self._choose(1, shown)
         else:
             self._choose(count, f"{shown}, with the same results to the bit")
-        self._seen.add((count, _shapes(batches[0])))
+        self._seen.add((count, shapes_of(batches[0])))
         return state
 
     def _choose(self, count: int, why: str) -> None:
         self.count = count
         self.chosen(count, why)
-
-
-def _shapes(batch: Any) -> tuple[Any, ...]:
-    return tuple(tuple(of.shape) for of in tf.nest.flatten(batch) if of is not None)
 
 
 def _ms(seconds: float) -> str:

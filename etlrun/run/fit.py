@@ -27,7 +27,7 @@ from etlrun.run.compilation import note_of_shapes
 from etlrun.run.devices import distributed, shared_equally
 from etlrun.run.divergence import FiniteLoss
 from etlrun.run.executions import ends_of
-from etlrun.run.floor import floor, without_end_warnings
+from etlrun.run.floor import ready_steps, without_end_warnings
 from etlrun.run.hosts.same import require_same
 from etlrun.run.keepers import readings_of
 from etlrun.run.model import finish
@@ -86,7 +86,7 @@ def _train(plan: Plan, record: Record, source: Source, previous: PreviousRun | N
             for note in filter(None, (note_of_shapes(work.watches["train"].shapes),)):
                 record.remark(note)
         doing("measure the model and the pipeline alone")
-        assessment.conclude(floor(model, work, assessment))
+        assessment.conclude(ready_steps(model, work, assessment))
 
 
 def _save_model(whole: keras.Model, record: Record, trainer: Trainer) -> None:
@@ -153,6 +153,8 @@ def _fit(
         continuation = Continuation(state, whole, work.watches["train"])
         continuation.pass_over(model)
         callbacks.insert(0, continuation)
+    for watch in work.watches.values():
+        watch.meter.compiles_each = model.jit_compile and work.plan.spec.model.learns
     validated = Watched(shared_equally(validation.dataset), work.watches["validation"]) if validation else None
     with without_end_warnings():
         model.fit(

@@ -1,4 +1,4 @@
-"""Step floor: the time of a step on a batch that is ready."""
+"""Step floors: the time of a step on a batch that is ready, of each kind of steps."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from etlrun.measure.watched import Watch, Watched
 from etlrun.run.hosts.here import here
 
 _FLOOR_STEPS, _FEWEST_FLOOR_STEPS = 20, 2
+_FEWEST_KINDS = 3
+"""Kinds of steps that are timed, also if they take longer than a probe."""
 _STEPS_OF_HOSTS = 5
 """Steps on several hosts, which all have to take the same number of them."""
 
@@ -45,25 +47,38 @@ class _Floor(keras.callbacks.Callback):  # type: ignore[misc]
         self.model.stop_training = steps >= _STEPS_OF_HOSTS if here().count > 1 else is_over
 
 
-def floor(model: keras.Model, work: Work, assessment: Assessment) -> Loop | None:
-    """Time steps on one repeated batch in the same loop. The model has been saved, so these updates are discarded."""
-    batch = work.watches["train"].batch
-    if batch is None:
-        return None
-    ready = tf.data.Dataset.from_tensors(batch).repeat()
-    watch = Watch(with_digest=False)
-    watch.meter.begin()
-    work.watches["train"].meter = watch.meter  # that of steps which are taken at once
+def ready_steps(model: keras.Model, work: Work, assessment: Assessment) -> list[Loop]:
+    """Time steps on batches that are ready: a loop for each kind, on one batch again and again.
+
+    The kinds that took most of the training come first, until the time of a probe is up. The model has been saved, so
+    these updates are discarded.
+    """
+    watch, found = work.watches["train"], list[Loop]()
     if keras.backend.backend() == "jax":
         for (
             variable
         ) in model.optimizer.variables:  # averages, which share the memory of weights, that a step overwrites
             variable.assign(keras.ops.copy(variable))
+    shares = assessment.shares(watch.meter.times_compiled) if here().count == 1 else {}  # hosts take the same steps
+    batches = sorted(watch.ready.items(), key=lambda of: -shares.get(of[0], 0.0))
+    number, probe_s = watch.meter.times_compiled, assessment.probe_s()
+    until_s = time.perf_counter() + probe_s
+    for shapes, batch in batches if shares else batches[:1]:
+        if len(found) >= _FEWEST_KINDS and time.perf_counter() > until_s:
+            break
+        own = Watch(with_digest=False)
+        own.meter = watch.meter = Meter(times_compiled=number, compiles_each=True)  # also that of steps taken at once
+        found.append(_timed(model, batch, own, probe_s * shares.get(shapes, 1.0)))
+    return found
+
+
+def _timed(model: keras.Model, batch: Any, watch: Watch, seconds: float) -> Loop:
+    """Return the loop of steps on a batch that is ready."""
+    ready = tf.data.Dataset.from_tensors(batch).repeat()
+    watch.meter.begin()
     began_s = time.process_time()
     with without_end_warnings():
-        model.fit(
-            Watched(ready, watch), callbacks=[_Floor(watch.meter, assessment.probe_s())], shuffle=False, verbose=0
-        )
+        model.fit(Watched(ready, watch), callbacks=[_Floor(watch.meter, seconds)], shuffle=False, verbose=0)
     loop = watch.meter.end()
     loop.cores = (time.process_time() - began_s) / loop.wall_s
     return loop

@@ -99,7 +99,7 @@ def without_cache(work: Work, plan: Plan) -> Work:
     contexts = contexts_of(plan, work.train.context.source)
     pipelines = {name: Pipeline(plan.pipelines[name], context) for name, context in contexts.items()}
     for watch in work.watches.values():
-        watch.batch = None  # that of features
+        watch.ready.clear()  # which are of features
     return dataclasses.replace(work, plan=plan, pipelines=pipelines)
 
 
