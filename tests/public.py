@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import etlrun
-from etlrun.cli import commands
+from etlrun.cli import parsers
 from etlrun.cli.commands import COMMANDS
 from etlrun.config.folders import config_dir, options_of
 from etlrun.planning import reference
@@ -124,7 +124,7 @@ def _signature(function: Any) -> str:
 
 def _commands() -> Iterator[tuple[str, str]]:
     for name in COMMANDS:
-        yield from _of_parser(commands.parser_of(name))
+        yield from _of_parser(parsers.parser_of(name))
 
 
 def _of_parser(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:

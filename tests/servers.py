@@ -139,11 +139,12 @@ class _Handler(BaseHTTPRequestHandler):
         while left:
             if of.pause_s:
                 of.pause.wait(of.pause_s)
+            of.sent.append((name, len(left[: 1 << 16])))  # before the reader can have it
             try:
                 self.wfile.write(left[: 1 << 16])
             except OSError:  # the reader has left
+                of.sent.remove((name, len(left[: 1 << 16])))
                 return
-            of.sent.append((name, len(left[: 1 << 16])))
             left = left[1 << 16 :]
         if of.resets and of.cut_bytes is not None:
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

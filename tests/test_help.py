@@ -4,8 +4,8 @@ import shlex
 
 import pytest
 
-from etlrun.cli import commands
 from etlrun.cli import main as cli
+from etlrun.cli import parsers
 from etlrun.cli.commands import COMMANDS
 from etlrun.cli.parsers import Parser
 
@@ -14,7 +14,7 @@ MOST_COLUMNS = 80
 
 def parsers_of(name: str) -> list[Parser]:
     """The parser of a command, and those of its parts, such as `cache why`."""
-    parser = commands.parser_of(name)
+    parser = parsers.parser_of(name)
     return [parser, *parser.parts.values()]
 
 
@@ -29,7 +29,7 @@ def test_each_help_says_what_the_command_does_and_ends_in_an_example(
         assert parser.description
         assert f"\n\nexample:\n  etlrun {name} " in f"{text[:-1]} "
         assert max(map(len, text.splitlines())) <= MOST_COLUMNS
-    assert commands.parser_of(name).format_help().endswith(f"\n\nexample:\n  {COMMANDS[name].example}\n")
+    assert parsers.parser_of(name).format_help().endswith(f"\n\nexample:\n  {COMMANDS[name].example}\n")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -50,16 +50,16 @@ def test_the_examples_are_lines_of_the_command(name: str) -> None:
         etlrun, command, *words = shlex.split(example)
         assert (etlrun, command) == ("etlrun", name)
         assert parser.parts or f"{example} ".startswith(f"  {parser.prog} ")
-        assert commands.parser_of(name).parse_args(words)
+        assert parsers.parser_of(name).parse_args(words)
 
 
 @pytest.mark.parametrize("columns", ["1", "20", "80", "500"])
 @pytest.mark.parametrize("name", ["diff", "cache", "prepare"])
 def test_a_help_is_printed_at_any_width(name: str, columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    letters = "".join(commands.parser_of(name).format_help().split())
+    letters = "".join(parsers.parser_of(name).format_help().split())
     monkeypatch.setenv("COLUMNS", "80")
-    assert letters == "".join(commands.parser_of(name).format_help().split())
+    assert letters == "".join(parsers.parser_of(name).format_help().split())
 
 
 SIDE = "quoted overrides, a config file, the folder of a run or of a sweep, or a git revision"

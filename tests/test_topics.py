@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.cli import commands, config_topics
+from etlrun.cli import config_topics, parsers
 from etlrun.cli import main as cli
 from etlrun.cli.commands import COMMANDS
 from etlrun.cli.help import LISTS, concepts
@@ -135,7 +135,7 @@ def test_a_step_is_described_with_its_keys(topic: str, capsys: pytest.CaptureFix
 
 
 def test_a_group_is_described_below_the_command_of_its_name(capsys: pytest.CaptureFixture[str]) -> None:
-    parser = commands.parser_of("cache")
+    parser = parsers.parser_of("cache")
     assert shown("cache", capsys).startswith(f"{parser.format_help()}\n{CACHE}")
 
 
@@ -157,8 +157,8 @@ def test_a_key_has_the_forms_that_options_give_it_and_the_keys_below_it(capsys: 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_help_of_a_command_is_a_topic(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert shown(name, capsys).startswith(commands.parser_of(name).format_help())
-    for part, parser in commands.parser_of(name).parts.items():
+    assert shown(name, capsys).startswith(parsers.parser_of(name).format_help())
+    for part, parser in parsers.parser_of(name).parts.items():
         assert shown(f"{name} {part}", capsys) == parser.format_help()
 
 
@@ -251,7 +251,7 @@ def test_the_commands_and_keys_of_a_concept_are_there(name: str) -> None:
     for line in re.findall(r"^    (etlrun [^\n]*?)(?:  +.*)?$", text, re.MULTILINE):
         first, *words = shlex.split(line.partition(" > ")[0])[1:]
         if first in COMMANDS:
-            commands.parser_of(first).parse_args([word for word in words if word != "..."])
+            parsers.parser_of(first).parse_args([word for word in words if word != "..."])
         else:
             assert first.startswith("-") or first.partition("=")[0] in known
 

@@ -48,7 +48,8 @@ def diff(
 
 
 def _side(given: str | Path | Sequence[str] | Planned | Run | Sweep) -> str | Side:
-    from etlrun.api.planned import Planned, require_words
+    from etlrun.api.planned import Planned
+    from etlrun.api.run import require_words
 
     if isinstance(given, str | os.PathLike):
         return os.fspath(given)

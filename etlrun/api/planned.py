@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from etlrun.api.run import Run, require_words
 from etlrun.config import grid
 from etlrun.config.folders import own_folder
 from etlrun.config.jobs import Job
@@ -22,7 +23,6 @@ from etlrun.stages import STAGES
 from etlrun.system.errors import ConfigError, EtlrunError, WorldError, fault
 
 if TYPE_CHECKING:
-    from etlrun.api.run import Run
     from etlrun.run.datasets import Datasets  # imports TensorFlow
 
 _HOSTS = "a program has this host alone: start it with the command line"
@@ -47,14 +47,6 @@ def plan(*overrides: str, config_dir: Path | str | None = None, config_name: str
     request = Request(overrides=list(overrides), config_dir=own, config_name=config_name).resuming()
     job = grid.resolve(request, STAGES)
     return Planned(request, job, here.with_figures(job.plan))
-
-
-def require_words(overrides: Sequence[object], function: str) -> None:
-    """Raise `ConfigError` for the first override that is no string."""
-    if others := [of for of in overrides if not isinstance(of, str)]:
-        expected = 'a string for each override, such as "load.prefetch=1"'
-        remedy = f"of a list pass its items: {function}(*overrides)" if isinstance(others[0], list | tuple) else ""
-        raise ConfigError([fault("overrides", f"a {type(others[0]).__name__}", expected, remedy)])
 
 
 class Planned:
@@ -120,7 +112,6 @@ class Planned:
         """
         require_one_host(self.plan.spec, _HOSTS)
         _require_backend()
-        from etlrun.api.run import Run
         from etlrun.run.checkpoint import previous_run
         from etlrun.run.run import execute, freeze
 

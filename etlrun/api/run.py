@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -37,6 +37,14 @@ def load(folder: Path | str) -> Run | Sweep:
     from etlrun.api.sweep import Sweep
 
     return Sweep(path)
+
+
+def require_words(overrides: Sequence[object], function: str) -> None:
+    """Raise `ConfigError` for the first override that is no string."""
+    if others := [of for of in overrides if not isinstance(of, str)]:
+        expected = 'a string for each override, such as "load.prefetch=1"'
+        remedy = f"of a list pass its items: {function}(*overrides)" if isinstance(others[0], list | tuple) else ""
+        raise ConfigError([fault("overrides", f"a {type(others[0]).__name__}", expected, remedy)])
 
 
 class Run:
@@ -119,7 +127,6 @@ class Run:
         Raises:
             EtlrunError: The run, an override or the data is unfit.
         """
-        from etlrun.api.planned import require_words
         from etlrun.trained.load import trained
         from etlrun.trained.options import unfit_options
 

@@ -10,13 +10,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from etlrun.system.errors import ConfigError, Fault, did_you_mean
 from etlrun.system.hidden import in_review
-
-if TYPE_CHECKING:
-    from etlrun.cli.parsers import Parser
 
 
 @dataclass(frozen=True)
@@ -204,20 +200,14 @@ _INSTEAD = {
 
 def call(name: str, arguments: list[str]) -> None:
     """Import and call a command."""
-    function = getattr(_module(name), COMMANDS[name].function)
+    function = getattr(module_of(name), COMMANDS[name].function)
     collect_again()
     with in_review() if name in _REVIEWS else nullcontext():
         function(arguments)
 
 
-def parser_of(name: str) -> Parser:
-    """Return the parser of a command, whose module is imported."""
-    function = COMMANDS[name].function
-    parser: Parser = getattr(_module(name), "parser" if function == "main" else f"{function}_parser")()
-    return parser
-
-
-def _module(name: str) -> ModuleType:
+def module_of(name: str) -> ModuleType:
+    """Import the module of a command, and return it."""
     return importlib.import_module(f"etlrun.cli.{COMMANDS[name].module or name}")
 
 

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from etlrun.cli.commands import COMMANDS
+from etlrun.cli.commands import COMMANDS, module_of
 from etlrun.system.errors import ConfigError, Failure, Fault, describe, did_you_mean, fault
 
 _MOST_COLUMNS = 80
@@ -88,6 +88,13 @@ def of_command(name: str, description: str) -> Parser:
     """Return the parser of a command, without its arguments."""
     example = f"{_EXAMPLE}  {COMMANDS[name].example}"
     return Parser(prog=f"etlrun {name}", description=description, epilog=example)
+
+
+def parser_of(name: str) -> Parser:
+    """Return the parser of a command, whose module is imported."""
+    function = COMMANDS[name].function
+    parser: Parser = getattr(module_of(name), "parser" if function == "main" else f"{function}_parser")()
+    return parser
 
 
 def of_part(parts: Any, name: str, says: str, example: str, **options: Any) -> Parser:

@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 
-from etlrun.cli import commands
+from etlrun.cli import parsers
 from etlrun.cli.commands import COMMANDS, GROUPS
 from etlrun.cli.help import concepts
 from etlrun.cli.parsers import Parser
@@ -31,7 +31,7 @@ def markdown() -> str:
     for group in GROUPS:
         parts += [f"## {group.capitalize()}"]
         for name, command in COMMANDS.items():
-            parts += _described(commands.parser_of(name), "###") if command.group == group else ()
+            parts += _described(parsers.parser_of(name), "###") if command.group == group else ()
     parts += ["## Concepts", *(f"### {text.rstrip()}" for text in concepts().values())]
     return "\n\n".join(parts) + "\n"
 

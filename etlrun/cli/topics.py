@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from etlrun.cli import commands, parsers
+from etlrun.cli import parsers
 from etlrun.cli.commands import COMMANDS
 from etlrun.cli.help import LISTS, commands_by_group, concepts, options_by_group, wrapped
 from etlrun.config.folders import config_dir, options_of, own_folder
@@ -70,7 +70,7 @@ def _of_command(words: Sequence[str], folders: Sequence[Path]) -> Iterator[str]:
     name, *rest = words
     if name not in COMMANDS:
         return
-    found: parsers.Parser | None = commands.parser_of(name)
+    found: parsers.Parser | None = parsers.parser_of(name)
     for word in rest:
         found = None if found is None else found.parts.get(word)
     if found is not None:

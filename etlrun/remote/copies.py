@@ -7,25 +7,29 @@ DIR/fetched/KEY/.lock     held by the process that fetches it
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
+from functools import partial
 from math import ceil
 from pathlib import Path
-from threading import Lock
+from threading import Condition, Event, Lock, Thread
 
-from etlrun.remote.ahead import POLL_S, Ahead
-from etlrun.remote.failures import UnreachableError
-from etlrun.remote.fetch import LONGEST_S, SilentError
-from etlrun.remote.objects import Object, Storage
+from etlrun.remote.failures import UnreachableError, interrupted
+from etlrun.remote.fetch import LONGEST_S, Fetch, SilentError
+from etlrun.remote.objects import Object, Storage, changed
 from etlrun.remote.room import FETCHED, Room
 from etlrun.stages.paths import AT_ONCE
 from etlrun.system.errors import EtlrunError, Fault, WorldError
 from etlrun.system.machine import rounded
 from etlrun.system.progress import fetching
 
-__all__ = ["Ahead", "Copies"]
-
+_APART_BYTES = 1 << 20
+"""Bytes of a transfer that arrive before the next of the first ones begins."""
+POLL_S = 0.2
+"""Seconds after which a wait looks around: one without end in the main thread can sleep through Ctrl-C."""
 _MB = 1_000_000
 
 
@@ -163,3 +167,243 @@ class Copies:
         """What this process has fetched so far."""
         self.count()
         return self._traffic
+
+
+class Ahead:
+    """The fetching of objects by own threads, ahead of their reader. The first of them has the bandwidth first.
+
+    It may be used by several threads. An object that is read again after `leave` is fetched again if it was removed.
+
+    Attributes:
+        ahead: What is there or is being fetched and is not taken yet, by its key.
+    """
+
+    def __init__(
+        self,
+        copies: Copies,
+        objects: Sequence[Object],
+        *,
+        window: int,
+        tell: Callable[[int], None] = lambda _: None,
+        compares: bool = False,
+    ) -> None:
+        """Begin to fetch.
+
+        Args:
+            copies: Where the copies are.
+            objects: In the order in which they are read.
+            window: The most objects that are there, or being fetched, before the reader takes them.
+            tell: Is called with numbers of new bytes.
+            compares: Whether the versions of copies that are there are compared with those of their store.
+        """
+        self.ahead: dict[str, Object] = {}
+        self._copies, self._tell, self._window = copies, tell, window
+        self._todo = OrderedDict((of.key, of) for of in objects)
+        self._wanted: dict[str, Object] = {}
+        self._ended: dict[str, EtlrunError | None] = {}
+        self._taken: dict[str, list[Object]] = {}
+        self._failed: EtlrunError | None = None
+        self._first = self._latest = next(iter(self._todo), "")
+        self._begun = self._latest_bytes = 0
+        self._changed, self._choosing, self._stop = Condition(), Lock(), Event()
+        copies.room.readers.add(self)
+        count = min(copies.at_once, len(self._todo))
+        self._threads = [Thread(target=self._work, daemon=True) for _ in range(count)]
+        if compares:
+            self._threads.append(Thread(target=self._look_up, args=[list(self._todo.values())], daemon=True))
+        for thread in self._threads:
+            thread.start()
+
+    def take(self, of: Object) -> str:
+        """Return the path of the copy of an object; wait until it is there. It is in use until `leave`.
+
+        Raises:
+            EtlrunError: It can't be fetched; with those that are in use it takes more than `keep_bytes`; or `close` was
+                called.
+        """
+        asked_s = time.monotonic()
+        with self._changed:
+            is_known = of.key in self.ahead or of.key in self._ended or of.key in self._taken
+            if self._todo.pop(of.key, None) is not None or not is_known:
+                self._wanted[of.key] = of  # before those that were to come first
+            self._changed.notify_all()
+            while not self._is_there(of):
+                self._changed.wait(POLL_S)
+            self._copies.count(waited_s=time.monotonic() - asked_s)
+            if (error := self._ended.get(of.key)) is not None:
+                raise error
+            if of.key in self._taken:
+                self._copies.room.use([of], None)
+            self._ended.pop(of.key, None)
+            self.ahead.pop(of.key, None)
+            self._taken.setdefault(of.key, []).append(of)
+            self._changed.notify_all()
+        return self._copies.path(of)
+
+    def _is_there(self, of: Object) -> bool:
+        if self._stop.is_set() or self._failed is not None:
+            raise self._failed or interrupted(of.url)
+        return of.key in self._ended or of.key in self._taken
+
+    def leave(self, of: Object) -> None:
+        """End the use of the copy of an object, as its reader has come to its end."""
+        with self._changed:
+            if of.key not in self._taken:
+                return
+            self._taken[of.key].pop()
+            if not self._taken[of.key]:
+                del self._taken[of.key]
+            self._copies.room.leave([of])
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End the threads, and the use of all copies; what has arrived stays."""
+        with self._changed:
+            self._stop.set()
+            ready = [self.ahead.pop(key) for key in self._ended if key in self.ahead]
+            self._copies.room.leave([*ready, *itertools.chain(*self._taken.values())])
+            self._taken.clear()
+            self._ended.clear()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join(1 / len(self._threads))  # none waits for a server that is silent
+
+    def give_back(self) -> bool:
+        """Give up an object that is there before it is taken; return whether there was one."""
+        with self._changed:
+            ready = [key for key in self.ahead if self._ended.get(key, self) is None]
+            if not ready:
+                return False
+            of = self.ahead.pop(ready[-1])
+            del self._ended[of.key]
+            self._todo[of.key] = of
+            self._todo.move_to_end(of.key, last=False)
+            self._copies.room.leave([of])
+        return True
+
+    def _work(self) -> None:
+        try:
+            while (of := self._next()) is not None:
+                error = self._fetched(of)
+                with self._changed:
+                    self._end(of, error)
+                    if error is not None or self._stop.is_set():
+                        self.ahead.pop(of.key)
+                        self._copies.room.leave([of])
+        except EtlrunError as error:  # of the folder, not of an object
+            with self._changed:
+                self._failed = error
+                self._changed.notify_all()
+
+    def _look_up(self, objects: Sequence[Object]) -> None:
+        """Refuse to go on if objects of which there are copies have changed; what is fetched is compared then."""
+        with self._changed:
+            while not self._is_first_there() and not self._stop.is_set():
+                self._changed.wait(POLL_S)
+        there = [of for of in objects if Path(self._copies.path(of)).exists()]
+        errors: list[UnreachableError] = []
+        for error in changed(there, self._copies.storage):
+            errors.append(error)
+            with self._changed:
+                self._failed = UnreachableError.together(errors)
+                self._changed.notify_all()
+            if self._stop.is_set():
+                return
+
+    def _is_first_there(self) -> bool:
+        key = self._first
+        return key in self._ended or not (key in self._todo or key in self._wanted or key in self.ahead)
+
+    def _fetched(self, of: Object) -> EtlrunError | None:
+        """Fetch an object that is not there; return why it can't be."""
+        path = Path(self._copies.path(of))
+        self._copies.count(fetching=1)
+        self._begun += 1
+        try:
+            Fetch(of, path, self._copies.storage, self._stop, self._asked, partial(self._arrived, of.key)).run()
+        except EtlrunError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - a thread of its own tells no one else
+            return UnreachableError.of(of.url, error)
+        finally:
+            self._copies.count(fetching=-1)
+        return None
+
+    def _end(self, of: Object, error: EtlrunError | None) -> None:
+        self._ended[of.key] = error
+        self._changed.notify_all()
+
+    def _next(self) -> Object | None:
+        """Return the next object to fetch, now in use; None after `close`. One thread at a time chooses."""
+        with self._choosing:
+            waits_for, since_s = "", 0.0
+            while not self._stop.is_set():
+                with self._changed:
+                    of = None if self._stop.is_set() else self._chosen()
+                    if of is not None and self._copies.room.use([of], self._copies.keep_bytes, self._order()):
+                        self._wanted.pop(of.key, None)
+                        self._todo.pop(of.key, None)
+                        self.ahead[of.key] = of
+                        if not Path(self._copies.path(of)).exists():
+                            self._latest, self._latest_bytes = of.key, 0
+                            return of
+                        self._end(of, None)  # here, since a change of the thread takes longer
+                        continue
+                    if of is None or of.key not in self._wanted:
+                        self._changed.wait(POLL_S)
+                        continue
+                if of.key != waits_for:
+                    waits_for, since_s = of.key, time.monotonic()
+                if not any(reader.give_back() for reader in list(self._copies.room.readers)):
+                    self._wait_for_room(of, since_s)
+        return None
+
+    def _chosen(self) -> Object | None:
+        """Return the object that is fetched next; None while there are enough, or it is too early."""
+        if self._wanted:
+            return next(iter(self._wanted.values()))
+        if self._todo and len(self.ahead) < self._window and self._may_begin():
+            return next(iter(self._todo.values()))
+        return None
+
+    def _may_begin(self) -> bool:
+        """Return whether a transfer may begin: the first one alone, the next ones as those before begin to arrive.
+
+        Objects of one size that begin together end together, again and again, and each time the network is idle.
+        """
+        if self._first in self._todo or not self._is_first_there():
+            return self._first in self._todo
+        is_arriving = (
+            self._latest_bytes >= _APART_BYTES or self._latest in self._ended or self._latest not in self.ahead
+        )
+        return is_arriving or self._begun >= self._copies.at_once
+
+    def _order(self) -> dict[str, int]:
+        if self._copies.keep_bytes is None:
+            return {}
+        return {key: number for number, key in enumerate(self._todo)}
+
+    def _wait_for_room(self, of: Object, since_s: float) -> None:
+        """Wait for others that leave copies; refuse an object for which there will be no room."""
+        room, keep_bytes = self._copies.room, self._copies.keep_bytes or 0
+        held = [
+            size for key, size in room.used().items() if not any(key in reader.ahead for reader in list(room.readers))
+        ]
+        needed = sum(held) + of.bytes
+        with self._changed:
+            if needed > keep_bytes or time.monotonic() - since_s > LONGEST_S:
+                del self._wanted[of.key]
+                self._end(of, self._copies.too_small(needed, len(held) + 1, by_others=needed <= keep_bytes))
+            else:
+                self._changed.wait(POLL_S)
+
+    def _asked(self) -> None:
+        self._copies.count(requests=1)
+
+    def _arrived(self, key: str, count: int, new: int) -> None:
+        self._copies.count(arrived=count)
+        self._tell(new)
+        if key == self._latest and self._begun < self._copies.at_once:
+            with self._changed:
+                self._latest_bytes += count
+                self._changed.notify_all()

@@ -18,6 +18,8 @@ from etlrun.system.errors import ConfigError, Fault, fault
 SPLIT = re.compile(r"(?!all$)[A-Za-z]\w*", re.ASCII)
 """Names of splits that TFDS reads; `all` means all of them."""
 SPLIT_EXPECTED = "a letter, followed by letters, digits and underscores, and not all"
+LARGEST_SHARD_BYTES = 200_000_000
+"""Shards have half of it or more, unless a split is smaller."""
 MOST_SHARDS = 99_999
 """Shards of a split whose names have five digits."""
 _NAME = re.compile(r"[a-z][a-z0-9_]*")

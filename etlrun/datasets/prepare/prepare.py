@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from etlrun.datasets.prepare import check, splits
 from etlrun.datasets.prepare.options import Options
-from etlrun.datasets.prepare.shards import Shard, planned, write
+from etlrun.datasets.prepare.shards import Shard, Store, planned, write
 from etlrun.datasets.prepare.source import Source, of_classes
 from etlrun.datasets.prepare.splits import Duplicates, Image
-from etlrun.datasets.prepare.store import Store
 from etlrun.datasets.prepare.work import publish, require_space, working
 from etlrun.system.errors import EtlrunError, Fault, fault
 from etlrun.system.progress import progress

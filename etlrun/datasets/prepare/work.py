@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from etlrun.datasets.prepare.options import Options
-from etlrun.datasets.prepare.shards import LARGEST_SHARD_BYTES
+from etlrun.datasets.prepare.options import LARGEST_SHARD_BYTES, Options
 from etlrun.datasets.prepare.source import Source
 from etlrun.remote.put import there
 from etlrun.system.errors import WorldError
