@@ -46,6 +46,8 @@ class Pipeline:
             have by name. Its length is unknown to tf.data, so that Keras reads it to its end: only then is a cache
             complete.
         filling_s: Duration of filling a cache before the first pass; 0 if the first pass fills it.
+        filled_s: Duration of the first pass, if that has filled a cache; see `Held`.
+        building_s: Duration of building the graph of the first pass.
     """
 
     def __init__(self, stages: Stages, context: Context, keeper: Keeper | None = None) -> None:
@@ -61,7 +63,8 @@ class Pipeline:
         if cache is not None and keeper is None:
             memory = staged(counted(self._first(before, context), self._kept, context), cache, context)
             self._in_memory = memory.with_options(as_written())  # which apply to all datasets derived from it
-        self._number, self._skipped, self.filling_s = 0, 0, 0.0
+        self._number, self._skipped = 0, 0
+        self.filling_s = self.filled_s = self.building_s = 0.0
         self._traced = tf.function(partial(self._of_pass, None), autograph=False)
         batches = self._begun_by(tf.constant(0, tf.int64))
         if differs(batches, stages[-1].gives):
@@ -82,6 +85,11 @@ class Pipeline:
     def held_bytes(self) -> int:
         """Size of its cache, in memory or on disk."""
         return self.keeper.held_bytes if self.keeper else int(self.context.held_bytes)
+
+    @property
+    def fills_ahead(self) -> bool:
+        """Whether a cache on disk is filled before the first pass, since examples are read by number."""
+        return self.keeper is not None and bool(self._without_cache)
 
     def empty_pass(self, key: str) -> WorldError:
         """Return the error of a pass without a batch; `key` is the config key of the split."""
@@ -107,6 +115,12 @@ class Pipeline:
         self._skipped = count * next(size for size in sizes if size is not None)
 
     def _next_pass(self) -> tf.data.Dataset:
+        began_s = time.perf_counter()
+        batches = self._built_pass()
+        self.building_s = self.building_s or time.perf_counter() - began_s - self.filling_s
+        return batches
+
+    def _built_pass(self) -> tf.data.Dataset:
         self._number += 1
         self._fill_first()
         self.context.passes_begun.assign(self._number, read_value=False)
@@ -171,7 +185,7 @@ class Pipeline:
 
     def _fill_first(self) -> None:
         """Fill a cache whose examples are read by number, which are all in it before the first one is read."""
-        if self._without_cache and self.keeper is not None and self.keeper.is_to_fill:
+        if self.fills_ahead and self.keeper is not None and self.keeper.is_to_fill:
             self.fill()
 
     def fill(self) -> None:
@@ -182,8 +196,9 @@ class Pipeline:
             self._fill(self.keeper, mode)
 
     def _fill(self, keeper: Keeper, mode: int) -> None:
+        examples = iter(self._filling(keeper, mode).map(lambda _: 0).batch(_AT_ONCE))
         began_s = time.perf_counter()
-        for _ in self._filling(keeper, mode).map(lambda _: 0).batch(_AT_ONCE):
+        for _ in examples:
             pass  # signals are handled between batches
         self.filling_s = time.perf_counter() - began_s
 

@@ -120,6 +120,8 @@ class Assessment:
             raise self.work.pipelines[name].empty_pass(Dataset.key_of(name))
         if watch.pass_batches is None:
             watch.release()
+        if not self.loops[name]:
+            self.work.pipelines[name].filled_s = self._filled_s(name, loop)
         if costs is not None:
             self.work.record.event("stages", pipeline=name, stages=[dataclasses.asdict(row) for row in costs.rows])
             if not self.loops[name]:
@@ -127,6 +129,22 @@ class Assessment:
                 loop.split_fill(self.work.pipelines[name].filling_s + first_s)
         self.loops[name].append(loop)
         return loop
+
+    def _filled_s(self, name: str, loop: Loop) -> float:
+        """Return the seconds of a first pass that has filled a cache, without start-up; 0 for any other.
+
+        They are at least those that the pipeline takes for its examples, some of which it reads during the start-up.
+        """
+        pipeline, warm_s = self.work.pipelines[name], loop.warm_steps_s
+        keeper = pipeline.keeper
+        if not self.work.plan.spec.cache.keeps or pipeline.filling_s or (keeper and keeper.passes[:1] != ["filled"]):
+            return 0.0
+        first_s = loop.startup_s - loop.start_s
+        usual_s = statistics.median(warm_s) * (len(loop.steps_s) - len(warm_s)) if warm_s else first_s
+        took_s = loop.wall_s - max(loop.start_s, pipeline.building_s) - first_s + min(usual_s, first_s)
+        period_ms = loop.costs.periods.slowest.period_ms if loop.costs is not None else 0.0
+        work_s = period_ms / 1000 * sum(loop.examples)
+        return max(took_s, work_s) if work_s < loop.wall_s else took_s
 
     def _costs_of(self, name: str) -> StageCosts | None:
         """Return the costs of the last pass, by its deepest and its last model.

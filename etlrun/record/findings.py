@@ -170,7 +170,9 @@ class Held(Part):
     passes: list[str] = []
     """Use of a cache on disk by each pass: `filled`, `read` or `uncached`."""
     filled_s: float | None = None
-    """Seconds that it took to fill a cache on disk before the first pass; null if a pass filled it, or it was there."""
+    """Seconds of the pass that filled it, without start-up and building its graph; null if it was there."""
+    is_filled_ahead: bool = False
+    """Whether a run fills it before its first pass, and not by that."""
 
 
 class Caches(Part):

@@ -53,8 +53,9 @@ class Outcome:
         first_examples_per_s: Throughput of a first epoch that found no filled cache.
         examples: Number of training examples in all epochs.
         cache: Key of the cache on disk of the training examples; empty without one.
-        fill_s: Seconds that filling the cache of the training examples took: those of a job that only fills it, or
-            those by which the first epoch was longer than a warm one. None without a fill.
+        fill_s: Seconds by which a run that fills the cache of its training examples takes longer than one that reads
+            it; of a job that only fills it, the seconds of that. None without a fill.
+        fills_ahead: Whether runs fill that cache before their first epoch, and not by it.
         only_fills: Whether it is a job that only fills caches.
         has_filled: Whether its first epoch filled a cache on disk.
         diverged: Why a run is no result of a training: a loss or a weight that is not finite; empty for none.
@@ -92,6 +93,7 @@ class Outcome:
     examples: int
     cache: str
     fill_s: float | None
+    fills_ahead: bool
     only_fills: bool
     has_filled: bool
     diverged: str
@@ -115,6 +117,17 @@ class Outcome:
     in_flight: int
     sitting_s: float
     machine: str
+
+    def fill_by(self, job: Outcome | None) -> float | None:
+        """Return `fill_s` of a run that fills the cache which `job` has filled, for those that read it."""
+        if job is None or job.fill_s is None:
+            return self.fill_s
+        return job.fill_s if job.fills_ahead or not job.only_fills else _longer_s(job.fill_s, self.epoch_s)
+
+    @property
+    def epoch_s(self) -> float:
+        """Seconds of an epoch at `examples_per_s`; 0 if nothing was trained."""
+        return self.examples / len(self.epochs) / self.examples_per_s if self.examples_per_s else 0.0
 
     def with_fill(self, fill_s: float | None) -> float | None:
         """Return the throughput over all epochs, as warm ones, and `fill_s`; None if nothing was trained."""
@@ -148,7 +161,8 @@ def outcome(summary: Summary) -> Outcome:
         first_examples_per_s=every[0] if every and passes[0] not in (_READ, UNCACHED) else None,
         examples=sum(epoch.examples for epoch in summary.epochs),
         cache=(held.key or "") if held else "",
-        fill_s=held.filled_s if held and held.filled_s else _longer_s(summary, every, warm, passes),
+        fill_s=_fill_s(summary, warm, passes),
+        fills_ahead=held is not None and held.is_filled_ahead,
         has_filled=passes[:1] == [_FILLED],
         diverged=_diverged(summary),
         validated=summary.dataset.examples.get("validation", 0),
@@ -229,13 +243,20 @@ def _state(summary: Summary, passes: Sequence[str | None], *, is_warm: bool) -> 
     return WARM if is_warm or passes[:1] == [_READ] else UNCACHED if UNCACHED in passes else COLD
 
 
-def _longer_s(
-    summary: Summary, every: Sequence[float], warm: Sequence[float], passes: Sequence[str | None]
-) -> float | None:
-    """Return the seconds by which a first epoch that filled a cache was longer than a warm one of its examples."""
-    if summary.cache is None or not warm or passes[0] not in (_FILLED, None):
+def _fill_s(summary: Summary, warm: Sequence[float], passes: Sequence[str | None]) -> float | None:
+    """Return `Outcome.fill_s`."""
+    held = summary.cache.pipelines.get("train") if summary.cache else None
+    if held is not None and (summary.only_fills or held.is_filled_ahead):
+        return held.filled_s
+    if held is None or not warm or passes[0] not in (_FILLED, None):
         return None
-    return max(0.0, summary.epochs[0].examples * (1 / every[0] - 1 / statistics.median(warm))) if every[0] else None
+    first = summary.epochs[0]
+    return _longer_s(held.filled_s or first.wall_s - first.startup_s, first.examples / statistics.median(warm))
+
+
+def _longer_s(filling_s: float, reading_s: float) -> float:
+    """Return by how many seconds an epoch that fills a cache is longer than one that reads it."""
+    return max(0.0, filling_s - reading_s)
 
 
 def _passes(summary: Summary, epochs: int) -> list[str | None]:

@@ -255,7 +255,7 @@ def _passes(held: Held) -> str:
     """Count the passes over a cache on disk by what they did: ` (1 filled, 3 read), filled in 2.1 s`."""
     passes = held.passes
     counts = f" ({', '.join(f'{passes.count(kind)} {kind}' for kind in dict.fromkeys(passes))})" if passes else ""
-    return counts + (f", filled in {held.filled_s:.1f} s" if held.filled_s else "")
+    return counts + (f", filled in {held.filled_s:.1f} s" if held.filled_s and passes else "")
 
 
 def _count(value: int | None) -> str:

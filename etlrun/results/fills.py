@@ -15,11 +15,11 @@ class Fills:
 
     def __init__(self, outcomes: Iterable[Outcome]) -> None:
         every = sorted(outcomes, key=lambda of: of.only_fills)  # those that only fill come last, and count
-        self._seconds = {of.cache: of.fill_s for of in every if of.cache and of.fill_s is not None}
+        self._filled = {of.cache: of for of in every if of.cache and of.fill_s is not None}
 
     def fill_s(self, of: Outcome) -> float | None:
-        """Return the seconds that filling the cache of a run took, whichever run has filled it; None if unknown."""
-        return self._seconds.get(of.cache) if of.cache else of.fill_s
+        """Return the seconds that filling the cache of a run takes, whichever run has filled it; None if unknown."""
+        return of.fill_by(self._filled.get(of.cache))
 
     def overall(self, of: Outcome) -> float | None:
         """Return the throughput of a run over all epochs, with the fill of its cache."""

@@ -90,8 +90,8 @@ class ConfigResult:
         examples_per_s: Throughput of warm epochs; see `Outcome`.
         state: State of the epochs behind `examples_per_s`: `warm` or `cold`.
         first_examples_per_s: Throughput of first epochs without a filled cache.
-        fill_s: Seconds that filling the cache of the training examples took: of the job that filled it on disk, or of
-            first epochs. None without a cache, and if it was there before.
+        fill_s: Seconds by which a run that fills the cache of the training examples takes longer than one that reads
+            it. None without a cache, and if it was there before.
         overall_examples_per_s: Throughput over all epochs with the fill, by which configs are compared.
         gain: Gain over the baseline.
         au: Accelerator utilization (AU), from 0 to 1.

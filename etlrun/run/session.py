@@ -294,7 +294,8 @@ def _describe_caches(plan: Plan, record: Record, pipelines: Mapping[str, Pipelin
         name: {
             "held_bytes": pipeline.held_bytes,
             **({"key": pipeline.keeper.key, "passes": pipeline.keeper.passes} if pipeline.keeper else {}),
-            **({"filled_s": pipeline.filling_s} if pipeline.filling_s else {}),
+            **({"filled_s": seconds} if (seconds := pipeline.filling_s or pipeline.filled_s) else {}),
+            **({"is_filled_ahead": True} if pipeline.fills_ahead else {}),
         }
         for name, pipeline in pipelines.items()
     }

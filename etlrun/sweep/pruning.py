@@ -35,14 +35,14 @@ class Pruning:
         self._limits: dict[str, _Limit] = {}
         self._best: tuple[float, RunKey] | None = None
         self._seen: set[int] = set()
-        self._fills_s: dict[str, float | None] = {}
+        self._fills: dict[str, Outcome] = {}
 
     def note(self, run: RunKey, outcome: Outcome) -> None:
         """Update bounds and best config with a run that has ended."""
         if run.fills:
-            self._fills_s[run.fills] = outcome.fill_s
+            self._fills[run.fills] = outcome
             return
-        rate = outcome.with_fill(outcome.fill_s or self._fills_s.get(self.ledger.caches_of(run)))
+        rate = outcome.with_fill(outcome.fill_by(self._fills.get(self.ledger.caches_of(run))))
         if outcome.status != PRUNED:
             self._seen.add(run.config)
         if outcome.status != COMPLETED or outcome.state == UNCACHED or outcome.diverged or rate is None:
