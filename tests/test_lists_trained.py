@@ -25,7 +25,7 @@ from tests.lists import EVENTS, NUM_ROWS, SIGNAL, signals, words_of, write_signa
 from tests.runs import run_here
 from tests.trained import said
 
-COLUMNS = f"{SIGNAL}, {EVENTS}"
+COLUMNS = f"{SIGNAL.replace('[', '[{fill: 5}, ')}, {EVENTS}"
 
 
 def train(folder: Path) -> None:
@@ -73,18 +73,20 @@ def test_rows_of_other_files_are_predicted_and_exported_as_those_of_the_training
     columns, names = signals(), ("signal", "events")
     rows = [{name: [*columns[name][row]] for name in names} for row in range(NUM_ROWS)]
     rows[3]["events"] = [*rows[3]["events"], 99]
+    rows[4]["signal"] = [*rows[4]["signal"][:-1], None]
     (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     found = predicted(said(capsys, "predict", lists / "run", tmp_path / "rows.jsonl"))
     of_split = csv.DictReader(said(capsys, "predict", lists / "run", "dataset.split=train").splitlines())
     known = {int(of["path"].rpartition(" ")[2]): float(of["probability_up"]) for of in of_split}
-    same = [row for row in range(NUM_ROWS) if row != 3]
+    same = [row for row in range(NUM_ROWS) if row not in (3, 4)]
     np.testing.assert_allclose([found[row][1] for row in same], [known[row] for row in same], rtol=1e-5)
     said(capsys, "export", lists / "run", "--format", "saved_model", "--output", tmp_path / "saved")
     serve = tf.saved_model.load(tmp_path / "saved").signatures["serving_default"]
-    given = {name: np.full((NUM_ROWS, 31), np.nan) for name in names}
+    given = {"signal": np.full((NUM_ROWS, 31), np.nan), "events": np.full((NUM_ROWS, 31), np.iinfo(np.int64).min)}
     for place, row in enumerate(rows):
         for name in names:
             given[name][place, : len(row[name])] = row[name]
+    given["signal_length"] = np.array([len(row["signal"]) for row in rows])
     served = serve(**{name: tf.constant(of) for name, of in given.items()})["probabilities"]
     np.testing.assert_allclose(served, found, rtol=1e-5)
 
@@ -97,13 +99,19 @@ def test_an_item_that_a_step_makes_nan_is_no_padding() -> None:
     np.testing.assert_allclose(layer({"x": tf.constant([[1.0, 3.0]])})["x"], np.log1p([[1, 3]]), rtol=1e-6)
 
 
-def test_an_export_takes_lists_with_nan_behind_their_items() -> None:
+def test_an_export_takes_lists_with_padding_behind_their_items() -> None:
     signal = Output(name="x", of=("x",), steps=(Fill(value=0, filled=0), Standardize(mean=1, std=2)))
-    ids = Output(name="n", of=("n",), steps=(Lookup(values=(7, 8)), Embed(dimension=2, padding=True)))
-    layer = ColumnsLayer(Columns(outputs=(signal, ids)).described(), {"x": "x", "n": "n"}, lists=["x", "n"])
+    large = 2**60
+    ids = Output(name="n", of=("n",), steps=(Lookup(values=(large, large + 1)), Embed(dimension=2, padding=True)))
+    columns = Columns(outputs=(signal, ids)).described()
+    layer = ColumnsLayer(columns, {"x": "x", "n": "n"}, lists=["x", "n"], lengths={"x": "x_length"})
     again = ColumnsLayer.from_config(layer.get_config())
-    nan = np.nan
-    given = {"x": np.array([[3.0, nan, 0.0], [1, nan, nan], [nan] * 3]), "n": np.array([[8.0, nan], [nan] * 2, [6, 7]])}
+    nan, pad = np.nan, np.iinfo(np.int64).min
+    given = {
+        "x": np.array([[3.0, nan, nan], [1, nan, nan], [nan] * 3]),
+        "x_length": np.array([3, 1, 0]),
+        "n": np.array([[large + 1, pad], [pad] * 2, [6, large]]),
+    }
     found = again({name: tf.constant(values) for name, values in given.items()})
     np.testing.assert_array_equal(found["x"], [[1, -0.5, -0.5], [0, nan, nan], [nan] * 3])
     np.testing.assert_array_equal(found["n"], [[3, 0, 0], [0, 0, 0], [1, 2, 0]])

@@ -201,6 +201,10 @@ def test_onnx_takes_what_the_steps_on_columns_give(
     card = (folder / "model_card.md").read_text().splitlines()
     assert "- `kind.vocabulary.jsonl`: 0, 1 for unknown values" in card
     assert "- `known.vocabulary.jsonl`: no value may be unknown" in card
+    assert (
+        "A row with NaN where no value may be missing is not refused, and its prediction means nothing: leave it out."
+        in card
+    )
     one_hot = "A vector with a 1 at the index of the category, as Keras's `CategoryEncoding`. (categories=4)"
     assert card[card.index("`number` is made by these steps, in this order:") + 3] == f"2. `one_hot`: {one_hot}"
 

@@ -226,8 +226,10 @@ def test_a_missing_value_of_a_column_without_steps_is_refused(
     pyarrow.parquet.write_table(new.slice(0, 2), folder / "a.parquet")
     pyarrow.parquet.write_table(new.slice(2), folder / "b.parquet")
     if command == "API":
+        run = etlrun.load(rows / "prices")
+        assert isinstance(run, etlrun.Run)
         with pytest.raises(ConfigError) as caught:
-            etlrun.load(rows / "prices").predict(new.select(["area", "rooms", "kind", "garden"]).to_pylist())
+            run.predict(new.select(["area", "rooms", "kind", "garden"]).to_pylist())
         where, row, lines = "rows", "row 3", str(caught.value).splitlines()
     else:
         files = {"predict": [f"{folder}/*.parquet"]}.get(

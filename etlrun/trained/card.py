@@ -17,6 +17,7 @@ from etlrun.planning.spec import parse
 from etlrun.record.config import CONFIG, read_config
 from etlrun.record.page import EVALUATIONS
 from etlrun.stages import STAGES
+from etlrun.stages.columns import Columns
 from etlrun.stages.image import Decode
 from etlrun.stages.rows import Rows
 from etlrun.system.errors import EtlrunError
@@ -114,6 +115,11 @@ def _inputs(described: Mapping[str, Any]) -> Iterator[str]:
     if rows:
         header = ("input", "column", "dtype", "content in the training", "may be missing, as", "example")
         yield from ("", *as_markdown(header, rows).splitlines())
+    needed = [of for of in described.get("inputs", ()) if of["missing"] is None and of["example"] is not None]
+    if any(of["dtype"].startswith("float") and None not in of["shape"][1:] for of in needed):
+        is_inside = Columns.path in described["inside"]
+        what = "ends in an error" if is_inside else "is not refused, and its prediction means nothing: leave it out"
+        yield from ("", f"A row with NaN where no value may be missing {what}.")
     if any(None in of["shape"][1:] for of in described.get("inputs", ())):
         yield from ("", "Lists may have any length from 1: padding behind the shorter ones of a batch changes nothing.")
     yield from _vocabularies(described)

@@ -23,6 +23,8 @@ LAYER = "columns"
 """Name of the layer that computes the columns, which no input has."""
 _SOME_TIMES = (1_600_000_000_123_456, 0, -86_400_000_000, 1_709_210_096_000_000)
 """Times of examples, in microseconds since 1970."""
+_LENGTHS = (3, 3, 1, 0)
+"""Numbers of items of the lists of examples, if items may be missing."""
 _BYTE = "the byte 0xFF"
 """`MISSING`, which is no text."""
 _DELIMITED = {".csv", ".tsv"}
@@ -38,6 +40,8 @@ class Raw:
         feature: Its values.
         missing: What stands for a missing value: NaN, the smallest integer, or a text; None if no value may be missing.
         some: Four values, as examples; a missing one is None.
+        counts: Name of the input of lists whose numbers of items it has, since their items may be missing; else empty.
+        lengths: Name of the input with the numbers of items of its lists; empty if padding alone shows them.
     """
 
     name: str
@@ -45,6 +49,8 @@ class Raw:
     feature: Feature
     missing: float | int | str | None
     some: tuple[Any, ...]
+    counts: str = ""
+    lengths: str = ""
 
     @property
     def content(self) -> str:
@@ -53,8 +59,11 @@ class Raw:
             return "times, in microseconds since 1970 in UTC"
         if self.feature.categories is not None:
             return f"indices of categories{', with 0 behind those of each list' * self.feature.is_sequence}"
+        if self.counts:
+            return f"numbers of items of the lists of {self.counts}"
         if self.feature.is_sequence:
-            return "lists of numbers, with NaN behind their items"
+            padding = "" if self.lengths else f", with {padding_of(self.feature)} behind their items"
+            return f"lists of numbers{padding}"
         return {"string": "texts", "bool": "truth values"}.get(self.feature.dtype, "numbers")
 
     def described(self) -> dict[str, Any]:
@@ -129,9 +138,22 @@ def raws(planned: Plan, taken: Sequence[str]) -> tuple[Raw, ...]:
         missing = _missing(columns, features, column, planned.spec)
         some = tuple(_some(columns, column, features[column], can_miss=missing is not None))
         given = features[column]
-        given = given.replace(dtype="float64") if given.is_sequence else given
-        found.append(Raw(name=name, column=column, feature=given, missing=missing, some=some))
+        if given.is_sequence:  # of integers as int64, since float64 has no others beyond 2**53
+            given = given.replace(dtype="float64" if given.dtype.startswith("float") else "int64")
+        raw = Raw(name=name, column=column, feature=given, missing=missing, some=some)
+        if given.is_sequence and missing is not None:
+            lengths = valid_name(f"{name}_length", {*taken, LAYER, name, *(raw.name for raw in found)})
+            found.append(replace(raw, lengths=lengths))
+            raw = Raw(
+                name=lengths, column=column, feature=Feature(dtype="int64"), missing=None, some=_LENGTHS, counts=name
+            )
+        found.append(raw)
     return tuple(found)
+
+
+def padding_of(lists: Feature) -> float | int:
+    """Return what stands behind the items of lists: NaN, or of integers the smallest one."""
+    return math.nan if lists.dtype.startswith("float") else MISSING_TIME
 
 
 def valid_name(column: str, taken: set[str]) -> str:
@@ -190,8 +212,8 @@ def _some(columns: Columns, column: str, feature: Feature, *, can_miss: bool) ->
     if tokens is not None and not any(step.oov == "error" for step in lookups):
         found[1] = ("" if tokens.by == "characters" else " ").join(map(str, found))
     if feature.is_sequence:
-        nan = math.nan
-        yield from ([*found], [*found[1:], nan], [found[0], nan, nan], [nan, nan, nan])
+        pad = padding_of(feature)  # if items may be missing, the last one of the second list is
+        yield from ([*found], [*found[1:], pad], [found[0], pad, pad], [pad, pad, pad])
         return
     yield from found
     yield None if can_miss else found[0]

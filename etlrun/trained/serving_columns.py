@@ -160,12 +160,13 @@ class ColumnsServing:
             return {}
         layer = ColumnsLayer(
             self._columns.described(),
-            {raw.name: raw.column for raw in self.raws},
+            {raw.name: raw.column for raw in self.raws if not raw.counts},
             beside=self._columns.beside,
             dropped=self._columns.dropped,
             empty_is_missing=[raw.name for raw in self.raws if raw.is_missing_when_empty],
             required=[raw.name for raw in self.raws if raw.is_required],
             lists=[raw.name for raw in self.raws if raw.feature.is_sequence],
+            lengths={raw.name: raw.lengths for raw in self.raws if raw.lengths},
             name=LAYER,
         )
         found: dict[str, Any] = layer(given)
@@ -208,8 +209,11 @@ def drawn_columns(given: Sequence[Raw], columns: Columns) -> tuple[dict[str, Any
     """Return four values of each input by name, and what columns give for them, tensors by name."""
     arrays = {raw.name: _array(raw) for raw in given}
     example = {
-        raw.column: in_lists(arrays[raw.name]) if raw.feature.is_sequence else tf.constant(arrays[raw.name])
+        raw.column: in_lists(tf.constant(arrays[raw.name]), arrays.get(raw.lengths))
+        if raw.feature.is_sequence
+        else tf.constant(arrays[raw.name])
         for raw in given
+        if not raw.counts
     }
     empty = {raw.name: np.array([of or "" for of in raw.some], object) for raw in given if raw.is_missing_when_empty}
     return {**arrays, **empty}, padded(columns.given(example))
