@@ -97,7 +97,12 @@ def test_a_saved_model_takes_image_files(
     folder = tmp_path / "new" / "saved"
     told = said(capsys, "export", run, "--format", "saved_model", "--output", folder).splitlines()
     assert told[0] == "format    saved_model: image files to predictions"
-    assert told[2:] == [f"folder    {folder}", f"card      {folder}/model_card.md, whose licences are to be filled in"]
+    assert told[2].startswith("examples  10 of train[80%:], predictions differ from those of predict by up to ")
+    assert told[3:] == [
+        "pixels    decoded and resized by TensorFlow, in the run by TensorFlow",
+        f"folder    {folder}",
+        f"card      {folder}/model_card.md, whose licences are to be filled in",
+    ]
     reloaded = tf.saved_model.load(folder)
     for some in (files, files[3:]):
         found = reloaded.signatures["serving_default"](image=tf.constant([path.read_bytes() for path in some]))
@@ -294,7 +299,7 @@ def test_a_card_says_that_the_configs_have_changed(run: Path) -> None:
     of: dict[str, Any] = {
         "format": "keras",
         "classes": None,
-        "check": {"images": 4, "largest_difference": 0.0, "tolerance": 1e-5},
+        "check": {"images": 4, "largest_difference": 0.0, "tolerance": 1e-5, "validation": "it is at a URL"},
         "versions": {},
         "input": {"content": "arrays", "dtype": "uint8", "shape": [None, 2], "range": [0, 255], "name": "x"},
         "inside": [],

@@ -1,5 +1,6 @@
 """Exports that are refused, before TensorFlow is started; and the steps that a format holds."""
 
+import csv
 import dataclasses
 import json
 from pathlib import Path
@@ -7,14 +8,16 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from etlrun.cli import main as cli
 from etlrun.trained.formats import FORMATS
+from etlrun.trained.load import trained
+from etlrun.trained.numbered import Pass, opened
 from etlrun.trained.serving import Serving, stepped
 from etlrun.trained.steps import split
 from tests.configs import plan_of
 from tests.runs import small
-from tests.trained import ended, refused
+from tests.trained import ended, refused, said
 
 RIGHT = "expected the folder of a completed run"
 ARRAYS = "onnx, litert, keras, torch"
@@ -109,9 +112,19 @@ def test_what_a_format_cannot_hold_is_named(
 def test_a_saved_model_of_natively_decoded_images_decodes_as_tensorflow_does(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cli.main(["export", str(run), "--format", "saved_model", "--output", str(tmp_path / "saved")])
-    assert (
-        "note  The export decodes and resizes with TensorFlow, the training with libjpeg-turbo and OpenCV: pixels "
-        "differ by 1 of 255 at most."
-    ) in capsys.readouterr().err.splitlines()
-    assert json.loads((tmp_path / "saved" / "export.json").read_text())["check"]["largest_difference"] <= 1e-6
+    told = said(capsys, "export", run, "--format", "saved_model", "--output", tmp_path / "saved").splitlines()
+    assert "pixels    decoded and resized by TensorFlow, in the run by libjpeg-turbo and OpenCV" in told
+    described = json.loads((tmp_path / "saved" / "export.json").read_text())
+    assert described["check"]["largest_difference"] <= 1e-6
+    loaded = trained(run, reads_split=False)
+    reading = Pass(loaded.plan, *opened(loaded.plan, loaded.split_key))
+    count = reading.split.num_examples
+    files = [bytes(reading.image(number) or b"") for number in range(count)]
+    serve = tf.saved_model.load(tmp_path / "saved").signatures["serving_default"]
+    served = serve(image=tf.constant(files))["probabilities"].numpy()
+    rows = csv.DictReader(said(capsys, "predict", run, 'dataset.split="train[80%:]"').splitlines())
+    found = np.array([[float(row["probability_dark"]), float(row["probability_bright"])] for row in rows])
+    difference = pytest.approx(np.abs(served - found).max(), rel=0.01)
+    expected = {"split": "train[80%:]", "examples": count, "largest_difference": difference}
+    assert (described["check"]["validation"], described["pixels"]) == (expected, told[3].removeprefix("pixels    "))
+    assert f"| pixels | {described['pixels']} |" in (tmp_path / "saved" / "model_card.md").read_text().splitlines()

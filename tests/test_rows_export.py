@@ -209,6 +209,21 @@ def test_onnx_takes_what_the_steps_on_columns_give(
     assert card[card.index("`number` is made by these steps, in this order:") + 3] == f"2. `one_hot`: {one_hot}"
 
 
+@pytest.mark.slow
+def test_an_export_without_its_rows_says_that_it_was_not_compared_on_them(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = said(capsys, "export", runs / "bands", "--format", "keras", "--output", tmp_path / "there").splitlines()
+    assert told[2].startswith("examples  40 of train[80%:], predictions differ from those of predict by up to ")
+    assert described(tmp_path / "there")["check"]["validation"]["largest_difference"] < 1e-5
+    (runs / "houses.parquet").rename(runs / "moved.parquet")
+    told = said(capsys, "export", runs / "bands", "--format", "keras", "--output", tmp_path / "gone").splitlines()
+    (runs / "moved.parquet").rename(runs / "houses.parquet")
+    reason = f"its dataset can't be read here: no file {runs / 'houses.parquet'} for train"
+    assert told[2] == f"examples  not compared on examples of the validation: {reason}"
+    assert described(tmp_path / "gone")["check"]["validation"] == reason
+
+
 @pytest.mark.parametrize("name", ["litert", "torch"])
 def test_a_format_without_columns_is_refused(name: str, runs: Path) -> None:
     expected = (

@@ -59,5 +59,8 @@ def main(arguments: Sequence[str]) -> None:
     say(f"format    {name}: {exports.taken_by(run, name)} to predictions")
     differs = f"{check.largest_difference:.1e}, of {check.tolerance:g} allowed"
     say(f"check     {check.drawn} {check.noun}, predictions differ from the model's by up to {differs}")
+    say(f"examples  {check.of_examples}")
+    if check.pixels:
+        say(f"pixels    {check.pixels}")
     say(f"folder    {output}")
     say(f"card      {output.rstrip('/')}/{exports.CARD}, whose licences are to be filled in")

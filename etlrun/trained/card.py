@@ -63,7 +63,17 @@ def _model(run: Trained, described: Mapping[str, Any]) -> list[Row]:
         ("classes", "none" if classes is None else f"{len(classes)}: {listed(classes, _MOST_CLASSES)}"),
         ("precision", run.precision or "float32"),
         ("check", f"{drawn} drawn {noun}: predictions differ from the model's by up to {differs}"),
+        ("check on examples", of_examples(check["validation"])),
+        *([("pixels", described["pixels"])] if "pixels" in described else []),
     ]
+
+
+def of_examples(found: Mapping[str, Any] | str) -> str:
+    """Return what the comparison of an export with `predict` has found, or why there is none, for people."""
+    if isinstance(found, str):
+        return f"not compared on examples of the validation: {found}"
+    of = f"{found['examples']} of {found['split']}, predictions differ from those of predict"
+    return f"{of} by up to {found['largest_difference']:.1e}"
 
 
 def _use(described: Mapping[str, Any]) -> Iterator[str]:

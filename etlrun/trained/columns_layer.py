@@ -62,7 +62,7 @@ class ColumnsLayer(keras.layers.Layer):  # type: ignore[misc]
         if name in self.empty_is_missing:
             values = tf.where(values == "", tf.constant(MISSING), values)
         if name in self.lists:
-            return in_lists(values, inputs.get(self.lengths.get(name)))
+            return in_lists(values, inputs.get(self.lengths.get(name, "")))
         if name not in self.required:
             return values
         is_missing = values == MISSING if values.dtype == tf.string else tf.math.is_nan(values)

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,10 +39,12 @@ from etlrun.trained.outputs import NEW_FOLDER, OUTPUT, taken
 from etlrun.trained.raw import has_image, is_named
 from etlrun.trained.steps import split
 
-_OTHERWISE = (
-    "The export decodes and resizes with TensorFlow, the training with libjpeg-turbo and OpenCV: pixels differ by 1 of "
-    "255 at most."
-)
+if TYPE_CHECKING:
+    from etlrun.trained.compared import Seen  # imports TensorFlow
+
+_TENSORFLOW, _TURBO = "TensorFlow", "libjpeg-turbo and OpenCV"
+_OF_EXAMPLES = 1e-4
+"""Largest difference of a prediction of a real example that is allowed where the same library resizes."""
 DESCRIPTION, CARD = "export.json", "model_card.md"
 
 
@@ -56,6 +58,8 @@ class Check:
         largest_difference: Largest difference of a prediction, of values above 1 in relation to them.
         tolerance: Largest difference that is allowed.
         spread: Largest difference between predictions of two of them, below which the comparison says little.
+        seen: The same comparison on examples of the run's validation; or why there is none.
+        pixels: Whose pixels the export takes and whose the run, if it has an image.
     """
 
     drawn: int
@@ -63,6 +67,13 @@ class Check:
     largest_difference: float
     tolerance: float
     spread: float
+    seen: Seen | str = ""
+    pixels: str | None = None
+
+    @property
+    def of_examples(self) -> str:
+        """What the comparison on examples has found, for people."""
+        return card.of_examples(self.seen if isinstance(self.seen, str) else dataclasses.asdict(self.seen))
 
 
 def taken_by(run: Trained, name: str) -> str:
@@ -81,8 +92,6 @@ def export(run: Trained, name: str, output: Path) -> Check:
         EtlrunError: The model can't be loaded or written in that format, or its predictions differ.
     """
     size_bytes = (run.folder / records.MODEL).stat().st_size
-    if FORMATS[name].takes_files and has_image(run.plan) and resizes(run.plan.spec):
-        say_note(_OTHERWISE)
     with _model(run, name) as model, _appearing(output, size_bytes) as folder, tempfile.TemporaryDirectory() as images:
         serving, classes = _serving(run, model, name)
         inputs, expected = serving.drawn(Path(images))
@@ -90,7 +99,11 @@ def export(run: Trained, name: str, output: Path) -> Check:
             found, remedy = ("a model whose predictions are not finite", "train again with a lower learning rate")
             raise WorldError(where=str(run.folder), found=found, expected="finite predictions", remedy=remedy)
         written, found = _written(name, serving, folder, inputs)
-        check = _checked(found, expected, name, serving.noun)
+        check = dataclasses.replace(
+            _checked(found, expected, name, serving.noun),
+            seen=_seen(run, name, model, serving, written),
+            pixels=_pixels(run, name) if has_image(run.plan) else None,
+        )
         described = _described(run, name, serving, written, check) | {
             "classes": None if classes is None else [*classes]
         }
@@ -200,6 +213,34 @@ def _checked(found: Any, expected: Any, name: str, noun: str) -> Check:
     return Check(drawn=len(expected), noun=noun, largest_difference=difference, tolerance=tolerance, spread=spread)
 
 
+def _seen(run: Trained, name: str, model: Any, serving: Any, written: Exported) -> Seen | str:
+    """Return the comparison of an export with `predict` on examples; raise `WorldError` if it has no reason to differ.
+
+    Pixels of another library are one.
+    """
+    from etlrun.trained.compared import seen  # imports TensorFlow
+
+    found = seen(run, model, serving, written.compute)
+    if isinstance(found, str) or (has_image(run.plan) and resizes(run.plan.spec)):
+        return found
+    if not found.largest_difference <= _OF_EXAMPLES:
+        examples = f"{found.examples} examples of {found.split}"
+        raise WorldError(
+            where=OPTION,
+            found=f"{name}, whose predictions for {examples} differ from those of predict by "
+            f"{found.largest_difference:.2g}",
+            expected=f"at most {_OF_EXAMPLES:g}",
+            remedy=_other(name),
+        )
+    return found
+
+
+def _pixels(run: Trained, name: str) -> str:
+    """Return whose pixels an export takes, and whose its run."""
+    by = _TENSORFLOW if FORMATS[name].takes_files else "its user"
+    return f"decoded and resized by {by}, in the run by {_TURBO if resizes(run.plan.spec) else _TENSORFLOW}"
+
+
 def _other(name: str) -> str:
     return f"choose another format: {', '.join(other for other in FORMATS if other != name)}"
 
@@ -207,13 +248,15 @@ def _other(name: str) -> str:
 def _described(run: Trained, name: str, serving: Any, written: Exported, check: Check) -> dict[str, Any]:
     """Return the content of `export.json`, without the classes."""
     of, compared = FORMATS[name], dataclasses.asdict(check)
+    pixels, drawn, seen = (compared.pop(key) for key in ("pixels", "drawn", "seen"))
     return {
         "format": name,
         "file": of.file or ".",
         "run": str(run.folder.absolute()),
         "fingerprint": run.then.fingerprint,
         **serving.described(written.inputs, written.output),
-        "check": {compared.pop("noun"): compared.pop("drawn"), **compared},
+        **({"pixels": pixels} if pixels else {}),
+        "check": {compared.pop("noun"): drawn, **compared, "validation": seen},
         "versions": {package: version_of(package) for package in of.runtime},
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -93,6 +93,15 @@ class Serving:
             model = keras.Model(model.inputs, {self.output: model.outputs[0]}, name=model.name)
         signature = [keras.InputSpec(dtype=given.dtype, shape=(None, *given.shape), name=self.steps.name)]
         model.export(path, format=form, verbose=False, input_signature=signature, **options)
+
+    def joined(self, found: Sequence[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
+        """Return the predictions of its only target, (batch, outputs)."""
+        return found[0]
+
+    def taken(self, examples: Sequence[Mapping[str, Any]]) -> Any:
+        """Return stored examples as the export takes them."""
+        values = [stepped(self.steps.caller, of[self.steps.name]).numpy() for of in examples]
+        return values if self.steps.given.dtype == "string" else np.stack(values)
 
     def drawn(self, folder: Path) -> tuple[Any, npt.NDArray[np.float32]]:
         """Return a few drawn inputs of the export, and what the model itself predicts for them.

@@ -17,6 +17,7 @@ import tensorflow as tf
 from etlrun.planning.plan import given_to_model
 from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import IMAGE
+from etlrun.stages.flow import MISSING
 from etlrun.stages.rows import Rows
 from etlrun.stages.sequences import padded
 from etlrun.trained.columns_layer import ColumnsLayer, in_lists
@@ -24,7 +25,7 @@ from etlrun.trained.formats import in_one
 from etlrun.trained.load import Trained
 from etlrun.trained.model import of_each_class, predictor
 from etlrun.trained.predict import of_heads
-from etlrun.trained.raw import LAYER, Raw, of_model, raws, valid_name
+from etlrun.trained.raw import LAYER, Raw, of_model, padding_of, raws, valid_name
 from etlrun.trained.rows import Head
 from etlrun.trained.serving import as_layer, drawn_arrays, drawn_files, input_as_json, output_as_json, stepped, told
 from etlrun.trained.steps import Split
@@ -127,8 +128,42 @@ class ColumnsServing:
             arrays[IMAGE] = drawn = _drawn_images(self.image, folder)
             outputs[IMAGE] = tf.stack([stepped(self.image.inside, of) for of in tf.constant(drawn)])
         specs = self._handed(specs_of(given_to_model(self.run.then.train), outputs))
-        found = of_heads(self.run, predictor(self.model, specs)(self._handed(outputs)))
-        return arrays, in_one(dict(zip(self.mains, found, strict=True)))
+        return arrays, self.joined(of_heads(self.run, predictor(self.model, specs)(self._handed(outputs))))
+
+    def joined(self, found: Sequence[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
+        """Return the predictions of all targets in one, (batch, outputs), as the export is compared."""
+        return in_one(dict(zip(self.mains, found, strict=True)))
+
+    def taken(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, npt.NDArray[Any]]:
+        """Return stored examples as the export takes them, by name."""
+        features = self.run.then.spec.dataset.examples.features
+        known = {name: of for name, of in features.items() if of.is_sequence or None not in of.shape}
+        found = self._taken(
+            {
+                name: (tf.ragged.stack if of.is_sequence else tf.stack)([each[name] for each in examples])
+                for name, of in known.items()
+            }
+        )
+        if self.image is not None:
+            pixels = [stepped(self.image.caller, of[self.image.name]).numpy() for of in examples]
+            found[IMAGE] = np.array(pixels, object if self.image.given.dtype == "string" else None)
+        return found
+
+    def _taken(self, batch: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
+        """Return columns (batch, ...) as the inputs but the image."""
+        found = dict[str, npt.NDArray[Any]]()
+        for raw in self.raws:
+            values = batch[raw.column]
+            if raw.counts:
+                values = values.row_lengths()
+            elif raw.feature.is_sequence:
+                values = tf.cast(values, raw.feature.dtype).to_tensor(padding_of(raw.feature))
+            elif raw.is_missing_when_empty:
+                values = tf.where(values == MISSING, "", values)
+            found[raw.name] = (
+                values.numpy() if raw.feature.dtype == "string" else tf.cast(values, raw.feature.dtype).numpy()
+            )
+        return found
 
     def _given(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return a few inputs but images, by name, and what the columns give for them, by name."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,6 +18,7 @@ from etlrun.stages.columns import Output
 from etlrun.stages.dataset import IMAGE
 from etlrun.stages.flow import Feature
 from etlrun.stages.rows import Rows, Table
+from etlrun.stages.sequences import padded
 from etlrun.trained.raw import Raw, raws, valid_name
 from etlrun.trained.serving_columns import ColumnsServing, drawn_columns
 
@@ -71,6 +72,10 @@ class OutputsServing(ColumnsServing):
 
     def _given(self) -> tuple[dict[str, Any], dict[str, Any]]:
         return {raw.name: self._drawn[raw.column] for raw in self.raws}, {**self._drawn}
+
+    def _taken(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        outputs = padded(self._columns.given(batch))
+        return {raw.name: outputs[raw.column].numpy() for raw in self.raws}
 
     @cached_property
     def _drawn(self) -> dict[str, Any]:
