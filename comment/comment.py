@@ -60,7 +60,7 @@ def _comment(folder: Path) -> None:
     pull, comments = _pull(repository, number)
     if f"{(pull['headRepository'] or {}).get('nameWithOwner')}:{pull['headRefName']}" != os.environ["BRANCH"]:
         raise _NotWrittenError(f"pull request {number} is not of the branch of this run")
-    marker = " ".join(["<!-- etlrun", *re.sub(r"[^\w./ -]|--+", "", name).split(), "-->"])
+    marker = " ".join(filter(None, ("<!-- etlrun", _in_marker(name), "-->")))
     own = [comment for comment in comments if comment["viewerDidAuthor"] and comment["body"].startswith(marker)]
     newest = max((_run_of(comment["body"]) for comment in own), default=0)
     if newest > int(run):
@@ -72,6 +72,11 @@ def _comment(folder: Path) -> None:
     _gh("api", *words, given=json.dumps({"body": body}))
     for other in own[1:]:  # of runs that had begun at the same time
         _gh("api", "--method", "DELETE", f"repos/{repository}/issues/comments/{other['databaseId']}", "--silent")
+
+
+def _in_marker(name: str) -> str:
+    """Return the name of a use in the comment of HTML that marks its own: another one for each, without `--`."""
+    return re.sub(r"[^\w./ -]|(?<=-)-|(?<= ) |^ | $", lambda mark: f"&#{ord(mark[0])};", name)
 
 
 def _note(sha: str, head: str) -> str:

@@ -78,8 +78,22 @@ def test_a_link_in_what_a_fork_has_left_is_not_read(github: GitHub, tmp_path: Pa
 def test_a_name_that_a_fork_gives_ends_no_marker(github: GitHub, tmp_path: Path) -> None:
     left(tmp_path, name="mine --> ### Approved\n<!-- $(echo mark)")
     assert github.run(tmp_path, ACTION) == WRITTEN
-    assert github.bodies[0].splitlines()[0] == "<!-- etlrun mine Approved echo mark -->"
+    assert github.bodies[0].splitlines()[0] == (
+        "<!-- etlrun mine -&#45;&#62; &#35;&#35;&#35; Approved&#10;&#60;&#33;-&#45; &#36;&#40;echo mark&#41; -->"
+    )
     assert not (tmp_path / "mark").exists()
+
+
+def test_each_name_has_a_comment_of_its_own(github: GitHub, tmp_path: Path) -> None:
+    names = ["a+b", "ab", "a b", "a  b", "a--b"]
+    for number, name in enumerate([*names, "a+b"]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        left(folder, name=name)
+        assert github.run(folder, ACTION) == WRITTEN
+    firsts = [body.splitlines()[0] for body in github.bodies]
+    assert len({*firsts}) == len(firsts) == len(names)
+    assert all("--" not in first.removeprefix("<!--").removesuffix("-->") for first in firsts)
 
 
 def test_bytes_that_are_no_text_are_shown_as_such(github: GitHub, tmp_path: Path) -> None:

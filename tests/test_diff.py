@@ -1,4 +1,7 @@
+import io
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -6,11 +9,17 @@ import pytest
 import yaml
 from rich.console import Console
 
+import etlrun
+from etlrun.planning import render
+from etlrun.planning.planner import plan
+from etlrun.planning.spec import parse
 from etlrun.record import record as records
 from etlrun.review.folders import working_tree
 from etlrun.review.review import review
 from etlrun.review.sides import resolve
 from etlrun.review.text import print_review
+from etlrun.stages import STAGES
+from etlrun.system.terminal import print_parts, say, say_note, tell
 from tests.configs import composed, refusal_of_diff
 
 
@@ -22,6 +31,47 @@ def test_overrides_are_compared(told: Any) -> None:
 
 def test_equal_configs_do_not_differ(told: Any) -> None:
     assert told("", "load.prefetch=autotune", "--exit-code") == "no difference\n"
+
+
+LINES = "b\n::error::from a config\x1b[31m\u202e"
+ESCAPED = "b\\n::error::from a config\\x1b[31m\\u202e"
+
+
+def test_a_value_of_several_lines_stays_in_its_line_in_all_forms(tmp_path: Path, told: Any) -> None:
+    config = composed("logger=mlflow", "model=emulated")
+    files = []
+    for name, value in (("a", "a"), ("b", LINES)):
+        config["logger"]["experiment_name"] = value
+        config["dataset"]["data_dir"] = f"/data/{value}"
+        files.append(tmp_path / f"{name}.yaml")
+        files[-1].write_text(yaml.safe_dump(config))
+    assert told(*map(str, files)).splitlines()[:3] == [
+        "changes only the speed",
+        f"  dataset.data_dir        /data/a -> /data/{ESCAPED}  speed, if it holds the same files",
+        f"  logger.experiment_name  a -> {ESCAPED}              speed",
+    ]
+    comment = told(*map(str, files), "--format", "markdown")
+    assert f"| `logger.experiment_name` | `a` | `{ESCAPED.replace(chr(92) + 'n', ' ')}` | speed |\n" in comment
+    for text in (
+        comment,
+        str(etlrun.diff(*files)),
+        render.text(planned := plan(parse(config, STAGES))),
+        render.mermaid(planned),
+    ):
+        assert not re.search(r"^::error|[\x1b\u202e]", text, re.MULTILINE)
+    assert ESCAPED in render.text(planned)
+
+
+@pytest.mark.parametrize("printed", [say, tell, say_note, lambda text: print_parts(None, (text, "bold"))])
+def test_a_line_is_printed_as_one(printed: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:
+    printed(LINES)
+    assert "".join(capsys.readouterr()).removeprefix("note  ") == f"{ESCAPED}\n"
+
+
+def test_colours_do_not_print_a_line_break_of_a_value() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=200)
+    print_parts(console, (LINES, ""))
+    assert console.file.getvalue() == f"{ESCAPED}\n"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> None:
     missing = [name for plan, names in experiments.items() if plan not in have for name in names]
     for title, names in (("not measured", missing), ("left out", left_out)):
         if names:
-            say(printable(f"{title}: {', '.join(names)}"))
+            say(f"{title}: {', '.join(names)}")
     if known.write:
         if not measured:
             raise _nothing(known.folders or [_OUTPUTS])

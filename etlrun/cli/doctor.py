@@ -20,7 +20,7 @@ from etlrun.stages import STAGES
 from etlrun.stages.rows import Rows
 from etlrun.system.files import refuse_unwritable
 from etlrun.system.machine import rounded
-from etlrun.system.terminal import print_table, say
+from etlrun.system.terminal import print_table, say, say_whole
 
 if TYPE_CHECKING:
     from etlrun.datasets.examine.doctor import ImageDiagnosis
@@ -96,7 +96,7 @@ def doctor(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> N
             if known.html is not None:
                 write(known.html, found, made_by, begin)
     if known.format == "json":
-        say(json.dumps(as_dict(found), indent=2))
+        say_whole(json.dumps(as_dict(found), indent=2) + "\n")
     else:
         print_findings(found)
         _print(found)
@@ -142,6 +142,6 @@ def stats(plan: Plan) -> None:
         from etlrun.datasets.examine.stats import measured
 
         mean, deviation, count = measured(plan)
-    say(f"# Of {count:,} training images, pixels in [0, 1].\ntransform:\n  normalize:")
+    say_whole(f"# Of {count:,} training images, pixels in [0, 1].\ntransform:\n  normalize:\n")
     for name, values in (("mean", mean), ("std", deviation)):
         say(f"    {name}: [{', '.join(f'{value:.4f}' for value in values)}]")

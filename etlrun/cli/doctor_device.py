@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from etlrun.planning.plan import Plan
 from etlrun.system import machine
-from etlrun.system.terminal import print_table, say, say_note
+from etlrun.system.terminal import print_table, say, say_note, say_whole
 
 if TYPE_CHECKING:
     from etlrun.run.operations import Tried
@@ -40,7 +40,7 @@ def of_device(plan: Plan, *, as_json: bool) -> None:
             "built_for": None if built is None else str(built),
         }
     if as_json:
-        say(json.dumps({**told, "operations": [dataclasses.asdict(of) for of in found]}, indent=2))
+        say_whole(json.dumps({**told, "operations": [dataclasses.asdict(of) for of in found]}, indent=2) + "\n")
     else:
         _print(told, found)
     if backend.unseen:

@@ -13,7 +13,7 @@ from etlrun.stages.rows import Rows
 from etlrun.system.files import appearing, as_unicode
 from etlrun.system.machine import rounded
 from etlrun.system.progress import progress
-from etlrun.system.terminal import print_table, say
+from etlrun.system.terminal import print_table, say, say_whole
 
 if TYPE_CHECKING:
     from etlrun.datasets.examine.finding import Diagnosis
@@ -45,7 +45,7 @@ def of_rows(plan: Plan, known: argparse.Namespace, made_by: str) -> None:
             | ({"texts": [*map(dataclasses.asdict, of.texts)]} if of.texts else {})
             for of in found.splits
         ]
-        say(json.dumps({**plain(found), "splits": splits}, indent=2))
+        say_whole(json.dumps({**plain(found), "splits": splits}, indent=2) + "\n")
         return
     print_findings(found)
     _print_tables(found, dataset)
@@ -128,7 +128,8 @@ def plain(found: Diagnosis) -> dict[str, Any]:
 def print_findings(found: Diagnosis) -> None:
     """Print the findings and the notes of a diagnosis."""
     for finding in found.findings:
-        say(f"finding   {finding.text}\n          -> {finding.remedy}")
+        say(f"finding   {finding.text}")
+        say(f"          -> {finding.remedy}")
         for place in finding.places[:_NAMED]:
             say(f"          {place}")
         if finding.places[_NAMED:]:

@@ -14,7 +14,7 @@ from etlrun.cli import commands
 from etlrun.cli.commands import COMMANDS
 from etlrun.system import deprecated
 from etlrun.system.errors import INTERRUPTED, ConfigError, EtlrunError, Fault, describe, of_system
-from etlrun.system.terminal import printing, say
+from etlrun.system.terminal import printing, say_whole
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -97,11 +97,11 @@ def _answer(arguments: list[str]) -> None:
     if "--version" in arguments:
         from etlrun.cli import help as texts
 
-        say(texts.version())
+        say_whole(f"{texts.version()}\n")
     elif "--help" in arguments or "-h" in arguments:
         from etlrun.cli import help as texts
 
-        say(texts.text())
+        say_whole(f"{texts.text()}\n")
     else:
         from etlrun.cli import start
 

@@ -53,4 +53,4 @@ def parser() -> argparse.ArgumentParser:
 
 def _print(one: Migration) -> None:
     for key in one.keys:
-        say(printable(f"{one.name}:{key.line}: {key.of.old} -> {key.of.new}"))
+        say(f"{one.name}:{key.line}: {key.of.old} -> {key.of.new}")

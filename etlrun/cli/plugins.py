@@ -16,7 +16,7 @@ from etlrun.stages.dataset import Dataset
 from etlrun.stages.installed import fault_of, place_of
 from etlrun.stages.plugins import CALLBACKS, LOSSES, METRICS, MODELS, PLUGINS, ROWS, STEPS, Plugin
 from etlrun.system.errors import DOCS, ConfigError, Fault
-from etlrun.system.terminal import print_table, say
+from etlrun.system.terminal import print_table, say, say_whole
 
 _KINDS = {STEPS: "step", MODELS: "model", LOSSES: "loss", METRICS: "metric", CALLBACKS: "callback", ROWS: "rows"}
 _HEADER = ("kind", "name", "package", "version", "where", "loads", "fields")
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> None:
     known = parser().parse_args(arguments)
     found = [_listed(entry, group) for group in _KINDS for entry in entry_points(group=group)]
     if known.format == "json":
-        say(json.dumps([_as_dict(plugin, fault) for plugin, fault in found], indent=2, default=str))
+        say_whole(json.dumps([_as_dict(plugin, fault) for plugin, fault in found], indent=2, default=str) + "\n")
     elif found:
         print_table(_HEADER, [_row(plugin, fault) for plugin, fault in found])
     else:

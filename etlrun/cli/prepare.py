@@ -17,7 +17,6 @@ from etlrun.datasets.prepare.source import LISTED, Source
 from etlrun.datasets.prepare.work import INFO, require_new
 from etlrun.remote.put import there
 from etlrun.sources.layout import OTHER_IMAGES
-from etlrun.system.errors import printable
 from etlrun.system.terminal import print_table, say
 
 if TYPE_CHECKING:
@@ -41,8 +40,8 @@ def main(arguments: list[str]) -> None:
         prepared = prepare(options, source)
         print_table(_HEADER, list(_rows(prepared)))
         for line in (*_notes(source, prepared), f"folder    {options.place}"):
-            _say(line)
-        _say(f"train     {_command(options, prepared)}")
+            say(line)
+        say(f"train     {_command(options, prepared)}")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -76,10 +75,6 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--features", metavar="image=KEY,label=KEY", help="keys of the examples of TFRecords")
     return parser
-
-
-def _say(text: str) -> None:
-    say(printable(text))
 
 
 def _rows(prepared: Prepared) -> Iterator[Sequence[str]]:

@@ -16,7 +16,7 @@ from etlrun.cli.commands import COMMANDS
 from etlrun.record.summary import MEASURES, RUNNING
 from etlrun.results.runs import UNREADABLE, Entry, entries
 from etlrun.system.errors import printable
-from etlrun.system.terminal import megabytes, number, print_table, say, significant
+from etlrun.system.terminal import megabytes, number, print_table, say, say_whole, significant
 
 _OUTPUTS = Path("outputs")
 """Folder in which runs write their folders by default."""
@@ -28,13 +28,13 @@ def main(arguments: list[str]) -> None:
     known = parser().parse_args(arguments)
     found = entries(known.folder)
     if known.format == "json":
-        say(json.dumps([dataclasses.asdict(one) for one in found], indent=2, default=str))
+        say_whole(json.dumps([dataclasses.asdict(one) for one in found], indent=2, default=str) + "\n")
     elif known.format == "paths":
         _print_paths(found)
     else:
         print_table(_HEADER, [_row(one) for one in found])
         total = megabytes(sum(one.bytes for one in found))
-        say(printable(f"{_counted(found)} in {known.folder} ({total})"))
+        say(f"{_counted(found)} in {known.folder} ({total})")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -64,7 +64,7 @@ def _print_paths(found: Sequence[Entry]) -> None:
         if "\n" in str(one.folder):
             print(f"etlrun: left out {printable(str(one.folder))}, which is no single line", file=sys.stderr)
         else:
-            say(str(one.folder))
+            say_whole(f"{one.folder}\n")
 
 
 def _row(one: Entry) -> Sequence[str]:

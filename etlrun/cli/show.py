@@ -15,7 +15,7 @@ from etlrun.config.request import requested
 from etlrun.planning.plan import Plan
 from etlrun.stages import STAGES
 from etlrun.stages.dataset import Dataset
-from etlrun.system.errors import ConfigError, Fault, printable
+from etlrun.system.errors import ConfigError, Fault
 from etlrun.system.files import appearing, refuse_unwritable
 from etlrun.system.machine import rounded
 from etlrun.system.terminal import print_table, say
@@ -87,7 +87,7 @@ def show(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> Non
         for name, feature in view.features.items()
     ]
     for note in sheet.notes_on_data:
-        say(f"note      {printable(note)}")
+        say(f"note      {note}")
     print_table(_HEADER, rows)
     for name, path in (("page", known.output), ("image", known.png)):
         if path is not None:

@@ -13,7 +13,7 @@ from etlrun.record.config import CONFIG
 from etlrun.record.summary import read_summary
 from etlrun.results.sizing import Need, Sizing, size
 from etlrun.system.errors import WorldError
-from etlrun.system.terminal import megabytes, say
+from etlrun.system.terminal import megabytes, say, say_whole
 
 _LEAST_THREADS = 0.05
 """Threads below which a stage is not listed."""
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> None:
         raise WorldError(where=str(known.run), found=found, expected="the folder of a run", remedy=remedy)
     sizing = size(known.run, summary, known.step_ms, known.au)
     if known.format == "json":
-        say(to_json(sizing, indent=2).decode())
+        say_whole(to_json(sizing, indent=2).decode() + "\n")
         return
     for line in lines(sizing):
         say(line)

@@ -43,7 +43,7 @@ def text(plan: Plan, cores: int | None = None, read_bytes: float | None = None) 
         lines += ["", stage.path, *steps, *_parameter_lines(plan.spec, stage, _INDENT, cores, more)]
     lines += [*_code_lines(plan), *chosen_columns(plan), "", f"fingerprint {plan.fingerprint}"]
     lines += [f"note: {remark}" for remark in plan.remarks]
-    return "\n".join(lines) + "\n"
+    return "".join(f"{printable(line)}\n" for line in lines)
 
 
 def _code_lines(plan: Plan) -> Iterator[str]:
@@ -109,7 +109,7 @@ def _step_lines(spec: RunSpec, steps: tuple[PlannedStage, ...], cores: int | Non
     for letter, step in zip("abcdefghijklmnopqrstuvwxyz", steps, strict=False):
         yield f"{_INDENT}{letter}. {step.stage.path:<{_STEP_WIDTH}} -> {step.gives}"
         if isinstance(step.stage, Columns):
-            yield from (f"{_INDENT}     {printable(name):<{_WIDTHS[0] - 1}} {line}" for name, line in step.stage.lines)
+            yield from (f"{_INDENT}     {name:<{_WIDTHS[0] - 1}} {line}" for name, line in step.stage.lines)
         else:
             yield from _parameter_lines(spec, step.stage, _INDENT + "     ", cores)
 
@@ -223,7 +223,7 @@ def _chain(name: str, stages: tuple[PlannedStage, ...]) -> Iterator[str]:
 
 def _label(*lines: str | None) -> str:
     escaped = {ord('"'): "#quot;", ord("`"): "#96;", ord("<"): "#lt;", ord(">"): "#gt;"}
-    return "<br/>".join(" ".join(str(line).split()).translate(escaped) for line in lines)
+    return "<br/>".join(printable(" ".join(str(line).split())).translate(escaped) for line in lines)
 
 
 FORMATS = {"text": text_here, "json": as_json, "mermaid": mermaid}

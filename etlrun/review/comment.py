@@ -14,6 +14,7 @@ from etlrun.review.policy import Judgement
 from etlrun.review.review import Images, Review, Reviewed
 from etlrun.review.shown import file_line, groups, points, unchanged, what
 from etlrun.stages.load import Batch, Prefetch, Shuffle
+from etlrun.system.errors import printable
 from etlrun.system.terminal import as_markdown
 from etlrun.system.terminal import plain as _plain
 
@@ -80,7 +81,7 @@ def _images(images: Images) -> str:
 
 def _code(text: str) -> str:
     """Return `text` as inline code on one line, with a fence longer than any run of backticks in it."""
-    line = " ".join(text.split())
+    line = printable(" ".join(text.split()))
     fence = "`" * (1 + max([0, *map(len, re.findall("`+", line))]))
     padding = " " * ("`" in line)
     return f"{fence}{padding}{line}{padding}{fence}"

@@ -6,6 +6,7 @@ from typing import Any
 
 from etlrun.review.difference import Difference
 from etlrun.review.review import File, Review, Reviewed
+from etlrun.system.errors import printable
 
 
 def groups(review: Review) -> list[tuple[list[str], Reviewed]]:
@@ -36,7 +37,7 @@ def what(difference: Difference) -> str:
 
 def change(difference: Difference) -> str:
     """Return the old and the new value of a difference."""
-    return " -> ".join("(none)" if value is None else value for value in (difference.old, difference.new))
+    return " -> ".join("(none)" if value is None else printable(value) for value in (difference.old, difference.new))
 
 
 def points(reviewed: Reviewed) -> list[str]:

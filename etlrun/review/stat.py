@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from etlrun.review.review import Review, Reviewed
 from etlrun.review.shown import groups
-from etlrun.review.text import colour_of, of_policy
+from etlrun.review.text import colour_of, indented, of_policy
 from etlrun.stages.base import Kind
 from etlrun.system.machine import megabytes
 from etlrun.system.terminal import print_parts
@@ -31,8 +31,8 @@ def print_stat(review: Review, console: Console | None) -> None:
         padded = f"{kinds:<{widths[1]}}  " if rest else kinds
         title = f"{name:<{longest}}  " if longest else ""
         print_parts(console, (title, "bold"), (padded, colour_of(reviewed)), (rest, ""))
-    for fault in dict.fromkeys(fault for reviewed in told for fault in reviewed.faults):
-        print_parts(console, (f"  {fault}", ""))
+    for parts in indented(dict.fromkeys(fault for reviewed in told for fault in reviewed.faults)):
+        print_parts(console, *parts)
     print_parts(console, (_sums(review), "bold"))
     lines = [*review.cost_lines, *(f"note: {note}" for note in review.notes)]
     for parts in (*(((line, "bold"),) for line in lines), *of_policy(review)):

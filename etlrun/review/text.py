@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from etlrun.review.facts import CONTRADICTION
 from etlrun.review.review import Review, Reviewed
 from etlrun.review.shown import change, file_line, groups, points, unchanged, what
+from etlrun.system.errors import printable
 from etlrun.system.terminal import print_parts
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def print_review(review: Review, console: Console | None) -> None:
 
 def text(review: Review) -> str:
     """Return the review as `print_review` prints it without colours."""
-    return "".join(f"{''.join(words for words, _ in parts)}\n" for parts in _lines(review))
+    return "".join(f"{printable(''.join(words for words, _ in parts))}\n" for parts in _lines(review))
 
 
 def _lines(review: Review) -> Iterator[tuple[tuple[str, str], ...]]:
@@ -58,8 +59,12 @@ def of_policy(review: Review) -> Iterator[tuple[tuple[str, str], ...]]:
     if (policy := review.policy) is not None:
         by = f" ({policy.file})" if policy.file else ""
         yield ((f"policy: {policy.headline}{by}", "bold red" if policy.is_failed else "green"),)
-        for line in policy.lines:
-            yield ((f"  {line}", ""),)
+        yield from indented(policy.lines)
+
+
+def indented(texts: Iterable[object]) -> Iterator[tuple[tuple[str, str], ...]]:
+    """Yield the lines of texts, such as those of faults, whose remedies stand in lines of their own."""
+    yield from (((line, ""),) for text in texts for line in f"  {text}".splitlines())
 
 
 def _body(reviewed: Reviewed) -> Iterator[tuple[tuple[str, str], ...]]:
@@ -72,5 +77,4 @@ def _body(reviewed: Reviewed) -> Iterator[tuple[tuple[str, str], ...]]:
         yield ((f"  {line}", "bold red" if line.startswith(CONTRADICTION) else ""),)
     if (images := reviewed.images) is not None:
         yield (("  " + ", ".join(filter(None, [f"images: {images.text}", images.page, images.image])), ""),)
-    for fault in reviewed.faults:
-        yield ((f"  {fault}", ""),)
+    yield from indented(reviewed.faults)

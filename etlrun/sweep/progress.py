@@ -20,6 +20,7 @@ from etlrun.record.record import events
 from etlrun.record.summary import COMPLETED, FAILED
 from etlrun.sweep.ledger import Ledger, own_overrides
 from etlrun.sweep.order import RunKey
+from etlrun.system.errors import printable
 from etlrun.system.progress import is_repainted
 from etlrun.system.terminal import is_quiet
 
@@ -29,7 +30,7 @@ _READ_EVERY_S, _END_BYTES = 1.0, 16_384
 def say_of_sweep(text: str) -> None:
     """Print a line about a sweep at once, unless notes and errors alone are printed."""
     if not is_quiet():
-        print(text, flush=True)
+        print(printable(text), flush=True)
 
 
 class Progress:

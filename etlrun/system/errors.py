@@ -73,7 +73,7 @@ class Failure(Fault):
     expected: str = ""
 
     def __str__(self) -> str:
-        return f"{self.found}\n    -> {self.remedy}" if self.remedy else self.found
+        return "\n    -> ".join(map(printable, filter(None, (self.found, self.remedy))))
 
 
 class EtlrunError(Exception):

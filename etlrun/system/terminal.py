@@ -77,8 +77,8 @@ def is_quiet() -> bool:
 
 
 def say(text: str) -> None:
-    """Print a line as it is on standard output."""
-    say_whole(f"{text}\n")
+    """Print a line on standard output; what would end it or move the cursor is escaped, as of values of a config."""
+    say_whole(f"{printable(text)}\n")
 
 
 def tell(text: str) -> None:
@@ -93,7 +93,8 @@ def say_note(text: str) -> None:
 
 
 def _on_stderr(text: str) -> None:
-    """Print a line on standard error; a terminal that has been closed ends no run."""
+    """Print a line on standard error, escaped as by `say`; a terminal that has been closed ends no run."""
+    text = printable(text)
     try:
         if _state.above is not None:
             _state.above(text)
@@ -114,14 +115,14 @@ def console() -> Console | None:
 
 
 def print_parts(console: Console | None, *parts: tuple[str, str]) -> None:
-    """Print a line of texts, each with its style; without a console, the texts alone."""
+    """Print a line of texts, escaped as by `say`, each with its style; without a console, the texts alone."""
     if console is None:
-        say_whole("".join([*(text for text, _ in parts), "\n"]))
+        say("".join(text for text, _ in parts))
         return
     from rich.text import Text
 
     with printing():
-        console.print(Text.assemble(*parts), soft_wrap=True)
+        console.print(Text.assemble(*((printable(text), style) for text, style in parts)), soft_wrap=True)
 
 
 @contextmanager
@@ -217,7 +218,7 @@ def _table(header: Sequence[str], rows: Rows) -> Table:
 
 def plain(text: str) -> str:
     """Escape `text` for one line of Markdown, so that nothing in it renders as markup, a formula or a mention."""
-    return re.sub(_MARKS, lambda mark: f"&#{ord(mark.group())};", " ".join(text.split()))
+    return re.sub(_MARKS, lambda mark: f"&#{ord(mark.group())};", printable(" ".join(text.split())))
 
 
 def as_markdown(header: Sequence[str], rows: Rows) -> str:
