@@ -34,7 +34,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 NUMBERS = [
     "price_value",
     *(f"band_probability_{name}" for name in ("cheap", "dear")),
-    *(f"garden_probability_{name}" for name in (0, 1)),
+    *(f"garden_probability_{name}" for name in ("false", "true")),
     *(f"tags_probability_{name}" for name in ("old", "park", "sea")),
 ]
 
@@ -70,7 +70,7 @@ def test_a_saved_model_gives_each_target_by_name(
     assert [(of["name"], of["target"], of["classes"]) for of in described["outputs"]] == [
         ("price_value", "price", None),
         ("band_probabilities", "band", ["cheap", "dear"]),
-        ("garden_probabilities", "garden", ["0", "1"]),
+        ("garden_probabilities", "garden", ["false", "true"]),
         ("tags_probabilities", "tags", ["old", "park", "sea"]),
     ]
     card = (tmp_path / "saved" / "model_card.md").read_text()

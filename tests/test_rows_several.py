@@ -98,7 +98,7 @@ def test_a_plan_tells_what_each_target_is_and_what_the_loss_is(rows: Path) -> No
     assert planned.remarks[1:] == (
         "1 of 40 rows of train[80%:] have the inputs of rows in train[:80%], and another target.",
         "price is not a class: its loss is the mean squared error, and its metrics are mae, rmse, r2.",
-        "garden is 1 or 0: the model gives the probability of 1.",
+        "garden is true or false: the model gives the probability of true.",
         "tags has 3 labels: the model gives the probability of each.",
         "The loss is the sum of those of price, 0.5 of band, garden, tags.",
         "Losses and metrics are weighted by times, also those of the validation.",

@@ -62,13 +62,13 @@ def test_predictions_have_the_columns_of_each_target(
     rows = [*csv.DictReader(io.StringIO(said(capsys, "predict", run, tmp_path / "new.parquet")))]
     assert [*rows[0]] == [
         *("row", "price_value", "band_class", "band_probability_cheap", "band_probability_dear"),
-        *("garden_class", "garden_probability_0", "garden_probability_1"),
+        *("garden_class", "garden_probability_false", "garden_probability_true"),
         *("tags_labels", *(f"tags_probability_{label}" for label in LABELS)),
     ]
     for row in rows:
         shares = np.array([float(row[f"tags_probability_{label}"]) for label in LABELS])
         assert row["tags_labels"] == ", ".join(np.array(LABELS)[shares > 0.5])
-        assert float(row["garden_probability_0"]) + float(row["garden_probability_1"]) == pytest.approx(1)
+        assert float(row["garden_probability_false"]) + float(row["garden_probability_true"]) == pytest.approx(1)
     text = said(capsys, "predict", run, tmp_path / "new.parquet", "--format", "jsonl", "--top", "1")
     lines = [json.loads(line) for line in text.splitlines()]
     assert [line["price"]["value"] for line in lines] == [float(row["price_value"]) for row in rows]

@@ -68,7 +68,8 @@ def found(words: Sequence[str], storage: Storage | None = None, *, skips: bool =
     remedy = "leave it out, or pass --on-corrupt skip"
     faults += [] if skips else [fault(path, why, "an image", remedy) for path, why in no_files.items()]
     if faults:
-        decoded = [] if skips or not files else _unusable([*files.values()][:_MOST_DECODED], remedy)
+        images = [] if skips else [path for path in files.values() if path not in no_files][:_MOST_DECODED]
+        decoded = _unusable(images, remedy) if images else []
         raise EtlrunError([*faults, *decoded])
     taken = tuple(files.values())
     return Found(files=taken, ignored=tuple(ignored), again=named - len(files), no_files=no_files)
