@@ -20,7 +20,14 @@ REPAIR, STANDS = "\n    -> repair the line", "\n    -> repair the line: a value 
 NAMES = "expected names of columns\n    -> write the names of the columns in the first line"
 NO_ROWS = "no rows for train; expected at least one row\n    -> write the files again, or choose others"
 ONE_EACH = "one for each column of the header"
-QUOTES = f"expected values in quotes that end with a quote, and quotes in them written twice{REPAIR}"
+QUOTES = "expected values in quotes that end with a quote, and quotes in them written twice\n    -> "
+PLAIN_QUOTE, ESCAPED = "set 'dataset.csv={quote: null}'", """set 'dataset.csv={escape: "\\\\"}'"""
+REPAIRED = ", or repair the line"
+ENDS = "remove the separators at the ends of lines, as by: sed 's/,$//' a.csv"
+LINES, PULL = "expected lines of text\n    ->", "fetch the file itself, as by: git lfs pull"
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 12345\n"
+ON_LINES = "expected an object of JSON on each line\n    -> write them so, as by: jq -c"
+JQ = "(with jq 1.7 or later, which keeps large integers)"
 BYTE = "the byte 0xe4; expected text in UTF-8\n    -> convert it, as by: iconv -f LATIN1 -t UTF-8"
 REPLACE = "; or set dataset.errors=replace"
 BEYOND = "an integer beyond 64 bits; expected integers from -2**63 to 2**63 - 1\n    ->"
@@ -31,10 +38,109 @@ FAULTS: dict[str, tuple[str, str | bytes, str]] = {
         "a.csv", 'a,price\n"1\n\n",2\n1\n', f"a.csv, line 5: found 1 value; expected 2, {ONE_EACH}{STANDS}",
     ),
     "an open quote in the last column": (
-        "a.csv", 'a,b,price\n1,"2",3\n1,2,"3\n4,5,6\n', f"a.csv, line 3: found a quote that is not closed; {QUOTES}",
+        "a.csv", 'a,b,price\n1,"2",3\n1,2,"3\n4,5,6\n',
+        f"a.csv, line 3: found a quote that is not closed; {QUOTES}{PLAIN_QUOTE}{REPAIRED}",
     ),
     "a quote inside": (
-        "a.csv", 'a,price\n1,2\n"say "so"",2\n', f"a.csv, line 3: found a quote inside a value in quotes; {QUOTES}",
+        "a.csv", 'a,price\n1,2\n"say "so"",2\n',
+        f"a.csv, line 3: found a quote inside a value in quotes; {QUOTES}{PLAIN_QUOTE}{REPAIRED}",
+    ),
+    "quotes as Spark writes them, which merge rows": (
+        "a.csv", 'a,price\n"12\\"",1\n"13\\"",2\n',
+        f"a.csv, line 2: found a quote inside a value in quotes; {QUOTES}{ESCAPED}{REPAIRED}",
+    ),
+    "quotes that are not closed, which merge rows": (
+        "a.csv", 'a,price\n"12,1\n"13,2\n',
+        f"a.csv, line 2: found a quote inside a value in quotes; {QUOTES}{PLAIN_QUOTE}{REPAIRED}",
+    ),
+    "quotes that begin a sentence, which merge rows": (
+        "a.tsv", 'a\tprice\n"It is\t1\n"It was\t2\n',
+        f"a.tsv, line 2: found a quote inside a value in quotes; {QUOTES}{PLAIN_QUOTE}{REPAIRED}",
+    ),
+    "quotes that no dialect explains": (
+        "a.csv", 'a,b,price\n"x, y",1,1\n"say "so"",1,2\n',
+        f"a.csv, line 3: found a quote inside a value in quotes; {QUOTES}repair the line",
+    ),
+    "names of rows, of R": (
+        "a.csv", '"a","price"\n"1",2,3\n"2",3,4\n',
+        (f"a.csv, line 2: found 3 values; expected 2, {ONE_EACH}\n    -> quote values with a separator, or, if the "
+        "first ones are R's names of rows, name them, as by: sed '1s/^/row,/' a.csv"),
+    ),
+    "separators at the ends of lines": (
+        "a.csv", "a,price\n1,2,\n2,3,\n", f"a.csv, line 2: found 3 values; expected 2, {ONE_EACH}\n    -> {ENDS}",
+    ),
+    "separators at the ends of all lines": (
+        "a.csv", "a,price,\n1,2,\n",
+        f"a.csv, line 1: found a header without a name for column 3 of 3; expected names of columns\n    -> {ENDS}",
+    ),
+    "a separator for Excel": (
+        "a.csv", "sep=;\na;price\n1;2\n",
+        ("a.csv, line 1: found a separator for Excel; expected names of columns"
+        "\n    -> remove the line, as by: sed 1d a.csv"),
+    ),
+    "commas under another name": (
+        "a.tsv", "a,price\n1,2\n",
+        ("a.tsv, line 1: found columns separated by ','; expected names of columns"
+        """\n    -> set 'dataset.csv={separator: ","}'"""),
+    ),
+    "two headers, one behind a BOM": (
+        "a.csv", "a,price\n1,2\n\ufeffa, price\n3,4\n",
+        "a.csv, line 3: found the header again; expected a row of values\n    -> remove the line",
+    ),
+    "a page": (
+        "a.csv", "<!DOCTYPE html><html></html>\n",
+        f"a.csv: found a page of HTML or XML; {LINES} download the file itself",
+    ),
+    "a pointer": ("a.jsonl", POINTER, f"a.jsonl: found a pointer of Git LFS; {LINES} {PULL}"),
+    "a pointer instead of Parquet": (
+        "a.parquet", POINTER, f"a.parquet: found a pointer of Git LFS; expected a Parquet file\n    -> {PULL}",
+    ),
+    "a page instead of Arrow": (
+        "a.feather", b"\n<html></html>",
+        "a.feather: found a page of HTML or XML; expected a file of Arrow\n    -> download the file itself",
+    ),
+    "a pointer instead of records": (
+        "a.tfrecord", POINTER,
+        f"a.tfrecord: found a pointer of Git LFS; expected TFRecords without compression\n    -> {PULL}",
+    ),
+    "a database": (
+        "a.csv", b"SQLite format 3\0",
+        f"a.csv: found a document or a database; {LINES} export its table as csv",
+    ),
+    "UTF-16 without a BOM": (
+        "a.csv", CSV.encode("utf-16-be"),
+        ("a.csv: found text in UTF-16; expected text in UTF-8"
+        "\n    -> convert it, as by: iconv -f UTF-16BE -t UTF-8 a.csv"),
+    ),
+    "UTF-32": (
+        "a.txt", CSV.encode("utf-32"),
+        "a.txt: found text in UTF-32; expected text in UTF-8\n    -> convert it, as by: iconv -f UTF-32 -t UTF-8 a.txt",
+    ),
+    "line ends of CR": (
+        "a.txt", "a\rb\r",
+        "a.txt: found line ends of CR alone; expected those of LF\n    -> convert them, as by: sed 's/\\r/\\n/g' a.txt",
+    ),
+    "JSON as csv": (
+        "a.csv", '{"a": 1, "b": 2}\n',
+        "a.csv, line 1: found JSON; expected names of columns\n    -> name it with .jsonl",
+    ),
+    "an array": (
+        "a.jsonl", '[{"a": 1},\n {"a": 2}]', f"a.jsonl: found an array of JSON; {ON_LINES} '.[]' a.jsonl {JQ}",
+    ),
+    "objects over several lines": (
+        "a.jsonl", '{\n "a": 1\n}\n{"a": 2}',
+        f"a.jsonl: found objects of JSON that are not on lines of their own; {ON_LINES} . a.jsonl {JQ}",
+    ),
+    "objects on one line": (
+        "a.jsonl.gz", '{"a": 1} {"a": 2}',
+        ("a.jsonl.gz: found objects of JSON that are not on lines of their own; "
+        f"{ON_LINES.replace('jq', 'gunzip -c a.jsonl.gz | jq')} . {JQ}"),
+    ),
+    "an array by another name": (
+        "a.json", '[{"a": 1}]',
+        ("a.json: found a file of another name; expected one that ends in .csv, .tsv, .jsonl, .ndjson, .parquet, "
+        f".feather, .arrow, .tfrecord, or .gz behind one of text"
+        f"\n    -> write them so, as by: jq -c '.[]' a.json {JQ}"),
     ),
     "two headers": (
         "a.csv", "a,price\n1,2\na,price\n",
@@ -47,7 +153,7 @@ FAULTS: dict[str, tuple[str, str | bytes, str]] = {
     "semicolons": (
         "a.csv", "a;price\n1;2\n",
         ("a.csv, line 1: found columns separated by ';'; expected names of columns"
-        "\n    -> write it with commas, or with tabs as .tsv"),
+        """\n    -> set 'dataset.csv={separator: ";"}'"""),
     ),
     "empty": ("a.csv", "", f"a.csv, line 1: found an empty file; {NAMES}"),
     "no rows": ("a.csv", "a,price\n", f"a.csv: found {NO_ROWS}"),
@@ -124,7 +230,7 @@ FAULTS: dict[str, tuple[str, str | bytes, str]] = {
     ),
     "compressed by another name": (
         "a.jsonl", gzip.compress(b"{}"),
-        "a.jsonl: found a compressed file; expected lines of text\n    -> add .gz to its name",
+        f"a.jsonl: found a compressed file; {LINES} decompress it, or add .gz for gzip",
     ),
     "a workbook": (
         "a.tsv", b"PK\x03\x04\x14",
@@ -284,7 +390,14 @@ PLAIN = "a file that is not compressed; expected bytes of gzip\n    -> leave .gz
     ("name", "content", "found"),
     [
         ("a.csv.gz", CSV.encode(), PLAIN),
-        *((name, WHOLE[: len(WHOLE) // 2], CUT_OFF) for name in ("a.csv.gz", "a.jsonl.gz")),
+        ("a.jsonl.gz", WHOLE[: len(WHOLE) // 2], CUT_OFF),
+        ("a.csv.gz", gzip.compress(CSV.encode() * 2_000)[:-9], CUT_OFF),
+        ("a.csv.gz", POINTER, f"a pointer of Git LFS; {LINES} {PULL}"),
+        (
+            "a.csv.gz",
+            gzip.compress(gzip.compress(b"a")),
+            f"a compressed file; {LINES} decompress it, or add .gz for gzip",
+        ),
     ],
 )
 def test_compressed_files_that_are_none(tmp_path: Path, name: str, content: bytes, found: str) -> None:

@@ -142,6 +142,27 @@ def test_rows_of_a_table_are_predicted_as_those_of_the_training(
     assert [of.get("class") for of in found] == [known[row].get("class") for row in range(200)]
 
 
+def test_tables_of_another_dialect_are_predicted_and_evaluated(
+    rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain, other = tmp_path / "plain.csv", tmp_path / "other.csv"
+    pyarrow.csv.write_csv(houses(), plain)
+    pyarrow.csv.write_csv(houses(), other, pyarrow.csv.WriteOptions(delimiter=";"))
+    csv_is = 'dataset.csv={separator: ";"}'
+    assert refused(capsys, "predict", rows / "prices", other) == [
+        f"  {other}, line 1: found columns separated by ';'; expected names of columns",
+        f"    -> set '{csv_is}'",
+    ]
+    assert said(capsys, "predict", rows / "prices", other, csv_is) == said(capsys, "predict", rows / "prices", plain)
+    of_files = [
+        json.loads(said(capsys, "evaluate", rows / "prices", f"dataset.files={path}", *words, "--format", "json"))[
+            "loss"
+        ]
+        for path, words in ((plain, ()), (other, (csv_is,)))
+    ]
+    assert of_files[0] == of_files[1]
+
+
 def test_tables_of_urls_are_predicted_as_the_same_files(
     rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

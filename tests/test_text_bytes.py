@@ -47,12 +47,13 @@ WRITERS: dict[str, Any] = {
 }
 OR_REPLACE = "; or set dataset.errors=replace"
 CONVERT = "found the byte 0xe9; expected text in UTF-8\n    -> convert it, as by: iconv -f LATIN1 -t UTF-8"
+UNZIPPED = CONVERT.replace("iconv", "gunzip -c {} | iconv")
 VALUE = f"found b'caf\\xe9 a\\xff\\xfeb'; expected text in UTF-8\n    -> repair the value{OR_REPLACE}"
 TOLD = {
     "a.csv": f"line 12: {CONVERT} a.csv{OR_REPLACE}",
-    "a.tsv.gz": f"line 12: {CONVERT} a.tsv.gz{OR_REPLACE}",
+    "a.tsv.gz": f"line 12: {UNZIPPED.format('a.tsv.gz')}{OR_REPLACE}",
     "a.jsonl": f"line 11: {CONVERT} a.jsonl{OR_REPLACE}",
-    "a.ndjson.gz": f"line 11: {CONVERT} a.ndjson.gz{OR_REPLACE}",
+    "a.ndjson.gz": f"line 11: {UNZIPPED.format('a.ndjson.gz')}{OR_REPLACE}",
     "a.tfrecord": f"record 10, text: {VALUE}",
 }
 

@@ -28,7 +28,7 @@ from etlrun.system.versions import version_of
 PACKAGES = ("tensorflow", "keras", "tensorflow-datasets")
 
 _STANDARD = (
-    "atexit", "functools", "glob", "hashlib", "itertools", "math", "os", "pathlib", "pkgutil", "re", "shutil",
+    "atexit", "functools", "glob", "gzip", "hashlib", "itertools", "math", "os", "pathlib", "pkgutil", "re", "shutil",
     "tempfile", "time", "types", "warnings",
 )  # fmt: skip
 _IMPORTS = {

@@ -14,6 +14,8 @@ _ZLIB_METHOD, _ZLIB_CHECK = 0x78, 31
 """First byte of what `TFRecordWriter` writes as ZLIB, and a divisor of the first two as one number (RFC 1950)."""
 _UNZIPPED = "import sys, zlib; sys.stdout.buffer.write(zlib.decompress(sys.stdin.buffer.read()))"
 _SHOWN = 8
+POINTER, POINTED = b"version http", ("a pointer of Git LFS", "fetch the file itself, as by: git lfs pull")
+"""What begins a file in the place of one that Git LFS keeps elsewhere, what it is, and what to do."""
 
 
 def foreign(path: str) -> Fault | None:
@@ -36,6 +38,8 @@ def _kind(path: str, head: bytes) -> tuple[str, str]:
         return "a file compressed with gzip", _decompressed("gunzip", path)
     if head[0] == _ZLIB_METHOD and int.from_bytes(head[:2], "big") % _ZLIB_CHECK == 0:
         return "a file compressed with ZLIB", _decompressed(f'python -c "{_UNZIPPED}"', path)
+    if head.startswith(POINTER):
+        return POINTED
     if head.startswith(_MXNET):
         remedy = "write its images into a folder for each class, as with mxnet.recordio.unpack, and use that folder"
         return "a RecordIO file of MXNet", remedy

@@ -38,6 +38,9 @@ _Arrays = (
 )
 _ARRAYS_EXPECTED = "the path or URL of an .npz, or a mapping from columns to paths or URLs of .npy"
 _Types = dict[_Name, Type]
+_Csv = dict[Literal["separator", "quote", "escape"], Annotated[str, Field(pattern=r"^([ -~\t]|\\t)$")] | None]
+_CSV_EXPECTED = "a mapping from separator, quote or escape to a character of ASCII or null; or null"
+_OF_ARROW = {"separator": "delimiter", "quote": "quote_char", "escape": "escape_char"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +162,7 @@ class FileRows(OfFiles, Rows):
 
 @dataclass(frozen=True, kw_only=True)
 class Table(FileRows):
-    """Rows of tables: csv, tsv, JSON lines, Parquet, Feather or TFRecord files.
+    r"""Rows of tables: csv, tsv, JSON lines, Parquet, Feather or TFRecord files.
 
     Attributes:
         files: Pattern of the files, such as `part-*.parquet` or `s3://bucket/part-*.parquet`, or a list of patterns; or
@@ -169,6 +172,9 @@ class Table(FileRows):
         strip: Whether blanks around texts are removed.
         columns: Types of columns that are not to be inferred, such as `{zip: text, day: timestamp}`.
         errors: `strict` refuses texts that are not in UTF-8, `replace` takes U+FFFD for what can't be decoded.
+        csv: How csv and tsv are written, such as `{separator: ';', quote: null, escape: "\\"}`: what stands between
+            two values, also in a `.txt`, instead of a comma or a tab; what stands around a value, instead of `"`, or
+            null where that is a character like any other; and what makes the character behind it one.
     """
 
     source: ClassVar[str] = "etlrun.sources.rows.tables:TableSource"
@@ -178,6 +184,18 @@ class Table(FileRows):
     strip: Annotated[bool, Expected("true or false"), DATA]
     columns: Annotated[_Types, Expected(f"a mapping from columns to {TYPES}"), DATA]
     errors: Annotated[Errors, Expected("strict or replace"), DATA] = "strict"
+    csv: Annotated[_Csv | None, Expected(_CSV_EXPECTED), DATA] = None
+
+    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+        yield from super().faults()
+        marks = [mark for mark in {"quote": '"', **self.dialect}.values() if mark is not None]
+        if len({*marks}) < len(marks):
+            yield "csv", str(self.csv), "different characters", "set another one, or quote: null"
+
+    @property
+    def dialect(self) -> dict[str, str | None]:
+        """What `csv` says of files."""
+        return {name: "\t" if mark == r"\t" else mark for name, mark in (self.csv or {}).items()}
 
     @property
     def types(self) -> _Types:
@@ -197,6 +215,8 @@ class Table(FileRows):
             "BLANK": list(self.missing),
             "STRIP": self.strip,
             "ERRORS": self.errors,
+            "CSV": {"newlines_in_values": True}
+            | {_OF_ARROW[of]: mark or False for of, mark in self.dialect.items() if mark or of != "separator"},
         }
 
     @property

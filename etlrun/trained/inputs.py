@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 OnCorrupt = Literal["raise", "skip"]
 _NAMED = 5
-_OF_FILES = (f"{Dataset.path}.errors=", f"{Dataset.path}.storage=")
+_OF_FILES = tuple(f"{Dataset.path}.{name}=" for name in ("errors", "storage", "csv"))
 """Starts of the overrides of a dataset that hold for files that are named, too."""
 
 

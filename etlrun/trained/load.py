@@ -43,8 +43,10 @@ _FILES = f"{Dataset.path}.files"
 SPLIT = Dataset.key("split")
 """Key of an override that names the split to read: here, it is not that of the training."""
 _FREE = {
-    *(f"{Dataset.path}.{name}" for name in ("split", "eval_split", "dir", "files", "folder", "version", "errors")),
-    f"{Dataset.path}.on_corrupt",
+    *(
+        f"{Dataset.path}.{name}"
+        for name in ("split", "eval_split", "dir", "files", "folder", "version", "errors", "csv", "on_corrupt")
+    ),
     f"{Trainer.path}.device",
 }
 """Values that may differ from those of the training, besides those of speed."""

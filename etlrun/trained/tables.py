@@ -207,8 +207,14 @@ def _tables(
     known = dataset.found.columns
     types = dataset.types if isinstance(dataset, Table) else {name: known[name].type for name in needed}
     blank, strip = (dataset.missing, dataset.strip) if isinstance(dataset, Table) else (_BLANK, False)
+    given_now = run.plan.spec.dataset
     of_needed = {name: of for name, of in types.items() if name in needed}
-    values = {**_like(dataset), "storage": run.storage, "errors": _errors(run.plan.spec.dataset)}
+    values = {
+        **_like(dataset),
+        "storage": run.storage,
+        "errors": _errors(given_now),
+        "csv": getattr(given_now, "csv", None),
+    }
     table = Table(**values, files=tuple(given), columns=of_needed, missing=blank, strip=strip)
     paths = [name_of(path) for of in files_of(table).values() for path in of]
     _require_columns(paths[0], names_of(table), [*known], needed)
@@ -230,6 +236,8 @@ def _named(fault: Fault, dataset: object, types: Sequence[str]) -> Fault:
     remedy = fault.remedy if isinstance(dataset, Table | TextFolder) else fault.remedy.removesuffix(OR_REPLACE)
     if Table.key("columns") in remedy:
         remedy = "repair the value: the column has the type of the training"
+    if Table.key("csv") in remedy and not isinstance(dataset, Table):
+        remedy = "write it as csv with commas, and with a quote at the end of each value in quotes"
     ends = f"{ENDS}{', or in .txt with a text in each line' if types == ['text'] else ''}"
     expected = fault.expected.replace(ENDS, ends)
     found = fault.found.removesuffix(" for train")

@@ -30,6 +30,8 @@ BLANK: list[str] = []
 """Texts of a csv or tsv that stand for no value."""
 STRIP = False
 """Whether blanks around texts are removed."""
+CSV: dict[str, Any] = {}
+"""Options of `pyarrow.csv.ParseOptions` for csv and tsv."""
 CLASSES: list[str] = []
 """Values of a column that is a class, in the order of their indices."""
 NUM_CLASSES = 0

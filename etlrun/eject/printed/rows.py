@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import glob
+import gzip
 import math
+import pathlib
 import re
 import types
 from typing import Any
@@ -13,7 +15,7 @@ import pyarrow.csv
 import pyarrow.dataset
 import pyarrow.json
 
-from etlrun.eject.printed.given import BLANK, CLASSES, ERRORS, FEATURES, FILES, ORDER, STRIP, TARGET, TYPES
+from etlrun.eject.printed.given import BLANK, CLASSES, CSV, ERRORS, FEATURES, FILES, ORDER, STRIP, TARGET, TYPES
 from etlrun.eject.printed.listed import by_number, num_examples, reader  # noqa: F401 - those of listed records
 from etlrun.sources.keys import array_of
 from etlrun.sources.rows.class_names import named, names_beside
@@ -29,10 +31,10 @@ OF_TEXTS = ("string", "timestamp")
 
 
 def decoded(path: str) -> Any:
-    """Return a file of text, or its content if what is not UTF-8 is replaced."""
-    if ERRORS == "strict":
-        return path
-    return pa.BufferReader(pa.input_stream(path).read().decode(errors=ERRORS).encode())
+    """Return the content of a file of text, with U+FFFD for what is not UTF-8 unless that is refused."""
+    data = pathlib.Path(path).read_bytes()
+    data = gzip.decompress(data) if path.endswith(".gz") else data
+    return pa.BufferReader(data if ERRORS == "strict" else data.decode(errors=ERRORS).encode())
 
 
 def json_table_of(path: str) -> pa.Table:
@@ -61,7 +63,7 @@ def table_of(path: str) -> pa.Table:
         return pa.table({**arrays, **{name: named(arrays[name], of) for name, of in names.items()}})
     if end.endswith((".jsonl", ".ndjson")):
         return json_table_of(path)
-    if not end.endswith((".csv", ".tsv")):
+    if not end.endswith((".csv", ".tsv", ".txt")):
         kind = "parquet" if end.endswith(".parquet") else "feather"
         try:
             return pyarrow.dataset.dataset(path, format=kind).to_table(columns=[*TYPES])
@@ -71,9 +73,7 @@ def table_of(path: str) -> pa.Table:
             return pa.ipc.open_stream(path).read_all()
     table = pyarrow.csv.read_csv(
         decoded(path),
-        parse_options=pyarrow.csv.ParseOptions(
-            delimiter="\t" if end.endswith(".tsv") else ",", newlines_in_values=True
-        ),
+        parse_options=pyarrow.csv.ParseOptions(**{"delimiter": "\t" if end.endswith(".tsv") else ",", **CSV}),
         convert_options=pyarrow.csv.ConvertOptions(
             column_types=dict.fromkeys(TYPES, pa.string()),
             include_columns=[*TYPES],

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.parquet
 
 from etlrun.sources.rows.kinds import Kind, list_kind
+from etlrun.sources.rows.lines import broken, format_fault
 from etlrun.sources.rows.of_lists import is_list
 from etlrun.sources.rows.read import TableFile
 from etlrun.stages.rows import Errors
@@ -77,6 +79,8 @@ class ColumnarFile(TableFile):
 
     def _broken(self, error: Exception) -> WorldError:
         kind = "a Parquet file" if self._is_parquet else "a file of Arrow"
+        if (fault := format_fault(self.path)) is not None and fault.found != kind:
+            return broken(self.path, replace(fault, expected=kind), error)
         found = f"{kind} that is cut off or damaged: {' '.join(str(error).split())}" if self.bytes else "an empty file"
         return WorldError(where=self.path, found=found, expected="a complete one", remedy="write or copy it again")
 

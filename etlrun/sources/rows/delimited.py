@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,20 +11,23 @@ import pyarrow.csv
 
 from etlrun.sources.rows.kinds import Kind, Seen, has_any, stripped
 from etlrun.sources.rows.lines import (
+    Dialect,
+    as_by,
     at_line,
     broken,
-    delimited_fault,
     encoding_fault,
+    first_lines,
     format_fault,
-    has_odd_quotes,
     header,
     line_of_row,
+    merged_rows,
+    opened,
     shown,
-    utf16_fault,
+    without_ends,
 )
-from etlrun.sources.rows.read import TableFile
+from etlrun.sources.rows.read import TableFile, zero_note
 from etlrun.stages.rows import Errors
-from etlrun.system.errors import Fault, WorldError
+from etlrun.system.errors import EtlrunError, WorldError
 
 _BLOCK = 16_000_000
 """Bytes that are parsed at once, and more than a row has."""
@@ -34,38 +36,52 @@ _BLOCK = 16_000_000
 class DelimitedFile(TableFile):
     """A file of values between commas (csv) or tabs (tsv), of which the first row names the columns."""
 
-    def __init__(self, path: str, delimiter: str, *, missing: tuple[str, ...], strip: bool, errors: Errors) -> None:
+    def __init__(self, path: str, dialect: Dialect, *, missing: tuple[str, ...], strip: bool, errors: Errors) -> None:
         """Read the names of the columns; raise `WorldError` if there are none, or one is empty or there twice."""
         super().__init__(path, errors)
-        self._delimiter, self._missing, self._strip = delimiter, missing, strip
-        if (fault := format_fault(path) or utf16_fault(path)) is not None:
-            raise broken(path, fault, ValueError())
-        self.names = header(path, delimiter)
+        self._dialect, self._missing, self._strip = dialect, missing, strip
+        if (fault := format_fault(path)) is not None:
+            raise EtlrunError([fault])
+        self.names = header(path, dialect)
         if any("\udc80" <= mark <= "\udcff" for mark in "".join(self.names)):
             raise broken(path, encoding_fault(path, otherwise=""), ValueError())
         self._require_names()
         self._seen: dict[str, Seen] = {}
+        self._merged: list[int] = []
+        self._zero: int | None = None
 
     def _require_names(self) -> None:
         names, remedy = self.names, "write the names of the columns in the first line"
         found = ""
         if not names:
             found = "an empty file"
+        elif (other := self._other_line(names)) is not None:
+            found, remedy = other
         elif empty := [str(place) for place, name in enumerate(names, start=1) if not name.strip()]:
             found = f"a header without a name for column {', '.join(empty)} of {len(names)}"
             if empty == ["1"]:
                 remedy = "name it, or leave it out, as frame.to_csv(path, index=False) does"
+            elif empty == [str(len(names))]:
+                remedy = without_ends(self.path, self._dialect)
         elif twice := sorted({name for name in names if names.count(name) > 1}):
             found = f"a header with {', '.join(twice)} twice"
-        elif len(names) == 1 and (other := next((mark for mark in ";\t|" if mark in names[0]), None)):
-            found = f"columns separated by {other!r}"
-            remedy = "write it with commas, or with tabs as .tsv"
         if found:
             raise WorldError(where=at_line(self.path, 1), found=found, expected="names of columns", remedy=remedy)
 
+    def _other_line(self, names: Sequence[str]) -> tuple[str, str] | None:
+        """Return what the first line is if it has no names in this dialect, and what to do; else None."""
+        if names[0].startswith("sep=") and not any(names[1:]):
+            return "a separator for Excel", f"remove the line, {as_by('sed 1d', self.path)}"
+        if names[0].startswith(("{", "[{")):
+            return "JSON", "name it with .jsonl"
+        mark = next((mark for mark in ";\t|," if mark in names[0]), "") if len(names) == 1 else ""
+        return (f"columns separated by {mark!r}", self._dialect.but(separator=mark).remedy) if mark else None
+
     def kinds(self, declared: Mapping[str, Kind], tell: Callable[[], None]) -> dict[str, Kind | None]:
-        if has_odd_quotes(self.path) and (fault := self._fault()):
-            raise broken(self.path, fault, ValueError())
+        quote = (self._dialect.quote or "\0").encode()
+        marks = first_lines(self.path, quote, b"\0")
+        self._zero = marks.get(b"\0")
+        self._merged = self._require_rows() if quote in marks else []
         self._seen = {name: Seen() for name in self.names}
         first = 0
         for batch in self._texts():
@@ -88,6 +104,12 @@ class DelimitedFile(TableFile):
     def notes(self, declared: Mapping[str, Kind]) -> Iterator[str]:
         if blank := [repr(name) for name in self.names if name != name.strip()]:
             yield f"names of columns have blanks around them in {self.name}: {', '.join(blank)}."
+        yield from zero_note(self.name, self._zero)
+        if self._merged:
+            yield (
+                f"{self.name}, line {self._merged[0]:,} begins a row whose quotes hold several lines, each with a "
+                f"value for each column: if these are rows, {self._dialect.but(quote=None).remedy}."
+            )
         for name in [name for name in self.names if name not in declared]:
             seen = self._seen[name]
             yield from seen.notes(name, lambda row: Path(self.where(row)).name)
@@ -96,15 +118,15 @@ class DelimitedFile(TableFile):
         return self._texts()
 
     def where(self, row: int) -> str:
-        return at_line(self.path, line_of_row(self.path, self._delimiter, row))
+        return at_line(self.path, line_of_row(self.path, self._dialect, row))
 
     def _require_one_header(self, batch: pa.RecordBatch, first: int) -> None:
         """Raise `WorldError` for a row that names the columns again."""
-        if len(self.names) == 1 or not has_any(pc.equal(batch.column(0), self.names[0])):
+        mask = _is_name(batch.column(0), self.names[0])
+        if len(self.names) == 1 or not has_any(mask):
             return
-        mask = pc.equal(batch.column(0), self.names[0])
         for name, values in zip(self.names, batch.columns, strict=True):
-            mask = pc.and_(mask, pc.equal(values, name))
+            mask = pc.and_(mask, _is_name(values, name))
         if (place := pc.index(mask, value=True).as_py()) >= 0:
             raise WorldError(
                 where=self.where(first + place),
@@ -114,39 +136,44 @@ class DelimitedFile(TableFile):
             )
 
     def _texts(self) -> Iterator[pa.RecordBatch]:
-        with pa.OSFile(self.path) as raw, self._explained():
-            whole = pa.CompressedInputStream(raw, "gzip") if self.path.endswith(".gz") else raw
-            reader = pyarrow.csv.open_csv(
-                whole,
-                pyarrow.csv.ReadOptions(block_size=_BLOCK),
-                pyarrow.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
-                pyarrow.csv.ConvertOptions(
-                    column_types=dict.fromkeys(self.names, pa.string()),
-                    strings_can_be_null=True,
-                    null_values=list(self._missing),
-                    check_utf8=self.errors == "strict",
-                ),
-            )
-            for batch in reader:
-                self.position = raw.tell()
-                texts = self.in_utf8(batch)
-                yield self._without_blanks(texts) if self._strip else texts
-            self.position = self.bytes
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
+        dialect = self._dialect
+        parsing = pyarrow.csv.ParseOptions(
+            delimiter=dialect.separator,
+            quote_char=dialect.quote or False,
+            escape_char=dialect.csv.get("escape") or False,
+            newlines_in_values=True,
+        )
+        converting = pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(self.names, pa.string()),
+            strings_can_be_null=True,
+            null_values=list(self._missing),
+            check_utf8=self.errors == "strict",
+        )
         try:
-            yield
+            with opened(self.path) as file:
+                for batch in pyarrow.csv.open_csv(
+                    file, pyarrow.csv.ReadOptions(block_size=_BLOCK), parsing, converting
+                ):
+                    self.position = getattr(file, "fileobj", file).tell()
+                    texts = self.in_utf8(batch)
+                    yield self._without_blanks(texts) if self._strip else texts
+                self.position = self.bytes
         except pa.ArrowInvalid as error:
             if "Empty CSV file" in str(error):
                 return  # of a header alone
-            raise broken(self.path, self._fault(), error) from error
+            self._require_rows()
+            raise broken(self.path, None, error) from error
 
-    def _fault(self) -> Fault | None:
-        return delimited_fault(self.path, self._delimiter, len(self.names), self.errors)
+    def _require_rows(self) -> list[int]:
+        return merged_rows(self.path, self._dialect, len(self.names), self.errors)
 
     def _without_blanks(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         missing = pa.array(self._missing, pa.string())
         columns = [stripped(values) for values in batch.columns]
         columns = [pc.if_else(pc.is_in(values, value_set=missing), None, values) for values in columns]
         return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _is_name(values: pa.Array, name: str) -> pa.Array:
+    """Return which values are the name of a column, also as in a file that another one was written behind."""
+    return pc.equal(pc.utf8_trim(values, " \t\ufeff"), name.strip(" \t"))

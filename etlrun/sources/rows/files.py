@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from etlrun.cache.store import folder_of
@@ -11,6 +12,7 @@ from etlrun.remote.failures import UnreachableError
 from etlrun.remote.names import copied, named_by_url
 from etlrun.remote.objects import Object, listed
 from etlrun.sources.named import named
+from etlrun.sources.rows.lines import document_fault, format_fault
 from etlrun.sources.rows.table import ENDS, has_format, opened_file
 from etlrun.sources.shards import matched
 from etlrun.stages.paths import is_remote
@@ -34,7 +36,7 @@ def files_of(dataset: Table) -> dict[str, list[str]]:
         missing = Fault(where=dataset.key("files"), found=f"no file {{}} for {split}", expected=expected)
         files[split] = named(patterns, dataset.storage, missing, objects, faults)
     faults += [
-        Fault(where=path, found="a file of another name", expected=f"one that ends in {ENDS}", remedy="rename it")
+        Fault(where=path, found="a file of another name", expected=f"one that ends in {ENDS}", remedy=_otherwise(path))
         for path in dict.fromkeys(path for paths in files.values() for path in paths)
         if not has_format(objects[path].name if path in objects else path)
     ]
@@ -42,6 +44,14 @@ def files_of(dataset: Table) -> dict[str, list[str]]:
         raise EtlrunError(faults)
     places = _copies(dataset, objects)
     return {split: [places.get(path, path) for path in paths] for split, paths in files.items()}
+
+
+def _otherwise(path: str) -> str:
+    """Return what to do with a file of another name."""
+    with suppress(OSError):
+        if (fault := format_fault(path) or document_fault(path)) is not None:
+            return fault.remedy
+    return "rename it"
 
 
 def _of_two_splits(dataset: Table, files: Mapping[str, list[str]]) -> Iterator[Fault]:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
 from etlrun.sources.rows.kinds import LISTS, TIMES, Kind, Seen, joined, list_kind
-from etlrun.sources.rows.lines import at_line, broken, format_fault, json_fault, lines, utf16_fault
+from etlrun.sources.rows.lines import at_line, broken, format_fault, json_fault, lines, opened
 from etlrun.sources.rows.of_lists import is_list
 from etlrun.sources.rows.read import TableFile
 from etlrun.stages.rows import Errors
-from etlrun.system.errors import WorldError
+from etlrun.system.errors import EtlrunError, WorldError
 
 _BLOCK = 4_000_000
 _EXACT = 2.0**53
@@ -28,8 +27,8 @@ class JsonLinesFile(TableFile):
     def __init__(self, path: str, errors: Errors) -> None:
         """Read the keys of the first object; raise `WorldError` if there is none."""
         super().__init__(path, errors)
-        if (fault := format_fault(path) or utf16_fault(path)) is not None:
-            raise broken(path, fault, ValueError())
+        if (fault := format_fault(path)) is not None:
+            raise EtlrunError([fault])
         self._texts: set[str] = set()
         first = next((line for _, line in lines(path)), b"")
         if not first:
@@ -159,11 +158,10 @@ class JsonLinesFile(TableFile):
 
     def _blocks(self) -> Iterator[bytes]:
         """Yield whole lines, in blocks."""
-        with pa.OSFile(self.path) as raw:
-            whole: Any = pa.CompressedInputStream(raw, "gzip") if self.path.endswith(".gz") else raw
+        with opened(self.path) as file:
             rest, is_first = b"", True
-            while chunk := whole.read(_BLOCK):
-                self.position = raw.tell()
+            while chunk := file.read(_BLOCK):
+                self.position = getattr(file, "fileobj", file).tell()
                 if is_first:
                     chunk, is_first = chunk.removeprefix(b"\xef\xbb\xbf"), False
                 block, newline, rest = (rest + chunk).rpartition(b"\n")

@@ -30,7 +30,7 @@ from etlrun.system.progress import Begin, progress
 
 _FORMAT = 11
 """Version of the format of kept columns, and of the code that reads files."""
-_READ = ("columns", "missing", "strip", "errors")
+_READ = ("columns", "missing", "strip", "errors", "csv")
 """Parameters of how files are read."""
 _LONGEST_S = 3600.0
 _MB = 1_000_000

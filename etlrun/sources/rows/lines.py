@@ -9,24 +9,40 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
+from etlrun.sources.foreign import POINTED, POINTER
 from etlrun.stages.rows import Errors
-from etlrun.system.errors import Fault, WorldError, printable
+from etlrun.system.errors import EtlrunError, Fault, WorldError, printable
 
 _CHUNK = 8_000_000
-_INSIDE = re.compile(rb'[^,\t\r\n"]"[^,\t\r\n"]')
+_BEGIN = 512
+_LINE_END = re.compile(r"\r\n?|\n")
+_ARRAY = re.compile(r"\s*\[\s*\{")
 _OTHERS = (
     (b"PAR1", "a Parquet file", "name it with .parquet"),
     (b"ARROW1", "a file of Arrow", "name it with .arrow"),
-    (b"\x1f\x8b", "a compressed file", "add .gz to its name"),
-    (b"PK\x03\x04", "an archive or a workbook", "unpack it, or save the sheet as csv"),
-    (b"\xd0\xcf\x11\xe0", "an archive or a workbook", "unpack it, or save the sheet as csv"),
+    (
+        rb"\x1f\x8b|BZh\d1AY|\xfd7zXZ|\x28\xb5\x2f\xfd",
+        "a compressed file",
+        "decompress it, or add .gz for gzip",
+    ),
+    (rb"PK\x03\x04|\xd0\xcf\x11\xe0", "an archive or a workbook", "unpack it, or save the sheet as csv"),
+    (rb"%PDF-|SQLite format 3", "a document or a database", "export its table as csv"),
+    (POINTER, *POINTED),
+    (
+        rb"(?i)(\xef\xbb\xbf)?\s*<(!doctype|html|\?xml)",
+        "a page of HTML or XML",
+        "download the file itself",
+    ),
 )
-"""What begins files of other formats, and what to do."""
+"""Patterns of what begins files of other formats, what these are, and what to do."""
 _LONGEST_VALUE = 2**31 - 1
 _SHOWN = 40
 OR_REPLACE = "; or set dataset.errors=replace"
@@ -49,35 +65,49 @@ def shown(value: object) -> str:
     return f"{text[:_SHOWN]}…" if len(text) > _SHOWN else text
 
 
+def as_by(command: str, path: str) -> str:
+    """Return the end of a remedy: what prints what a command makes of the text of a file."""
+    file = shlex.quote(path)
+    return f"as by: gunzip -c {file} | {command}" if path.endswith(".gz") else f"as by: {command} {file}"
+
+
 def format_fault(path: str) -> Fault | None:
-    """Return the fault of a file that is no text by its first bytes, or that is not compressed as its name says."""
+    """Return the fault of a file that is no text in UTF-8 by its first bytes, or is not compressed as its name says."""
     with Path(path).open("rb") as file:
-        begins = file.read(8)
-    if path.endswith(".gz"):
-        if not begins or begins.startswith(b"\x1f\x8b"):
-            return None
+        begins = file.read(_BEGIN)
+    is_plain = path.endswith(".gz") and bool(begins)
+    if is_plain and begins.startswith(b"\x1f\x8b"):
+        with opened(path) as file:
+            begins, is_plain = file.read(_BEGIN), False
+    for pattern, found, remedy in _OTHERS:
+        if re.match(pattern, begins):
+            return Fault(where=path, found=found, expected="lines of text", remedy=remedy)
+    if is_plain:
         remedy = "leave .gz out of its name, or compress it"
         return Fault(where=path, found="a file that is not compressed", expected="bytes of gzip", remedy=remedy)
-    for start, found, remedy in _OTHERS:
-        if begins.startswith(start):
-            return Fault(where=path, found=found, expected="lines of text", remedy=remedy)
-    return None
+    encoding = json.detect_encoding(begins) if any(begins[:4]) else "utf-8"
+    if encoding.startswith("utf-8"):
+        return None
+    name = re.sub("-([LB]E)$", r"\1", encoding.upper())  # as iconv has it
+    remedy = f"convert it, {as_by(f'iconv -f {name} -t UTF-8', path)}"
+    return Fault(where=path, found=f"text in {name[:6]}", expected="text in UTF-8", remedy=remedy)
 
 
-def utf16_fault(path: str) -> Fault | None:
-    """Return the fault of a file whose first bytes say that it is in UTF-16; None if they don't."""
+def first_lines(path: str, *marks: bytes) -> dict[bytes, int]:
+    """Return the first line, from 1, that has each of these bytes, if one has."""
+    found, line = dict[bytes, int](), 1
     with opened(path) as file:
-        if not file.read(2).startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            return None
-    remedy = f"convert it, as by: iconv -f UTF-16 -t UTF-8 {path}"
-    return Fault(where=path, found="text in UTF-16", expected="text in UTF-8", remedy=remedy)
+        while chunk := file.read(_CHUNK):
+            for mark in marks:
+                if mark not in found and (place := chunk.find(mark)) >= 0:
+                    found[mark] = line + chunk.count(b"\n", 0, place)
+            line += chunk.count(b"\n")
+    return found
 
 
 def encoding_fault(path: str, otherwise: str = OR_REPLACE) -> Fault | None:
     """Return the fault of the first line that is not UTF-8; None if all are. Its remedy ends with `otherwise`."""
-    if (fault := utf16_fault(path)) is not None:
-        return fault
-    remedy = f"convert it, as by: iconv -f LATIN1 -t UTF-8 {path}{otherwise}"
+    remedy = f"convert it, {as_by('iconv -f LATIN1 -t UTF-8', path)}{otherwise}"
     with opened(path) as file:
         decoder, line = codecs.getincrementaldecoder("utf-8")(), 1
         while (chunk := file.read(_CHUNK)) or decoder.getstate()[0]:
@@ -91,16 +121,36 @@ def encoding_fault(path: str, otherwise: str = OR_REPLACE) -> Fault | None:
     return None
 
 
-def has_odd_quotes(path: str) -> bool:
-    """Return whether quotes of a file may be broken: there is an odd number of them, or one inside a value."""
-    count = 0
-    with opened(path) as file:
-        while chunk := file.read(_CHUNK):
-            found = chunk.count(b'"')
-            if found and _INSIDE.search(chunk):
-                return True
-            count += found
-    return count % 2 == 1
+@dataclass(frozen=True)
+class Dialect:
+    """How a delimited file is written.
+
+    Attributes:
+        usual: Separator that its name says.
+        csv: What a config says: see `dataset.csv`.
+    """
+
+    usual: str
+    csv: Mapping[str, str | None]
+
+    @property
+    def separator(self) -> str:
+        """What stands between two values."""
+        return self.csv.get("separator") or self.usual
+
+    @property
+    def quote(self) -> str | None:
+        """What stands around a value."""
+        return self.csv.get("quote", '"')
+
+    def but(self, **marks: str | None) -> Dialect:
+        """Return the same with other marks."""
+        return replace(self, csv={**self.csv, **marks})
+
+    @property
+    def remedy(self) -> str:
+        """What sets it."""
+        return f"set 'dataset.csv={{{', '.join(f'{name}: {json.dumps(mark)}' for name, mark in self.csv.items())}}}'"
 
 
 @contextmanager
@@ -112,11 +162,18 @@ def _long_values() -> Iterator[None]:
         csv.field_size_limit(before)
 
 
-def _rows(path: str, delimiter: str, *, strict: bool, errors: str = "replace") -> Iterator[tuple[int, list[str]]]:
+def _rows(path: str, dialect: Dialect, *, strict: bool, errors: str = "replace") -> Iterator[tuple[int, list[str]]]:
     """Yield the line at which each row begins, and its values; blank lines are none. `errors` are of `bytes.decode`."""
     with opened(path) as file, _long_values():
         text = io.TextIOWrapper(file, encoding="utf-8-sig", errors=errors, newline="")
-        reader = csv.reader(text, delimiter=delimiter, strict=strict)
+        reader = csv.reader(
+            text,
+            delimiter=dialect.separator,
+            quotechar=dialect.quote,
+            quoting=csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE,
+            escapechar=dialect.csv.get("escape"),
+            strict=strict,
+        )
         line = 1
         while True:
             try:
@@ -132,49 +189,78 @@ def _rows(path: str, delimiter: str, *, strict: bool, errors: str = "replace") -
 
 class _BrokenError(Exception):
     def __init__(self, line: int, what: str) -> None:
-        self.line, self.what = line, what
+        self.line, self.is_inside = line, what != "unexpected end of data"
         super().__init__(what)
 
 
-def header(path: str, delimiter: str) -> list[str]:
+def header(path: str, dialect: Dialect) -> list[str]:
     """Return the first row of a delimited file, what is not UTF-8 as `surrogateescape`; empty if it has none."""
-    return next((row for _, row in _rows(path, delimiter, strict=False, errors="surrogateescape")), [])
+    return next((row for _, row in _rows(path, dialect, strict=False, errors="surrogateescape")), [])
 
 
-def line_of_row(path: str, delimiter: str, number: int) -> int:
+def line_of_row(path: str, dialect: Dialect, number: int) -> int:
     """Return the line of a row below the header, counted from 0."""
-    found = (line for place, (line, _) in enumerate(_rows(path, delimiter, strict=False)) if place == number + 1)
+    found = (line for place, (line, _) in enumerate(_rows(path, dialect, strict=False)) if place == number + 1)
     return next(found, number + 2)
 
 
-def delimited_fault(path: str, delimiter: str, width: int, errors: Errors) -> Fault | None:
-    """Return the fault of the first row of a delimited file that is ragged or has broken quotes; None if there is none.
+def merged_rows(path: str, dialect: Dialect, width: int, errors: Errors) -> list[int]:
+    """Return the first lines of rows that may be several: each of their lines has a value for each of `width` columns.
 
-    `width` is the number of columns. Of `strict` errors, it is that of the first line which is not UTF-8.
+    Raises:
+        EtlrunError: A row is ragged, or has broken quotes; or, of `strict` errors, a line is not UTF-8.
     """
-    if errors == "strict" and (fault := encoding_fault(path)) is not None:
-        return fault
+    found = []
     try:
-        for line, row in _rows(path, delimiter, strict=True):
+        for line, row in _rows(path, dialect, strict=True, errors=errors):
             if len(row) != width:
-                remedy = "repair the line: a value with a separator in it stands in quotes"
-                if width == 1:
-                    remedy = "if the lines above it are no header, remove them"
-                return Fault(
-                    where=at_line(path, line),
-                    found=f"{len(row)} value{'s' * (len(row) != 1)}",
-                    expected=f"{width}, one for each column of the header",
-                    remedy=remedy,
-                )
+                raise EtlrunError([_ragged(path, dialect, line, row, width)])
+            parts = _LINE_END.split(dialect.separator.join(row))
+            if len(parts) > 1 < width and all(part.count(dialect.separator) == width - 1 for part in parts):
+                found.append(line)
+    except UnicodeDecodeError as error:
+        raise broken(path, encoding_fault(path), error) from error
     except _BrokenError as error:
-        is_open = error.what == "unexpected end of data"
-        return Fault(
+        others = (dialect.but(escape="\\"), dialect.but(quote=None))
+        fitting = [f"{of.remedy}, or " for of in others if len(_widths(path, of)) == 1]
+        raise WorldError(
             where=at_line(path, error.line),
-            found="a quote that is not closed" if is_open else "a quote inside a value in quotes",
+            found="a quote inside a value in quotes" if error.is_inside else "a quote that is not closed",
             expected="values in quotes that end with a quote, and quotes in them written twice",
-            remedy="repair the line",
-        )
-    return None
+            remedy=f"{''.join(fitting[:1])}repair the line",
+        ) from error
+    return found
+
+
+def _widths(path: str, dialect: Dialect, *, first: int = 0) -> set[int]:
+    """Return the numbers of values of the rows in a dialect, from the first on; none if it has broken quotes."""
+    try:
+        return {len(row) for _, row in islice(_rows(path, dialect, strict=True), first, None)}
+    except _BrokenError:
+        return set()
+
+
+def without_ends(path: str, dialect: Dialect) -> str:
+    """Return the remedy of a file whose lines end with a separator."""
+    command = f"sed 's/{dialect.separator}$//'"
+    return f"remove the separators at the ends of lines, {as_by(command, path)}"
+
+
+def _ragged(path: str, dialect: Dialect, line: int, row: list[str], width: int) -> Fault:
+    """Return the fault of the first row with another number of values than the header has."""
+    remedy = "repair the line: a value with a separator in it stands in quotes"
+    if width == 1:
+        remedy = "if the lines above it are no header, remove them"
+    elif _widths(path, dialect, first=1) == {width + 1}:
+        command = as_by(f"sed '1s/^/row{dialect.separator}/'", path)
+        remedy = f"quote values with a separator, or, if the first ones are R's names of rows, name them, {command}"
+        remedy = remedy if row[-1] else without_ends(path, dialect)
+    return Fault(
+        where=at_line(path, line),
+        found=f"{len(row)} value{'s' * (len(row) != 1)}",
+        expected=f"{width}, one for each column of the header",
+        remedy=remedy,
+    )
 
 
 def lines(path: str) -> Iterator[tuple[int, bytes]]:
@@ -213,12 +299,29 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
+def document_fault(path: str) -> Fault | None:
+    """Return the fault of a file whose objects of JSON are in an array, or not on lines of their own; else None."""
+    with opened(path) as file:
+        text = file.read(_CHUNK).decode("utf-8-sig", "replace").strip()
+    found, command = "an array of JSON", "jq -c '.[]'"
+    if not _ARRAY.match(text):
+        try:
+            row, end = json.JSONDecoder().raw_decode(text)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(row, dict) or ("\n" not in text[:end] and not text[end:].lstrip(" \t\r").startswith("{")):
+            return None
+        found, command = "objects of JSON that are not on lines of their own", "jq -c ."
+    remedy = f"write them so, {as_by(command, path)} (with jq 1.7 or later, which keeps large integers)"
+    return Fault(where=path, found=found, expected="an object of JSON on each line", remedy=remedy)
+
+
 def json_fault(path: str, names: Sequence[str], errors: Errors) -> Fault | None:
     """Return the fault of the first line of JSON lines that is no object with these keys and single values.
 
     Of `strict` errors, it is that of the first line which is not UTF-8.
     """
-    if errors == "strict" and (fault := encoding_fault(path)) is not None:
+    if (fault := (errors == "strict" and encoding_fault(path)) or document_fault(path)) is not None:
         return fault
     types: dict[str, tuple[str, int]] = {}
     faults = (_json_line_fault(path, number, line, names, types) for number, line in lines(path))

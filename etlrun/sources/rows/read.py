@@ -26,6 +26,12 @@ def repaired(values: pa.Array) -> tuple[pa.Array, Sequence[int]]:
     return values, ()
 
 
+def zero_note(name: str, line: int | None) -> Iterator[str]:
+    """Yield the note on the first line of a text with the byte 0x00, if there is one."""
+    if line is not None:
+        yield f"{name}, line {line:,} has the byte 0x00, which stays: damaged files have it more often than texts."
+
+
 class TableFile(ABC):
     """A file of a table.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from etlrun.sources.rows.kinds import (
     joined,
     stripped,
 )
-from etlrun.sources.rows.lines import OR_REPLACE, shown
+from etlrun.sources.rows.lines import OR_REPLACE, Dialect, shown
 from etlrun.sources.rows.read import TableFile
 from etlrun.sources.rows.text_lines import TextLinesFile
 from etlrun.stages.column_step import items
@@ -37,8 +38,17 @@ from etlrun.system.errors import EtlrunError, Fault, WorldError, did_you_mean
 _Open = Callable[[str, Table], TableFile]
 
 
-def _delimited(delimiter: str) -> _Open:
-    return lambda path, of: DelimitedFile(path, delimiter, missing=of.missing, strip=of.strip, errors=of.errors)
+def _delimited(usual: str) -> _Open:
+    return lambda path, of: DelimitedFile(
+        path, Dialect(usual, of.dialect), missing=of.missing, strip=of.strip, errors=of.errors
+    )
+
+
+def _lines(path: str, of: Table) -> TableFile:
+    separator = of.dialect.get("separator")
+    return (
+        _delimited(separator)(path, of) if separator else TextLinesFile(path, next(iter(of.columns), "text"), of.errors)
+    )
 
 
 _EXAMPLES = "etlrun.sources.rows.examples"
@@ -52,9 +62,7 @@ _FORMATS: dict[str, _Open] = {
     ".parquet": lambda path, of: ColumnarFile(path, of.errors, is_parquet=True),
     **dict.fromkeys((".feather", ".arrow"), lambda path, of: ColumnarFile(path, of.errors, is_parquet=False)),
     ".tfrecord": lambda path, of: importlib.import_module(_EXAMPLES).ExamplesFile(path, of.errors),
-    **dict.fromkeys(
-        (".txt", ".txt.gz"), lambda path, of: TextLinesFile(path, next(iter(of.columns), "text"), of.errors)
-    ),
+    **dict.fromkeys((".txt", ".txt.gz"), _lines),
 }
 """Formats of tables by the ends of the names of their files."""
 _SHARD = re.compile(r"-\d+-of-\d+$")
@@ -138,7 +146,7 @@ def _explained(path: str) -> Iterator[None]:
     """Report a file that can't be read, or whose compressed bytes are damaged."""
     try:
         yield
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         is_cut_off = path.endswith(".gz") and getattr(error, "errno", None) is None
         found = "compressed bytes that are cut off or damaged" if is_cut_off else " ".join(str(error).split())
         remedy = "check its permissions and its storage, or write it again"

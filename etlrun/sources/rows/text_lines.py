@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 import pyarrow as pa
 
 from etlrun.sources.rows.kinds import Kind
-from etlrun.sources.rows.lines import at_line, broken, encoding_fault, format_fault, opened, utf16_fault
-from etlrun.sources.rows.read import TableFile
+from etlrun.sources.rows.lines import as_by, at_line, encoding_fault, first_lines, format_fault, opened
+from etlrun.sources.rows.read import TableFile, zero_note
 from etlrun.stages.rows import Errors
-from etlrun.system.errors import WorldError
+from etlrun.system.errors import EtlrunError, WorldError
 
 _AT_ONCE = 4_000_000
+_TO_LF = r"sed 's/\r/\n/g'"
 
 
 class TextLinesFile(TableFile):
@@ -23,13 +24,19 @@ class TextLinesFile(TableFile):
         """Read texts of the column `name`; raise `WorldError` if there is none, or if `strict` ones are not UTF-8."""
         super().__init__(path, errors)
         self.names = [name]
-        fault = format_fault(path) or (encoding_fault(path) if errors == "strict" else utf16_fault(path))
-        if fault is not None:
-            raise broken(path, fault, ValueError())
+        if (fault := format_fault(path) or (encoding_fault(path) if errors == "strict" else None)) is not None:
+            raise EtlrunError([fault])
+        self._marks = first_lines(path, b"\n", b"\r", b"\0")
+        if b"\r" in self._marks and b"\n" not in self._marks:
+            found, remedy = "line ends of CR alone", f"convert them, {as_by(_TO_LF, path)}"
+            raise WorldError(where=path, found=found, expected="those of LF", remedy=remedy)
         with opened(path) as file:
             is_empty = not file.read(1)
         if is_empty:
             raise WorldError(where=path, found="an empty file", expected="lines of text", remedy="write one")
+
+    def notes(self, declared: Mapping[str, Kind]) -> Iterator[str]:
+        yield from zero_note(self.name, self._marks.get(b"\0"))
 
     def kinds(self, declared: Mapping[str, Kind], tell: Callable[[], None]) -> dict[str, Kind | None]:
         self.position = self.bytes

@@ -12,12 +12,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from etlrun.sources.content import sha256_of_all
+from etlrun.sources.foreign import POINTER
 from etlrun.sources.layout import TEXTS, ImageFile
 from etlrun.sources.listing import Listing, notes_on, once_listed
 from etlrun.sources.records import known
 from etlrun.sources.rows.keeping import kept_as, stamps_of
 from etlrun.sources.rows.kept import Kept
-from etlrun.sources.rows.lines import encoding_fault
+from etlrun.sources.rows.lines import encoding_fault, format_fault
 from etlrun.sources.rows.source import RowsSource
 from etlrun.sources.rows.writing import Writer
 from etlrun.stages.rows import Rows, TextFolder
@@ -111,6 +112,8 @@ def _batches(
         for number, file in enumerate(files, 1):
             path = str(folder / file.path)
             data = _read(path)
+            if data.startswith(POINTER) and (fault := format_fault(path)) is not None:
+                raise EtlrunError([fault])
             try:
                 texts.append(text_of(data, "strict"))
             except UnicodeDecodeError:
@@ -141,7 +144,7 @@ def _not_utf8(paths: Sequence[str]) -> Iterator[Fault]:
     """Yield the faults of the first of these files that are not in UTF-8."""
     more = f"; {_count(paths)} not in UTF-8" if paths[1:] else ""
     for path in paths[:_NAMED]:
-        if (fault := encoding_fault(path)) is not None:
+        if (fault := format_fault(path) or encoding_fault(path)) is not None:
             yield dataclasses.replace(fault, found=f"{fault.found}{more}")
 
 
