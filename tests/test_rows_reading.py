@@ -246,7 +246,7 @@ def test_blanks_in_a_header_are_noted(tmp_path: Path) -> None:
     assert kept.known.notes == ("names of columns have blanks around them in a.csv: ' price'.",)
 
 
-@pytest.mark.parametrize("value", ["1.234.567,5", "1'234", "1,5", "12,345.6", "-1 234"])
+@pytest.mark.parametrize("value", ["1.234.567,5", "1'234", "1,5", "12,345.6", "-1 234", "1\u202f234", "1\u00a0234"])
 def test_separators_make_text_with_a_note(tmp_path: Path, value: str) -> None:
     kept = kept_from(tmp_path, "a.tsv", f"a\tprice\n12\t1\n{value}\t2\n")
     assert values(kept)["a"] == ["12", value]

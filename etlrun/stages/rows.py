@@ -188,7 +188,7 @@ class Table(FileRows):
 
     def faults(self) -> Iterator[tuple[str, str, str, str]]:
         yield from super().faults()
-        marks = [mark for mark in {"quote": '"', **self.dialect}.values() if mark is not None]
+        marks = [*filter(None, {"quote": '"', **self.dialect}.values())]
         if len({*marks}) < len(marks):
             yield "csv", str(self.csv), "different characters", "set another one, or quote: null"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -119,7 +120,7 @@ class JsonLinesFile(TableFile):
             yield pa.RecordBatch.from_arrays(columns, names=list(self.names))
 
     def where(self, row: int) -> str:
-        return at_line(self.path, next(number for place, (number, _) in enumerate(lines(self.path)) if place == row))
+        return at_line(self.path, next(islice(lines(self.path), row, None))[0])
 
     def _tables(self, known: pa.Schema | None = None) -> Iterator[pa.Table]:
         """Yield the rows of blocks of lines, in the types that the blocks have, but for those of a schema.

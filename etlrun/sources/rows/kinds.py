@@ -40,7 +40,7 @@ _PADDED = r"^[+-]?0[0-9xX]"
 """Numbers with leading zeros are codes; a hexadecimal one is a text."""
 _WHOLE = r"^-?(0|[1-9][0-9]*)$"
 _PLAIN = r"^\s*-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
-_SEPARATED = r"[+-]?([0-9]+|[0-9]{1,3}([.,' ][0-9]{3})+)([.,][0-9]+)?"
+_SEPARATED = "[+-]?([0-9]+|[0-9]{1,3}([.,'\u2019 \u00a0\u202f][0-9]{3})+)([.,][0-9]+)?"
 _WRITTEN = {
     rf"^\s*{_SEPARATED}\s*$": "numbers are written with a decimal point and without separators of thousands",
     rf"^\s*[$€£¥]?\s*{_SEPARATED}\s*[%€$£¥]?\s*$": "numbers are written without signs of currency or per cent",

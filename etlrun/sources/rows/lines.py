@@ -200,8 +200,8 @@ def header(path: str, dialect: Dialect) -> list[str]:
 
 def line_of_row(path: str, dialect: Dialect, number: int) -> int:
     """Return the line of a row below the header, counted from 0."""
-    found = (line for place, (line, _) in enumerate(_rows(path, dialect, strict=False)) if place == number + 1)
-    return next(found, number + 2)
+    rows = islice(_rows(path, dialect, strict=False), number + 1, None)
+    return next(rows, (number + 2,))[0]
 
 
 def merged_rows(path: str, dialect: Dialect, width: int, errors: Errors) -> list[int]:
