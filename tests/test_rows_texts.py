@@ -144,6 +144,15 @@ def faulty(folder: Path, name: str) -> None:
         folder.touch()
 
 
+def test_pointers_of_git_lfs_are_no_texts(tmp_path: Path) -> None:
+    write_texts(tmp_path / "texts", ("train",))
+    path = tmp_path / "texts" / "train" / "neg" / "a.txt"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 12345\n")
+    assert refusal(*words_of(tmp_path)) == (
+        f"{path}: found a pointer of Git LFS; expected lines of text\n    -> fetch the file itself, as by: git lfs pull"
+    )
+
+
 FAULTS = {
     "a class without texts": "texts/train/none: found a class without texts; expected files with .txt\n"
     "    -> remove the folder",
