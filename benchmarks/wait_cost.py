@@ -25,6 +25,7 @@ from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context
+from etlrun.measure.beside import Beside
 from etlrun.measure.resources import Sampler
 from etlrun.measure.watched import Watch, Watched
 from etlrun.run import loops
@@ -94,7 +95,7 @@ class Loops:
         watch = Watch(with_digest=False)
         ends = _Ends(watch)
         watch.meter.begin()
-        with Sampler([watch], with_gpu=False):
+        with Sampler([watch], Beside("benchmark"), with_gpu=False):
             self.measured.fit(Watched(self.pipeline.dataset, watch), callbacks=[ends], verbose=0)
         return self._mean_ms(ends)
 

@@ -11,6 +11,7 @@ from typing import Any, Self
 from etlrun.graph.build import Pipeline
 from etlrun.measure import fetching
 from etlrun.measure.advice import advice
+from etlrun.measure.beside import Beside
 from etlrun.measure.meter import Loop, Shapes, spread_ms
 from etlrun.measure.probes import cached_bytes, ceiling_per_s, settled_values, step_costs_ms
 from etlrun.measure.resources import Resources, Sampler
@@ -71,7 +72,10 @@ class Assessment:
     def __init__(self, work: Work, peak_gpu_bytes: Callable[[], int | None]) -> None:
         self.work, self._peak_gpu_bytes = work, peak_gpu_bytes
         self.loops: dict[str, list[Loop]] = {name: [] for name in work.pipelines}
-        self._sampler = Sampler(work.watches.values(), with_gpu=bool(work.record.summary.host.accelerators))
+        known, folder, trainer = work.record.summary, work.record.folder.resolve(), work.plan.spec.fit
+        own = str(folder if known.in_flight is None else folder.parent)
+        beside = Beside("a run on several hosts" if trainer is not None and trainer.hosts > 1 else own)
+        self._sampler = Sampler(work.watches.values(), beside, with_gpu=bool(known.host.accelerators))
         self._resources = Resources()
         self._used: dict[str, Any] = {}
         self._handover_s = 0.0
@@ -85,6 +89,8 @@ class Assessment:
         for watch in self.work.watches.values():
             watch.release()
         self._sampler.__exit__(*exception)
+        for note in self._sampler.beside.notes():
+            self.work.record.remark(note)
         self._used = {
             **self._resources.used(),
             "cache_bytes": sum(pipeline.held_bytes for pipeline in self.work.pipelines.values()),

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 import psutil
 import pynvml
 
+from etlrun.measure.beside import Beside
 from etlrun.measure.watched import Watch
 from etlrun.system.machine import visible_gpus
 
@@ -179,18 +180,20 @@ class Sampler:
     Attributes:
         gpu: Utilization and memory of the GPUs.
         usage: Memory and CPU over the training.
+        beside: Others that measure at the same time.
     """
 
-    def __init__(self, watches: Iterable[Watch], *, with_gpu: bool) -> None:
+    def __init__(self, watches: Iterable[Watch], beside: Beside, *, with_gpu: bool) -> None:
         self._watches = tuple(watches)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look_on, name="etlrun-sampler", daemon=True)
-        self.gpu, self.usage = GpuUse(), Usage()
+        self.gpu, self.usage, self.beside = GpuUse(), Usage(), beside
         self._with_gpu = with_gpu
 
     def __enter__(self) -> Self:
         if self._with_gpu:
             self.gpu.open()
+        self.beside.__enter__()
         self.usage.begin()
         self._thread.start()
         return self
@@ -198,6 +201,7 @@ class Sampler:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
+        self.beside.__exit__()
         self.gpu.close()
         for watch in self._watches:
             watch.wait_deleted()
@@ -206,6 +210,7 @@ class Sampler:
         while not self._stop.wait(_PAUSE_S):
             self.gpu.look()
             self.usage.look()
+            self.beside.look()
             for watch in self._watches:
                 iterator = watch.filling
                 if iterator is not None:

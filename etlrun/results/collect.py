@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from etlrun.measure.beside import note_on_others
 from etlrun.measure.gains import Gain, Rates, gains, itself, noise_of
 from etlrun.record import record as records
 from etlrun.record.config import read_config
@@ -243,6 +244,7 @@ class _Collector:
         if any(len(sessions) > 1 for sessions in self._sessions(counted).values()):
             yield "some rounds were run in more than one session: their ratios include changes of the machine"
         yield from data.notes_on_machines(self.completed)
+        yield from note_on_others([(run.name, of.remarks) for of_run in self.completed.values() for run, of in of_run])
         without = [run.name for several in self.completed.values() for run, of in several if of.state == UNCACHED]
         if without:
             again = f"; repeat them with: {self.ledger.resume_command}" if self.ledger else ""

@@ -42,6 +42,7 @@ def lines(found: Found, overrides: list[str], folder: Path) -> Iterator[str]:
     yield f"cost      {found.windows} windows in {found.spent_s:.0f} s; {ran} of {found.size:,} configs ran"
     for reason, number in found.left_out.most_common(_MOST_REASONS):
         yield f"never ran {number:,} config{'s' * (number != 1)}: {reason}"
+    yield from (f"note      {note}" for note in found.notes)
     if found.end == FOUND:
         yield f"again     {again(found, overrides)}"
     elif found.advice:
@@ -74,6 +75,7 @@ def as_json(found: Found, overrides: list[str]) -> str:
         "again": again(found, overrides) if found.end == FOUND else None,
         "spent_s": found.spent_s,
         "windows": found.windows,
+        "notes": found.notes,
         "configs": found.size,
         "candidates": [{key: getattr(of, key) for key in _DESCRIBED} for of in found.candidates.values()],
         "never_ran": dict(found.left_out),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from etlrun.config.jobs import Job
+from etlrun.measure.beside import note_on_others
 from etlrun.measure.gains import BETTER, Gain, Noise
 from etlrun.record.summary import Summary
 from etlrun.stages.tune import Tune
@@ -53,6 +54,7 @@ class Found:
         cache_bytes: Size of the caches of the winner in the whole run; None without a cache.
         spent_s: Seconds of all windows.
         windows: Number of windows.
+        notes: What is to know of the windows, a clause each.
         files: Options of the command line that name the folder and the name of config files.
     """
 
@@ -73,6 +75,7 @@ class Found:
     cache_bytes: int | None = None
     spent_s: float = 0.0
     windows: int = 0
+    notes: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
 
 
@@ -100,6 +103,7 @@ class Search:
         else:
             self._searched()
         found.spent_s, found.windows = self.windows.spent_s, len(self.windows.ended)
+        found.notes = [*note_on_others(self.windows.ended)]
         return found
 
     def _searched(self) -> None:

@@ -135,12 +135,12 @@ class Windows:
     Attributes:
         longest_s: Seconds after which a window is ended and counts as failed.
         spent_s: Seconds of all windows so far, including those of earlier processes.
-        ended: Names of the windows that have ended, in order.
+        ended: Names of the windows that have ended, in order, with the notes of each.
     """
 
     def __init__(self, folder: Path, overrides: list[str]) -> None:
         self.folder, self.overrides, self.longest_s = folder, overrides, 600.0
-        self.spent_s, self.ended = 0.0, list[str]()
+        self.spent_s, self.ended = 0.0, list[tuple[str, list[str]]]()
 
     @property
     def caches(self) -> Path:
@@ -155,7 +155,7 @@ class Windows:
             if folder.exists():
                 put_aside(folder, self.folder)  # one that was killed, or of a search with other decisions
             found = self._ran(folder, config)
-        self.ended.append(name)
+        self.ended.append((name, found.remarks))
         self.spent_s += (found.wall_s or 0.0) + _START_S
         return found
 
