@@ -212,6 +212,7 @@ def test_a_cache_target_is_a_stage(tiny: Path, tmp_path: Path, monkeypatch: pyte
         run.freeze(tmp_path / name, {**config, "cache": {**config["cache"], "name": name}}, words)
         assert run.run(tmp_path / name, stages) == 0
         found[name] = summary_of(tmp_path / name)
+        assert all(of.pop("filled_s") > 0 for of in found[name]["cache"]["pipelines"].values())
     digests = {name: [epoch["digest"] for epoch in summary["epochs"]] for name, summary in found.items()}
     assert digests["scratch"] == digests["memory"]
     assert found["scratch"]["cache"] == {**found["memory"]["cache"], "target": "cache.scratch"}

@@ -26,7 +26,7 @@ def test_shards_that_arrive_too_slowly_limit_a_run_whatever_other_stages_take() 
         because="10.0 s of 20.0 s were spent waiting for data; shards arrive at 40.0 MB/s, and the model consumes "
         "100.0 MB/s",
         arriving_bytes_per_s=40e6,
-        consumed_bytes_per_s=100e6,
+        consumed_bytes_per_s=approx(100e6),
     )
     assert verdict(dataclasses.replace(slow, loops=(dataclasses.replace(slow.loops[0], costs=None),))) == verdict(slow)
     assert judge_alone(slow, 50.0).because == (
