@@ -14,6 +14,7 @@ from etlrun.cli import diff, verify
 from etlrun.planning.plan import Plan
 from etlrun.review.difference import compare
 from etlrun.review.review import Review, Reviewed
+from etlrun.review.sides import Side
 from etlrun.review.text import print_review
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of
@@ -23,6 +24,7 @@ from tests.tables import words_of as table_words
 from tests.tables import write_houses
 
 SAME = "the same in the same order"
+HERE = Side(word="", variants={})
 ALL = ("load.drop_remainder=false", "load.batch_size=8")
 
 
@@ -198,10 +200,10 @@ def test_a_fact_that_the_comparison_denies_ends_the_command(
     """With the comparison of other plans, since no comparison is known to be wrong."""
     said = compare(*plans(tiny, "load.prefetch=1"))
 
-    def examined(_: Review) -> Review:
+    def examined(_: Review, *__: Side) -> Review:
         old, new = plans(tiny, other)
         reviewed = Reviewed(name="small", old=old, new=new, state="compared", comparison=said)
-        return verify.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), 2000)
+        return verify.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), HERE, HERE, 2000)
 
     known = diff.parser().parse_args(["", "load.prefetch=1"])
     with pytest.raises(EtlrunError) as caught:
@@ -232,7 +234,7 @@ def test_a_contradiction_is_red_on_a_terminal(tiny: Path) -> None:
     said = compare(*plans(tiny, "load.prefetch=1"))
     reviewed = Reviewed(name="small", old=old, new=new, state="compared", comparison=said)
     console = Console(force_terminal=True, _environ={"TERM": "xterm"}, highlight=False)
-    review = verify.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), 2000)
+    review = verify.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), HERE, HERE, 2000)
     with console.capture() as capture:
         print_review(review, console)
     assert [of.facts and of.facts.summary for of in review.experiments] == ["contradiction"]
@@ -244,7 +246,7 @@ def test_data_that_differ_in_the_other_pipeline_are_denied_too(tiny: Path) -> No
     said = compare(*plans(tiny, "dataset.split=train"))
     old, new = plans(tiny, "transform.resize.method=area")
     reviewed = Reviewed(name="small", old=old, new=new, state="compared", comparison=said)
-    found = verify.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), 2000)
+    found = verify.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), HERE, HERE, 2000)
     assert found.experiments[0].facts is not None
     assert found.experiments[0].facts.lines[2:] == [
         "contradiction: the examples of validation differ, which the comparison denies"
@@ -255,7 +257,7 @@ def test_doubts_are_no_denial(tiny: Path) -> None:
     old, new = plans(tiny, "transform.resize.method=area")
     said = dataclasses.replace(compare(*plans(tiny, "load.prefetch=1")), doubts=("It depends.",))
     reviewed = Reviewed(name="small", old=old, new=new, state="compared", comparison=said)
-    found = verify.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), 2000)
+    found = verify.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), HERE, HERE, 2000)
     assert found.experiments[0].facts is not None
     assert not found.experiments[0].facts.contradicts
 

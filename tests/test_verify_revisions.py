@@ -18,7 +18,7 @@ from tests.configs import composed
 from tests.repository import Repository
 from tests.runs import emulated
 from tests.test_installed import GREY, WORDS, installed, told
-from tests.test_verify import facts, plain
+from tests.test_verify import HERE, facts, plain
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_no_comparison_of_random_configs_is_contradicted(tiny: Path) -> None:
         old, new = (plan(parse(config, STAGES)) for config in configs)
         said = compare(old, new, configs)
         experiments.append(Reviewed(name=str(number), old=old, new=new, state="compared", comparison=said))
-    review = with_facts(Review(old="one", new="other", experiments=tuple(experiments), files=()), 24)
+    review = with_facts(Review(old="one", new="other", experiments=tuple(experiments), files=()), HERE, HERE, 24)
     found = [reviewed.facts for reviewed in review.experiments if reviewed.facts is not None]
     assert contradictions(review) == []
     assert [line for of in found for line in of.lines if line.startswith("not compared")] == []

@@ -87,7 +87,6 @@ def of_review(review: Review) -> str:
     if rest := unchanged(review):
         parts.append(_lines([("", f"{', '.join(rest)}: no difference" if rest != [""] else "no difference")]))
     parts.append(_lines([("", file_line(file, review)) for file in review.files[:_MOST_ROWS]]))
-    parts.append(_lines([("", f"note: {note}") for note in review.notes]))
     return _page(f"{review.old} -> {review.new}", *parts)
 
 

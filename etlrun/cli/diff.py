@@ -27,6 +27,8 @@ from etlrun.system.files import refuse_unwritable
 from etlrun.system.terminal import console, say_whole
 
 if TYPE_CHECKING:
+    from etlrun.datasets.examine.sheet import Sheet
+    from etlrun.planning.plan import Plan
     from etlrun.review.measured import Runs
     from etlrun.review.measured_costs import Entry
     from etlrun.review.sides import Side
@@ -44,7 +46,9 @@ def main(arguments: list[str]) -> None:
     compare(parser().parse_intermixed_args(arguments))
 
 
-def compare(known: argparse.Namespace, examined: Callable[[Review], Review] = lambda review: review) -> None:
+def compare(
+    known: argparse.Namespace, examined: Callable[[Review, Side, Side], Review] = lambda review, *_: review
+) -> None:
     """Print the comparison that `known` asks for, with what `examined` adds to it; see `main` for the status.
 
     Raises:
@@ -53,9 +57,9 @@ def compare(known: argparse.Namespace, examined: Callable[[Review], Review] = la
     old, new, experiment = sides_of(known.old, known.new, known.experiment, known.config_dir)
     runs, measured = (None, []) if known.runs is None else (_runs(known.runs), _costs(known.runs, old, new))
     found = review(old, new, experiment, runs, of_sides(old, new, working_tree(known.config_dir), measured))
-    found = examined(found)
+    found = examined(found, old, new)
     if known.show is not None:
-        found = _with_images(found, known.show)
+        found = _with_images(found, known.show, (old, new))
     labels = {name.strip() for names in known.label for name in names.split(",")}
     found = judged(found, (old, new), known.fail_on, labels)
     if known.stat or known.format == "text":
@@ -103,31 +107,27 @@ def _folder(text: str) -> Path:
     return Path(text)
 
 
-def _with_images(found: Review, folder: Path) -> Review:
+def _with_images(found: Review, folder: Path, sides: tuple[Side, Side]) -> Review:
     """Write the examples before and after each change of the data to `folder`, once for experiments that are alike."""
     firsts = {names[0] for names, _ in groups(found)}
     chosen = [of for of in found.experiments if of.name in firsts and of.comparison.changes_data]
     if not chosen:
         return found
     refuse_unwritable(folder, "--show")
-    from etlrun.run.backend import prepare  # imports TensorFlow, so only after the configs have been validated
-
-    with prepare(None):
-        images = {reviewed.name: _images(reviewed, folder) for reviewed in chosen}
+    images = {reviewed.name: _images(reviewed, folder, sides) for reviewed in chosen}
     experiments = [replace(of, images=images[of.name]) if of.name in images else of for of in found.experiments]
     return replace(found, experiments=tuple(experiments))
 
 
-def _images(reviewed: Reviewed, folder: Path) -> Images:
+def _images(reviewed: Reviewed, folder: Path, sides: tuple[Side, Side]) -> Images:
     from etlrun.cli.show import write
-    from etlrun.datasets.examine.compare import before_and_after
+    from etlrun.datasets.examine.compare import compared
 
     changes = [of for of in reviewed.comparison.differences if of.kind == DATA]
     pipeline = "validation" if all(of.pipelines == ("validation",) for of in changes) else "train"
-    assert reviewed.old is not None  # noqa: S101 - for mypy
-    assert reviewed.new is not None  # noqa: S101 - for mypy
+    plans = [plan for plan in (reviewed.old, reviewed.new) if plan is not None]
     try:
-        sheet = before_and_after(reviewed.old, reviewed.new, pipeline, _EXAMPLES)
+        sheet = compared(*(side.call(_read, plan, pipeline) for side, plan in zip(sides, plans, strict=True)))
     except WorldError as error:
         return Images(text=f"none, since {error.faults[0].place}: found {error.faults[0].found}")
     if not sheet.columns:
@@ -137,6 +137,14 @@ def _images(reviewed: Reviewed, folder: Path) -> Images:
     write(sheet, page, page.with_suffix(".png"), made_by, ("--show", "--show"))
     text = f"{len(sheet.rows)} examples of {pipeline} before and after"
     return Images(text=text, page=page.as_posix(), image=page.with_suffix(".png").as_posix())
+
+
+def _read(plan: Plan, pipeline: str) -> Sheet:
+    from etlrun.datasets.examine.compare import first_examples
+    from etlrun.run.backend import prepare  # imports TensorFlow, so only after the configs have been validated
+
+    with prepare(None):
+        return first_examples(plan, pipeline, _EXAMPLES)
 
 
 def parser(name: str = "diff", also: str = "") -> argparse.ArgumentParser:

@@ -11,6 +11,7 @@ from etlrun.cli import diff
 from etlrun.planning.plan import Plan
 from etlrun.review.facts import Facts, Read, Sides, facts_of, repeatable
 from etlrun.review.review import Review, Reviewed
+from etlrun.review.sides import Side
 from etlrun.system.errors import EtlrunError, headline
 
 _EXAMPLES = 2000
@@ -43,16 +44,11 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def with_facts(review: Review, examples: int) -> Review:
+def with_facts(review: Review, old: Side, new: Side, examples: int) -> Review:
     """Return the review with facts on each experiment that changes or is new; equal pipelines are read once."""
     chosen = [of for of in review.experiments if of.changes and of.new is not None and not of.faults]
-    if not chosen:
-        return review
-    from etlrun.run.backend import prepare  # imports TensorFlow, so only after the configs have been validated
-
-    with prepare(None):
-        readers = _Reader(examples), _Reader(examples)
-        facts = {of.name: _facts(of, readers) for of in chosen}
+    readers = _Reader(old, examples), _Reader(new, examples)
+    facts = {of.name: _facts(of, readers) for of in chosen}
     return replace(review, experiments=tuple(replace(of, facts=facts.get(of.name)) for of in review.experiments))
 
 
@@ -61,18 +57,19 @@ def _facts(reviewed: Reviewed, readers: tuple[_Reader, _Reader]) -> Facts:
     reason = f"{', '.join(absent)}: found ???, which a run is given" if absent else ""
     sides = [{} if plan is None else of.read(plan, reason) for plan, of in zip(plans, readers, strict=True)]
     read: dict[str, Sides] = {name: (sides[0].get(name), sides[1].get(name)) for name in {**sides[1], **sides[0]}}
-    found = facts_of(reviewed.comparison, plans, read)
+    is_own = not any(reader.side.is_of_runs for reader in readers)
+    found = facts_of(reviewed.comparison, plans, read, by_own_code=is_own)
     if found.contradicts and reviewed.old is not None:
-        again = _Reader(readers[0].examples).read(reviewed.old, "")
-        return facts_of(reviewed.comparison, plans, repeatable(read, again))
+        again = _Reader(readers[0].side, readers[0].examples).read(reviewed.old, "")
+        return facts_of(reviewed.comparison, plans, repeatable(read, again), by_own_code=is_own)
     return found
 
 
 class _Reader:
     """Reads one side, each of its pipelines once."""
 
-    def __init__(self, examples: int) -> None:
-        self.examples = examples
+    def __init__(self, side: Side, examples: int) -> None:
+        self.side, self.examples = side, examples
         self._done: list[tuple[Any, Read]] = []
 
     def read(self, plan: Plan, reason: str) -> dict[str, Read]:
@@ -85,19 +82,22 @@ class _Reader:
         key = (name, plan.pipelines[name], spec.dataset, spec.trainer.seed, spec.load.service)
         found = next((read for done, read in self._done if done == key), None)
         if found is None:
-            found = self._read(plan, name)
+            found = self.side.call(_read, plan, name, self.examples)
             self._done.append((key, found))
         return found
 
-    def _read(self, plan: Plan, name: str) -> Read:
+
+def _read(plan: Plan, name: str, examples: int) -> Read:
+    from etlrun.run.backend import prepare, seed_all  # imports TensorFlow, so only after configs have been validated
+
+    with prepare(None):
         from etlrun.datasets.examine.facts import read
-        from etlrun.run.backend import seed_all
 
         seed_all(plan.spec.trainer.seed)
         try:
-            sample = read(plan, name, self.examples)
+            sample = read(plan, name, examples)
         except EtlrunError as error:
             return Read(reason="; ".join(f"{fault.place}: found {fault.found}" for fault in error.faults))
         except Exception as error:  # noqa: BLE001 - code of a plugin raises anything, and the others are to be read
             return Read(reason=f"{type(error).__name__}: {headline(error)}")
-        return Read(hashes=sample.hashes, split_examples=sample.split_examples, is_ordered=plan.spec.has_order)
+    return Read(hashes=sample.hashes, split_examples=sample.split_examples, is_ordered=plan.spec.has_order)

@@ -116,6 +116,11 @@ def _code(before: Stages, reading: Reading) -> Identity:
     return [["etlrun", __version__], *code, *([package, _version(package)] for package in sorted(packages))]
 
 
+def _planned_code(before: Stages, plan: Plan, _: str) -> dict[str, Any]:
+    steps = [step.stage.path for planned in before for step in planned.steps]
+    return {f"code of {step}": plan.code[step] for step in steps if step in plan.code}
+
+
 def code_of(stage: Stage) -> str:
     """Return the first 16 hex digits of a SHA-256 over the functions of a stage, which refer to nothing else."""
     return digest_of(stage.makers)
@@ -157,6 +162,6 @@ PARTS = (
         lambda before, _: [["kept", str(before[-1].gives)]],
         lambda before, plan, _: {plan.spec.cache.key("at"): str(before[-1].gives)},
     ),
-    Part("the source of the steps, and the versions of etlrun, TensorFlow and the decoders", _code),
+    Part("the source of the steps, and the versions of etlrun, TensorFlow and the decoders", _code, _planned_code),
 )
 """All that a cache rests on, in the order in which the first difference is named."""

@@ -37,7 +37,6 @@ def markdown(review: Review) -> str:
     if rest:
         parts.append(f"No difference in {_plain(', '.join(rest))}.\n" if rest != [""] else "No difference.\n")
     parts += [_list(file_line(file, review) for file in review.files)] if review.files else []
-    parts += [_list(review.notes)] if review.notes else []
     lengths = list(accumulate(len(part) + 1 for part in parts))
     held = sum(length <= _MOST_CHARACTERS for length in lengths)
     left_out = f"Too long for a comment: {lengths[-1] - lengths[held - 1]:,} characters are omitted.\n"

@@ -1,32 +1,37 @@
-"""Data files of a repository that differ between its revisions, of which a review reads those of the working tree."""
+"""Data files of a repository that configs name, and that differ between revisions, of which each side reads its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from etlrun.planning.plan import Plan
 from etlrun.review.git import git
-from etlrun.review.sides import Side, Variant
 from etlrun.stages.paths import is_remote
 
-
-def notes_on_data(old: Side, new: Side, pairs: Iterable[tuple[Variant | None, Variant | None]]) -> Iterator[str]:
-    """Yield a note on each file, pattern or folder that both configs of a pair read, and that differs in git."""
-    between = [side.revision for side in (old, new) if side.revision]
-    if not between or not (old.is_revision and new.is_revision):
-        return
-    plans = [(a.plan, b.plan) for a, b in pairs if a is not None and b is not None]
-    read = dict.fromkeys(path for a, b in plans if a and b for path in _paths(a) if path in _paths(b))
-    for path in read:
-        if git(Path.cwd(), "diff", "--name-only", *between, "--", f":(glob){Path(path).expanduser()}"):
-            yield f"{path} differs between {old.word} and {new.word}; both sides read that of the working tree"
+_GROUPS = ("dataset", "transform", "model")
+_KEYS = {"dir", "file", "files", "folder", "weights", "words"}
 
 
-def _paths(plan: Plan) -> list[str]:
-    dataset = plan.spec.dataset
-    patterns = getattr(dataset, "patterns", None)
-    if patterns is not None:
-        return [path for of in patterns.values() for path in of if not is_remote(path)]
-    folder = getattr(dataset, "folder", None) or getattr(dataset, "dir", None)
-    return [folder] if isinstance(folder, str) and not is_remote(folder) else []
+def files_in(config: Mapping[str, Any] | None) -> dict[tuple[str, str], None]:
+    """Return the files, patterns and folders that a config names as data, each with its dotted key."""
+    found = [of for group in _GROUPS for of in _texts(group, (config or {}).get(group))]
+    return {(key, text): None for key, text in found if not is_remote(text) and _KEYS & {*key.split(".")}}
+
+
+def _texts(key: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _texts(f"{key}.{name}", inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(key, inner)
+    elif isinstance(value, str):
+        yield key, value
+
+
+def differing_files(configs: Iterable[Mapping[str, Any] | None], *between: str) -> set[str]:
+    """Return what configs name and git has in another state in two revisions, or in one and the working tree."""
+    paths = {path for config in configs for _, path in files_in(config)}
+    words = ("diff", "--name-only", *between, "--")
+    return {path for path in paths if git(Path.cwd(), *words, f":(glob){Path(path).expanduser()}")}

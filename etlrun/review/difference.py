@@ -14,6 +14,7 @@ from etlrun.planning.unused import leaves
 from etlrun.review.columns import changed, rows_changed
 from etlrun.review.doubts import doubts_about, notes_on, other_rows, unrepeatable
 from etlrun.review.packages import of_packages
+from etlrun.review.sources import Sources
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Stage, parameters
 from etlrun.stages.cache import NoCache
 from etlrun.stages.columns import Columns
@@ -112,10 +113,19 @@ class Comparison:
         return "changes " + (f"{', '.join(first)}{',' * (DATA in self.kinds)} and {last}" if first else last)
 
 
-def compare(old: Plan, new: Plan, configs: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None) -> Comparison:
-    """Compare two plans; with their `configs`, values without effect are reported as well."""
+def compare(
+    old: Plan,
+    new: Plan,
+    configs: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None,
+    sources: tuple[Sources, Sources] = ({}, {}),
+    beside: Sequence[Difference] = (),
+) -> Comparison:
+    """Compare two plans; with their `configs`, values without effect are reported as well.
+
+    `sources` are those of what packages add to both, and `beside` are further differences, which no plan has.
+    """
     found = [*_values(old, new), *_of_columns(old.spec, new.spec), *_steps(old, new), *_scaled(old, new)]
-    found += _code(old, new)
+    found += [*_code(old, new, *sources), *beside]
     are_others = bool(other_rows(old.spec, new.spec))
     found += _unexplained(old, new, _kinds(found) | ({DATA} if are_others else set()))
     if configs is not None:
@@ -288,17 +298,18 @@ def _of_columns(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
         yield Difference(path=path, old=before, new=after, kind=DATA, since=since)
 
 
-def _code(old: Plan, new: Plan) -> Iterator[Difference]:
-    """Yield what packages add to both sides with other code, or in another version."""
-    for name, code in new.code.items():
-        if name in old.code and old.code[name] != code:
-            is_step = name.startswith("transform.")
-            is_metric = name.startswith("the metric ")
-            kind = DATA if is_step else SPEED if is_metric else TRAINING
-            before, after, how = of_packages(old.code[name], code)
-            note = ", ".join(filter(None, [how, _ONLY_REPORTED[Trainer.key("metrics")] * is_metric]))
-            since, path = name if is_step else "", f"code of {name}"
-            yield Difference(path=path, old=before, new=after, kind=kind, since=since, note=note)
+def _code(old: Plan, new: Plan, was: Sources, now: Sources) -> Iterator[Difference]:
+    """Yield what packages add to both sides with other code, in another version, or with other code around it."""
+    for name in [of for of in {**new.code, **now} if of in old.code or of in was]:
+        sources = (was[name], now[name]) if name in was and name in now else None
+        before, after, how = of_packages(old.code.get(name, ""), new.code.get(name, ""), sources)
+        if before == after:
+            continue
+        is_dataset, is_metric = name.startswith("the dataset "), name.startswith("the metric ")
+        since = "the dataset" if is_dataset else name if name.startswith("transform.") else ""
+        kind = DATA if since else SPEED if is_metric else TRAINING
+        note = ", ".join(filter(None, [how, _ONLY_REPORTED[Trainer.key("metrics")] * is_metric]))
+        yield Difference(path=f"code of {name}", old=before, new=after, kind=kind, since=since, note=note)
 
 
 def _reported_otherwise(old: RunSpec, new: RunSpec) -> set[str]:

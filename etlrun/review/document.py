@@ -47,7 +47,6 @@ def as_json(review: Review) -> str:
         "experiments": experiments,
         "files": files,
         "policy": policy,
-        "notes": review.notes,
     }
     return json.dumps(whole, indent=2) + "\n"
 

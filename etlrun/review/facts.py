@@ -84,8 +84,11 @@ class Facts:
         return f"read the same in {order}" if self.is_same else "read others"
 
 
-def facts_of(comparison: Comparison, plans: Plans, read: Mapping[str, Sides]) -> Facts:
-    """Return the facts on what was read of both plans, by pipeline, beside what their comparison says."""
+def facts_of(comparison: Comparison, plans: Plans, read: Mapping[str, Sides], *, by_own_code: bool = True) -> Facts:
+    """Return the facts on what was read of both plans, by pipeline, beside what their comparison says.
+
+    Runs are not read `by_own_code`, but with the packages that are installed now.
+    """
     compared = {name: (old, new) for name, (old, new) in read.items() if old and new and old.digest and new.digest}
     same = [_is_same(*sides) for sides in compared.values()]
     ordered = [_is_ordered(*sides) for sides in compared.values()]
@@ -94,7 +97,7 @@ def facts_of(comparison: Comparison, plans: Plans, read: Mapping[str, Sides]) ->
     return Facts(
         lines=[
             *_lines(comparison, plans, read),
-            *_notes(comparison, plans),
+            *_notes(comparison, plans, by_own_code=by_own_code),
             *(f"{CONTRADICTION}{text}" for text in denied),
         ],
         is_same=False if False in same else True if is_known else None,
@@ -178,14 +181,14 @@ def _short(of: Read) -> str:
     return f"{count}:{digest[:_SHOWN]}…"
 
 
-def _notes(comparison: Comparison, plans: Plans) -> Iterator[str]:
+def _notes(comparison: Comparison, plans: Plans, *, by_own_code: bool) -> Iterator[str]:
     """Yield what differs and is not part of what is read."""
     old, new = ({step.stage.path for step in plan.by_model} if plan is not None else set() for plan in plans)
     paths = [item.path for item in comparison.differences if item.kind == DATA]
     applied = [step for step in sorted(old & new) if any(path.startswith(f"{step}.") for path in paths)]
     if applied:
         yield f"not read: what {', '.join(applied)} changes, which the model applies"
-    if any(path.startswith("code of ") for path in paths):
+    if not by_own_code and any(path.startswith("code of ") for path in paths):
         yield "not read: the code of the other side; both sides were read with the packages that are installed here"
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from etlrun.config import request as requests
 from etlrun.config.files import config_files, unreadable
 from etlrun.config.folders import COSTS, POLICY, config_dir, own_folder
-from etlrun.review.git import folder_at, git, write_configs
+from etlrun.review.git import folder_at, git, top_of, write_configs
 from etlrun.system.deprecated import named
 from etlrun.system.errors import ConfigError, Fault, fault, printable
 
@@ -94,6 +94,14 @@ class Folders:
                 path = Path(shown) / path.relative_to(folder)
                 break
         return printable(path.as_posix())
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Let messages name the files of these folders, which are of a revision, as files of that."""
+        with ExitStack() as stack:
+            for folder, name in self.shown.items():
+                stack.enter_context(named(folder, f"{self.revision}:{name}"))
+            yield
 
     def request(self, overrides: list[str], config_name: str | None = None) -> requests.Request:
         """Return the request for a config of these folders."""
@@ -174,7 +182,7 @@ def at_revision(revision: str, now: Folders) -> Iterator[Folders]:
 
     If this repository does not contain the project's configs, those of the installation are used.
     """
-    top = Path(os.fsdecode((git(Path.cwd(), "rev-parse", "--show-toplevel") or b"").rstrip(b"\n")))
+    top = top_of(Path.cwd())
     tracked = {folder: _tracked(top, revision, folder) for folder in now.shown}
     if now.own is not None and now.given is not None:  # a link now may have been a folder, and the reverse
         tracked[now.own] = _tracked(top, revision, now.given) or tracked[now.own]
@@ -196,10 +204,9 @@ def at_revision(revision: str, now: Folders) -> Iterator[Folders]:
             )  # an empty folder: the revision has no own configs
             own.mkdir(exist_ok=True)
         shown = {base: now.shown[now.base]} | ({own: now.shown[now.own]} if own is not None and now.own else {})
-        with ExitStack() as stack:
-            for folder, name in shown.items():
-                stack.enter_context(named(folder, f"{revision}:{name}"))
-            yield Folders(base=base, own=own, revision=revision, shown=shown)
+        folders = Folders(base=base, own=own, revision=revision, shown=shown)
+        with folders.named():
+            yield folders
 
 
 def _ever_tracked(top: Path, folder: Path | None) -> bool:

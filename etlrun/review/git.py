@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from etlrun.config.folders import COSTS
@@ -16,14 +16,58 @@ _LINK, _SUBMODULE = "120000", "160000"
 _MOST_LINKS = 40
 
 
-def git(folder: Path, *words: str, given: bytes = b"") -> bytes | None:
-    """Return the output of git in `folder`; None if it fails or is not installed."""
-    command = ["git", "-C", str(folder), *words]
+def git(folder: Path, *words: str, given: bytes = b"", index: Path | None = None) -> bytes | None:
+    """Return the output of git in `folder`, with another `index` if given; None if it fails or is not installed."""
+    command = ["git", "--no-optional-locks", "-C", str(folder), *words]
+    env = None if index is None else {**os.environ, "GIT_INDEX_FILE": str(index)}
     try:
-        answer = subprocess.run(command, input=given, capture_output=True, check=False)
+        answer = subprocess.run(command, input=given, capture_output=True, check=False, env=env)
     except FileNotFoundError:
         return None
     return answer.stdout if answer.returncode == 0 else None
+
+
+def top_of(folder: Path) -> Path:
+    """Return the top folder of the repository that `folder` is in."""
+    return Path(os.fsdecode((git(folder, "rev-parse", "--show-toplevel") or b"").rstrip(b"\n")))
+
+
+def differing(top: Path, revision: str) -> dict[str, bool]:
+    """Return the files in which the working tree differs from a revision, each with whether the revision has it."""
+    names = os.fsdecode(git(top, "diff", "--no-renames", "--no-ext-diff", "--name-status", "-z", revision) or b"")
+    fields = iter(names.split("\0")[:-1])
+    return {name: state != "A" for state, name in zip(fields, fields, strict=True)}
+
+
+def check_out(top: Path, revision: str, differs: Mapping[str, bool], folder: Path) -> None:
+    """Make a folder of the files of a revision, with links to what it shares with the working tree or git doesn't have.
+
+    It is no worktree that git knows of, so that none is left behind by whatever ends this process. `differs` are the
+    files in which both differ; an empty `folder` is there.
+
+    Raises:
+        ConfigError: Git can't read the revision.
+    """
+    homes = {PurePosixPath(), *(above for name in differs for above in PurePosixPath(name).parents)}
+    for home in sorted(homes):
+        (folder / home).mkdir(exist_ok=True)
+        if (top / home).is_dir() and not (top / home).is_symlink():
+            for entry in os.scandir(top / home):
+                inner = home / entry.name
+                if inner not in homes and str(inner) not in differs and entry.name not in {".git", "__pycache__"}:
+                    (folder / inner).symlink_to(entry.path)
+    index = folder.with_suffix(".index")
+    names = "".join(f"{name}\0" for name, is_there in differs.items() if is_there)
+    words = "checkout-index", "--force", "-z", "--stdin", f"--prefix={folder}/"
+    if None in (
+        git(top, "read-tree", revision, index=index),
+        git(top, *words, given=os.fsencode(names), index=index),
+    ):
+        raise ConfigError([_unreadable(revision)])
+
+
+def _unreadable(revision: str) -> Fault:
+    return Fault(where=revision, found="files that git can't read", expected="a complete revision")
 
 
 def folder_at(top: Path, revision: str, name: str) -> str | None:
@@ -95,7 +139,7 @@ def _blobs(top: Path, revision: str, keys: Iterable[str]) -> Iterator[bytes]:
     """Yield the contents of objects, as they were committed; `ConfigError` if git cannot read one."""
     answer = git(top, "cat-file", "--batch", given="".join(f"{key}\n" for key in keys).encode())
     if answer is None:
-        raise ConfigError([Fault(where=revision, found="files that git can't read", expected="a complete revision")])
+        raise ConfigError([_unreadable(revision)])
     place = 0
     while place < len(answer):
         start = answer.index(b"\n", place) + 1

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etlrun.planning.plan import Plan
 from etlrun.review.caches import Kept, caches
 from etlrun.review.cost import Cost, summed
-from etlrun.review.data_files import notes_on_data
-from etlrun.review.difference import Comparison, compare
+from etlrun.review.data_files import differing_files, files_in
+from etlrun.review.difference import Comparison, Difference, compare
 from etlrun.review.estimates import cost_of, held_on_disk
 from etlrun.review.facts import Facts
 from etlrun.review.jobs import matched
@@ -18,7 +19,8 @@ from etlrun.review.measured_costs import Costs
 from etlrun.review.policy import Judgement
 from etlrun.review.renames import renames
 from etlrun.review.sides import DEFAULT, Side, Variant
-from etlrun.stages.base import DATA, ORDER, Kind
+from etlrun.review.sources import Sources, sources_of
+from etlrun.stages.base import DATA, ORDER, TRAINING, Kind
 from etlrun.system.errors import ConfigError, Fault
 
 if TYPE_CHECKING:
@@ -143,7 +145,6 @@ class Review:
         cost_notes: Notes on the measured costs, a sentence each.
         cost_faults: Faults of the file of measured costs.
         experiment: The only experiment that is compared; None for all.
-        notes: Notes on the whole comparison.
     """
 
     old: str
@@ -155,7 +156,6 @@ class Review:
     cost_notes: tuple[str, ...] = ()
     cost_faults: tuple[Fault, ...] = ()
     experiment: str | None = None
-    notes: tuple[str, ...] = ()
 
     @property
     def cost_lines(self) -> list[str]:
@@ -191,17 +191,20 @@ def review(old: Side, new: Side, experiment: str | None, runs: Runs | None, cost
         pairs = [(name, old.variants.get(before.get(name, name)), new.variants.get(name)) for name in kept]
     else:
         pairs = [("", _single(old, experiment), _single(new, experiment))]
-    experiments = tuple(replace(_reviewed(*pair, runs), was=before.get(pair[0], "")) for pair in pairs)
+    between = [] if old.is_of_runs or new.is_of_runs else [side.revision for side in (old, new) if side.revision]
+    configs = [of.config for _, *sides in pairs for of in sides if of is not None]
+    files = differing_files(configs, *between) if between else set()
+    what = f"differs between {old.word} and {new.word}"
+    experiments = tuple(replace(_reviewed(*pair, runs, files, what), was=before.get(pair[0], "")) for pair in pairs)
     if old.jobs:
         only = {"added": new.word, "removed": old.word}
         experiments = tuple(replace(of, only_in=only.get(of.state, "")) for of in experiments)
     costs = Costs() if costs is None else costs
     filled = held_on_disk({name: plan for name in old.listed if (plan := old.variants[name].plan) is not None})
     found = tuple(_with_cost(reviewed, costs, filled) for reviewed in experiments)
-    files = tuple(_files(old, new))
-    made = Review(old=old.word, new=new.word, experiments=found, files=files, is_of_runs=old.is_of_runs)
-    notes = tuple(notes_on_data(old, new, [pair[1:] for pair in pairs]))
-    return replace(made, cost_notes=costs.notes, cost_faults=costs.faults, experiment=experiment, notes=notes)
+    made = Review(old=old.word, new=new.word, experiments=found, files=tuple(_files(old, new)))
+    made = replace(made, is_of_runs=old.is_of_runs, experiment=experiment)
+    return replace(made, cost_notes=costs.notes, cost_faults=costs.faults)
 
 
 def _with_cost(reviewed: Reviewed, costs: Costs, filled: Mapping[str, str]) -> Reviewed:
@@ -231,7 +234,9 @@ def _no_experiment(name: str, *sides: Side) -> Fault:
     return Fault(where="--experiment", found=f"{name}, which is not in {words}", expected="an existing experiment")
 
 
-def _reviewed(name: str, old: Variant | None, new: Variant | None, runs: Runs | None) -> Reviewed:
+def _reviewed(
+    name: str, old: Variant | None, new: Variant | None, runs: Runs | None, files: Collection[str], what: str
+) -> Reviewed:
     before, after = (None if variant is None else variant.plan for variant in (old, new))
     faults = tuple(dict.fromkeys(fault for variant in (old, new) if variant is not None for fault in variant.faults))
     state = "faulty" if faults else "removed" if new is None else "added" if old is None else "compared"
@@ -241,7 +246,10 @@ def _reviewed(name: str, old: Variant | None, new: Variant | None, runs: Runs | 
         return replace(reviewed, is_mended=True)
     if old is None or new is None or before is None or after is None or faults or old is new:
         return reviewed
-    comparison = compare(before, after, (old.config or {}, new.config or {}))
+    is_known = old.sources is not None or new.sources is not None
+    sources = (_sources(old), _sources(new)) if is_known else ({}, {})
+    beside = [*_of_files(old, new, files, what)]
+    comparison = compare(before, after, (old.config or {}, new.config or {}), sources, beside)
     if old.runs is not None and new.runs is not None:
         from etlrun.review.runs_compared import compare_runs  # whose models take a tenth of a second to define
 
@@ -250,6 +258,23 @@ def _reviewed(name: str, old: Variant | None, new: Variant | None, runs: Runs | 
         return replace(reviewed, comparison=comparison)
     measured = () if runs is None else runs.compare(before, after)
     return replace(reviewed, comparison=comparison, caches=caches(before, after), measured=measured)
+
+
+def _sources(of: Variant) -> Sources:
+    """Return the sources of what packages add to a config; none of a run, whose code is as it was noted."""
+    return of.sources if of.sources is not None else {} if of.plan is None or of.runs else sources_of(of.plan)
+
+
+def _of_files(old: Variant, new: Variant, files: Collection[str], what: str) -> Iterator[Difference]:
+    """Yield the data files that both configs name and that git has in another state on the other side."""
+    for key, path in files_in(new.config):
+        if path in files and (key, path) in files_in(old.config):
+            group, stage = key.partition(".")[0], ".".join(key.split(".")[:2])
+            where = (
+                "both sides read that of the working tree" if Path(path).is_absolute() else "each side reads its own"
+            )
+            kind, since = (TRAINING, "") if group == "model" else (DATA, "the dataset" if group == "dataset" else stage)
+            yield Difference(path=key, old=path, new=path, kind=kind, since=since, note=f"{what}; {where}")
 
 
 def _files(old: Side, new: Side) -> Iterator[File]:

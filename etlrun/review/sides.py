@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -28,15 +28,20 @@ from etlrun.planning.planner import plan
 from etlrun.planning.spec import GROUPS, parse, parse_command
 from etlrun.planning.unused import leaves
 from etlrun.record.config import CONFIG, PLAN, known_config
+from etlrun.review.data_files import differing_files
 from etlrun.review.folders import Folders, at_revision, is_revision, no_side
+from etlrun.review.git import differing, top_of
 from etlrun.review.lines import located, revision_prefix
 from etlrun.review.policy import Policy, policy_of
+from etlrun.review.process import Process, packages_of
+from etlrun.review.sources import Sources, sources_of
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
 from etlrun.system.deprecated import name_of, named
 from etlrun.system.errors import ConfigError, Fault, of_file
 from etlrun.system.respelled import current
 
+Returned = TypeVar("Returned")
 Given = Callable[[], Mapping[str, Any]]
 DEFAULT = "default"
 """Name of the run without an experiment."""
@@ -55,6 +60,7 @@ class Variant:
         missing: Keys that the config leaves to the command line, which have stand-ins here.
         runs: Folders of the runs of this config, none if no one has begun; None if it is not that of runs.
         overrides: Overrides of a job of a sweep; empty for any other config.
+        sources: Sources of what packages of a revision add to it; None for what this process has imported.
     """
 
     config: Mapping[str, Any] | None
@@ -65,6 +71,7 @@ class Variant:
     missing: tuple[str, ...] = ()
     runs: tuple[Path, ...] | None = None
     overrides: tuple[str, ...] = ()
+    sources: Sources | None = None
 
     @property
     def is_unfit(self) -> bool:
@@ -85,6 +92,7 @@ class Side:
         jobs: Configs of the jobs of a sweep; empty for other sides.
         costs: Name and content of the file of measured costs of a revision; None if it has none.
         revision: Git revision of the configs; empty for those of the working tree, and for other sides.
+        process: Process that has the code and the data files of the revision; None if this one has them.
     """
 
     word: str
@@ -95,6 +103,14 @@ class Side:
     jobs: tuple[Variant, ...] = ()
     costs: tuple[str, bytes] | None = None
     revision: str = ""
+    process: Process | None = None
+
+    def call(self, function: Callable[..., Returned], *given: Any) -> Returned:
+        """Return what a function returns where the code and the data files of this side are."""
+        if self.process is None:
+            return function(*given)
+        found: Returned = self.process.call(function, *given)
+        return found
 
     @property
     def is_revision(self) -> bool:
@@ -157,14 +173,38 @@ def _resolved(word: str, now: Folders, experiment: str | None, like: Side | None
             raise ConfigError([in_one_argument(fault, word) for fault in error.faults]) from error
     if is_revision(word):
         with at_revision(word, now) as then:
-            return of_folders(word, then, experiment, like)
+            return _of_revision(word, then, experiment, like)
     raise ConfigError([no_side(word)])
+
+
+def _of_revision(word: str, then: Folders, experiment: str | None, like: Side | None) -> Side:
+    """Return the side of a revision, planned with its own code and data files, in a process where it has others."""
+    top = top_of(Path.cwd()).resolve()
+    packages, differs = packages_of(top, word), differing(top, word)
+    if all(package.is_same(top, differs) for package in packages):
+        side = of_folders(word, then, experiment, like)
+        if not (differs and differing_files([of.config for of in side.variants.values()], word)):
+            return side
+    process = Process(top, word, differs)
+    process.start(packages)
+    planned: Side = process.call(_planned_there, word, then, experiment)
+    return replace(planned, process=process)
+
+
+def _planned_there(word: str, then: Folders, experiment: str | None) -> Side:
+    with then.named():
+        side = of_folders(word, then, experiment)
+    variants = {
+        name: replace(of, sources={} if of.plan is None else sources_of(of.plan)) for name, of in side.variants.items()
+    }
+    return replace(side, variants=variants)
 
 
 def of_folders(word: str, folders: Folders, experiment: str | None, like: Side | None = None) -> Side:
     """Return the side with the experiments of the folders, or one of them; their faults are kept in the variants.
 
-    Of a user's own configs it has the own experiments, and the options that none of these uses.
+    Of a user's own configs it has the own experiments, and the options that none of these uses. Configs that `like` has
+    composed of the same files, with the same code, are reused.
     """
     made: dict[str, Variant] = {}
     files = requests.composer(folders.request([]))
@@ -173,7 +213,7 @@ def of_folders(word: str, folders: Folders, experiment: str | None, like: Side |
         raise ConfigError([named_default(folders)])
     own = [name for name in known if folders.is_own(f"experiment={name}")]
     listed = [DEFAULT] * (folders.own is None) + own if experiment is None else [experiment]
-    same = like is not None and like.files.keys() == folders.files.keys()
+    same = like is not None and like.process is None and like.files.keys() == folders.files.keys()
     for name in dict.fromkeys([DEFAULT, *listed]):
         if name == DEFAULT or name in known:
             words = [] if name == DEFAULT else [f"experiment={name}"]

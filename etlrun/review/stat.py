@@ -34,8 +34,7 @@ def print_stat(review: Review, console: Console | None) -> None:
     for parts in indented(dict.fromkeys(fault for reviewed in told for fault in reviewed.faults)):
         print_parts(console, *parts)
     print_parts(console, (_sums(review), "bold"))
-    lines = [*review.cost_lines, *(f"note: {note}" for note in review.notes)]
-    for parts in (*(((line, "bold"),) for line in lines), *of_policy(review)):
+    for parts in (*(((line, "bold"),) for line in review.cost_lines), *of_policy(review)):
         print_parts(console, *parts)
 
 

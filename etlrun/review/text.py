@@ -44,8 +44,6 @@ def _lines(review: Review) -> Iterator[tuple[tuple[str, str], ...]]:
         yield ((f"{', '.join(rest)}: no difference" if rest != [""] else "no difference", ""),)
     for file in review.files:
         yield ((file_line(file, review), ""),)
-    for note in review.notes:
-        yield ((f"note: {note}", "bold"),)
     yield from of_policy(review)
 
 

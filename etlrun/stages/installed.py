@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import FunctionType
 from typing import Any
@@ -16,7 +17,7 @@ from etlrun.stages.code import remember
 from etlrun.stages.dataset import SOURCES, Dataset
 from etlrun.stages.functions import FUNCTIONS, of_function
 from etlrun.stages.network import Network
-from etlrun.stages.plugins import MODELS, PLUGINS, STEPS, Plugin
+from etlrun.stages.plugins import MODELS, PLUGINS, ROWS, STEPS, Plugin
 from etlrun.stages.reach import KERAS, TENSORFLOW, beyond, parameters_of, with_called
 from etlrun.stages.step import Step
 from etlrun.system.errors import Fault
@@ -49,7 +50,7 @@ def with_installed(
     """
     registry = {group: dict(options) for group, options in own.items()}
     faults = []
-    for entry in _entries() if entries is None else entries:
+    for entry in [of for of in installed() if of.group in _EXPECTED] if entries is None else entries:
         imported = {*sys.modules}
         try:
             made = _loaded(entry)
@@ -75,10 +76,11 @@ def _loaded(entry: EntryPoint) -> Any:
     return entry.load()
 
 
-def _entries() -> Iterator[EntryPoint]:
+@cache
+def installed() -> tuple[EntryPoint, ...]:
+    """Return the entry points by which installed packages add something, whether it can be used or not."""
     found = entry_points()  # which reads the metadata of all packages
-    for group in _EXPECTED:
-        yield from found.select(group=group)
+    return tuple(entry for group in (*_EXPECTED, ROWS) for entry in found.select(group=group))
 
 
 def _added(entry: EntryPoint, made: Any, registry: Registry) -> Plugin | Fault:

@@ -23,8 +23,12 @@ def before_and_after(old: Plan, new: Plan, pipeline: str, examples: int) -> Shee
     Raises:
         WorldError: Data is missing or corrupt; nothing is prepared.
     """
-    wanted = Wanted(batches=1, examples=examples, passes=1)
-    return compared(*(collect(_as_it_is(plan), pipeline, wanted) for plan in (old, new)))
+    return compared(*(first_examples(plan, pipeline, examples) for plan in (old, new)))
+
+
+def first_examples(plan: Plan, pipeline: str, examples: int) -> Sheet:
+    """Return those of one plan, after each of its steps."""
+    return collect(_as_it_is(plan), pipeline, Wanted(batches=1, examples=examples, passes=1))
 
 
 def compared(old: Sheet, new: Sheet) -> Sheet:
