@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.measure.advice import advice
+from etlrun.measure.advice import advice, told
 from etlrun.measure.probes import cached_bytes
 from etlrun.record.findings import StageCost
 from tests.configs import plan_of
@@ -43,6 +43,25 @@ def test_advice_can_be_pasted(overrides: list[str], stage: str, expected: str) -
     pasted = head.split()
     keys = {word.split("=")[0] for word in pasted}
     plan_of(*(word for word in base if word.split("=")[0] not in keys), *pasted)
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        ("Try trainer.steps_per_epoch=63: why.", "Changes the training: t"),
+        ("Try load.shuffle_buffer=128: why.", "Changes the training: t"),
+        ("Try extract=interleave extract.cycle_length=8: why.", "Changes the order: t"),
+        ("Try load.prefetch=autotune: why.", "T"),
+        ("Try cache=disk cache.at=resize: why.", "T"),
+    ],
+)
+def test_advice_says_what_it_changes_beside_the_speed(text: str, changes: str) -> None:
+    assert told(text, plan_of("model.trainable=true").spec) == f"{changes}{text[1:]}"
+
+
+def test_another_order_is_as_another_seed_to_a_model_without_batch_norms() -> None:
+    text = "Try load.shuffle_buffer=128: why."
+    assert told(text, plan_of("model.trainable=false").spec) == f"Changes the order: t{text[1:]}"
 
 
 @pytest.mark.parametrize(

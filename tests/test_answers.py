@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from etlrun.cli import answer, start
 from etlrun.cli import main as cli
-from etlrun.cli import start
+from etlrun.record.record import Record
 from tests.forked import Forked, forked
 from tests.runs import emulated, finish, summary_of
 from tests.sweeps import QUICK
@@ -56,6 +57,15 @@ def test_json_of_a_run_that_fails_has_its_error_and_standard_error_the_fault(tin
     assert (status, found) == (1, {"folder": str(folder), **summary_of(folder)})
     assert found["status"] == "failed"
     assert err == f"etlrun: failed\n  {found['error']}\n"
+
+
+def test_json_of_a_training_begins_with_its_result(tmp_path: Path) -> None:
+    record = Record.create(tmp_path / "run", {}, [])
+    record.update(epochs=[{"epoch": 1, "loss": 0.5, "val_accuracy": float("nan")}])
+    answer.of_run(tmp_path / "run")
+    found = answer._answer.document
+    assert found is not None
+    assert [*found().items()][:2] == [("folder", f"{tmp_path}/run"), ("result", {"loss": 0.5, "val_accuracy": None})]
 
 
 def test_json_of_what_is_refused_before_a_run_has_the_fault(tmp_path: Path) -> None:

@@ -234,8 +234,14 @@ def test_a_notebook_shows_a_run_and_a_sweep_with_their_texts_escaped(
         with_summary(
             tmp_path / name, remarks=[ATTACK] * 2_000, overrides=[f"a={ATTACK}{len(name)}"], error=ATTACK * 500
         )
-    assert is_safe(etlrun.load(tmp_path / ATTACK)._repr_html_(), ESCAPED, "1,990 more", "examples/s")
-    assert is_safe(etlrun.load(tmp_path)._repr_html_(), ESCAPED, "report.html")
+    run: Any = etlrun.load(tmp_path / ATTACK)
+    assert is_safe(run._repr_html_(), ESCAPED, "1,990 more", "examples/s")
+    assert run.summary._repr_html_() == run._repr_html_()
+    assert repr(run.summary) == f"<etlrun summary: completed, {len(measured[1]['epochs'])} epochs>"
+    loaded: Any = etlrun.load(tmp_path)
+    assert is_safe(loaded._repr_html_(), ESCAPED, "report.html")
+    assert is_safe(loaded.decision._repr_html_(), ESCAPED, loaded.decision.same_data)
+    assert repr(loaded.decision) == f"<etlrun decision: {loaded.decision.words}>"
 
 
 @pytest.mark.parametrize("status", ["running", "failed", "interrupted"])

@@ -17,6 +17,7 @@ EPOCHS = [
     {"epoch": 2, "loss": 0.5, "accuracy": 0.75, "val_loss": 0.5, "val_accuracy": 0.875},
     {"epoch": 3, "loss": 0.25, "accuracy": 1.0, "val_loss": 0.75, "val_accuracy": 0.75},
 ]
+LONG = [{"wall_s": 2.0, **epoch} for epoch in EPOCHS]
 VERDICT = {
     "kind": "input",
     "stage": "transform.map",
@@ -44,8 +45,9 @@ def test_a_run_ends_with_its_result_its_verdict_and_where_the_rest_is(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     waits = {"input_wait_ms_median": 1.0, "input_wait_ms_p95": 2.0, "fill_wait_s": 0.1}
-    told: dict[str, Any] = {"verdict": VERDICT, "cache": CACHE, "remarks": ["One.", "Two."], "epochs": EPOCHS, **waits}
+    told: dict[str, Any] = {"verdict": VERDICT, "cache": CACHE, "remarks": ["One.", "Two."], "epochs": LONG, **waits}
     assert ended(tmp_path / "a run", **told) == [
+        "result    val accuracy 0.75, val loss 0.75 in epoch 3",
         "status    completed in 12.3 s, 2,345.7 examples/s, best val accuracy 0.875 in epoch 2 of 3",
         "verdict   input-bound at transform.map: training at most 1.50x faster with an ideal input pipeline",
         "because   it waits",
@@ -76,7 +78,38 @@ def test_the_best_epoch_is_that_of_the_metric_that_decides(
     words: tuple[str, ...], epochs: list[dict[str, Any]], told: str, tmp_path: Path
 ) -> None:
     lines = ended(tmp_path / "run", spec_of(*words).fit, epochs=epochs)
-    assert lines[0] == f"status    completed in 12.3 s, 2,345.7 examples/s, {told}"
+    assert lines[1] == f"status    completed in 12.3 s, 2,345.7 examples/s, {told}"
+
+
+@pytest.mark.parametrize(
+    ("epochs", "verdict", "au_min", "aside"),
+    [
+        (LONG, VERDICT | {"max_gain": 1.014}, None, "training at most 1.01x faster with an ideal input pipeline"),
+        (LONG, VERDICT | {"max_gain": 1.02}, None, ""),
+        (LONG, {"kind": "unknown", "because": "inconclusive", "max_gain": None}, None, ""),
+        (EPOCHS, VERDICT, None, "training took 0.00 s"),
+        (EPOCHS, VERDICT, 0.9, ""),
+        ([{"epoch": 1}], VERDICT, None, ""),
+    ],
+)
+def test_the_speed_is_one_line_where_nothing_is_to_be_had_from_it(
+    epochs: list[dict[str, Any]], verdict: dict[str, Any], au_min: float | None, aside: str, tmp_path: Path
+) -> None:
+    waits = {"input_wait_ms_median": 1.0, "input_wait_ms_p95": 2.0, "fill_wait_s": 0.1}
+    lines = ended(tmp_path / "run", None, epochs=epochs, verdict=verdict, au_min=au_min, **waits)
+    told = [line for line in lines if line.split()[0] in ("verdict", "because", "advice")]
+    assert (told == [f"verdict   the input is not the bottleneck: {aside}"]) == bool(aside)
+    assert not aside or len(told) == 1
+
+
+def test_the_report_begins_with_the_result_and_says_nothing_of_it_for_a_run_without_any(tmp_path: Path) -> None:
+    ended(tmp_path / "run", epochs=LONG)
+    first = "result    val accuracy 0.75, val loss 0.75 in epoch 3"
+    assert report.text(tmp_path / "run", Record(tmp_path / "run").summary).splitlines()[0] == first
+    report.write(tmp_path / "run")
+    assert (tmp_path / "run" / "report.md").read_text().startswith(f"# Run\n\n- {first}\n\n| epoch")
+    ended(tmp_path / "other", epochs=[{"epoch": 1}])
+    assert "result" not in report.text(tmp_path / "other", Record(tmp_path / "other").summary)
 
 
 def test_a_run_without_metrics_ends_with_its_rate_and_one_that_failed_with_how_far_it_came(tmp_path: Path) -> None:

@@ -51,9 +51,10 @@ def page(browser: Chrome, folder: Path) -> Iterator[Chrome]:
         yield browser
 
 
-def test_the_verdict_is_on_top_with_its_evidence(page: Chrome) -> None:
-    title = "Input-bound at transform.map: training at most 2.50x faster with an ideal input pipeline"
-    assert page.find_element(By.TAG_NAME, "h1").text == title
+def test_the_result_is_on_top_and_then_the_verdict_with_its_evidence(page: Chrome) -> None:
+    assert page.find_element(By.TAG_NAME, "h1").text == "Val accuracy 0.25, val loss 1 in epoch 3"
+    verdict = "Input-bound at transform.map: training at most 2.50x faster with an ideal input pipeline"
+    assert page.find_element(By.ID, "verdict").text == verdict
     assert page.find_element(By.ID, "because").text == "It waits."
     assert page.find_element(By.ID, "advice").text == "Try a cache."
     assert page.find_element(By.ID, "command").text == "python -m etlrun load.prefetch=1 'dataset.name=a b'"
@@ -139,7 +140,9 @@ def test_a_run_that_goes_on_says_so_and_a_killed_one_too(tmp_path: Path) -> None
     assert '<pre id="error">the run: found a test; expected none</pre>' in text
     assert "as of" not in text
     assert "refresh" not in text
-    assert "<h1>Failed, 1 epochs</h1>" in text
+    assert "<h1>Val accuracy 0.25, val loss 3 in epoch 1</h1>" in text
+    record.update(epochs=[])
+    assert "<h1>Failed, 0 epochs</h1>" in html(tmp_path)
 
 
 def test_what_files_say_stays_text(tmp_path: Path) -> None:

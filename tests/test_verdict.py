@@ -100,7 +100,8 @@ def test_passes_that_take_long_to_begin_are_named_and_no_stage_that_would_keep_u
         train_max_gain=approx(3.01),
         because="20.1 s of 30.1 s were spent waiting for data; the first batch of each pass takes 20,000.0 ms, "
         "and its 100 steps 10,000.0 ms",
-        advice="Try trainer.steps_per_epoch=100: a pass then begins while the one before it is trained on.",
+        advice="Try trainer.steps_per_epoch=100: an epoch then has up to 1,000 examples, and begins while the one "
+        "before it is trained on.",
     )
 
 

@@ -16,7 +16,7 @@ from etlrun.stages.base import Stage, parameters
 
 if TYPE_CHECKING:
     from etlrun.record.summary import Summary
-    from etlrun.results.results import Results
+    from etlrun.results.results import Decision, Results
     from etlrun.review.review import Review, Reviewed
     from etlrun.system.svg import Chart
 
@@ -62,14 +62,15 @@ def _values(stage: Stage) -> str:
 
 
 def of_run(folder: Path, summary: Summary) -> str:
-    """Return a run: its verdict, the course of its loss and its metric, its last epochs, and where its page is."""
+    """Return a run: its result, its verdict, the course of loss and metric, its last epochs, and where its page is."""
     from etlrun.record import record as records
     from etlrun.record import report
     from etlrun.record.page import measures
 
     told = dict(report.lines(summary, folder))
-    title = told.get("verdict") or told["status"]
-    lines = [(name, told[name]) for name in ("status", "because", "advice", "cache", "error") if name in told]
+    title = told.get("result") or told.get("verdict") or told["status"]
+    names = ("status", *["verdict"] * ("result" in told), "because", "advice", "cache", "error")
+    lines = [(name, told[name]) for name in names if name in told]
     charts = [chart for chart in measures(summary) if chart is not None and chart.svg][:_MOST_CHARTS]
     header, rows = report.epoch_table(summary.epochs[-_MOST_EPOCHS:])
     page = folder / records.PAGE
@@ -95,6 +96,11 @@ def _reviewed(names: str, reviewed: Reviewed) -> list[Markup]:
     notes = [*(f"note: {note}" for note in reviewed.comparison.notes), *points(reviewed), *map(str, reviewed.faults)]
     head = _lines([(names, reviewed.headline)])
     return [head, _table(("", "change", "changes"), rows), _lines([("", note) for note in notes[:_MOST_NOTES]])]
+
+
+def of_decision(decided: Decision) -> str:
+    """Return what a sweep recommends: its words, the overrides to copy, and whether the data stays the same."""
+    return _page(decided.words, _lines([("overrides", shlex.join(decided.overrides)), ("data", decided.same_data)]))
 
 
 def of_sweep(results: Results) -> str:

@@ -47,6 +47,25 @@ def require_words(overrides: Sequence[object], function: str) -> None:
         raise ConfigError([fault("overrides", f"a {type(others[0]).__name__}", expected, remedy)])
 
 
+class ShownSummary(Summary):
+    """A summary that shows as its run."""
+
+    _folder: Path = Path()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Summary) and self.written == other.written
+
+    __hash__ = None  # type: ignore[assignment] # as of what has lists
+
+    def __repr__(self) -> str:
+        return f"<etlrun summary: {self.status}, {len(self.epochs)} epoch{'s' * (len(self.epochs) != 1)}>"
+
+    def _repr_html_(self) -> str:
+        from etlrun.api import html
+
+        return html.of_run(self._folder, self)
+
+
 class Run:
     """A run in its folder.
 
@@ -60,10 +79,11 @@ class Run:
     @property
     def summary(self) -> Summary:
         """What `summary.json` says now; every key is documented there."""
-        summary = read_summary(self.folder)
-        if summary is None:
+        summary = read_summary(self.folder, ShownSummary)
+        if not isinstance(summary, ShownSummary):
             expected = "the summary of a run"
             raise EtlrunError([fault(self.folder, "no summary that can be read", expected, "restore the folder")])
+        summary._folder = self.folder  # noqa: SLF001 - of this module
         return summary
 
     @property

@@ -9,6 +9,18 @@ from etlrun.results.report import collected, text
 from etlrun.results.results import ConfigResult, Decision, Results, Run
 
 
+class ShownDecision(Decision):
+    """A decision that shows as the words of its recommendation."""
+
+    def __repr__(self) -> str:
+        return f"<etlrun decision: {self.words}>"
+
+    def _repr_html_(self) -> str:
+        from etlrun.api import html
+
+        return html.of_decision(self)
+
+
 class Sweep:
     """A sweep in its folder, or a folder of runs, as it was when it was loaded.
 
@@ -35,7 +47,7 @@ class Sweep:
     @property
     def decision(self) -> Decision:
         """The recommended config with its reasons."""
-        return self.collected.decision
+        return ShownDecision(**vars(self.collected.decision))
 
     @property
     def best(self) -> tuple[str, ...]:

@@ -10,7 +10,9 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
-from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, SUMMARY
+from etlrun.record.findings import finite
+from etlrun.record.outcome import outcome
+from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, SUMMARY, Summary
 from etlrun.system import errors, terminal
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, headline
 
@@ -44,14 +46,15 @@ def refuse(options: set[str], other: str) -> None:
 
 
 def of_run(folder: Path) -> None:
-    """Take the summary of a run that has ended as the answer."""
+    """Take the summary of a run that has ended as the answer, the loss and the metric of its result first."""
 
     def document() -> dict[str, Any]:
         try:
             summary = json.loads((folder / SUMMARY).read_bytes())
+            result = finite(outcome(Summary.model_validate(summary)).measures)
         except (OSError, ValueError) as error:
-            summary = {"status": FAILED, "error": f"{folder / SUMMARY}: {headline(error)}"}
-        return {"folder": str(folder), **summary}
+            result, summary = {}, {"status": FAILED, "error": f"{folder / SUMMARY}: {headline(error)}"}
+        return {"folder": str(folder), **({"result": result} if result else {}), **summary}
 
     _answer.document = document
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from etlrun.cache.store import folder_of
+from etlrun.planning.kinds import kinds_in
 from etlrun.planning.plan import Plan, name_of_point, stage_of
+from etlrun.planning.spec import RunSpec
 from etlrun.record.findings import StageCost
 from etlrun.stages.backbone import Backbone
+from etlrun.stages.base import ORDER, SPEED, parameters
 from etlrun.stages.cache import MEMORY_SHARE, DiskCache, outlives_run
 from etlrun.stages.dataset import Declared
 from etlrun.stages.extract import Interleave
@@ -37,6 +41,16 @@ def advice(stage: str | None, plan: Plan, rows: Sequence[StageCost], conditions:
     if stage == Fetch.path:
         return _fetch(plan, conditions)
     return _own(stage, plan, rows, conditions) or _cache(plan, conditions) or last
+
+
+def told(text: str | None, spec: RunSpec) -> str | None:
+    """Return advice that begins with what its overrides change in a run beside the speed."""
+    stages = [spec.trainer, spec.load, spec.extract]
+    kinds_of = {stage.key(of.name): kinds_in(spec, stage, of) for stage in stages for of in parameters(stage)}
+    kinds_of["extract"] = kinds_of["extract.cycle_length"] = (ORDER,)
+    keys = re.findall(r"[\w.]+(?==)", text or "")
+    kinds = dict.fromkeys(kind for key in keys for kind in kinds_of.get(key, ()) if kind != SPEED)
+    return f"Changes the {next(iter(kinds))}: t{text[1:]}" if text and kinds else text
 
 
 def _fetch(plan: Plan, conditions: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from etlrun.graph.build import Pipeline
 from etlrun.measure import fetching
-from etlrun.measure.advice import advice
+from etlrun.measure.advice import advice, told
 from etlrun.measure.beside import Beside
 from etlrun.measure.meter import Loop, Shapes, spread_ms
 from etlrun.measure.probes import cached_bytes, ceiling_per_s, settled_values, step_costs_ms
@@ -234,7 +234,7 @@ class Assessment:
         advised = advice(verdict.stage, self.work.plan, rows, self._conditions(name))
         epochs, copies = self._with_au(train), self.work.train.context.source.copies
         self.work.record.update(
-            verdict=dataclasses.replace(verdict, advice=verdict.advice or advised),
+            verdict=dataclasses.replace(verdict, advice=told(verdict.advice or advised, self.work.plan.spec)),
             step_floor_ms=None if train.floor_s is None else 1000 * train.floor_s,
             step_floor_cores=statistics.fmean([loop.cores or 0.0 for loop in ready]) if ready else None,
             pipeline_examples_per_s=ceiling,

@@ -206,7 +206,9 @@ def _begins(side: Side, waited: str) -> Verdict:
     count, steps = len(side.loops), round(side.steps / len(side.loops))
     begin_ms, steps_ms = (1000 * value / count for value in (sum(loop.fill_s for loop in side.loops), side.floors_s))
     why = f"the first batch of each pass takes {begin_ms:,.1f} ms, and its {steps} steps {steps_ms:,.1f} ms"
-    advice = f"Try trainer.steps_per_epoch={steps}: a pass then begins while the one before it is trained on."
+    examples = steps * max(count for loop in side.loops for count in loop.examples)
+    then = f"an epoch then has up to {examples:,} examples, and begins while the one before it is trained on"
+    advice = f"Try trainer.steps_per_epoch={steps}: {then}."
     return _gaining(side, Verdict(kind="input", pipeline=side.pipeline, because=f"{waited}; {why}", advice=advice))
 
 

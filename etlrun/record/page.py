@@ -89,6 +89,8 @@ def html(folder: Path) -> str | None:
     if summary is None:
         return None
     told = dict(report.lines(summary, folder))
+    verdict = told.get("verdict", "")
+    title = told.get("result", verdict)
     pipeline, stages = boxes(folder, summary)
     status = state_of(folder, summary)
     return pages.rendered(
@@ -97,8 +99,8 @@ def html(folder: Path) -> str | None:
         folder=_cut(str(folder), _LINE),
         status=status,
         as_of=_as_of(folder) if summary.status == RUNNING else "",
-        title=_cut(told.get("verdict") or f"{status}, {len(summary.epochs):,} epochs", _LINE),
-        kind=summary.verdict.kind if summary.verdict else "",
+        title=_cut(title or f"{status}, {len(summary.epochs):,} epochs", _LINE),
+        verdict=_cut(verdict if title != verdict else "", _LINE),
         because=_cut(told.get("because", ""), _TEXT),
         advice=_cut(told.get("advice", ""), _TEXT),
         error=_cut(summary.error or "", _TEXT),
@@ -143,7 +145,7 @@ def _config(folder: Path) -> str:
 
 def _facts(summary: Summary, told: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each fact about a run."""
-    yield "result", told["status"]
+    yield "status", told["status"]
     yield from ((name, told[name]) for name in ("apart", "waits", "au", "resources", "cache") if name in told)
     dataset, host = summary.dataset, summary.host
     if dataset.name:

@@ -32,13 +32,17 @@ Line = tuple[str, str]
 _AT_THE_END = ("verdict", "because", "advice", "cache")
 """Lines of the report that a run ends in."""
 _MOST_NOTES = 6
+_SHORT_S, _LITTLE_GAIN = 5.0, 1.02
+"""A training of fewer seconds, or a gain of less, is none that its input holds up."""
 
 
 def show(folder: Path, summary: Summary) -> None:
-    """Print the report of the run in `folder`."""
+    """Print the report of the run in `folder`, the result first."""
+    first, *others = _parts(summary, folder)
+    say_lines(first)
     for header, rows in _tables(summary):
         print_table(header, rows)
-    say_lines(lines(summary, folder))
+    say_lines(*others)
 
 
 def say_lines(shown: Iterable[Line]) -> None:
@@ -55,9 +59,10 @@ def end(summary: Summary, folder: Path, best: tuple[str, int] | None = None) -> 
         folder: Its folder, which is named from the current one if it is inside of it.
         best: Metric, and the epoch with its best value, if the run has one.
     """
+    shown, required = [*lines(summary, folder)], {"au"} if summary.au_min is not None else set()
+    yield from (line for line in shown if line[0] == "result")
     yield "status", _ended(summary, best)
-    required = {"au"} if summary.au_min is not None else set()
-    yield from (line for line in lines(summary, folder) if line[0] in required.union(_AT_THE_END))
+    yield from (line for line in shown if line[0] in required.union(_AT_THE_END))
     left_out = len(summary.remarks) - _MOST_NOTES
     yield from (("note", note) for note in summary.remarks[: _MOST_NOTES - (left_out > 0)])
     if left_out > 0:
@@ -86,7 +91,8 @@ def _ended(summary: Summary, best: tuple[str, int] | None) -> str:
 def text(folder: Path, summary: Summary) -> str:
     """Return the report of the run in `folder` as `show` prints it."""
     tables = [table_text(header, rows) for header, rows in _tables(summary)]
-    return "".join([*tables, *(f"{label:<9} {of}\n" for label, of in lines(summary, folder))])
+    first, others = ([f"{label:<9} {of}\n" for label, of in part] for part in _parts(summary, folder))
+    return "".join([*first, *tables, *others])
 
 
 def write(folder: Path) -> None:
@@ -95,8 +101,16 @@ def write(folder: Path) -> None:
     if summary is None:
         return
     tables = [as_markdown(header, rows) for header, rows in _tables(summary)]
-    text = "\n".join([*tables, *(f"- {label:<9} {plain(content)}" for label, content in lines(summary, folder))])
+    first, others = ([f"- {label:<9} {plain(of)}" for label, of in part] for part in _parts(summary, folder))
+    text = "\n".join([*first, *[""] * bool(first), *tables, *others])
     write_atomically(folder / records.REPORT, f"# Run\n\n{text}\n")
+
+
+def _parts(summary: Summary, folder: Path) -> tuple[list[Line], list[Line]]:
+    """Return the lines above the tables, and those below them."""
+    shown = [*lines(summary, folder)]
+    above = [line for line in shown if line[0] == "result"]
+    return above, shown[len(above) :]
 
 
 def _tables(summary: Summary) -> Iterator[tuple[tuple[str, ...], Rows]]:
@@ -141,12 +155,18 @@ def stage_rows(stages: Iterable[Mapping[str, Any]]) -> Rows:
 
 
 def lines(summary: Summary, folder: Path) -> Iterator[Line]:
-    """Yield the lines below the tables."""
+    """Yield the lines beside the tables: the result of the training, if it has one, then the speed and all else."""
+    if result := _result(summary):
+        yield "result", result
     rate, wall_s = number(summary.examples_per_s, 1), number(summary.wall_s, 1)
     state = state_of(folder, summary)
     yield "status", f"{state}, {summary.examples} examples at {rate} examples/s, {wall_s} s in total"
     if summary.verdict is not None:
-        yield from _verdict_lines(summary.verdict)
+        aside = _aside(summary, summary.verdict) if result else ""
+        short = [("verdict", f"the input is not the bottleneck: {aside}")]
+        yield from short if aside else _verdict_lines(summary.verdict)
+        if summary.verdict.apart:
+            yield "apart", "; ".join(map(_apart, summary.verdict.apart))
         yield from _usage_lines(summary)
     yield from _cache_lines(summary)
     yield from (("phase", f"{phase.phase}: {text}") for phase, text in phases(summary))
@@ -154,6 +174,29 @@ def lines(summary: Summary, folder: Path) -> Iterator[Line]:
     yield from (("note", note) for note in summary.remarks)
     if summary.error:
         yield "error", summary.error
+
+
+def _result(summary: Summary) -> str:
+    """Return what the training came to, as numbers; empty for a run without any."""
+    if not summary.epochs:
+        return ""
+    epoch, metric = summary.epochs[-1], shown_metric(summary.epochs)
+    for names in ((f"val_{metric}", "val_loss"), (metric, "loss")):
+        values = {name: value for name in names if (value := epoch.measure(name)) is not None}
+        if values:
+            told = ", ".join(f"{name.replace('_', ' ')} {significant(value)}" for name, value in values.items())
+            return f"{told} in epoch {epoch.epoch}"
+    return ""
+
+
+def _aside(summary: Summary, verdict: Verdict) -> str:
+    """Return why no time is to be had from the input of a run; empty if there may be some, or if it is asked for."""
+    trained_s, gain = sum(epoch.wall_s for epoch in summary.epochs), verdict.max_gain
+    if summary.au_min is None and trained_s < _SHORT_S:
+        return f"training took {number(trained_s, 2)} s"
+    if summary.au_min is not None or gain is None or gain >= _LITTLE_GAIN:
+        return ""
+    return f"training at most {gain:.2f}x faster with an ideal input pipeline"
 
 
 def phases(summary: Summary) -> Iterator[tuple[TrainedPhase, str]]:
@@ -196,8 +239,6 @@ def _verdict_lines(verdict: Verdict) -> Iterator[Line]:
     limit = f"{joint} training at most {gain:.2f}x faster with an ideal input pipeline" if gain is not None else ""
     yield "verdict", f"{head}{limit}"
     yield "because", verdict.because
-    if verdict.apart:
-        yield "apart", "; ".join(map(_apart, verdict.apart))
     if verdict.advice:
         yield "advice", verdict.advice
 

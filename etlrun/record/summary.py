@@ -272,10 +272,10 @@ def steady_rate(epochs: Sequence[Epoch]) -> float | None:
     return steady / steady_s if steady > 0 and steady_s > 0 else None
 
 
-def read_summary(folder: Path) -> Summary | None:
+def read_summary(folder: Path, kind: type[Summary] = Summary) -> Summary | None:
     """Read the summary in `folder`; None if there is none or it is invalid."""
     try:
-        return Summary.model_validate_json((folder / SUMMARY).read_bytes())
+        return kind.model_validate_json((folder / SUMMARY).read_bytes())
     except (OSError, ValidationError):
         return None
 
