@@ -229,7 +229,7 @@ FAULTS: dict[str, tuple[str, str | bytes, str]] = {
         "a.csv", b"PAR1\x15\x04", "a.csv: found a Parquet file; expected lines of text\n    -> name it with .parquet",
     ),
     "compressed by another name": (
-        "a.jsonl", gzip.compress(b"{}"),
+        "a.jsonl", gzip.compress(b"{}", mtime=0),
         f"a.jsonl: found a compressed file; {LINES} decompress it, or add .gz for gzip",
     ),
     "a workbook": (
@@ -378,7 +378,7 @@ def test_a_file_is_in_one_split(tmp_path: Path) -> None:
         )
 
 
-WHOLE = gzip.compress("".join(f'{{"a": {number}}}\n' for number in range(100_000)).encode())
+WHOLE = gzip.compress("".join(f'{{"a": {number}}}\n' for number in range(100_000)).encode(), mtime=0)
 CUT_OFF = (
     "compressed bytes that are cut off or damaged; expected a file that can be read"
     "\n    -> check its permissions and its storage, or write it again"
@@ -391,14 +391,15 @@ PLAIN = "a file that is not compressed; expected bytes of gzip\n    -> leave .gz
     [
         ("a.csv.gz", CSV.encode(), PLAIN),
         ("a.jsonl.gz", WHOLE[: len(WHOLE) // 2], CUT_OFF),
-        ("a.csv.gz", gzip.compress(CSV.encode() * 2_000)[:-9], CUT_OFF),
+        ("a.csv.gz", gzip.compress(CSV.encode() * 2_000, mtime=0)[:-9], CUT_OFF),
         ("a.csv.gz", POINTER, f"a pointer of Git LFS; {LINES} {PULL}"),
         (
             "a.csv.gz",
-            gzip.compress(gzip.compress(b"a")),
+            gzip.compress(gzip.compress(b"a", mtime=0), mtime=0),
             f"a compressed file; {LINES} decompress it, or add .gz for gzip",
         ),
     ],
+    ids=["plain text", "half a file", "no end", "a pointer", "compressed twice"],
 )
 def test_compressed_files_that_are_none(tmp_path: Path, name: str, content: bytes, found: str) -> None:
     (tmp_path / name).write_bytes(content)
