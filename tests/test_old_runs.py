@@ -53,7 +53,8 @@ def test_it_is_reported(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [line.split(maxsplit=1) for line in printed(capsys, "report", "old").splitlines() if line]
     told = dict(line for line in lines if len(line) == 2)
     assert told["status"].startswith("completed")
-    assert told["verdict"].startswith("model-bound")
+    assert told["result"].startswith("val accuracy 0.52083, ")
+    assert told["verdict"].startswith("the input is not the bottleneck of ")
     assert told["report"] == "old/report.html"
     assert (old / "report.html").is_file()
 

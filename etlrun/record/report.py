@@ -162,9 +162,11 @@ def lines(summary: Summary, folder: Path) -> Iterator[Line]:
     state = state_of(folder, summary)
     yield "status", f"{state}, {summary.examples} examples at {rate} examples/s, {wall_s} s in total"
     if summary.verdict is not None:
-        aside = _aside(summary, summary.verdict) if result else ""
-        short = [("verdict", f"the input is not the bottleneck: {aside}")]
-        yield from short if aside else _verdict_lines(summary.verdict)
+        trained_s = sum(epoch.wall_s for epoch in summary.epochs)
+        if result and _is_aside(summary, trained_s):
+            yield "verdict", f"the input is not the bottleneck of {number(trained_s, 1)} s of training"
+        else:
+            yield from _verdict_lines(summary.verdict)
         if summary.verdict.apart:
             yield "apart", "; ".join(map(_apart, summary.verdict.apart))
         yield from _usage_lines(summary)
@@ -189,14 +191,10 @@ def _result(summary: Summary) -> str:
     return ""
 
 
-def _aside(summary: Summary, verdict: Verdict) -> str:
-    """Return why no time is to be had from the input of a run; empty if there may be some, or if it is asked for."""
-    trained_s, gain = sum(epoch.wall_s for epoch in summary.epochs), verdict.max_gain
-    if summary.au_min is None and trained_s < _SHORT_S:
-        return f"training took {number(trained_s, 2)} s"
-    if summary.au_min is not None or gain is None or gain >= _LITTLE_GAIN:
-        return ""
-    return f"training at most {gain:.2f}x faster with an ideal input pipeline"
+def _is_aside(summary: Summary, trained_s: float) -> bool:
+    """Return whether no time is to be had from the input of a training, and none is asked for."""
+    gain = summary.verdict.max_gain if summary.verdict is not None else None
+    return summary.au_min is None and (trained_s < _SHORT_S or (gain is not None and gain < _LITTLE_GAIN))
 
 
 def phases(summary: Summary) -> Iterator[tuple[TrainedPhase, str]]:
