@@ -14,8 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from etlrun.config.overrides import Axis, Chosen, Value
 from etlrun.planning.plan import Plan
-from etlrun.planning.planner import plan
-from etlrun.planning.spec import parse
+from etlrun.planning.planner import planned
 from etlrun.planning.unused import Unused, leaves, unused, without
 from etlrun.stages import Stages
 from etlrun.stages.sweep import Sweep
@@ -151,7 +150,7 @@ class Judge:
         """Validate a combination and its composed config."""
         self._combinations += 1
         try:
-            job_plan = plan(parse(config, self._stages))
+            job_plan = planned(config, self._stages)
         except ConfigError as error:
             self._refuse(self._words(chosen, unused(config, self._stages)), error.faults)
         else:

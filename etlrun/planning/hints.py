@@ -24,15 +24,13 @@ from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep
 from etlrun.stages.tune import Tune
 from etlrun.system.deprecated import DEPRECATIONS
-from etlrun.system.errors import did_you_mean
+from etlrun.system.errors import did_you_mean, override
 
 DATASETS: Mapping[str, type[Stage]] = {"tfds": TfdsDataset, **SOURCES}
 """All kinds of datasets, by the options that choose them."""
 OF_EXPERIMENT = "begin the file of the experiment with the line `# @package _global_`"
 """The remedy for keys of an experiment, whose file sets the keys of other groups."""
 _PROGRAM = "for an optimizer of your own, print the program of a run, and change it there: etlrun eject > program.py"
-_FORMS = {"dataset.target": "'{{{}: number}}' or another kind", "dataset.inputs": "[{}]"}
-"""How the names of columns are written, by the key that takes them."""
 _OTHERWISE = {
     "dataset": "own images are read by dataset=folder dataset.dir=FOLDER, datasets of TFDS by dataset=tfds "
     "dataset.name=NAME, and TFRecord files by dataset=tfrecord",
@@ -126,8 +124,10 @@ def of_name(key: str, name: object, known: Iterable[str]) -> str:
 def of_value(key: str, value: object, expected: str) -> str:
     """Return the same for a value, or the first of a list, of another form, or not among those that a text names."""
     name = value[0] if isinstance(value, list) and value else value
-    if key in _FORMS and isinstance(name, str):
-        return f"write {key}={_FORMS[key].format(name)}"
+    if key == "dataset.target" and isinstance(name, str) and not name.startswith("{"):
+        return f"write {override(key, name, 'number')} or another kind"
+    if key == "dataset.inputs" and isinstance(name, str):
+        return f"write {key}=[{name}]" if name.isascii() else f"write '{key}=[\"{name}\"]'"
     names = [word for word in re.findall(r"\w{3,}", expected) if word.islower()]
     if key not in _OTHERWISE or not isinstance(name, str) or any(other in name for other in names):
         return ""

@@ -5,28 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from etlrun.planning.spec import RunSpec
-from etlrun.planning.training import conflict, fault
+from etlrun.planning.training import by_records, conflict, fault
+from etlrun.stages.flow import Flow
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, Fault
 
 
-def host_rules(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
-    """Yield the faults of a run that several hosts can't share."""
+def host_rules(spec: RunSpec, trainer: Trainer, given: Flow) -> Iterator[Fault]:
+    """Yield the faults of a run that several hosts can't share; `given` is what the model takes."""
     load, hosts = spec.load, f"{trainer.key('hosts')}={trainer.hosts}"
     one = f"set {trainer.key('hosts')}=1"
     if not spec.model.learns:
         yield conflict(trainer, "hosts", f"1 with {spec.model.path}, which computes nothing", one)
     if spec.cache.keeps_features:
         yield conflict(trainer, "hosts", "1 with cache.at=features, which one device computes", one)
-    elif spec.cache.outlives_run:
+    elif spec.cache.outlives_run and not given.sequences:  # of which no cache keeps any
         expected = f"memory or none with {hosts}, whose hosts keep their own parts of a split"
-        yield fault("cache.name", spec.cache.path.removeprefix("cache."), expected, f"set cache=memory, or {one[4:]}")
+        other = "none" if load.is_by_number else "memory"
+        yield fault("cache.name", spec.cache.path.removeprefix("cache."), expected, f"set cache={other}, or {one[4:]}")
     if load.service is not None:
         expected = f"null with {hosts}, whose hosts read by themselves"
         yield fault(load.service.path, "a service", expected, f"set load=shuffled, or {one[4:]}")
     if spec.extract.parses:
         expected = f"sequential or interleave with {hosts}, whose hosts read a part of a split by its records"
-        yield fault("extract.name", spec.extract.path.removeprefix("extract."), expected, "set extract=interleave")
+        yield fault("extract.name", spec.extract.path.removeprefix("extract."), expected, by_records(spec))
     if spec.dataset.on_corrupt == "skip":
         expected = f"raise with {hosts}, since hosts that skip records would take different numbers of steps"
         remedy = f"repair the data and set dataset.on_corrupt=raise, or {one}"
@@ -45,7 +47,8 @@ def _shares(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
     load, hosts, devices = spec.load, trainer.hosts, trainer.devices
     if not load.drop_remainder:
         expected = f"true with {trainer.key('hosts')}={hosts}, since a smaller batch may have no equal parts"
-        yield conflict(load, "drop_remainder", expected, f"set load.drop_remainder=true, or {trainer.key('hosts')}=1")
+        other = f", or {trainer.key('hosts')}=1" * (devices == 1)
+        yield conflict(load, "drop_remainder", expected, f"set load.drop_remainder=true{other}")
     each = 1 if devices == "all" else devices
     if load.batch_size % (hosts * each):
         size = -(-load.batch_size // (hosts * each)) * hosts * each

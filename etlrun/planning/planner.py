@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import takewhile
+from typing import Any
 
 from etlrun.planning.code import code_in
 from etlrun.planning.decoding import is_fast, unfit_for_fast, with_library
@@ -13,9 +14,10 @@ from etlrun.planning.objective import of_declared
 from etlrun.planning.plan import Plan, PlannedStage, PlannedStep, given_to_model, place_of_point
 from etlrun.planning.rules import remarks, rules
 from etlrun.planning.service import decoding_notes, served
-from etlrun.planning.spec import RunSpec
+from etlrun.planning.spec import ConflictError, RunSpec, parse
 from etlrun.planning.training import validates
 from etlrun.stages import STAGES
+from etlrun.stages import Stages as Known
 from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import Stage
 from etlrun.stages.cache import POINTS, NoCache
@@ -74,6 +76,20 @@ def _unfrozen(spec: RunSpec) -> Plan | None:
     if spec.fit is None or not spec.cache.keeps_features or spec.fit.frozen_phases == spec.fit.planned_phases:
         return None
     return plan(dataclasses.replace(spec, cache=NO_CACHE))
+
+
+def planned(config: Mapping[str, Any], stages: Known) -> Plan:
+    """Return the plan of a composed config; raise `ConfigError` with the faults of its values and of its stages."""
+    try:
+        return plan(parse(config, stages))
+    except ConflictError as conflict:
+        if conflict.spec is None:
+            raise
+        try:
+            plan(conflict.spec)
+        except ConfigError as error:
+            raise ConfigError([*conflict.faults, *error.faults]) from None
+        raise
 
 
 Stages = tuple[PlannedStage, ...]
@@ -182,12 +198,13 @@ class _Planner:
             return ()
         image = flow.features.get(EncodeJpeg.feature)
         height, width, channels = image.shape if image and len(image.shape) == len(_OF_IMAGE) else _OF_IMAGE
+        resizes = any(step.path == "transform.resize" for step in self.spec.transform.steps)
         if image is None or image.dtype != "uint8" or channels != _OF_IMAGE[-1] or not height or not width:
             self._add(
                 cache.key("codec"),
                 f"{cache.codec}, for {flow}",
                 "uint8 images of one size with three channels, which JPEGs can hold",
-                "set cache.codec=raw, or cache.at=resize with transform.resize.dtype=uint8",
+                "set cache.codec=raw" + ", or cache.at=resize with transform.resize.dtype=uint8" * resizes,
             )
             return ()
         decode = DecodeJpeg(

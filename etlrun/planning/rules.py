@@ -10,7 +10,7 @@ from etlrun.planning.remote import remote_notes, remote_rules
 from etlrun.planning.sequences import sequence_rules
 from etlrun.planning.service import service_notes, service_rules
 from etlrun.planning.spec import RunSpec
-from etlrun.planning.training import conflict, fault, training_rules, unordered
+from etlrun.planning.training import by_records, conflict, fault, or_base, training_rules, unordered
 from etlrun.planning.unused import told
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Flow, UnfitError
@@ -20,7 +20,7 @@ from etlrun.stages.model import require_one_size
 from etlrun.stages.rows import Rows
 from etlrun.stages.targets import kind_of, loss_of
 from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import Fault
+from etlrun.system.errors import Fault, override
 
 Stages = Sequence[PlannedStage]
 _LARGE = 10_000
@@ -35,9 +35,9 @@ def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fau
     yield from _evaluation(spec, given, [] if so_far else evaluation)
     if spec.extract.parses and not spec.dataset.is_of_tfds:
         expected = f"sequential or interleave with dataset.name={spec.dataset.name}, which TFDS does not read"
-        yield fault("extract.name", spec.extract.path.removeprefix("extract."), expected, "set extract=interleave")
+        yield fault("extract.name", spec.extract.path.removeprefix("extract."), expected, by_records(spec))
     if spec.load.is_by_number:
-        yield from _by_number(spec)
+        yield from _by_number(spec, given)
     yield from sequence_rules(spec, given)
     yield from remote_rules(spec)
     yield from _classes(spec)
@@ -48,7 +48,7 @@ def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fau
         yield from _cache(spec, train)
     if spec.fit is not None:
         yield from training_rules(spec, spec.fit)
-        yield from host_rules(spec, spec.fit) if spec.fit.hosts > 1 else ()
+        yield from host_rules(spec, spec.fit, given) if spec.fit.hosts > 1 else ()
     else:
         yield from _drain(spec, given)
 
@@ -65,23 +65,28 @@ def _evaluation(spec: RunSpec, given: Flow, evaluation: Stages) -> Iterator[Faul
             yield fault(eval_steps, step.path, expected, "remove the step", is_rule=False)
 
 
-def _by_number(spec: RunSpec) -> Iterator[Fault]:
-    """Yield the faults of a run that reads examples by number, and by that number alone."""
+def _by_number(spec: RunSpec, given: Flow) -> Iterator[Fault]:
+    """Yield the faults of a run that reads examples by number, and by that number alone; `given` is what it gives."""
     shuffle = spec.load.key("shuffle")
+    buffer = [] if spec.load.boundaries else ["load.shuffle=buffer"]  # buckets are read by number
+    buffered = "".join(f", or set {of}" for of in buffer)
     if not spec.extract.is_numbered:
         files = ", shuffle_files=true" if spec.extract.random else ""
         expected = "extract.sequential in the order of the files, which gives each example its number"
         ordered = " and extract.shuffle_files=false" if spec.extract.random else ""
-        remedy = f"set extract=sequential{ordered}, or load.shuffle=buffer"
+        remedy = f"set extract=sequential{ordered}{buffered}"
         yield fault(shuffle, f"full, with {spec.extract.path}{files}", expected, remedy)
-    if spec.cache.keeps and not spec.cache.outlives_run:
+    if spec.cache.keeps and not spec.cache.outlives_run and not given.sequences:  # of which no cache keeps any
         found = f"full, with {spec.cache.path}, which can only be read in order"
         kept = "; rows are in mapped files already" if isinstance(spec.dataset, Rows) else ""
-        remedy = f"set {'cache=none, cache=disk' if kept else 'cache=disk, cache=none'} or load.shuffle=buffer{kept}"
+        others = ["cache=none", "cache=disk"] if kept else ["cache=disk", "cache=none"]
+        if spec.fit is not None and spec.fit.hosts > 1:  # which share no disk
+            others.remove("cache=disk")
+        remedy = f"set {' or '.join([', '.join(others), *buffer])}{kept}"
         yield fault(shuffle, found, "a cache on disk, or none", remedy)
     if spec.dataset.on_corrupt == "skip":
         expected = "dataset.on_corrupt=raise, since a skipped example would change the numbers of all others"
-        remedy = "repair the data and set dataset.on_corrupt=raise, or set load.shuffle=buffer"
+        remedy = f"repair the data and set dataset.on_corrupt=raise{buffered}"
         yield fault(shuffle, "full, with dataset.on_corrupt=skip", expected, remedy)
 
 
@@ -109,7 +114,7 @@ def _classes(spec: RunSpec) -> Iterator[Fault]:
             yield conflict(spec.load, name, expected, f"set {spec.load.key(name)}={default}")
     if flow.features[flow.target].is_binary and spec.load.class_weights != "none":
         expected = f"none with the target {flow.target}, which is one of two classes"
-        yield conflict(spec.load, "class_weights", expected, f"set dataset.target={{{flow.target}: class}}")
+        yield conflict(spec.load, "class_weights", expected, f"set {override('dataset.target', flow.target, 'class')}")
     if spec.load.mixes and spec.cache.keeps_features:
         for name in ("mixup_alpha", "cutmix_alpha"):
             if getattr(spec.load, name):
@@ -133,7 +138,9 @@ def _cache(spec: RunSpec, train: Stages) -> Iterator[Fault]:
             break
     gives = before[-1].gives
     if cache.dtype == "uint8" and any(gives.features[name].dtype == "float32" for name in gives.inputs):
-        remedy = "set transform.resize.dtype=uint8, cache.at=decoded, or cache.dtype=auto"
+        points = {of for step in steps for of in step.points}
+        others = (("resize", "transform.resize.dtype=uint8, "), ("decoded", "cache.at=decoded, or "))
+        remedy = f"set {''.join(text for point, text in others if point in points)}cache.dtype=auto"
         yield fault(cache.key("dtype"), f"uint8, for {gives}", "uint8 inputs before the cache", remedy)
     is_encoded = cache.quality is None and any(feature.format == "image" for feature in gives.features.values())
     if spec.dataset.on_corrupt == "skip" and is_encoded:
@@ -152,7 +159,7 @@ def _features(spec: RunSpec) -> Iterator[Fault]:
         yield conflict(cache, "at", f"another point, since {spec.trainer.path} has no model", "set trainer=fit")
     elif spec.model.features is None:
         expected = f"another point, since {spec.model.path} has no base"
-        yield conflict(cache, "at", expected, f"set model=mobilenet_v2, {other}")
+        yield conflict(cache, "at", expected, f"set cache.at=transformed{or_base(spec)}")
     elif spec.model.trainable:
         expected = "a frozen base, so that its features stay the same"
         yield conflict(cache, "at", expected, f"set model.trainable=false, {other}")

@@ -27,17 +27,19 @@ def sequence_rules(spec: RunSpec, given: Flow) -> Iterator[Fault]:
     if load.boundaries is not None and not isinstance(spec.dataset, Rows) and (load.boundaries or given.sequences):
         expected = "null with a dataset that is not of rows, whose examples are batched one by one"
         remedy = "end their steps with multi_hot or tf_idf, or set dataset=table"
-        yield conflict(load, "boundaries", expected, remedy if given.sequences else "set load=shuffled")
-    if load.boundaries:
+        yield conflict(load, "boundaries", expected, remedy if given.sequences else "set load.boundaries=null")
+    if load.boundaries and isinstance(spec.dataset, Rows):
         yield from _of_buckets(spec, load, given)
 
 
 def _of_buckets(spec: RunSpec, load: Load, given: Flow) -> Iterator[Fault]:
-    if isinstance(spec.dataset, Rows) and not given.sequences:
-        remedy = "set load=shuffled, or end the steps of a text with `embed`"
+    if not given.sequences:
+        remedy = "set load.boundaries=null, or end the steps of a text with `embed`"
         yield conflict(load, "boundaries", f"null, since there is no sequence in {given}", remedy)
     if load.shuffles and not load.is_by_number:
-        yield conflict(load, "shuffle", "full with load.boundaries", "set load.shuffle=full or load.shuffle_buffer=0")
+        ordered = " and extract.shuffle_files=false" * spec.extract.random
+        remedy = f"set load.shuffle=full{ordered} or load.shuffle_buffer=0"
+        yield conflict(load, "shuffle", "full with load.boundaries", remedy)
     if not isinstance(spec.extract, Sequential):
         found, remedy = spec.extract.path.removeprefix("extract."), "set extract=sequential"
         expected = "sequential with load.boundaries, which reads rows by their numbers"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any, TypeVar
 
+import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from etlrun.planning.hints import hint, of_name, of_value
@@ -80,6 +81,12 @@ class RunSpec:
         return self.extract.is_ordered and self.transform.deterministic
 
 
+class ConflictError(ConfigError):
+    """Values that are valid by themselves, and not together: the plan of their `spec` may have further faults."""
+
+    spec: RunSpec | None = None
+
+
 def parse(config: Mapping[str, Any], stages: Stages) -> RunSpec:
     """Return the `RunSpec` of a composed config; raise `ConfigError` with all its faults."""
     if UNUSABLE:
@@ -88,7 +95,9 @@ def parse(config: Mapping[str, Any], stages: Stages) -> RunSpec:
     parser = _Parser(without(copy.deepcopy(dict(config)), idle) if idle else config, stages)
     spec = parser.run()
     if parser.faults or spec is None:
-        raise ConfigError(parser.faults)
+        error = ConflictError(parser.faults)
+        error.spec = spec
+        raise error
     return dataclasses.replace(spec, unused=idle)
 
 
@@ -120,7 +129,7 @@ class _Parser:
         others = [self.named(name, groups[name]) for name in ("model", "trainer", "profile", "logger")]
         others.append(self.stage("measure", groups["measure"], Measure))
         parts = (dataset, extract, train, evaluation, cache, load, *others)
-        if self.faults or any(part is None for part in parts):
+        if not all(of.is_rule for of in self.faults) or any(part is None for part in parts):
             return None
         return RunSpec(**dict(zip([field.name for field in dataclasses.fields(RunSpec)][:-1], parts, strict=True)))
 
@@ -176,6 +185,8 @@ class _Parser:
         try:
             stage: StageT = _validated(stage_type, json.dumps(block, default=_nothing))  # type: ignore[arg-type] # as in field_metadata
         except ValidationError as error:
+            if (again := {key: mapping_in(value) for key, value in block.items()}) != block:
+                return self.stage(path, again, stage_type)
             self.validation(path, block, stage_type, error)
             return None
         except ValueError:  # Python does not convert an integer of so many digits to JSON
@@ -237,7 +248,7 @@ class _Parser:
     def columns(self, block: object) -> tuple[Columns, ...]:
         from etlrun.planning.columns import parsed_columns  # with all steps on columns
 
-        return parsed_columns(block, self)
+        return parsed_columns(mapping_in(block), self)
 
     def step_names(self, key: str, listed: object) -> list[str]:
         known = self.stages["transform"]
@@ -256,6 +267,17 @@ class _Parser:
         if block is None or isinstance(block, Mapping):
             return self.stage(f"transform.{name}", block or {}, step_type)
         return self.add(f"transform.{name}", show(block), "a mapping of the step's parameters")
+
+
+def mapping_in(value: Any) -> Any:
+    """Return the mapping of a text, which Hydra's grammar needs for some names of columns; another value as it is."""
+    if not isinstance(value, str) or not value.startswith("{"):
+        return value
+    try:
+        found = yaml.safe_load(value)
+    except yaml.YAMLError:
+        return value
+    return found if isinstance(found, dict) else value
 
 
 @lru_cache(maxsize=10_000)  # the configs of a sweep share most of their stages

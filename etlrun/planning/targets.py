@@ -18,7 +18,7 @@ from etlrun.stages.flow import Feature
 from etlrun.stages.rows import Rows
 from etlrun.stages.target_steps import Binary, Labels, Number, Weight, labels_in
 from etlrun.stages.targets import Target
-from etlrun.system.errors import ConfigError, Fault, did_you_mean
+from etlrun.system.errors import ConfigError, Fault, did_you_mean, override
 
 _TWO = 2
 _MOST_VALUES = 5
@@ -81,7 +81,7 @@ def _unfit(source: RowsSource, target: Target) -> Iterator[Fault]:
     if kind == "labels":
         yield from _unfit_labels(source, target, column.feature)
     elif column.is_joined:
-        remedy = f"set dataset.target={{{name}: labels}}, or name another column"
+        remedy = f"set {override('dataset.target', name, 'labels')}, or name another column"
         yield _fault(f"{name}, which is lists of texts", "one value in each row", remedy)
     elif kind != "number" and column.feature.shape:
         found = f"{name} of shape {list(column.feature.shape)} in each row"
@@ -91,11 +91,11 @@ def _unfit(source: RowsSource, target: Target) -> Iterator[Fault]:
         yield _fault(f"{name}, which is lists of different lengths", "a number in each row", "name another column")
     elif kind == "number" and (is_text or is_time):
         shown, is_mostly = as_text(source.kept, name, "number") if is_text else ("a timestamp", False)
-        remedy = CORRECT if is_mostly else f"set dataset.target={{{name}: class}}, or clean the column"
+        remedy = CORRECT if is_mostly else f"set {override('dataset.target', name, 'class')}, or clean the column"
         yield _fault(f"{name}, which is {shown}", "a column of numbers", remedy)
     elif kind != "number" and (is_time or column.feature.dtype.startswith("float")):
         found = f"{name}, which is {'a timestamp' if is_time else 'a number with a fraction or without an end'}"
-        remedy = f"set dataset.target={{{name}: number}}"
+        remedy = f"set {override('dataset.target', name, 'number')}"
         yield _fault(found, "text, integers or truth values as classes", remedy)
 
 
@@ -104,15 +104,17 @@ def _unfit_labels(source: RowsSource, target: Target, feature: Feature) -> Itera
     name, is_text = target.name, feature.dtype == "string" and not feature.shape
     if target.separator is not None and not is_text:
         expected = "a column of text, of which the separator divides the labels"
-        yield _fault(f"{name}, which is {feature}", expected, f"set dataset.target={{{name}: labels}}")
+        yield _fault(f"{name}, which is {feature}", expected, f"set {override('dataset.target', name, 'labels')}")
     elif target.separator is None and is_text:
         value = next((of for of in source.kept.arrow(name).to_pylist() if of), b"").decode(errors="replace")
         expected = "the text between two labels"
         yield _fault(
-            f"{name}, which is text, such as {value!r}", expected, f"set dataset.target={{{name}: {{labels: ','}}}}"
+            f"{name}, which is text, such as {value!r}",
+            "the text between two labels",
+            "set " + override("dataset.target", name, '{labels: ","}'),
         )
     elif target.separator is None and feature.is_sequence:
-        remedy = f"set 'dataset.columns={{{name}: text}}', which reads them as labels, or name another column"
+        remedy = f"set {override('dataset.columns', name, 'text')}, which reads them as labels, or name another column"
         yield _fault(f"{name}, which is lists of numbers", "lists of texts as labels", remedy)
     elif target.separator is None and (len(feature.shape) != 1 or (feature.low or 0, feature.high or 1) != (0, 1)):
         found = f"{name} of shape {list(feature.shape)}, {feature}"
@@ -174,7 +176,7 @@ def _faults(name: str, source: RowsSource, step: Any, splits: list[RowSplit], lo
     elif isinstance(step, Binary) and len(values) != _TWO:
         shown = ", ".join(map(str, values[:_MOST_VALUES])) + (", …" if len(values) > _MOST_VALUES else "")
         found = f"{name} of {len(values):,} values in {train.name}: {shown}"
-        yield _fault(found, "two values for binary", f"set dataset.target={{{name}: class}}")
+        yield _fault(found, "two values for binary", f"set {override('dataset.target', name, 'class')}")
     if isinstance(step, Number) and loss == "poisson":
         if step.standardize:
             yield _fault("standardize with trainer.loss=poisson", "number, whose logarithm it predicts", "leave it out")

@@ -75,18 +75,20 @@ def undivided(load: Load, trainer: Trainer, devices: int) -> Iterator[Fault]:
 def _phases(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
     """Yield the faults of phases that the model or other values do not fit."""
     phases, model = trainer.key("phases"), spec.model
+    one = f"{phases}=null" + f" and {trainer.key('epochs')}" * (trainer.epochs is None)
     if not model.layers:
         expected = f"null with {model.path}, which has no base to train in phases"
-        remedy = f"set {phases}=null and {trainer.key('epochs')}, or model=mobilenet_v2"
-        yield conflict(trainer, "phases", expected, remedy)
+        yield conflict(trainer, "phases", expected, f"set {one}{or_base(spec)}")
         return
+    if trainer.epochs is not None:
+        expected = f"null with {phases}, which have epochs of their own"
+        yield conflict(trainer, "epochs", expected, f"set {trainer.key('epochs')}=null or {phases}=null")
     if model.trainable:
         expected = f"false with {phases}, which begin with a frozen base"
-        remedy = f"set {model.key('trainable')}=false, or {phases}=null and {trainer.key('epochs')}"
+        remedy = f"set {model.key('trainable')}=false, or {one}"
         yield conflict(model, "trainable", expected, remedy)
     if len(spec.dataset.examples.targets) > 1:
-        remedy = f"set {phases}=null and {trainer.key('epochs')}"
-        yield conflict(trainer, "phases", "null with several targets", remedy)
+        yield conflict(trainer, "phases", "null with several targets", f"set {one}")
     for place, phase in enumerate(trainer.phases or ()):
         if isinstance(phase.unfreeze, int) and phase.unfreeze > model.layers:
             expected = f"at most {model.layers}, the layers of {model.title} without its head"
@@ -94,8 +96,19 @@ def _phases(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
     for stage, name in ((trainer, "steps_per_epoch"), (trainer.early_stopping, "patience")):
         if getattr(stage, name) is not None:
             expected = f"null with {phases}, each of which has a number of passes"
-            remedy = f"set {stage.key(name)}=null, or {phases}=null and {trainer.key('epochs')}"
+            remedy = f"set {stage.key(name)}=null, or {one}"
             yield conflict(stage, name, expected, remedy)
+
+
+def by_records(spec: RunSpec) -> str:
+    """Return the remedy that reads the records of files, in the order that the run needs."""
+    return f"set extract={'sequential' if spec.load.is_by_number else 'interleave'}"
+
+
+def or_base(spec: RunSpec) -> str:
+    """Return the end of a remedy that chooses a model with a base; empty without images, which such models take."""
+    flow = spec.dataset.examples
+    return ", or model=mobilenet_v2" * any(flow.features[name].format == "image" for name in flow.inputs)
 
 
 def _monitored(spec: RunSpec, key: str, metric: str) -> Iterator[Fault]:

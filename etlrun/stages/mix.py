@@ -125,8 +125,9 @@ class Mix(Stage):
     num_parallel_calls: Annotated[Parallelism, SPEED]
 
     def flow(self, incoming: Flow) -> Flow:
-        image = incoming.feature(self.feature)
-        require_decoded(image)
+        if self.feature not in incoming.features:
+            raise UnfitError(expected="images", remedy="set load.mixup_alpha=0 and load.cutmix_alpha=0")
+        require_decoded(incoming.feature(self.feature))
         if not incoming.features[incoming.target].is_class:
             raise UnfitError(expected="a class to predict", remedy="set load.mixup_alpha=0 and load.cutmix_alpha=0")
         if len(incoming.targets) > 1 or incoming.weight:

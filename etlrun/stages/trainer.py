@@ -254,9 +254,6 @@ class Trainer(Stage):
     def _epochs(self) -> Iterator[tuple[str, str, str, str]]:
         if self.phases is None and self.epochs is None:
             yield "epochs", "null", "a positive integer without trainer.phases", f"set {self.key('epochs')}"
-        elif self.phases is not None and self.epochs is not None:
-            expected = f"null with {self.key('phases')}, which have epochs of their own"
-            yield "epochs", str(self.epochs), expected, f"set {self.key('epochs')}=null or {self.key('phases')}=null"
         if self.phases and self.phases[0].unfreeze is not None:
             expected = "null in the first phase, which trains the head on the frozen base"
             remedy = "put a phase without it first, or train the base from the start: model.trainable=true"

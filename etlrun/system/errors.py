@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import json
+import re
+import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,6 +16,10 @@ if TYPE_CHECKING:
 
 DOCS = "https://github.com/etlrun/etlrun/blob/main/docs"
 """Address of the folder of the docs, which an installation does not have."""
+_PLAIN = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
+"""Names that Hydra's grammar takes as keys; a subset."""
+_IN_YAML = re.compile(r"[^\W\d][\w ()/.-]*")
+"""Names that YAML takes without quotes; a subset."""
 INTERRUPTED = 130
 """Exit status of a command that was interrupted, as shells have it."""
 
@@ -52,6 +59,18 @@ class Fault:
     def __str__(self) -> str:
         line = printable(f"{self.place}: found {self.found}; expected {self.expected}")  # keys and values of any text
         return f"{line}\n    -> {printable(self.remedy)}" if self.remedy else line
+
+
+def override(key: str, name: str, value: str) -> str:
+    """Return the override of a mapping from `name` to a value in YAML, in words for a POSIX shell.
+
+    Hydra's grammar has no other names than of ASCII, and not all of these: they are in a text, which is quoted for it.
+    """
+    if _PLAIN.fullmatch(name):
+        return shlex.quote(f"{key}={{{name}: {value}}}")
+    text = f"{{{name if _IN_YAML.fullmatch(name) else json.dumps(name, ensure_ascii=False)}: {value}}}"
+    escaped = re.sub(r'(\\*)"', r'\1\1\\"', text)  # a backslash before a quote is one of two
+    return shlex.quote(f'{key}="{escaped}"')
 
 
 def fault(where: object, found: str, expected: str, remedy: str = "") -> Fault:

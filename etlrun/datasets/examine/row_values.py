@@ -19,6 +19,7 @@ from etlrun.datasets.examine.row_figures import ColumnFigures, Reader, numbers_o
 from etlrun.datasets.examine.row_texts import TextFigures
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.rows import Rows, Table
+from etlrun.system.errors import override
 
 MOST_MISSING = 0.5
 """Share of missing values above which they are a finding."""
@@ -226,7 +227,7 @@ def of_targets(splits: Sequence[Examined]) -> Iterator[Finding]:
 def _classes(split: Examined, of: ColumnFigures) -> Iterator[Finding]:
     if of.distinct == 2:  # noqa: PLR2004 - as binary has
         text = f"{of.name} is predicted as a number, and has two values in {split.name}: {' and '.join(of.top)}"
-        yield Finding(text=text, remedy=f"set dataset.target={{{of.name}: binary}}")
+        yield Finding(text=text, remedy=f"set {override('dataset.target', of.name, 'binary')}")
 
 
 def _balance(split: Examined, of: ColumnFigures, kind: str) -> Iterator[Finding]:

@@ -27,7 +27,7 @@ from etlrun.sources.rows.lines import (
 )
 from etlrun.sources.rows.read import TableFile, zero_note
 from etlrun.stages.rows import Errors
-from etlrun.system.errors import EtlrunError, WorldError
+from etlrun.system.errors import EtlrunError, WorldError, override
 
 _BLOCK = 16_000_000
 """Bytes that are parsed at once, and more than a row has."""
@@ -97,7 +97,7 @@ class DelimitedFile(TableFile):
                     where=f"{self.where(row)}, {name}",
                     found=f"{shown(text)}, an integer beyond 64 bits",
                     expected="integers from -2**63 to 2**63 - 1",
-                    remedy=f"set 'dataset.columns={{{name}: text}}' for a code, or number for a float",
+                    remedy=f"set {override('dataset.columns', name, 'text')} for a code, or number for a float",
                 )
         return {name: seen.kind for name, seen in self._seen.items()}
 

@@ -20,7 +20,7 @@ from etlrun.sources.slices import slices
 from etlrun.stages.known import Column
 from etlrun.stages.rows import Rows
 from etlrun.stages.splitting import SplitBy, Value
-from etlrun.system.errors import ConfigError, Fault, did_you_mean
+from etlrun.system.errors import ConfigError, Fault, did_you_mean, override
 
 _LISTED = 5
 """Values that a message lists."""
@@ -140,7 +140,7 @@ def _unfit(where: str, kept: Kept, by: SplitBy, column: Column) -> Iterator[Faul
     if by.by == "time" and (is_text or feature.dtype == "bool"):
         kind, is_mostly = as_text(kept, name, "number", *TIMES) if is_text else ("true or false", False)
         if is_text:
-            first = CORRECT if is_mostly else f"set 'dataset.columns={{{name}: timestamp}}'"
+            first = CORRECT if is_mostly else f"set {override('dataset.columns', name, 'timestamp')}"
             remedy = f"{first}, or {remedy}"
         found, expected = f"{name}, which is {kind}", "a column of timestamps or numbers, in whose order rows are split"
         yield Fault(where=where, found=found, expected=expected, remedy=remedy)

@@ -24,7 +24,7 @@ from etlrun.sources.rows.writing import Writer
 from etlrun.stages.base import parameters
 from etlrun.stages.known import Column
 from etlrun.stages.rows import Rows, Table
-from etlrun.system.errors import EtlrunError, Fault, WorldError, unreadable_path
+from etlrun.system.errors import EtlrunError, Fault, WorldError, override, unreadable_path
 from etlrun.system.locks import Lock
 from etlrun.system.progress import Begin, progress
 
@@ -213,9 +213,9 @@ def _require_exact(columns: Mapping[str, Column], tables: Tables) -> None:
             where=f"dataset.columns.{name}",
             found=f"missing values, and integers from {column.feature.low:.0f} to {column.feature.high:.0f}",
             expected="integers below 2**53 where some are missing, since these are read as floats",
-            remedy=f"set 'dataset.columns={{{name}: numbers}}' for rounded floats"
+            remedy=f"set {override('dataset.columns', name, 'numbers')} for rounded floats"
             if column.feature.is_sequence
-            else f"set 'dataset.columns={{{name}: text}}' for a code, or number for a rounded float",
+            else f"set {override('dataset.columns', name, 'text')} for a code, or number for a rounded float",
         )
         for name, column in columns.items()
         if tables.kinds[name] in ("integer", "integers")

@@ -33,7 +33,7 @@ from etlrun.sources.rows.read import TableFile
 from etlrun.sources.rows.text_lines import TextLinesFile
 from etlrun.stages.column_step import items
 from etlrun.stages.rows import Table
-from etlrun.system.errors import EtlrunError, Fault, WorldError, did_you_mean
+from etlrun.system.errors import EtlrunError, Fault, WorldError, did_you_mean, override
 
 _Open = Callable[[str, Table], TableFile]
 
@@ -166,7 +166,7 @@ def _checked(file: TableFile, name: str, values: pa.Array, kind: Kind, first: in
             expected="text in UTF-8" if kind == "text" else f"a value of type {kind}",
             remedy=f"repair the value{OR_REPLACE}"
             if kind == "text"
-            else f"repair the value, or set another type by 'dataset.columns={{{name}: text}}'",
+            else f"repair the value, or set another type by {override('dataset.columns', name, 'text')}",
         ) from error
     if kind in ("number", "whole", "numbers") and has_any(infinite := pc.is_inf(items(found))):
         place = pc.index(infinite, value=True).as_py()
@@ -244,7 +244,7 @@ def _mixed(name: str, one: TableFile, kind: Kind | None, other: TableFile, found
         where=f"{other.path}, {name}",
         found=f"values of type {found}",
         expected=f"values of type {kind}, as in {one.path}",
-        remedy=f"write the files with one type, or set 'dataset.columns={{{name}: text}}'",
+        remedy=f"write the files with one type, or set {override('dataset.columns', name, 'text')}",
     )
 
 

@@ -1,0 +1,124 @@
+"""Remedies of the form `set KEY=VALUE`: each ends its fault, and all of them together leave a config that plans."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from etlrun.cli import main as cli
+from etlrun.planning.planner import planned
+from etlrun.stages import STAGES
+from etlrun.system.errors import ConfigError, Fault, override
+from tests.configs import composed
+from tests.trained import refused, said
+
+BASES = {
+    "images": (),
+    "class": ("experiment=table", "dataset.files=t.csv", "dataset.target={kind: class}", "dataset.inputs=[a,b]"),
+    "number": ("experiment=table", "dataset.files=t.csv", "dataset.target={b: number}", "dataset.inputs=[a]"),
+    "text": ("experiment=text", "dataset.files=t.csv", "dataset.target={kind: class}", "dataset.inputs=[note]"),
+}
+PHASES = "trainer.phases=[{epochs: 1, learning_rate: 0.1},{epochs: 1, unfreeze: all}]"
+BAD = (
+    "cache=memory trainer.hosts=2",
+    "cache=disk trainer.hosts=2",
+    "cache=disk cache.dtype=uint8",
+    "cache=disk cache.at=features",
+    "cache=disk cache.codec=jpeg90",
+    "cache=disk load=served",
+    "load.mixup_alpha=0.2",
+    "load.mixup_alpha=0.2 load.class_weights=balanced",
+    "load.boundaries=[8,16]",
+    "load=padded",
+    "load.sample=balanced",
+    "load.class_weights=balanced",
+    "dataset.on_corrupt=skip",
+    "transform.parse_batch=8",
+    "extract=tfds",
+    "extract=tfds trainer.hosts=2",
+    "trainer.hosts=2",
+    "trainer.devices=2",
+    "trainer.hosts=2 trainer.devices=2",
+    "trainer=drain measure.au_min=0.9 profile=trace",
+    "model=emulated trainer.checkpoint_best=val_accuracy",
+    "trainer.loss=mean_squared_error",
+    PHASES,
+)
+"""Overrides that do not fit together with some of the datasets."""
+_SETTING = r"[a-z_]+(?:\.[a-z_]+)*=(?:\[[^\]]*\]|[^\s,;:]+)"
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with a table of numbers, texts and classes."""
+    rows = (f"{row / 7:.2f},{row * 3},the {row}th of some words,{'ab'[row % 2]}" for row in range(1_200))
+    (tmp_path / "t.csv").write_text("\n".join(["a,b,note,kind", *rows]))
+    monkeypatch.chdir(tmp_path)
+
+
+def settings(remedy: str) -> list[list[str]]:
+    """The alternatives of a remedy `set …`, each with the overrides that it sets."""
+    found = re.search(r"\bset ([^;]*?)(?:[;:] |$)", remedy)
+    alternatives = re.split(r",? or (?:set )?|, (?=[a-z_.]+=)", found[1]) if found else []
+    return [words for of in alternatives if (words := re.findall(_SETTING, of))]
+
+
+def faults_of(words: list[str]) -> list[Fault]:
+    try:
+        planned(composed(*words), STAGES)
+    except ConfigError as error:
+        return [*error.faults]
+    return []
+
+
+def named(faults: list[Fault]) -> set[tuple[str, str]]:
+    return {(of.where, of.expected) for of in faults}
+
+
+@pytest.mark.parametrize("kind", BASES)
+@pytest.mark.usefixtures("table")
+def test_each_remedy_ends_its_fault_and_uncovers_no_other(kind: str) -> None:
+    wrong = []
+    for bad in BAD:
+        words = [*BASES[kind], "dataset.dir=kept"] if kind != "images" else []
+        words += [bad] if bad == PHASES else bad.split()
+        told = faults_of(words)
+        for fault in told:
+            for remedy in settings(fault.remedy):
+                after = faults_of([*words, *remedy])
+                others = [settings(of.remedy)[:1] for of in after if settings(of.remedy)]
+                whole = faults_of([*words, *remedy, *(word for of in others for word in of[0])]) if others else after
+                is_there = named([fault]) & named(after)
+                untold = [of for of in whole if settings(of.remedy) or not named([of]) <= named(told)]
+                wrong += [(bad, str(fault), remedy, [*map(str, untold)])] if is_there or untold else []
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", ["größe", "sepal length (cm)", "a, b", "it's", 'say "so"', "#1", "plain"])
+def test_a_column_of_any_name_is_predicted_by_the_words_of_the_remedy(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    header = ",".join('"{}"'.format(of.replace('"', '""')) for of in (name, "x"))
+    (tmp_path / "a.csv").write_text(f"{header}\n" + "".join(f"{row / 7:.2f},{row % 3}\n" for row in range(60)))
+    words = ["plan", "experiment=table", "dataset.files=a.csv", "dataset.dir=kept"]
+    text = name.replace("\\", "\\\\").replace('"', '\\"')
+    lines = refused(capsys, *words, f'dataset.target="{text}"', status=2)
+    remedy = lines[-1].removeprefix("    -> write ").removesuffix(" or another kind")
+    assert remedy == override("dataset.target", name, "number")
+    assert name in said(capsys, *words, *shlex.split(remedy))
+
+
+def test_a_mapping_that_hydra_does_not_take_is_quoted_as_the_remedy_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text("größe,x\n" + "".join(f"{row / 7:.2f},{row % 3}\n" for row in range(60)))
+    words = ["plan", "experiment=table", "dataset.files=a.csv", "dataset.dir=kept"]
+    columns = "transform.columns={größe: {of: x, steps: [standardize]}}"
+    lines = refused(capsys, *words, "dataset.target={größe: number}", columns, status=2)
+    told = [shlex.split(line.rpartition("shell: ")[2])[0] for line in lines if "shell: " in line]
+    assert told[0] == 'dataset.target="{größe: number}"'
+    cli.main([*words, told[0], told[1].replace("{größe: {of: x", "{breite: {of: x")])
+    assert "breite" in capsys.readouterr().out
