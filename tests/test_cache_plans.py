@@ -144,7 +144,7 @@ REFUSED = {
         ["cache.at=features", "model=emulated"],
         (
             "cache.at: found features; expected another point, since model.emulated has no base\n"
-            "    -> set model=mobilenet_v2, or cache.at=transformed"
+            "    -> set cache.at=transformed, or model=mobilenet_v2"
         ),
     ),
     "features in a drain": (

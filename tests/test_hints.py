@@ -137,7 +137,7 @@ def test_an_image_of_another_name_is_told_its_key() -> None:
 def test_the_name_of_a_column_is_told_its_form() -> None:
     words = "experiment=table", "dataset.files=houses.csv", "dataset.target=price", "dataset.inputs=area"
     assert refusal_of_spec(*words).splitlines()[1::2] == [
-        "    -> write dataset.target='{price: number}' or another kind",
+        "    -> write 'dataset.target={price: number}' or another kind",
         "    -> write dataset.inputs=[area]",
     ]
 

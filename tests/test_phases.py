@@ -13,7 +13,7 @@ from etlrun.planning.schema import schema
 from etlrun.review.difference import compare
 from etlrun.stages import STAGES
 from etlrun.stages.applications import APPLICATIONS, unfreeze
-from tests.configs import plan_of, refusal_of_plan, refusal_of_request, refusal_of_spec
+from tests.configs import plan_of, refusal_of_plan, refusal_of_request
 
 FROZEN = ("model=mobilenet_v2", "trainer.epochs=null")
 TWO = "trainer.phases=[{epochs: 3}, {epochs: 5, unfreeze: last_block, learning_rate: 1e-5}]"
@@ -61,7 +61,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("words", FAULTS, ids=" ".join)
 def test_what_is_no_list_of_phases_is_refused(words: tuple[str, ...]) -> None:
-    assert refusal_of_spec(*words) == FAULTS[words]
+    assert refusal_of_request(*words) == FAULTS[words]
 
 
 def test_a_pipeline_alone_has_no_phases() -> None:

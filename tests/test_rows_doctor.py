@@ -196,6 +196,6 @@ def test_targets_that_are_out_of_balance_or_classes(tmp_path: Path, capsys: pyte
     assert findings("{flag: number}") == [
         (
             "flag is predicted as a number, and has two values in train[:80%]: 0 and 1",
-            "set dataset.target={flag: binary}",
+            "set 'dataset.target={flag: binary}'",
         )
     ]

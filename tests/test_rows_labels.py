@@ -120,7 +120,7 @@ TOLD = {
         "{tags: class}",
         (
             "tags, which is lists of texts; expected one value in each row\n"
-            "    -> set dataset.target={tags: labels}, or name another column"
+            "    -> set 'dataset.target={tags: labels}', or name another column"
         ),
     ),
 }

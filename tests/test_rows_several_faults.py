@@ -89,7 +89,7 @@ NOT_TO_LEARN = {
         "{tags: labels}",
         (
             "tags, which is text, such as 'sea,old'; expected the text between two labels\n"
-            "    -> set dataset.target={tags: {labels: ','}}"
+            "    -> set 'dataset.target={tags: {labels: \",\"}}'"
         ),
     ),
     "numbers": (
@@ -97,7 +97,7 @@ NOT_TO_LEARN = {
         "{times: {labels: ','}}",
         (
             "times, which is int64 in [0, 2]; expected a column of text, of which the separator divides the labels\n"
-            "    -> set dataset.target={times: labels}"
+            "    -> set 'dataset.target={times: labels}'"
         ),
     ),
     "no array": (

@@ -177,7 +177,7 @@ NOT_TO_LEARN = {
         "{band: number}",
         (
             "band, which is text, such as 'dear' in row 0; expected a column of numbers\n"
-            "    -> set dataset.target={band: class}, or clean the column"
+            "    -> set 'dataset.target={band: class}', or clean the column"
         ),
     ),
     "a text among numbers": (
@@ -193,7 +193,7 @@ NOT_TO_LEARN = {
         "{price: class}",
         (
             "price, which is a number with a fraction or without an end; expected text, integers or truth values as "
-            "classes\n    -> set dataset.target={price: number}"
+            "classes\n    -> set 'dataset.target={price: number}'"
         ),
     ),
     "constant number": (
@@ -217,7 +217,7 @@ NOT_TO_LEARN = {
         "{kind: binary}",
         (
             "kind of 4 values in train[:80%]: flat, hall, hut, loft; expected two values for binary\n"
-            "    -> set dataset.target={kind: class}"
+            "    -> set 'dataset.target={kind: class}'"
         ),
     ),
 }
@@ -257,7 +257,7 @@ UNLIKE = {
     ),
     ("{band: binary}", "load.class_weights=balanced"): (
         "load.class_weights: found balanced; expected none with the target band, which is one of two classes\n"
-        "    -> set dataset.target={band: class}"
+        "    -> set 'dataset.target={band: class}'"
     ),
     ("{price: number}", "trainer.checkpoint_best=val_auc"): (
         "trainer.checkpoint_best: found 'val_auc'; expected loss or val_loss, or mae, rmse or r2, since the target "

@@ -262,5 +262,5 @@ def test_vectors_need_no_boundaries(reviews: Path) -> None:
     assert found == (
         "load.boundaries: found [4, 10, 40]; expected null, since there is no sequence in 16 x float32 [13] in"
         " [0, inf], score\n"
-        "    -> set load=shuffled, or end the steps of a text with `embed`"
+        "    -> set load.boundaries=null, or end the steps of a text with `embed`"
     )

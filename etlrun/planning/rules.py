@@ -69,12 +69,11 @@ def _by_number(spec: RunSpec, given: Flow) -> Iterator[Fault]:
     """Yield the faults of a run that reads examples by number, and by that number alone; `given` is what it gives."""
     shuffle = spec.load.key("shuffle")
     buffer = [] if spec.load.boundaries else ["load.shuffle=buffer"]  # buckets are read by number
-    buffered = "".join(f", or set {of}" for of in buffer)
     if not spec.extract.is_numbered:
         files = ", shuffle_files=true" if spec.extract.random else ""
         expected = "extract.sequential in the order of the files, which gives each example its number"
         ordered = " and extract.shuffle_files=false" if spec.extract.random else ""
-        remedy = f"set extract=sequential{ordered}{buffered}"
+        remedy = ", or ".join([f"set extract=sequential{ordered}", *buffer])
         yield fault(shuffle, f"full, with {spec.extract.path}{files}", expected, remedy)
     if spec.cache.keeps and not spec.cache.outlives_run and not given.sequences:  # of which no cache keeps any
         found = f"full, with {spec.cache.path}, which can only be read in order"
@@ -86,7 +85,7 @@ def _by_number(spec: RunSpec, given: Flow) -> Iterator[Fault]:
         yield fault(shuffle, found, "a cache on disk, or none", remedy)
     if spec.dataset.on_corrupt == "skip":
         expected = "dataset.on_corrupt=raise, since a skipped example would change the numbers of all others"
-        remedy = f"repair the data and set dataset.on_corrupt=raise{buffered}"
+        remedy = ", or set ".join(["repair the data and set dataset.on_corrupt=raise", *buffer])
         yield fault(shuffle, "full, with dataset.on_corrupt=skip", expected, remedy)
 
 
