@@ -40,7 +40,6 @@ SPEEDS: dict[str, tuple[str, ...]] = {
     "trainer.steps_per_execution": ("trainer.steps_per_execution=2",),
     "trainer.checkpoint_every_steps": (),
     "trainer.checkpoint_keep": ("trainer.checkpoint_keep=2",),
-    "trainer.checkpoint_best": (),
     "trainer.on_nan": ("trainer.on_nan=warn",),
     "trainer.resume": (),
     "trainer.step_ms": (),
@@ -61,7 +60,6 @@ UNTRIED = {
     "cache.dir": "each test has a folder of its own",
     "trainer.resume": "test_a_resumed_run_has_the_digests_of_an_undisturbed_one",
     "trainer.checkpoint_every_steps": "test_a_run_killed_inside_an_epoch_ends_as_if_undisturbed",
-    "trainer.checkpoint_best": "test_the_last_epochs_and_the_best_are_kept, since an emulated model has no best epoch",
     **dict.fromkeys(
         ("logger.tracking_uri", "logger.experiment_name", "logger.project", "logger.entity", "logger.mode"),
         "where a process of its own sends figures; test_services has such runs",

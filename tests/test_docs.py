@@ -129,7 +129,7 @@ WAYS = {
     "trainer.schedule.name=cosine trainer.schedule.warmup_steps=50 trainer.ema_momentum=0.99": Way(
         more=(*TRAINED, "trainer.epochs=2", "trainer.schedule.warmup_steps=4")
     ),
-    f"{METRICS} trainer.checkpoint_best=val_f1 trainer.loss=focal_crossentropy": Way(
+    f"{METRICS} trainer.early_stopping.monitor=val_f1 trainer.loss=focal_crossentropy": Way(
         more=(*TRAINED, "trainer.epochs=2")
     ),
     "freeze outputs/2026-11-27/01-44-43-857061": Way(after=RUN),

@@ -29,7 +29,7 @@ OWN = (
     "trainer.metrics=[mae,off,log_cosh]",
     "trainer.callbacks=[plateau]",
     "+trainer.arguments.quantile.share=0.75",
-    "trainer.checkpoint_best=val_off",
+    "trainer.early_stopping.monitor=val_off",
 )
 TARGET = "{price: {number: standardize}}"
 

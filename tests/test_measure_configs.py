@@ -65,13 +65,6 @@ def test_wrong_measures_are_refused(overrides: list[str], message: str) -> None:
                 "    -> set measure.au_min=null"
             ),
         ),
-        (
-            ["model=emulated", "trainer.early_stopping.patience=2"],
-            (
-                "trainer.early_stopping.patience: found 2; expected null, since model.emulated learns nothing\n"
-                "    -> set trainer.early_stopping.patience=null"
-            ),
-        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -155,12 +155,11 @@ def test_a_disk_that_fills_while_a_state_is_written_ends_the_run(tiny: Path, tmp
 @pytest.mark.slow
 def test_the_last_epochs_and_the_best_are_kept(tiny: Path, tmp_path: Path) -> None:
     folder, resumed = tmp_path / "run", tmp_path / "resumed"
-    kept = ("trainer.checkpoint_keep=2", "trainer.checkpoint_best=val_loss", "cache=memory", "measure.digest=true")
+    kept = ("trainer.checkpoint_keep=2", "cache=memory", "measure.digest=true")
     words = small(tiny, "trainer.epochs=4", *kept)
     assert run_here(folder, words)[0] == 0
     losses = [epoch["val_loss"] for epoch in summary_of(folder)["epochs"]]
     assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == [
-        "best.keras",
         "epoch_0003.keras",
         "epoch_0004.keras",
     ]
@@ -170,7 +169,6 @@ def test_the_last_epochs_and_the_best_are_kept(tiny: Path, tmp_path: Path) -> No
     assert results(folder) == results(without)
     assert run_here(resumed, [*words, "trainer.epochs=5", f"trainer.resume={folder}"])[0] == 0
     assert sorted(path.name for path in (resumed / "checkpoints").iterdir()) == [
-        "best.keras",
         "epoch_0004.keras",
         "epoch_0005.keras",
     ]

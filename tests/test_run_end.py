@@ -7,9 +7,6 @@ import pytest
 
 from etlrun.record import page, report
 from etlrun.record.record import Record
-from etlrun.run.checkpoint import best_shown
-from etlrun.stages.trainer import Trainer
-from tests.configs import spec_of
 from tests.runs import emulated, run_here
 
 EPOCHS = [
@@ -28,11 +25,11 @@ VERDICT = {
 CACHE = {"target": "cache.memory", "at": "decoded", "pipelines": {"train": {"held_bytes": 1_000_000}}}
 
 
-def ended(folder: Path, trainer: Trainer | None = None, **summary: Any) -> list[str]:
+def ended(folder: Path, **summary: Any) -> list[str]:
     """The lines at the end of a run with this summary."""
     record = Record.create(folder, {}, [])
     record.update(**{"status": "completed", "wall_s": 12.34, "examples_per_s": 2345.678, **summary})
-    lines = report.end(record.summary, folder, best_shown(record.summary.epochs, trainer))
+    lines = report.end(record.summary, folder)
     return [f"{label:<9} {text}" for label, text in lines]
 
 
@@ -46,9 +43,11 @@ def test_a_run_ends_with_its_result_its_verdict_and_where_the_rest_is(
     monkeypatch.chdir(tmp_path)
     waits = {"input_wait_ms_median": 1.0, "input_wait_ms_p95": 2.0, "fill_wait_s": 0.1}
     told: dict[str, Any] = {"verdict": VERDICT, "cache": CACHE, "remarks": ["One.", "Two."], "epochs": LONG, **waits}
+    told["kept"] = {"epoch": 2, "monitor": "val_loss", "value": 0.5}
     assert ended(tmp_path / "a run", **told) == [
-        "result    val accuracy 0.75, val loss 0.75 in epoch 3",
-        "status    completed in 12.3 s, 2,345.7 examples/s, best val accuracy 0.875 in epoch 2 of 3",
+        "result    val accuracy 0.875, val loss 0.5 in epoch 2",
+        "kept      epoch 2 (val loss 0.5); epoch 3 has 0.75",
+        "status    completed in 12.3 s, 2,345.7 examples/s",
         "verdict   input-bound at transform.map: training at most 1.50x faster with an ideal input pipeline",
         "because   it waits",
         "advice    Try transform.num_parallel_calls=2: it uses one core.",
@@ -61,24 +60,20 @@ def test_a_run_ends_with_its_result_its_verdict_and_where_the_rest_is(
 
 
 @pytest.mark.parametrize(
-    ("words", "epochs", "told"),
+    ("summary", "told"),
     [
-        (("trainer.checkpoint_best=val_loss",), EPOCHS, "best val loss 0.5 in epoch 2 of 3"),
-        (("trainer.checkpoint_best=loss",), EPOCHS, "best loss 0.25 in epoch 3 of 3"),
-        ((), [{"epoch": 1, "loss": 1.0, "accuracy": 0.5}], "best accuracy 0.5 in epoch 1 of 1"),
+        ({"epochs": EPOCHS}, ["result    val accuracy 0.75, val loss 0.75 in epoch 3"]),
         (
-            (),
-            [{"epoch": 4, "metrics": {"mae": 3.0, "val_mae": 1.5}}],
-            "best val mae 1.5 in epoch 4 of 4",
+            {"epochs": EPOCHS, "kept": {"epoch": 3}},
+            ["result    val accuracy 0.75, val loss 0.75 in epoch 3", "kept      epoch 3, the last"],
         ),
-        ((), [{"epoch": 1, "loss": 2.0, "val_accuracy": float("nan")}], "best loss 2 in epoch 1 of 1"),
+        ({"epochs": [{"epoch": 1, "loss": 1.0, "accuracy": 0.5}]}, ["result    accuracy 0.5, loss 1 in epoch 1"]),
+        ({"epochs": [{"epoch": 4, "metrics": {"mae": 3.0, "val_mae": 1.5}}]}, ["result    val mae 1.5 in epoch 4"]),
     ],
 )
-def test_the_best_epoch_is_that_of_the_metric_that_decides(
-    words: tuple[str, ...], epochs: list[dict[str, Any]], told: str, tmp_path: Path
-) -> None:
-    lines = ended(tmp_path / "run", spec_of(*words).fit, epochs=epochs)
-    assert lines[1] == f"status    completed in 12.3 s, 2,345.7 examples/s, {told}"
+def test_the_result_is_that_of_the_epoch_that_is_kept(summary: dict[str, Any], told: list[str], tmp_path: Path) -> None:
+    lines = ended(tmp_path / "run", **summary)
+    assert lines[: len(told) + 1] == [*told, "status    completed in 12.3 s, 2,345.7 examples/s"]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +91,7 @@ def test_the_speed_is_one_line_where_nothing_is_to_be_had_from_it(
     epochs: list[dict[str, Any]], verdict: dict[str, Any], au_min: float | None, aside: str, tmp_path: Path
 ) -> None:
     waits = {"input_wait_ms_median": 1.0, "input_wait_ms_p95": 2.0, "fill_wait_s": 0.1}
-    lines = ended(tmp_path / "run", None, epochs=epochs, verdict=verdict, au_min=au_min, **waits)
+    lines = ended(tmp_path / "run", epochs=epochs, verdict=verdict, au_min=au_min, **waits)
     told = [line for line in lines if line.split()[0] in ("verdict", "because", "advice")]
     assert (told == [f"verdict   the input is not the bottleneck of {aside} s of training"]) == bool(aside)
     assert not aside or len(told) == 1

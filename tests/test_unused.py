@@ -18,13 +18,15 @@ KEYS_OF_DRAIN = "seconds, epochs, seed, step_ms, step_cores"
 
 def test_an_option_chosen_over_that_of_an_experiment_leaves_a_note() -> None:
     spec = spec_of("trainer=drain", "experiment=cats_vs_dogs")
-    assert [(value.key, value.value) for value in spec.unused] == [("trainer.learning_rate", 0.001)]
-    assert spec == spec_of("trainer=drain", "experiment=cats_vs_dogs", "~trainer.learning_rate")
-    noted, plain = (
-        plan_of("trainer=drain", "experiment=cats_vs_dogs", *more) for more in ((), ("~trainer.learning_rate",))
-    )
+    assert [(value.key, value.value) for value in spec.unused] == [
+        ("trainer.learning_rate", 0.001),
+        ("trainer.keep", "last"),
+    ]
+    without = ("~trainer.learning_rate", "~trainer.keep")
+    assert spec == spec_of("trainer=drain", "experiment=cats_vs_dogs", *without)
+    noted, plain = (plan_of("trainer=drain", "experiment=cats_vs_dogs", *more) for more in ((), without))
     assert noted.fingerprint == plain.fingerprint
-    assert (noted.remarks, plain.remarks) == ((f"trainer.learning_rate is unused: {FIT}.",), ())
+    assert (noted.remarks, plain.remarks) == ((f"trainer.learning_rate, trainer.keep are unused: {FIT}.",), ())
 
 
 def test_what_goes_unused_for_one_reason_is_one_note() -> None:

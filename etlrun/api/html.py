@@ -69,7 +69,7 @@ def of_run(folder: Path, summary: Summary) -> str:
 
     told = dict(report.lines(summary, folder))
     title = told.get("result") or told.get("verdict") or told["status"]
-    names = ("status", *["verdict"] * ("result" in told), "because", "advice", "cache", "error")
+    names = ("kept", "status", *["verdict"] * ("result" in told), "because", "advice", "cache", "error")
     lines = [(name, told[name]) for name in names if name in told]
     charts = [chart for chart in measures(summary) if chart is not None and chart.svg][:_MOST_CHARTS]
     header, rows = report.epoch_table(summary.epochs[-_MOST_EPOCHS:])

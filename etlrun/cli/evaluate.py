@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> None:
     from etlrun.trained.load import trained
     from etlrun.trained.options import unfit_options
 
-    run = trained(known.run, known.overrides)
+    run = trained(known.run, known.overrides, epoch=known.epoch)
     if faults := [*unfit_options(run, known.threshold, known.importance)]:
         raise ConfigError(faults)
     refuse_unwritable(known.run, "RUN")
@@ -88,6 +88,7 @@ def parser() -> argparse.ArgumentParser:
         help="permute each column N times in all examples, to see what it is worth; 0 leaves this out; "
         "default: 5 times, in as many rows as cost little",
     )
+    parsers.add_epoch(parser)
     parsers.add_format(parser)
     return parser
 
@@ -114,7 +115,7 @@ def _print(of: Evaluation, paths: Sequence[Path], hint: str) -> None:
 
 
 def _print_figures(of: Figures, then: Then) -> None:
-    """Print the figures of a target; `then` are those of the last epoch of the run."""
+    """Print the figures of a target; `then` are those that the run had with it."""
     if of.subset_accuracy is not None:
         say(f"accuracy  {_share(of.accuracy)}{_then(then, 'accuracy')}, the mean over the labels")
         say(f"subset    {_share(of.subset_accuracy)}, the examples of which all labels are right")
@@ -217,4 +218,4 @@ def _share(of: Share | None, shown: Callable[[float], str] = _four) -> str:
 
 def _then(then: Then, key: str, shown: Callable[[float], str] = _four) -> str:
     value = then.get(key)
-    return "" if value is None else f", {shown(value)} in the last epoch of the run"
+    return "" if value is None else f", {shown(value)} in the run"

@@ -24,6 +24,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a completed run")
     parser.add_argument("--format", required=True, metavar="FORMAT", help=f"one of {', '.join(FORMATS)}")
+    parsers.add_epoch(parser)
     parser.add_argument(
         OUTPUT, metavar="FOLDER", help=f"new folder, or a URL of S3 or GCS; default: RUN/{EXPORTS}/FORMAT"
     )
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str]) -> None:
     name, output = known.format, known.output or str(known.run / EXPORTS / known.format)
     faults, run, is_config = list(named(name)), None, name not in FORMATS
     try:
-        run = trained(known.run, reads_split=False)
+        run = trained(known.run, reads_split=False, epoch=known.epoch)
         faults += unfit(run, name) if name in FORMATS else ()
     except EtlrunError as error:
         faults += error.faults

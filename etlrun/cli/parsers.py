@@ -128,6 +128,12 @@ def add_config_dir(to: argparse._ActionsContainer, says: str = "folder of your c
     to.add_argument("--config-dir", "-cd", metavar="DIR", help=says)
 
 
+def add_epoch(parser: argparse.ArgumentParser) -> None:
+    """Add the option for another epoch than the one whose model the run has kept."""
+    says = "take the model of the last epoch, or of epoch N, of which there is a checkpoint; default: the one kept"
+    parser.add_argument("--epoch", metavar="last|N", help=says)
+
+
 def add_format(to: argparse._ActionsContainer, *formats: str) -> None:
     """Add the option that names the format of what is printed: text, unless another one is asked for."""
     choices = formats or ("text", "json")

@@ -43,6 +43,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         OUTPUT, metavar="FILE", help="new file to write, or a URL of S3 or GCS; default: standard output"
     )
+    parsers.add_epoch(parser)
     parser.add_argument("--top", type=int, metavar="K", help="only the K likeliest classes; default: all")
     parser.add_argument(
         "--on-corrupt",
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str]) -> None:
     known = parser().parse_intermixed_args(arguments)
     from etlrun.trained.inputs import inputs_of
 
-    inputs = inputs_of(known.run, known.given, known.on_corrupt, [*_faults(known)])
+    inputs = inputs_of(known.run, known.given, known.on_corrupt, [*_faults(known)], known.epoch)
     if known.output is not None and not is_remote(known.output):
         refuse_unwritable(Path(known.output).parent, OUTPUT)
     from etlrun.trained.model import ready  # starts TensorFlow, so only after all arguments have been checked

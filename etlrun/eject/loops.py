@@ -13,11 +13,13 @@ from etlrun.eject.printed.buckets import num_batches
 from etlrun.eject.printed.numbered import class_weights
 from etlrun.eject.text import call, function, listed, literal
 from etlrun.planning.plan import Plan, given_to_model, reads_features, stage_of
+from etlrun.planning.training import kept_by
 from etlrun.stages.applications import unfreeze
 from etlrun.stages.keras_objects import callbacks as own_callbacks
 from etlrun.stages.keras_objects import objectives, optimizer
 from etlrun.stages.logger import Logger
 from etlrun.stages.made import Made, Text
+from etlrun.stages.metrics import falls
 from etlrun.stages.model import Emulated
 from etlrun.stages.phases import PlannedPhase
 from etlrun.stages.sequences import Bucket
@@ -47,6 +49,7 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
     phases = [_phase(stage, plan, phase) for phase in stage.planned_phases]
     names = [f"history_{phase.number}" for phase in stage.planned_phases]
     returned = "history" if stage.phases is None else f"[{', '.join(names)}]"
+    begun, saved = _kept(stage, plan)
     body = (
         *_DEVICES[stage.device],
         *([policy] if stage.mixed_precision else []),
@@ -56,15 +59,28 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
         "classifier = model()",
         *(_HEAD if reads_features(plan) else ()),
         *(_QUIET if plan.evaluation and stage.phases is not None else ()),
+        *begun,
         *(line for lines, _ in phases for line in lines),
-        'classifier.save("model.keras")',
+        *saved,
         f"return {returned}",
     )
-    says = "Train the model, and save it as model.keras in the working directory."
+    which = "that of the best epoch" if begun else "it"
+    says = f"Train the model, and save {which} as model.keras in the working directory."
     one = "keras.callbacks.History"
     gives = one if stage.phases is None else f"list[{one}]"
     functions = dict.fromkeys(of for _, needed in phases for of in needed)
     return (*functions, function(f"train() -> {gives}", says, *body))
+
+
+def _kept(stage: Trainer, plan: Plan) -> tuple[Lines, Lines]:
+    """Return the lines before and behind the training that save its model: of the best epoch, if it is kept."""
+    monitor, save = kept_by(plan.spec), 'classifier.save("model.keras")'
+    if monitor is None:
+        return (), (save,)
+    if stage.ema_momentum is not None or reads_features(plan):  # the model that Keras's callback would save is another
+        return (), (f"# This is the last epoch: a run keeps the best one by {monitor}.", save)
+    given = {"monitor": monitor, "mode": "min" if falls(monitor) else "max", "save_best_only": True}
+    return (f"best = {literal(Made('keras.callbacks.ModelCheckpoint', ('model.keras',), given))}",), ()
 
 
 def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase) -> tuple[Lines, Lines]:
@@ -90,7 +106,7 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase) -> tuple[Lines, Line
             f"epochs={'EPOCHS' if is_whole else phase.end}",
             f"steps_per_epoch={steps}",
             *([f"validation_data={validation}"] if plan.evaluation else []),
-            *_callbacks(stage, plan.spec.logger),
+            *_callbacks(stage, plan.spec.logger, has_best=bool(_kept(stage, plan)[0])),
             "shuffle=False",
             "verbose=2",
         ),
@@ -130,12 +146,14 @@ def _seeded(plan: Plan) -> Lines:
     return ("tf.random.set_seed(SEED + 1)  # for shuffling; with 0, tf.data accepts no tensor as seed",)
 
 
-def _callbacks(stage: Trainer, logger: Logger) -> Lines:
+def _callbacks(stage: Trainer, logger: Logger, *, has_best: bool) -> Lines:
     rule = stage.early_stopping
-    callbacks = [Made("keras.callbacks.TerminateOnNaN", (), {"raise_error": True})] if stage.on_nan == "fail" else []
+    callbacks: list[Any] = []
+    callbacks += [Made("keras.callbacks.TerminateOnNaN", (), {"raise_error": True})] if stage.on_nan == "fail" else []
     callbacks += [] if stage.ema_momentum is None else [Made("keras.callbacks.SwapEMAWeights")]
     callbacks += [] if rule.patience is None else [Made("keras.callbacks.EarlyStopping", (), rule.arguments)]
     callbacks += own_callbacks(stage)
+    callbacks += [Text("best")] if has_best else []
     callbacks += [] if logger.callback is None else [logger.callback]  # Keras's own; a program has no others
     return [f"callbacks={listed(*map(literal, callbacks))}"] if callbacks else []
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, TypeVar, cast
 
 from etlrun.planning.spec import RunSpec
+from etlrun.planning.training import monitor_of
 from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import SPEED, Stage, parameters
 from etlrun.stages.cache import Cache
@@ -180,6 +181,8 @@ def decisive_values(
         values[spec.load.key("class_weights")] = spec.load.class_weights
     if spec.fit is not None and spec.fit.jit_compile is None:
         values[f"{spec.fit.path}.jit_compile"] = False  # what it is, but for JAX, which has no other default
+    if monitor_of(spec) is None:
+        values.pop(f"{Trainer.path}.keep", None)  # the last epoch either way
     if keeps_file_order(spec):
         values[f"train/{spec.extract.path}.shuffle_files"] = "in the first pass, whose order the cache keeps"
     return values

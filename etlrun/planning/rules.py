@@ -216,8 +216,11 @@ def remarks(spec: RunSpec) -> Iterator[str]:
 
 
 def _short_of(spec: RunSpec) -> Iterator[str]:
-    """Yield the notes on what has fewer steps, or batches, than are dispatched at once."""
+    """Yield the notes on what has no effect: an early stop of nothing, more steps at once than there are."""
     trainer, load = spec.fit, spec.load
+    if trainer is not None and trainer.early_stopping.patience is not None and not spec.model.learns:
+        key, value = trainer.early_stopping.key("patience"), trainer.early_stopping.patience
+        yield f"{key} = {value} has no effect, since {spec.model.path} learns nothing."
     if trainer is None or trainer.steps_per_execution in {1, "auto"}:
         return
     count = int(trainer.steps_per_execution)

@@ -24,6 +24,19 @@ def validates(spec: RunSpec) -> bool:
     return spec.dataset.eval_split is not None
 
 
+def monitor_of(spec: RunSpec) -> str | None:
+    """Return the metric by which a run can keep the best epoch; None if it measures or learns nothing to compare."""
+    trainer = spec.fit
+    if trainer is None or not spec.model.learns:
+        return None
+    return trainer.checkpoint_best or (trainer.early_stopping.monitor if validates(spec) else None)
+
+
+def kept_by(spec: RunSpec) -> str | None:
+    """Return the metric whose best epoch a run keeps; None if it keeps the last one."""
+    return monitor_of(spec) if spec.fit is not None and spec.fit.keep == "best" else None
+
+
 def training_rules(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
     """Yield the faults of a run that trains."""
     yield from _objective(spec, trainer)
@@ -31,11 +44,9 @@ def training_rules(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
     yield from _checkpoints(spec, trainer)
     if trainer.devices != 1 and trainer.hosts == 1:
         yield from _devices(spec, trainer)
-    if trainer.early_stopping.patience is not None:
+    is_kept_by = trainer.checkpoint_best is None and kept_by(spec) is not None
+    if is_kept_by or (spec.model.learns and trainer.early_stopping.patience is not None):
         yield from _monitored(spec, trainer.early_stopping.key("monitor"), trainer.early_stopping.monitor)
-        if not spec.model.learns:
-            expected = f"null, since {spec.model.path} learns nothing"
-            yield conflict(trainer.early_stopping, "patience", expected, "set trainer.early_stopping.patience=null")
     if trainer.callbacks and not spec.model.learns:
         expected = f"[], since {spec.model.path} learns nothing"
         yield conflict(trainer, "callbacks", expected, f"set {trainer.key('callbacks')}=[]")
@@ -266,6 +277,9 @@ def _checkpoints(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
         if not spec.model.learns:
             needed, remedy = f"null, since {spec.model.path} learns nothing", "set trainer.checkpoint_best=null"
             yield fault(trainer.key("checkpoint_best"), show(trainer.checkpoint_best), needed, remedy)
+        elif trainer.keep == "last":
+            expected, remedy = "null with trainer.keep=last", "set trainer.keep=best"
+            yield fault(trainer.key("checkpoint_best"), show(trainer.checkpoint_best), expected, remedy)
     loose = unordered(spec)
     if trainer.checkpoint_every_steps is not None and loose:
         expected = f"null with {' and '.join(loose)}=false, since a resumed pass then has another order"

@@ -70,8 +70,8 @@ class Outcome:
         bound_by: Bottleneck: a stage, or the kind of the verdict.
         peak_rss_bytes: Peak resident memory of the process.
         cores_used: Mean number of cores in use.
-        val_accuracy: Validation accuracy after the last epoch.
-        measures: Loss and accuracy of the last epoch, or the metric shown first where there is no accuracy, by their
+        val_accuracy: Validation accuracy of the epoch whose model is kept.
+        measures: Loss and accuracy of that epoch, or the metric shown first where there is no accuracy, by their
             keys in a summary, finite or not.
         digests: Training and validation digest of each epoch; empty without `measure.digest`.
         records: Digest of the records read from each split; empty if one is unknown.
@@ -207,12 +207,12 @@ def records_read(summary: Summary) -> dict[str, str]:
 
 
 def _measures(summary: Summary) -> dict[str, float]:
-    """Return the losses of the last epoch, and the metric that is shown first."""
-    if not summary.epochs:
+    """Return the losses of the epoch whose model is kept, and the metric that is shown first."""
+    kept, metric = summary.kept_epoch, shown_metric(summary.epochs)
+    if kept is None:
         return {}
-    last, metric = summary.epochs[-1], shown_metric(summary.epochs)
     names = dict.fromkeys((*MEASURES, metric, f"val_{metric}"))
-    return {name: value for name in names if (value := last.measure(name)) is not None}
+    return {name: value for name in names if (value := kept.measure(name)) is not None}
 
 
 def _ceiling(summary: Summary, gain: float | None) -> float | None:

@@ -145,8 +145,8 @@ def _config(folder: Path) -> str:
 
 def _facts(summary: Summary, told: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each fact about a run."""
-    yield "status", told["status"]
-    yield from ((name, told[name]) for name in ("apart", "waits", "au", "resources", "cache") if name in told)
+    names = ("kept", "status", "apart", "waits", "au", "resources", "cache")
+    yield from ((name, told[name]) for name in names if name in told)
     dataset, host = summary.dataset, summary.host
     if dataset.name:
         examples = ", ".join(f"{count:,} {pipeline}" for pipeline, count in dataset.examples.items())
@@ -161,8 +161,6 @@ def _facts(summary: Summary, told: dict[str, str]) -> Iterator[tuple[str, str]]:
     if summary.parameters is not None:
         yield ("model", f"{summary.parameters:,} parameters")
     yield from ((f"phase {phase.phase}", text) for phase, text in report.phases(summary))
-    if summary.best_epoch is not None:
-        yield ("best epoch", str(summary.best_epoch))
     if summary.resumed_from:
         yield ("resumed from", summary.resumed_from)
     if host.cores:

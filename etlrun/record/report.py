@@ -29,6 +29,7 @@ from etlrun.system.terminal import (
 STAGE_HEADER = ("stage", "ms/example", "examples", "parallelism", "buffer", "buffered", "set by")
 Line = tuple[str, str]
 """A label, of at most nine letters, and its text."""
+_FIRST = ("result", "kept")
 _AT_THE_END = ("verdict", "because", "advice", "cache")
 """Lines of the report that a run ends in."""
 _MOST_NOTES = 6
@@ -51,17 +52,16 @@ def say_lines(shown: Iterable[Line]) -> None:
         say(f"{label:<9} {text}")
 
 
-def end(summary: Summary, folder: Path, best: tuple[str, int] | None = None) -> Iterator[Line]:
+def end(summary: Summary, folder: Path) -> Iterator[Line]:
     """Yield the lines that a run ends in, which fit a screen; the tables and all lines are those of `show`.
 
     Args:
         summary: Summary of the run.
         folder: Its folder, which is named from the current one if it is inside of it.
-        best: Metric, and the epoch with its best value, if the run has one.
     """
     shown, required = [*lines(summary, folder)], {"au"} if summary.au_min is not None else set()
-    yield from (line for line in shown if line[0] == "result")
-    yield "status", _ended(summary, best)
+    yield from (line for line in shown if line[0] in _FIRST)
+    yield "status", _ended(summary)
     yield from (line for line in shown if line[0] in required.union(_AT_THE_END))
     left_out = len(summary.remarks) - _MOST_NOTES
     yield from (("note", note) for note in summary.remarks[: _MOST_NOTES - (left_out > 0)])
@@ -74,16 +74,12 @@ def end(summary: Summary, folder: Path, best: tuple[str, int] | None = None) -> 
     yield "tables", shlex.join(["etlrun", "report", str(place)])
 
 
-def _ended(summary: Summary, best: tuple[str, int] | None) -> str:
-    """Describe how a run ended: after which time and epoch, with which metric and rate."""
+def _ended(summary: Summary) -> str:
+    """Describe how a run ended: after which time and epoch, with which rate."""
     done = summary.epochs[-1].epoch if summary.epochs else 0
     parts = [f"{summary.status} {'in' if summary.status == COMPLETED else 'after'} {number(summary.wall_s, 1)} s"]
     parts += [f"{summary.examples_per_s:,.1f} examples/s"] if summary.examples_per_s else []
-    if best is not None:
-        metric, at = best
-        (value,) = (epoch.measure(metric) for epoch in summary.epochs if epoch.epoch == at)
-        parts += [f"best {metric.replace('_', ' ')} {significant(value)} in epoch {at} of {done}"]
-    elif summary.status != COMPLETED:
+    if summary.status != COMPLETED:
         parts += [f"{done} epoch{'s' * (done != 1)} done"]
     return ", ".join(parts)
 
@@ -109,7 +105,7 @@ def write(folder: Path) -> None:
 def _parts(summary: Summary, folder: Path) -> tuple[list[Line], list[Line]]:
     """Return the lines above the tables, and those below them."""
     shown = [*lines(summary, folder)]
-    above = [line for line in shown if line[0] == "result"]
+    above = [line for line in shown if line[0] in _FIRST]
     return above, shown[len(above) :]
 
 
@@ -158,6 +154,8 @@ def lines(summary: Summary, folder: Path) -> Iterator[Line]:
     """Yield the lines beside the tables: the result of the training, if it has one, then the speed and all else."""
     if result := _result(summary):
         yield "result", result
+    if summary.kept_text is not None:
+        yield "kept", summary.kept_text
     rate, wall_s = number(summary.examples_per_s, 1), number(summary.wall_s, 1)
     state = state_of(folder, summary)
     yield "status", f"{state}, {summary.examples} examples at {rate} examples/s, {wall_s} s in total"
@@ -180,9 +178,9 @@ def lines(summary: Summary, folder: Path) -> Iterator[Line]:
 
 def _result(summary: Summary) -> str:
     """Return what the training came to, as numbers; empty for a run without any."""
-    if not summary.epochs:
+    epoch, metric = summary.kept_epoch, shown_metric(summary.epochs)
+    if epoch is None:
         return ""
-    epoch, metric = summary.epochs[-1], shown_metric(summary.epochs)
     for names in ((f"val_{metric}", "val_loss"), (metric, "loss")):
         values = {name: value for name in names if (value := epoch.measure(name)) is not None}
         if values:

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import PlainSerializer, ValidationError, WithJsonSchema
 
 from etlrun.record.findings import Caches, Findings, Part
+from etlrun.system.terminal import significant
 
 RUNNING, COMPLETED, FAILED, INTERRUPTED, PRUNED = "running", "completed", "failed", "interrupted", "pruned"
 
@@ -113,6 +114,17 @@ def shown_metric(epochs: Sequence[Epoch]) -> str:
     """Return the metric that is shown beside the loss: the accuracy, or the first one of epochs that have none."""
     others = [name for epoch in epochs for name in epoch.metrics if not name.startswith("val_")]
     return "accuracy" if not others or any(epoch.accuracy is not None for epoch in epochs) else others[0]
+
+
+class Kept(Part):
+    """The epoch whose model is `model.keras`; of a run that has not completed, the best one so far."""
+
+    epoch: int
+    """Number of the epoch, from 1."""
+    monitor: str | None = None
+    """Measure by which it is the first of the best ones; null if it is kept as the last one."""
+    value: Measure = None
+    """That measure of the epoch."""
 
 
 class TrainedPhase(Part):
@@ -227,7 +239,9 @@ class Course(Part):
     skipped: dict[str, int] = {}
     """Number of corrupt records skipped by each pipeline, with `dataset.on_corrupt=skip`."""
     best_epoch: int | None = None
-    """Epoch of the model in `checkpoints/best.keras`, with `trainer.checkpoint_best`."""
+    """The epoch of `kept`, if that is the best by a measure."""
+    kept: Kept | None = None
+    """Epoch whose model is `model.keras`; null before there is one, and of older versions, which kept the last one."""
     parameters: int | None = None
     """Number of parameters of the model."""
     phases: list[TrainedPhase] = []
@@ -252,6 +266,25 @@ class Summary(Findings, Course):
         """Options that name the folder and the name of its config files."""
         named = {"--config-dir": self.config_dir, "--config-name": self.config_name}
         return [word for option, value in named.items() if value is not None for word in (option, value)]
+
+    @property
+    def kept_epoch(self) -> Epoch | None:
+        """The epoch whose model is kept: the last one unless `kept` names another; None before the first epoch."""
+        kept = [of for of in self.epochs if self.kept is not None and of.epoch == self.kept.epoch]
+        return next(reversed(kept or self.epochs), None)
+
+    @property
+    def kept_text(self) -> str | None:
+        """The epoch whose model is kept, as `epoch 2 (val loss 0.461); epoch 30 has 1.176`; None before it is known."""
+        if self.kept is None:
+            return None
+        if self.kept.monitor is None:
+            return f"epoch {self.kept.epoch}, the last"
+        name, last = self.kept.monitor.replace("_", " "), self.epochs[-1]
+        text = f"epoch {self.kept.epoch} ({name} {significant(self.kept.value)})"
+        if last.epoch == self.kept.epoch:
+            return text
+        return f"{text}; epoch {last.epoch} has {significant(last.measure(self.kept.monitor))}"
 
     @property
     def is_too_slow(self) -> bool:

@@ -45,7 +45,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Quality:
-    """A metric or the loss after the last epoch, over runs with different seeds.
+    """A metric or the loss of the epochs whose models are kept, over runs with different seeds.
 
     Attributes:
         mean: Mean over the runs; None if a value is not finite.
@@ -100,9 +100,9 @@ class ConfigResult:
         peak_rss_bytes: Peak resident memory of a run's process.
         cores_used: Mean number of cores in use.
         wall_s: Seconds of a run.
-        val_accuracy: Validation accuracy after the last epoch.
-        measures: The metric shown first, of training and validation by their keys in a summary, after the last epoch;
-            empty where that is the accuracy.
+        val_accuracy: Validation accuracy of the epoch whose model is kept.
+        measures: The metric shown first, of training and validation by their keys in a summary, of the epochs that
+            are kept; empty where that is the accuracy.
         quality: With `sweep.vary_seed`, validation accuracy, or the metric shown first, and loss by their keys in a
             summary; those of training without validation. Without it, in a sweep that changes the training, the one
             that decides.

@@ -13,9 +13,9 @@ import tensorflow as tf
 from etlrun.measure.assessment import Assessment
 from etlrun.measure.meter import Loop
 from etlrun.planning.plan import given_to_model
-from etlrun.record.record import Record
-from etlrun.record.summary import MEASURES, Epoch
-from etlrun.run.checkpoint import BEST, best_epoch, checkpoint_path, checkpoints_in, states_in
+from etlrun.record.record import MODEL, Record
+from etlrun.record.summary import MEASURES, Epoch, Kept
+from etlrun.run.checkpoint import best_epoch, checkpoint_path, checkpoints_in, states_in
 from etlrun.run.epochs import record_epoch
 from etlrun.run.hosts.here import here, joint
 from etlrun.run.interrupts import raise_if_interrupted
@@ -51,20 +51,22 @@ class EarlyStopping(keras.callbacks.EarlyStopping):  # type: ignore[misc]
 
 
 class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
-    """Saves the complete model with its optimizer after each epoch, and removes older ones; keeps that of the best."""
+    """Saves the complete model with its optimizer after each epoch, and removes older ones.
 
-    def __init__(self, record: Record, whole: keras.Model, trainer: Trainer) -> None:
+    The best one by `monitor` is `model.keras` from its checkpoint on, so that a kill leaves that of a completed epoch.
+    """
+
+    def __init__(self, record: Record, whole: keras.Model, trainer: Trainer, monitor: str | None) -> None:
         super().__init__()
-        self.record, self.whole, self.trainer = record, whole, trainer
+        self.record, self.whole, self.trainer, self.monitor = record, whole, trainer, monitor
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Save the model after its epoch has been recorded; a kill while saving leaves the previous checkpoint."""
         path = checkpoint_path(self.record.folder, epoch + 1)
         save(self.whole, path, self.record)
-        best = best_epoch(self.record.summary.epochs, self.trainer.checkpoint_best)
-        if best == epoch + 1:
-            self.record.update(best_epoch=best)  # first, since a resumed run trusts the checkpoint of that epoch more
-            self._keep_best(path)
+        there = {epoch + 1, kept.epoch if (kept := self.record.summary.kept) else None}
+        if best_epoch([of for of in self.record.summary.epochs if of.epoch in there], self.monitor) == epoch + 1:
+            keep(path, self.record, epoch + 1, self.monitor, self.whole if self.trainer.ema_momentum else None)
         for older in checkpoints_in(self.record.folder):
             if older <= epoch + 1 - self.trainer.checkpoint_keep:
                 checkpoint_path(self.record.folder, older).unlink(missing_ok=True)
@@ -72,13 +74,16 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
             state.unlink(missing_ok=True)
         self.record.event("checkpoint", epoch=epoch + 1, path=str(path.relative_to(self.record.folder)))
 
-    def _keep_best(self, path: Path) -> None:
-        """Keep the model of `path` as the best, with the averages of its weights if these were validated."""
-        if self.trainer.ema_momentum is None:
-            copy(path, path.with_name(BEST), self.record)
-            return
-        with averaged(self.whole):
-            save(self.whole, path.with_name(BEST), self.record)
+
+def keep(path: Path, record: Record, epoch: int, monitor: str | None, averages: keras.Model | None = None) -> None:
+    """Keep the checkpoint of an epoch as the model of a run, or its model with the `averages` of its weights."""
+    if averages is None:
+        copy(path, record.folder / MODEL, record)
+    else:
+        with averaged(averages):
+            save(averages, record.folder / MODEL, record)
+    (value,) = (of.measure(monitor) for of in record.summary.epochs if of.epoch == epoch) if monitor else (None,)
+    record.update(kept=Kept(epoch=epoch, monitor=monitor, value=value), best_epoch=epoch if monitor else None)
 
 
 def copy(path: Path, target: Path, record: Record) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from etlrun.planning.code import as_recorded
@@ -15,7 +17,8 @@ from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse, show
 from etlrun.record.config import PLAN, known_config
 from etlrun.record.locks import is_nobodys
-from etlrun.record.summary import SUMMARY, Epoch, Summary, read_summary, shown_metric
+from etlrun.record.record import MODEL
+from etlrun.record.summary import SUMMARY, Epoch, Kept, Summary, read_summary
 from etlrun.stages import Stages
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.image import Decode
@@ -23,11 +26,12 @@ from etlrun.stages.metrics import falls
 from etlrun.stages.rows import Rows
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, Fault, WorldError
+from etlrun.system.terminal import significant
 
 CHECKPOINTS = "checkpoints"
-BEST = "best.keras"
 _CHECKPOINT = re.compile(r"epoch_(\d{4,})\.keras")
 _STATE = re.compile(r"epoch_(\d{4,})_step_(\d{6,})\.npz")
+_FEWEST_STEPS = 2
 _START_NEW = "start a new run without trainer.resume"
 
 
@@ -40,16 +44,14 @@ class PreviousRun:
         checkpoint: Model after its last completed epoch; None if there is none.
         state: State inside the epoch after that; None to begin with a whole epoch.
         epochs: Completed epochs, as in `summary.json`.
-        best_epoch: The best of them by `trainer.checkpoint_best` of the resuming run; None without one.
-        best: Its model: a checkpoint, or `best.keras`.
+        kept: Models of completed epochs that are there, by epoch: checkpoints, and the best one so far.
     """
 
     folder: Path
     checkpoint: Path | None
     state: Path | None
     epochs: list[Epoch]
-    best_epoch: int | None = None
-    best: Path | None = None
+    kept: Mapping[int, Path]
 
 
 def newest_checkpoint(folder: Path) -> int:
@@ -91,25 +93,11 @@ def resumable(folder: Path, summary: Summary) -> str | None:
 
 
 def best_epoch(epochs: Sequence[Epoch], metric: str | None) -> int | None:
-    """Return the first epoch (from 1) with the best value of `metric`; None without a metric or a number."""
+    """Return the first epoch (from 1) with the best finite value of `metric`; None without a metric or a value."""
     values = {of.epoch: of.measure(metric) for of in epochs} if metric else {}
-    known = {epoch: value for epoch, value in values.items() if value is not None and not math.isnan(value)}
+    known = {epoch: value for epoch, value in values.items() if value is not None and math.isfinite(value)}
     sign = -1 if falls(metric or "") else 1
     return max(known, key=lambda epoch: (sign * known[epoch], -epoch), default=None)
-
-
-def best_shown(epochs: Sequence[Epoch], trainer: Trainer | None) -> tuple[str, int] | None:
-    """Return the metric of a training that is told first, and the epoch of its best value; None without a metric.
-
-    It is that of `trainer.checkpoint_best`, or else one of the validation, or else one of the training.
-    """
-    shown = shown_metric(epochs)
-    named = trainer.checkpoint_best if trainer is not None else None
-    for metric in (named, f"val_{shown}", "val_loss", shown, "loss"):
-        epoch = best_epoch(epochs, metric)
-        if metric is not None and epoch is not None:
-            return metric, epoch
-    return None
 
 
 def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
@@ -133,7 +121,33 @@ def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
             expected=f"at least {least}, the epochs that {left.folder} has completed{' in this phase' * of_phase}",
             remedy=f"give the phase {least} epochs or more" if of_phase else f"set {key}={least} or more",
         )
-    return _with_best(left, trainer, before.spec.fit)
+    return left
+
+
+def noise_between(values: Sequence[float]) -> float | None:
+    """Return by how much a value may be worse than the best of all of them by chance; None for too few of them.
+
+    The noise of an epoch is estimated from differences of successive ones, in which a trend hardly counts (von Neumann,
+    The mean square successive difference, 1941), by their median, so that the large steps of the first epochs don't
+    count either: that of a normal difference is 0.6745 of its deviation. The best is one of many: Bonferroni's
+    correction at 1 %, which is 5 % with an estimated deviation.
+    """
+    steps = [abs(after - before) for before, after in itertools.pairwise(values)]
+    if len(steps) < _FEWEST_STEPS:
+        return None
+    normal = statistics.NormalDist()
+    return normal.inv_cdf(1 - 0.01 / len(steps)) * statistics.median(steps) / normal.inv_cdf(0.75)
+
+
+def note_of_last(epochs: Sequence[Epoch], kept: Kept) -> str | None:
+    """Return the note that the last epoch is worse than the one that is kept, by more than the noise between epochs."""
+    monitor = kept.monitor or ""
+    values = [value for of in epochs if (value := of.measure(monitor)) is not None]
+    worse, noise = (values[-1] - (kept.value or 0.0)) * (1 if falls(monitor) else -1), noise_between(values)
+    if noise is None or not worse > noise:
+        return None
+    text = f"Epoch {epochs[-1].epoch}, the last, is worse than epoch {kept.epoch} by {significant(worse)} in "
+    return f"{text}{monitor.replace('_', ' ')}, which is more than the noise between epochs ({significant(noise)})."
 
 
 def note_of_completed(left: PreviousRun, trainer: Trainer) -> str | None:
@@ -144,29 +158,6 @@ def note_of_completed(left: PreviousRun, trainer: Trainer) -> str | None:
     key = _epochs(trainer).replace(Trainer.path, Trainer.block)
     text = f"{left.folder} has completed all of its epochs ({last.end}), and no further one is trained"
     return f"{text}: for more, set {key}={last.epochs + 1} or more."
-
-
-def _with_best(left: PreviousRun, now: Trainer, then: Trainer | None) -> PreviousRun:
-    """Return the run with its best model by the metric of the resuming one; `ConfigError` if that isn't there."""
-    best = best_epoch(left.epochs, now.checkpoint_best)
-    if best is None:
-        return left
-    path, kept, summary = (
-        checkpoint_path(left.folder, best),
-        left.folder / CHECKPOINTS / BEST,
-        read_summary(left.folder),
-    )
-    if path.exists():
-        return replace(left, best_epoch=best, best=path)
-    if kept.exists() and summary is not None and summary.best_epoch == best:
-        return replace(left, best_epoch=best, best=kept)
-    before = then.checkpoint_best if then is not None else None
-    key = Trainer.key("checkpoint_best")
-    other = f"set {key}={before or 'null'}, as there" if before != now.checkpoint_best else f"set {key}=null"
-    found = f"{now.checkpoint_best}, by which epoch {best} of {left.folder} is the best, whose model isn't there"
-    there = ", ".join(map(str, sorted(checkpoints_in(left.folder)))) or "none"
-    expected = f"a metric by which an epoch with a checkpoint is the best: {there}"
-    raise ConfigError([Fault(where=key, found=found, expected=expected, remedy=f"{other}, or {_START_NEW}")])
 
 
 def _epochs(trainer: Trainer) -> str:
@@ -199,7 +190,10 @@ def _left_in(folder: Path) -> PreviousRun:
         remedy = f"copy the whole folder again after the run has ended, or {_START_NEW}"
     else:
         checkpoint = checkpoint_path(folder, done) if done else None
-        return PreviousRun(folder=folder, checkpoint=checkpoint, state=state, epochs=epochs[:done])
+        kept = {epoch: checkpoint_path(folder, epoch) for epoch in checkpoints_in(folder)}
+        if summary.kept is not None and summary.kept.epoch not in kept and (folder / MODEL).exists():
+            kept[summary.kept.epoch] = folder / MODEL
+        return PreviousRun(folder=folder, checkpoint=checkpoint, state=state, epochs=epochs[:done], kept=kept)
     raise WorldError(where=f"{Trainer.key('resume')}={folder}", found=found, expected=expected, remedy=remedy)
 
 

@@ -9,20 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from etlrun.measure.assessment import Assessment, Work
 from etlrun.measure.watched import Watched
 from etlrun.planning.plan import Plan, reads_features
-from etlrun.planning.training import windows_past
+from etlrun.planning.training import kept_by, windows_past
 from etlrun.record.findings import Findings
 from etlrun.record.record import MODEL, Record
-from etlrun.record.summary import Epoch, read_summary
+from etlrun.record.summary import Epoch, Kept, read_summary
 from etlrun.run import loops
 from etlrun.run import model as models
 from etlrun.run.backend import peak_gpu_bytes
-from etlrun.run.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler, copy, save
-from etlrun.run.checkpoint import BEST, CHECKPOINTS, PreviousRun, checkpoint_path, note_of_completed
+from etlrun.run.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler, copy, keep, save
+from etlrun.run.checkpoint import CHECKPOINTS, PreviousRun, best_epoch, checkpoint_path, note_of_completed, note_of_last
 from etlrun.run.compilation import note_of_shapes
 from etlrun.run.devices import distributed, shared_equally
 from etlrun.run.divergence import FiniteLoss
@@ -68,7 +69,7 @@ def _train(plan: Plan, record: Record, source: Source, previous: PreviousRun | N
         _profile_fits(work, trainer)
         record.update(parameters=int(whole.count_params()))
         if previous is not None:
-            _carry_over(record, previous, trainer)
+            _carry_over(record, previous, trainer, kept_by(plan.spec))
         state = State.load(previous.state) if previous and previous.state else None
         assessment = Assessment(work, peak_gpu_bytes)
         with assessment:
@@ -81,7 +82,7 @@ def _train(plan: Plan, record: Record, source: Source, previous: PreviousRun | N
                 with at_work(work):
                     model = _fit_phases(whole, work, trainer, assessment)
         doing("save the model")
-        _save_model(whole, record, trainer)
+        _save_model(whole, record, trainer, learns=plan.spec.model.learns)
         if keras.backend.backend() == "jax" and model.jit_compile and plan.spec.model.learns:
             for note in filter(None, (note_of_shapes(work.watches["train"].shapes),)):
                 record.remark(note)
@@ -89,13 +90,34 @@ def _train(plan: Plan, record: Record, source: Source, previous: PreviousRun | N
         assessment.conclude(ready_steps(model, work, assessment))
 
 
-def _save_model(whole: keras.Model, record: Record, trainer: Trainer) -> None:
-    """Save the trained model, as a copy of the last checkpoint if nothing may have changed it since then."""
-    last = checkpoint_path(record.folder, len(record.summary.epochs))
+def _save_model(whole: keras.Model, record: Record, trainer: Trainer, *, learns: bool) -> None:
+    """Save the last model, unless the best is kept: a copy of its checkpoint if nothing may have changed it since."""
+    done, kept = len(record.summary.epochs), record.summary.kept
+    last = checkpoint_path(record.folder, done)
+    if kept is not None and kept.monitor is not None:
+        for note in filter(None, (_note_of_callbacks(whole, last, trainer), note_of_last(record.summary.epochs, kept))):
+            record.remark(note)
+        return
     if trainer.ema_momentum is None and not trainer.callbacks and last.exists():
         copy(last, record.folder / MODEL, record)
     else:
         save(whole, record.folder / MODEL, record)
+    if learns:
+        record.update(kept=Kept(epoch=done))
+
+
+def _note_of_callbacks(whole: keras.Model, last: Path, trainer: Trainer) -> str | None:
+    """Return the note that callbacks have changed the model after its last epoch, as an averaging one does."""
+    if not trainer.callbacks:
+        return None
+    before = _checkpoint(last)
+    finish(before)
+    if all(map(np.array_equal, whole.get_weights(), before.get_weights())):
+        return None
+    key = trainer.key("callbacks")
+    return (
+        f"{key} have changed the weights after the last epoch, which {MODEL} is without: trainer.keep=last keeps them."
+    )
 
 
 def _profile_fits(work: Work, trainer: Trainer) -> None:
@@ -190,7 +212,7 @@ def _several_at_once(
     return [executions]
 
 
-def _carry_over(record: Record, previous: PreviousRun, trainer: Trainer) -> None:
+def _carry_over(record: Record, previous: PreviousRun, trainer: Trainer, monitor: str | None) -> None:
     """Copy the completed epochs to the new folder, and then their checkpoint, so that it is self-contained."""
     if note := note_of_completed(previous, trainer):
         record.remark(note)
@@ -203,23 +225,27 @@ def _carry_over(record: Record, previous: PreviousRun, trainer: Trainer) -> None
         record.update(**({"phases": before.phases} if before.phases else {}))
     for epoch in previous.epochs:
         record.epoch(epoch)
+    _carry_over_best(record, previous, trainer, monitor)  # first: what has a checkpoint can be resumed itself
     for path in (previous.checkpoint, previous.state):
         if path is not None:
             copy(path, record.folder / CHECKPOINTS / path.name, record)
-    if previous.best is not None:
-        record.update(best_epoch=previous.best_epoch)
-        _carry_over_best(record, previous.best, trainer)
 
 
-def _carry_over_best(record: Record, path: Path, trainer: Trainer) -> None:
-    """Copy the best model so far; that of a checkpoint gets the averages of its weights, if the run keeps some."""
-    best = record.folder / CHECKPOINTS / BEST
-    if trainer.ema_momentum is None or path.name == BEST:
-        copy(path, best, record)
+def _carry_over_best(record: Record, previous: PreviousRun, trainer: Trainer, monitor: str | None) -> None:
+    """Keep the best model of the completed epochs; a checkpoint has no averages of its weights yet."""
+    there = [of for of in previous.epochs if of.epoch in previous.kept]
+    if (best := best_epoch(there, monitor)) is None:
         return
-    model = models.loaded(path, "the complete checkpoint of an epoch", f"set {trainer.key('checkpoint_best')}=null")
-    finish(model)
-    save(model, best, record)
+    if best != (of_all := best_epoch(previous.epochs, monitor)):
+        record.remark(
+            f"The model of epoch {of_all}, the best by {monitor}, is not in {previous.folder}: it can't be kept."
+        )
+    path = previous.kept[best]
+    keep(path, record, best, monitor, _checkpoint(path) if trainer.ema_momentum and path.name != MODEL else None)
+
+
+def _checkpoint(path: Path) -> keras.Model:
+    return models.loaded(path, "the complete checkpoint of an epoch", f"set {Trainer.key('keep')}=last")
 
 
 def _batches(work: Work, done: int, steps: int, trainer: Trainer) -> tf.data.Dataset:
@@ -248,14 +274,14 @@ def _callbacks(
     callbacks.append(FiniteLoss(record, whole, trainer))
     if trainer.ema_momentum is not None and work.plan.spec.model.learns:
         callbacks.append(keras.callbacks.SwapEMAWeights())
-    if trainer.early_stopping.patience is not None:
+    if trainer.early_stopping.patience is not None and work.plan.spec.model.learns:
         callbacks.append(EarlyStopping(trainer.early_stopping, done))
     callbacks += own_callbacks(trainer)
     if windows:
         callbacks.append(Profiler(windows, str(record.folder / "profile"), sum(epoch.steps for epoch in done)))
     if trainer.checkpoint_every_steps is not None:
         callbacks.append(StepCheckpoint(record, whole, work.watches["train"], trainer.checkpoint_every_steps))
-    callbacks.append(Checkpoint(record, whole, trainer))
+    callbacks.append(Checkpoint(record, whole, trainer, kept_by(work.plan.spec)))
     return [*callbacks, keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: recorder.say())]
 
 

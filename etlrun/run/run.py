@@ -126,7 +126,7 @@ def _told(execution: _Execution) -> int:
         execution.run()
     except KeyboardInterrupt:
         _say_interrupted(record)
-        _say_end(record, execution.planned)
+        _say_end(record)
         return INTERRUPTED
     except EtlrunError as error:
         _say_failed(error.faults)
@@ -134,9 +134,9 @@ def _told(execution: _Execution) -> int:
             print(traced(execution.error), end="", file=sys.stderr)
         if not isinstance(error, ConfigError) and checkpoint.checkpoints(record.folder):
             _say(f"resume with: {_resume_command(str(record.folder))}")
-        _say_end(record, execution.planned)
+        _say_end(record)
         return error.status
-    _say_end(record, execution.planned)
+    _say_end(record)
     return TOO_SLOW if record.summary.is_too_slow else OK
 
 
@@ -263,12 +263,11 @@ def _resume_command(folder: str) -> str:
     return f"etlrun {of_path('trainer.resume=', folder)}"
 
 
-def _say_end(record: Record, planned: Plan | None) -> None:
+def _say_end(record: Record) -> None:
     """Print the lines that a run ends in on standard output, unless notes and errors alone are printed."""
     if is_quiet():
         return
-    best = checkpoint.best_shown(record.summary.epochs, planned.spec.fit) if planned is not None else None
-    report.say_lines(report.end(record.summary, record.folder, best))
+    report.say_lines(report.end(record.summary, record.folder))
 
 
 def _say(text: str) -> None:

@@ -42,7 +42,7 @@ class EarlyStopping(Stage):
 
     Attributes:
         patience: Epochs without improvement after which to end; null trains all epochs.
-        monitor: Metric that has to improve.
+        monitor: Metric that has to improve, and by which `trainer.keep` finds the best epoch.
         min_delta: Minimum change that counts as an improvement.
     """
 
@@ -83,7 +83,10 @@ class Trainer(Stage):
         checkpoint_every_steps: Steps of an epoch after which the state of the training is saved, so that a run resumes
             inside an epoch; null saves after each epoch only.
         checkpoint_keep: Number of epochs whose checkpoints are kept, the last ones.
-        checkpoint_best: Metric of the epoch whose model is kept as `checkpoints/best.keras`; null for none.
+        checkpoint_best: Another metric for `keep` than `early_stopping.monitor`, if it is not null; without a
+            validation it is one of the training.
+        keep: Epoch whose model is saved as `model.keras`: the `best` of the validation, of several the first; or the
+            `last`, which it also is without a validation.
         schedule: How the learning rate changes with the steps.
         clipnorm: Largest norm of the gradient of each weight; null for any.
         global_clipnorm: Largest norm of all gradients together; null for any.
@@ -135,7 +138,8 @@ class Trainer(Stage):
     steps_per_execution: Annotated[Positive | Literal["auto"], Expected("a positive integer, or auto"), SPEED] = 1
     checkpoint_every_steps: Annotated[OptionalPositive, SPEED] = None
     checkpoint_keep: Annotated[Positive, SPEED] = 1
-    checkpoint_best: Annotated[Monitored | None, Expected(f"{MONITORED}, or null", OF_PACKAGES), SPEED] = None
+    checkpoint_best: Annotated[Monitored | None, Expected(f"{MONITORED}, or null", OF_PACKAGES), TRAINING] = None
+    keep: Annotated[Literal["best", "last"], Expected("best or last"), TRAINING] = "best"
     schedule: Annotated[Schedule, Expected("a mapping")] = _CONSTANT
     clipnorm: Annotated[_Norm, Expected("a positive number, or null"), TRAINING] = None
     global_clipnorm: Annotated[_Norm, Expected("a positive number, or null"), TRAINING] = None

@@ -177,21 +177,24 @@ def _data(run: Trained) -> list[Row]:
 
 
 def _metrics(run: Trained) -> Iterator[str]:
-    """Yield the last epoch and the evaluations of the run; shares with Wilson's interval."""
-    rows = list[Row]()
-    if run.summary.epochs:
-        last, of = run.summary.epochs[-1], run.summary.dataset.examples.get("validation", 0)
+    """Yield the measures and the evaluations of the epoch of the model; shares with Wilson's interval."""
+    rows, kept = list[Row](), run.summary.kept_epoch and run.summary.kept_epoch.epoch
+    if run.epoch is not None:
+        of = run.summary.dataset.examples.get("validation", 0)
         of -= run.summary.skipped.get("validation", 0)
         for name in ("loss", "accuracy", "val_loss", "val_accuracy"):
-            value = last.measure(name)
+            value = run.epoch.measure(name)
             if value is not None:
                 is_share = name == "val_accuracy" and of > 0 and math.isfinite(value)
                 share = wilson(round(value * of), of) if is_share else Share(value)
-                rows.append((f"{name}, epoch {last.epoch}", _shown(share)))
-        rows += [(f"{name}, epoch {last.epoch}", _shown(Share(value))) for name, value in last.metrics.items()]
+                rows.append((f"{name}, epoch {run.epoch.epoch}", _shown(share)))
+        others = run.epoch.metrics.items()
+        rows += [(f"{name}, epoch {run.epoch.epoch}", _shown(Share(value))) for name, value in others]
     for path in sorted((run.folder / EVALUATIONS).glob("*.json")):
         with suppress(OSError, ValueError, KeyError, TypeError):
-            rows += _evaluated(json.loads(path.read_text(encoding="utf-8")))
+            evaluated = json.loads(path.read_text(encoding="utf-8"))
+            if evaluated.get("epoch", kept) == (run.epoch and run.epoch.epoch):
+                rows += _evaluated(evaluated)
     yield from _table(rows, ("metric", "value (95 % interval)"))
     yield from (
         "",

@@ -39,14 +39,16 @@ class Evaluation(Figures):
     """Result of an evaluation.
 
     Attributes:
-        name: Name of its files: the split, after the dataset if that is another one than the run's.
+        name: Name of its files: the split, after the dataset if that is another one than the run's; and the epoch, if
+            it is not the one that is kept.
         run: Folder of the run.
         dataset: Name of the dataset. `split` is the part of it that was evaluated.
         overrides: Overrides of the evaluation.
         examples: Examples that were evaluated.
         skipped: Examples that could not be used.
         loss: The loss of the training, as Keras computes it: the mean over all examples.
-        then: Loss, accuracy and figures of numbers of the run's last validation, if it read this split.
+        epoch: The epoch of the run whose model was evaluated; None if the run noted none.
+        then: Loss, accuracy and figures of numbers of the run's validation in that epoch, if it read this split.
         targets: Figures of several targets by their names, instead of its own; empty with a single one.
         unchecked: That the classes may be in another order; empty if their names tell.
         firsts: The first example of each class, if the order is unchecked.
@@ -59,6 +61,7 @@ class Evaluation(Figures):
     overrides: list[str]
     examples: int
     skipped: list[Lost]
+    epoch: int | None = None
     loss: float
     then: dict[str, float | None]
     targets: dict[str, Figures] = field(default_factory=dict)
@@ -112,6 +115,7 @@ def evaluate(
         overrides=list(overrides),
         examples=len(first.numbers),
         skipped=[*reading.lost()],
+        epoch=run.epoch.epoch if run.epoch is not None else None,
         loss=loss,
         then=_last(run, flow) if is_own and split.name == run.then.spec.dataset.eval_split else {},
         targets=figures if len(figures) > 1 else {},
@@ -157,23 +161,23 @@ def _figures(
 
 
 def _last(run: Trained, flow: Flow) -> dict[str, float | None]:
-    """Return the loss, the accuracy, and the figures of numbers and of two classes of the last validation.
+    """Return the loss, the accuracy, and the figures of numbers and of two classes of the epoch's validation.
 
     Those of several targets have their names before them.
     """
-    if not run.summary.epochs:
+    if run.epoch is None:
         return {}
-    last = run.summary.epochs[-1]
     names: tuple[str, ...] = _OF_ROWS
     if len(flow.targets) > 1:
         names = tuple(f"{target}_{name}" for target in flow.targets for name in ("accuracy", *_OF_ROWS))
-    others = [name for name in names if f"val_{name}" in last.metrics]
-    return {name: last.measure(f"val_{name}") for name in ("loss", "accuracy", *others)}
+    others = [name for name in names if f"val_{name}" in run.epoch.metrics]
+    return {name: run.epoch.measure(f"val_{name}") for name in ("loss", "accuracy", *others)}
 
 
 def _name(run: Trained, data: str, split: str, *, is_own: bool) -> str:
     """Return the name of the files: with a number, if the evaluation of another dataset has it already."""
     text = split if is_own else f"{run.plan.spec.dataset.title} {split}"
+    text += f" epoch {run.epoch.epoch}" if run.epoch is not None and run.epoch != run.summary.kept_epoch else ""
     name = text.replace("/", "_")[:_LONGEST_NAME]
     names = itertools.chain([name], (f"{name} {number}" for number in itertools.count(2)))
     return next(of for of in names if _is_of(run.folder / EVALUATIONS / f"{of}.json", data, split))

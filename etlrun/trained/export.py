@@ -22,7 +22,6 @@ import numpy as np
 
 from etlrun.planning.decoding import resizes
 from etlrun.planning.learned import columns_of
-from etlrun.record import record as records
 from etlrun.stages.columns import Columns
 from etlrun.stages.rows import Rows
 from etlrun.system.errors import EtlrunError, WorldError, headline
@@ -91,7 +90,7 @@ def export(run: Trained, name: str, output: Path) -> Check:
     Raises:
         EtlrunError: The model can't be loaded or written in that format, or its predictions differ.
     """
-    size_bytes = (run.folder / records.MODEL).stat().st_size
+    size_bytes = run.path.stat().st_size
     with _model(run, name) as model, _appearing(output, size_bytes) as folder, tempfile.TemporaryDirectory() as images:
         serving, classes = _serving(run, model, name)
         inputs, expected = serving.drawn(Path(images))
@@ -254,6 +253,7 @@ def _described(run: Trained, name: str, serving: Any, written: Exported, check: 
         "file": of.file or ".",
         "run": str(run.folder.absolute()),
         "fingerprint": run.then.fingerprint,
+        "epoch": run.epoch and run.epoch.epoch,
         **serving.described(written.inputs, written.output),
         **({"pixels": pixels} if pixels else {}),
         "check": {compared.pop("noun"): drawn, **compared, "validation": seen},

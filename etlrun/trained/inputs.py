@@ -71,7 +71,11 @@ class Inputs:
 
 
 def inputs_of(
-    folder: Path, given: Sequence[str], on_corrupt: OnCorrupt = "raise", faults: Sequence[Fault] = ()
+    folder: Path,
+    given: Sequence[str],
+    on_corrupt: OnCorrupt = "raise",
+    faults: Sequence[Fault] = (),
+    epoch: str | None = None,
 ) -> Inputs:
     """Return what paths and overrides ask the model of the run in `folder` to predict.
 
@@ -85,7 +89,7 @@ def inputs_of(
     found_faults, run, images = [*_faults(folder, paths, words), *faults], None, None
     is_config = True
     try:
-        run = trained(folder, [f"dataset.on_corrupt={on_corrupt}", *words], reads_split=not paths)
+        run = trained(folder, [f"dataset.on_corrupt={on_corrupt}", *words], reads_split=not paths, epoch=epoch)
     except EtlrunError as error:
         found_faults += error.faults
         is_config = isinstance(error, ConfigError)

@@ -21,8 +21,8 @@ from etlrun.record import record as records
 from etlrun.record.config import CONFIG, known_config
 from etlrun.record.locks import is_nobodys
 from etlrun.record.record import MODEL
-from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, PRUNED, RUNNING, SUMMARY, Summary, read_summary
-from etlrun.run.checkpoint import checkpoints
+from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, PRUNED, RUNNING, SUMMARY, Epoch, Summary, read_summary
+from etlrun.run.checkpoint import checkpoint_path, checkpoints, checkpoints_in
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.rows import Rows
@@ -38,6 +38,7 @@ _ENDS = {
     PRUNED: "a job that its sweep did not run",
 }
 """Runs that have ended without completing, by status."""
+LAST = "last"
 _ON_CORRUPT = ("raise", "skip")
 _FILES = f"{Dataset.path}.files"
 SPLIT = Dataset.key("split")
@@ -66,6 +67,8 @@ class Trained:
         trainer: Trainer of the plan.
         backend: Keras backend of the training; None if the run did not note it.
         split_key: Config key of the split that the validation pipeline of `plan` reads.
+        path: File of the model.
+        epoch: The epoch that it is of, the kept one unless another was asked for; None if the run has none.
     """
 
     folder: Path
@@ -75,6 +78,8 @@ class Trained:
     trainer: Trainer
     backend: str | None
     split_key: str
+    path: Path
+    epoch: Epoch | None
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -102,10 +107,18 @@ class Trained:
         return [flow.features[name].format for name in flow.inputs] == ["image"]
 
 
-def trained(folder: Path, words: Sequence[str] = (), stages: Stages = STAGES, *, reads_split: bool = True) -> Trained:
+def trained(
+    folder: Path,
+    words: Sequence[str] = (),
+    stages: Stages = STAGES,
+    *,
+    reads_split: bool = True,
+    epoch: str | None = None,
+) -> Trained:
     """Return the run in `folder`, its config with the overrides `words`.
 
     `reads_split` says whether a split of a dataset is read, for which the run, or `dataset.split`, has to name one.
+    `epoch` is `last` or a number for another epoch than the one that is kept.
 
     Raises:
         ConfigError: Overrides are invalid, or change more than the data and the speed.
@@ -121,6 +134,7 @@ def trained(folder: Path, words: Sequence[str] = (), stages: Stages = STAGES, *,
     then = _planned(config, stages, faults, f"{folder / CONFIG}: ", _TRAIN_AGAIN, partial(recalled, folder=folder))
     if then is not None:
         faults += _model_faults(folder, summary, then)
+        faults += _epoch_faults(folder, summary, epoch) if not faults else ()
     wrong, now, keys = list[Fault](), None, set[str]()
     try:
         after, keys = overlaid(config, words, summary.config_dir)
@@ -137,9 +151,41 @@ def trained(folder: Path, words: Sequence[str] = (), stages: Stages = STAGES, *,
         raise EtlrunError([*faults, *wrong]) if faults else ConfigError(wrong)
     assert now is not None and then is not None and now.spec.fit is not None  # noqa: S101, PT018 - for mypy
     key, backend = SPLIT if SPLIT in keys else Dataset.key_of("validation"), _backend_in(folder)
+    number, path = _model(folder, summary, epoch)
     return Trained(
-        folder=folder, summary=summary, then=then, plan=now, trainer=now.spec.fit, backend=backend, split_key=key
+        folder=folder,
+        summary=summary,
+        then=then,
+        plan=now,
+        trainer=now.spec.fit,
+        backend=backend,
+        split_key=key,
+        path=path,
+        epoch=next((of for of in summary.epochs if of.epoch == number), None),
     )
+
+
+def _model(folder: Path, summary: Summary, epoch: str | None) -> tuple[int, Path]:
+    """Return the number of an epoch, 0 for none, and the file of its model."""
+    kept, last = (of.epoch if of else 0 for of in (summary.kept_epoch, next(reversed(summary.epochs), None)))
+    number = kept if epoch is None else last if epoch == LAST else int(epoch) if epoch.isdecimal() else 0
+    return number, folder / MODEL if number == kept else checkpoint_path(folder, number)
+
+
+def _epoch_faults(folder: Path, summary: Summary, epoch: str | None) -> Iterator[Fault]:
+    """Yield the fault of an epoch that is none, or whose model is not there."""
+    number, path = _model(folder, summary, epoch)
+    if epoch is not None and (number == 0 or not path.is_file()):
+        kept = _model(folder, summary, None)[0]
+        there = ", ".join(map(str, sorted({kept, *checkpoints_in(folder)})))
+        found = epoch if epoch != LAST else f"{epoch}, which is {number}"
+        expected, remedy = (
+            f"an epoch whose model is there: {there}",
+            f"choose one of them; {Trainer.key('checkpoint_keep')}",
+        )
+        yield Fault(
+            where="--epoch", found=found, expected=expected, remedy=f"{remedy}=N keeps those of the last N epochs"
+        )
 
 
 def _run_faults(folder: Path) -> Iterator[Fault]:

@@ -55,10 +55,13 @@ def ready(run: Trained) -> Iterator[Any]:
             say_note(f"Trained with {name}, and used with {backend.name}: outputs differ by rounding.")
         if backend.unseen:
             say_note(backend.unseen)
-        from etlrun.run.model import loaded  # also registers the losses that a saved model names
+        from etlrun.run.model import finish, loaded  # also registers the losses that a saved model names
 
         remedy = f"restore it, or save it again: etlrun {of_path(RESUME, run.folder)}"
-        yield loaded(run.folder / MODEL, "the complete model that the run saved", remedy)
+        model = loaded(run.path, "the complete model that the run saved", remedy)
+        if run.path.name != MODEL:  # a checkpoint, which has the averages of its weights beside them
+            finish(model)
+        yield model
 
 
 def outputs_of(model: Any) -> int:
@@ -154,7 +157,7 @@ def require_finite(run: Trained, outputs: npt.NDArray[np.float32], places: Calla
     if len(wrong):
         many = f"{len(wrong):,} of {len(outputs):,} examples"
         raise WorldError(
-            where=str(run.folder / MODEL),
+            where=str(run.path),
             found=f"predictions that are not finite for {many}, the first of which is {places(int(wrong[0]))}",
             expected="finite predictions",
             remedy="train again with a smaller trainer.learning_rate: the training has diverged",

@@ -1,0 +1,277 @@
+"""The epoch whose model is kept: the best of the validation or the last, resumed, averaged, noted, and read again."""
+
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from etlrun.planning.training import kept_by
+from etlrun.record.outcome import outcome_of
+from etlrun.record.summary import Epoch, Kept, Summary
+from etlrun.run.checkpoint import noise_between, note_of_last
+from tests.configs import plan_of, refusal_of_plan, spec_of
+from tests.runs import run_here, small, summary_of
+from tests.trained import refused, said, with_summary
+
+THREE = (
+    "trainer.epochs=3",
+    "cache=none",
+    "trainer.optimizer=sgd",
+    "trainer.learning_rate=1",
+    "trainer.label_smoothing=0.3",
+)
+"""Steps so long that the second epoch is the best one."""
+EVERY = "trainer.checkpoint_keep=3"
+
+
+def trained_here(folder: Path, data_dir: Path, *overrides: str) -> tuple[int, dict[str, Any]]:
+    """Run in this process, with the cheapest model that learns."""
+    words = [word for word in small(data_dir, *overrides) if not word.startswith("model.")]
+    return run_here(folder, [*words, "model=linear"])
+
+
+def weights_of(path: Path) -> list[Any]:
+    return list(keras.models.load_model(path).get_weights())
+
+
+def are_same(one: Path, other: Path) -> bool:
+    return all(map(np.array_equal, weights_of(one), weights_of(other)))
+
+
+def checkpoint(folder: Path, epoch: int) -> Path:
+    return folder / f"checkpoints/epoch_{epoch:04}.keras"
+
+
+def with_losses(folder: Path, *losses: float, best: int | None) -> Path:
+    """Let the epochs of an interrupted run have these validation losses, and its model be that of an epoch."""
+    epochs = json.loads((folder / "summary.json").read_text())["epochs"]
+    for epoch, loss in zip(epochs, losses, strict=True):
+        epoch["val_loss"] = loss
+    kept = None
+    if best is not None:
+        shutil.copy(checkpoint(folder, best), folder / "model.keras")
+        kept = {"epoch": best, "monitor": "val_loss", "value": losses[best - 1]}
+    with_summary(folder, epochs=epochs, status="interrupted", kept=kept)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def three(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of three epochs, whose checkpoints are all there."""
+    folder = tmp_path_factory.mktemp("three") / "run"
+    assert trained_here(folder, tiny, *THREE, EVERY)[0] == 0
+    return folder
+
+
+@pytest.fixture
+def left(three: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(three, tmp_path / "left"))
+
+
+def resumed(tiny: Path, left: Path, *words: str) -> tuple[int, dict[str, Any]]:
+    return trained_here(left.parent / "resumed", tiny, *THREE, f"trainer.resume={left}", *words)
+
+
+def test_the_model_is_that_of_the_best_epoch(three: Path) -> None:
+    summary = summary_of(three)
+    losses = [epoch["val_loss"] for epoch in summary["epochs"]]
+    best = 1 + losses.index(min(losses))
+    assert best == 2
+    assert summary["kept"] == {"epoch": best, "monitor": "val_loss", "value": min(losses)}
+    assert summary["best_epoch"] == best
+    assert are_same(three / "model.keras", checkpoint(three, best))
+    assert not are_same(three / "model.keras", checkpoint(three, 3))
+    outcome = outcome_of(three)
+    assert outcome is not None
+    assert outcome.measures["val_loss"] == min(losses)
+
+
+@pytest.mark.parametrize("words", [("trainer.keep=last",), ("dataset.eval_split=null",)])
+def test_the_last_epoch_is_kept_where_that_is_asked_for_and_without_a_validation(
+    words: tuple[str, ...], tiny: Path, tmp_path: Path
+) -> None:
+    status, summary = trained_here(tmp_path / "run", tiny, *THREE, *words)
+    assert (status, summary["kept"], summary.get("best_epoch")) == (0, {"epoch": 3}, None)
+    assert are_same(tmp_path / "run/model.keras", checkpoint(tmp_path / "run", 3))
+    assert sorted(path.name for path in (tmp_path / "run/checkpoints").iterdir()) == ["epoch_0003.keras"]
+
+
+@pytest.mark.parametrize(
+    ("words", "metric"),
+    [
+        ((), "val_loss"),
+        (("trainer.early_stopping.monitor=val_accuracy",), "val_accuracy"),
+        (("trainer.checkpoint_best=val_accuracy",), "val_accuracy"),
+        (("trainer.keep=last",), None),
+        (("dataset.eval_split=null",), None),
+        (("dataset.eval_split=null", "trainer.checkpoint_best=loss"), "loss"),
+        (("model=emulated",), None),
+        (("trainer=drain",), None),
+        (("experiment=cats_vs_dogs",), None),
+        (("experiment=naive",), None),
+        (("model=mobilenet_v2", "trainer=fine_tune"), None),
+        (("experiment=cifar10",), "val_loss"),
+    ],
+)
+def test_a_metric_of_the_validation_tells_which_epoch_is_kept(words: tuple[str, ...], metric: str | None) -> None:
+    assert kept_by(spec_of(*words)) == metric
+
+
+def test_an_early_stop_of_a_model_that_learns_nothing_is_noted() -> None:
+    (note,) = plan_of("model=emulated", "trainer.early_stopping.patience=2").remarks
+    assert note == "trainer.early_stopping.patience = 2 has no effect, since model.emulated learns nothing."
+
+
+def test_a_metric_is_refused_beside_the_last_epoch() -> None:
+    assert refusal_of_plan("trainer.keep=last", "trainer.checkpoint_best=val_loss") == (
+        "trainer.checkpoint_best: found 'val_loss'; expected null with trainer.keep=last\n    -> set trainer.keep=best"
+    )
+
+
+def test_a_plan_in_which_it_is_the_same_has_the_same_fingerprint() -> None:
+    alone = "dataset.eval_split=null"
+    assert plan_of(alone).fingerprint == plan_of(alone, "trainer.keep=last").fingerprint
+    assert plan_of().fingerprint != plan_of("trainer.keep=last").fingerprint
+
+
+def test_a_resumed_run_keeps_the_best_of_all_epochs(left: Path, three: Path, tiny: Path) -> None:
+    with_losses(left, 0.3, 0.1, 0.2, best=2)
+    for epoch in (1, 2):
+        checkpoint(left, epoch).unlink()
+    status, summary = resumed(tiny, left)
+    assert (status, summary["kept"]) == (0, {"epoch": 2, "monitor": "val_loss", "value": 0.1})
+    assert are_same(left.parent / "resumed/model.keras", checkpoint(three, 2))
+
+
+@pytest.mark.parametrize("best", [1, 2], ids=["before its model is kept", "before the summary says so"])
+def test_a_run_that_was_killed_behind_the_checkpoint_of_its_best_epoch_keeps_that(
+    best: int, left: Path, three: Path, tiny: Path
+) -> None:
+    with_losses(left, 0.3, 0.2, 0.1, best=best)
+    if best == 2:
+        shutil.copy(checkpoint(left, 3), left / "model.keras")
+    for epoch in (1, 2):
+        checkpoint(left, epoch).unlink()
+    status, summary = resumed(tiny, left)
+    assert (status, summary["kept"]["epoch"]) == (0, 3)
+    assert are_same(left.parent / "resumed/model.keras", checkpoint(three, 3))
+
+
+def test_a_best_epoch_of_which_there_is_no_model_is_noted(left: Path, three: Path, tiny: Path) -> None:
+    with_losses(left, 0.1, 0.3, 0.2, best=None)
+    checkpoint(left, 1).unlink()
+    status, summary = resumed(tiny, left)
+    assert (status, summary["kept"]["epoch"]) == (0, 3)
+    assert f"The model of epoch 1, the best by val_loss, is not in {left}: it can't be kept." in summary["remarks"]
+    assert are_same(left.parent / "resumed/model.keras", checkpoint(three, 3))
+
+
+def test_a_resumed_run_keeps_by_the_same_metric(left: Path, tiny: Path) -> None:
+    with_losses(left, 0.3, 0.1, 0.2, best=2)
+    status, summary = resumed(tiny, left, "trainer.checkpoint_best=val_accuracy", "trainer.keep=best")
+    assert status == 2
+    assert summary["error"] == (
+        f"trainer.checkpoint_best: found 'val_accuracy'; expected null, as in {left}\n"
+        "    -> resume with the same values, or start a new run without trainer.resume"
+    )
+
+
+@pytest.mark.slow
+def test_averages_of_the_weights_are_validated_and_kept(tiny: Path, tmp_path: Path) -> None:
+    words, folder = (*THREE, EVERY, "trainer.ema_momentum=0.5"), tmp_path / "left"
+    assert trained_here(folder, tiny, *words)[0] == 0
+    best = summary_of(folder)["kept"]["epoch"]
+    model, kept = keras.models.load_model(checkpoint(folder, best)), weights_of(folder / "model.keras")
+    assert not all(map(np.array_equal, model.get_weights(), kept))
+    model.optimizer.finalize_variable_values(model.trainable_variables)
+    assert all(map(np.array_equal, model.get_weights(), kept))
+    (folder / "model.keras").unlink()
+    with_summary(folder, status="interrupted", kept=None)
+    assert resumed(tiny, folder, EVERY, "trainer.ema_momentum=0.5")[0] == 0
+    assert are_same(tmp_path / "resumed/model.keras", checkpoint(folder, best)) is False
+    assert all(map(np.array_equal, weights_of(tmp_path / "resumed/model.keras"), kept))
+
+
+def with_measures(values: Sequence[float | None], best: int, monitor: str = "val_loss") -> Summary:
+    epochs = [Epoch(epoch=number, val_loss=value, val_accuracy=value) for number, value in enumerate(values, 1)]
+    kept = Kept(epoch=best, monitor=monitor, value=values[best - 1])
+    return Summary(status="completed", overrides=[], epochs=epochs, kept=kept)
+
+
+def test_the_end_says_which_epoch_is_kept() -> None:
+    assert with_measures([0.5, 0.461, 1.176], 2).kept_text == "epoch 2 (val loss 0.461); epoch 3 has 1.176"
+    assert with_measures([0.5, 0.461], 2).kept_text == "epoch 2 (val loss 0.461)"
+    last = Summary(status="completed", overrides=[], epochs=[Epoch(epoch=1)], kept=Kept(epoch=1))
+    assert last.kept_text == "epoch 1, the last"
+    assert Summary(status="running", overrides=[], epochs=[Epoch(epoch=1)]).kept_text is None
+
+
+NOTE = (
+    "Epoch 30, the last, is worse than epoch 2 by 0.728 in val loss, which is more than the noise between epochs "
+    "(0.13082)."
+)
+RISING = [0.6, 0.461, *(0.461 + 0.026 * number for number in range(1, 29))]
+
+
+@pytest.mark.parametrize(
+    ("values", "best", "monitor", "note"),
+    [
+        (RISING, 2, "val_loss", NOTE),
+        ([0.5, 0.9, 0.6, 0.55, 0.4], 2, "val_accuracy", None),
+        ([0.50, 0.46, 0.49, 0.47, 0.48, 0.47, 0.50, 0.48], 2, "val_loss", None),
+        ([0.5, 0.4, 9.0], 2, "val_loss", None),
+        ([0.5, 0.6], 1, "val_loss", None),
+        ([0.5, 0.4], 2, "val_loss", None),
+    ],
+    ids=["rising", "few and unsteady", "noise", "three", "two", "the last is the best"],
+)
+def test_a_last_epoch_that_is_worse_by_more_than_the_noise_is_noted(
+    values: list[float], best: int, monitor: str, note: str | None
+) -> None:
+    summary = with_measures(values, best, monitor)
+    assert summary.kept is not None
+    assert note_of_last(summary.epochs, summary.kept) == note
+
+
+@pytest.mark.parametrize("epochs", [3, 5, 10, 30])
+def test_noise_alone_is_noted_in_one_of_twenty_trainings_at_most(epochs: int) -> None:
+    draws = np.random.default_rng(0).normal(size=(2_000, epochs))
+    noted = [values[-1] - values.min() > (noise_between([*values]) or 0.0) for values in draws]
+    assert np.mean(noted) < 0.05
+
+
+def test_commands_take_the_epoch_that_is_kept_or_another(left: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    summary = summary_of(left)
+    kept = summary["kept"]["epoch"]
+    for words, epoch in (((), kept), (("--epoch", "last"), 3), (("--epoch", str(kept)), kept)):
+        found = json.loads(said(capsys, "evaluate", left, *words, "--format", "json"))
+        assert found["epoch"] == epoch
+        assert found["loss"] == pytest.approx(summary["epochs"][epoch - 1]["val_loss"], rel=1e-5)
+        assert found["then"]["loss"] == summary["epochs"][epoch - 1]["val_loss"]
+    names = {path.name for path in (left / "evaluations").glob("*.json")}
+    assert names == {"train[80%:].json", "train[80%:] epoch 3.json"}
+    split = "dataset.split='train[80%:]'"
+    model = keras.models.load_model(left / "model.keras")
+    model.set_weights([0 * of for of in model.get_weights()])
+    model.save(left / "model.keras")
+    assert set(re.findall(r"[\d.]+$", said(capsys, "predict", left, split), re.MULTILINE)) == {"0.5"}
+    assert "0.5" not in re.findall(r"[\d.]+$", said(capsys, "predict", left, split, "--epoch", "last"), re.MULTILINE)
+    for epoch in {1, 2} - {kept}:
+        checkpoint(left, epoch).unlink()
+    gone = min({1, 2} - {kept})
+    for given, shown in ((str(gone), str(gone)), ("9", "9"), ("0", "0"), ("first", "first")):
+        assert refused(capsys, "evaluate", left, "--epoch", given) == [
+            f"  --epoch: found {shown}; expected an epoch whose model is there: {kept}, 3",
+            "    -> choose one of them; trainer.checkpoint_keep=N keeps those of the last N epochs",
+        ]
+    checkpoint(left, 3).unlink()
+    for command in (("predict", left, split), ("export", left, "--format", "saved_model")):
+        assert refused(capsys, *command, "--epoch", "last")[0].endswith(
+            f"--epoch: found last, which is 3; expected an epoch whose model is there: {kept}"
+        )
