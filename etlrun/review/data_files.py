@@ -13,25 +13,29 @@ _GROUPS = ("dataset", "transform", "model")
 _KEYS = {"dir", "file", "files", "folder", "weights", "words"}
 
 
-def files_in(config: Mapping[str, Any] | None) -> dict[tuple[str, str], None]:
-    """Return the files, patterns and folders that a config names as data, each with its dotted key."""
-    found = [of for group in _GROUPS for of in _texts(group, (config or {}).get(group))]
+def files_in(config: Mapping[str, Any] | None, missing: Iterable[str] = ()) -> dict[tuple[str, str], None]:
+    """Return the files, patterns and folders that a config names as data, each with its dotted key.
+
+    Those of keys that are `missing`, which a run is given, are stand-ins.
+    """
+    found = [of for group in _GROUPS for of in _texts(group, (config or {}).get(group), frozenset(missing))]
     return {(key, text): None for key, text in found if not is_remote(text) and _KEYS & {*key.split(".")}}
 
 
-def _texts(key: str, value: Any) -> Iterator[tuple[str, str]]:
+def _texts(key: str, value: Any, missing: frozenset[str]) -> Iterator[tuple[str, str]]:
+    if key in missing:
+        return
     if isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from _texts(f"{key}.{name}", inner)
+            yield from _texts(f"{key}.{name}", inner, missing)
     elif isinstance(value, list | tuple):
         for inner in value:
-            yield from _texts(key, inner)
+            yield from _texts(key, inner, missing)
     elif isinstance(value, str):
         yield key, value
 
 
-def differing_files(configs: Iterable[Mapping[str, Any] | None], *between: str) -> set[str]:
-    """Return what configs name and git has in another state in two revisions, or in one and the working tree."""
-    paths = {path for config in configs for _, path in files_in(config)}
+def differing_files(paths: Iterable[str], *between: str) -> set[str]:
+    """Return what git has in another state in two revisions, or in one and the working tree."""
     words = ("diff", "--name-only", *between, "--")
     return {path for path in paths if git(Path.cwd(), *words, f":(glob){Path(path).expanduser()}")}

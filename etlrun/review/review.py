@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from etlrun.planning.plan import Plan
 from etlrun.review.caches import Kept, caches
 from etlrun.review.cost import Cost, summed
-from etlrun.review.data_files import differing_files, files_in
+from etlrun.review.data_files import differing_files
 from etlrun.review.difference import Comparison, Difference, compare
 from etlrun.review.estimates import cost_of, held_on_disk
 from etlrun.review.facts import Facts
@@ -192,8 +192,8 @@ def review(old: Side, new: Side, experiment: str | None, runs: Runs | None, cost
     else:
         pairs = [("", _single(old, experiment), _single(new, experiment))]
     between = [] if old.is_of_runs or new.is_of_runs else [side.revision for side in (old, new) if side.revision]
-    configs = [of.config for _, *sides in pairs for of in sides if of is not None]
-    files = differing_files(configs, *between) if between else set()
+    paths = {path for _, *sides in pairs for of in sides if of is not None for _, path in of.data_files}
+    files = differing_files(paths, *between) if between else set()
     what = f"differs between {old.word} and {new.word}"
     experiments = tuple(replace(_reviewed(*pair, runs, files, what), was=before.get(pair[0], "")) for pair in pairs)
     if old.jobs:
@@ -267,8 +267,8 @@ def _sources(of: Variant) -> Sources:
 
 def _of_files(old: Variant, new: Variant, files: Collection[str], what: str) -> Iterator[Difference]:
     """Yield the data files that both configs name and that git has in another state on the other side."""
-    for key, path in files_in(new.config):
-        if path in files and (key, path) in files_in(old.config):
+    for key, path in new.data_files:
+        if path in files and (key, path) in old.data_files:
             group, stage = key.partition(".")[0], ".".join(key.split(".")[:2])
             where = (
                 "both sides read that of the working tree" if Path(path).is_absolute() else "each side reads its own"

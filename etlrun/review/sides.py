@@ -28,7 +28,7 @@ from etlrun.planning.planner import plan
 from etlrun.planning.spec import GROUPS, parse, parse_command
 from etlrun.planning.unused import leaves
 from etlrun.record.config import CONFIG, PLAN, known_config
-from etlrun.review.data_files import differing_files
+from etlrun.review.data_files import differing_files, files_in
 from etlrun.review.folders import Folders, at_revision, is_revision, no_side
 from etlrun.review.git import differing, top_of
 from etlrun.review.lines import located, revision_prefix
@@ -72,6 +72,11 @@ class Variant:
     runs: tuple[Path, ...] | None = None
     overrides: tuple[str, ...] = ()
     sources: Sources | None = None
+
+    @property
+    def data_files(self) -> dict[tuple[str, str], None]:
+        """Files, patterns and folders that it names as data, each with its dotted key."""
+        return files_in(self.config, self.missing)
 
     @property
     def is_unfit(self) -> bool:
@@ -183,7 +188,8 @@ def _of_revision(word: str, then: Folders, experiment: str | None, like: Side | 
     packages, differs = packages_of(top, word), differing(top, word)
     if all(package.is_same(top, differs) for package in packages):
         side = of_folders(word, then, experiment, like)
-        if not (differs and differing_files([of.config for of in side.variants.values()], word)):
+        paths = {path for of in side.variants.values() for _, path in of.data_files}
+        if not (differs and differing_files(paths, word)):
             return side
     process = Process(top, word, differs)
     process.start(packages)
