@@ -260,7 +260,7 @@ def test_both_sides_are_read_with_their_own_code(project: Project) -> None:
     words = ("main", "HEAD", "--examples", "4", *MINE)
     read, shown = project.say(("verify", *words), ("diff", "main", "HEAD", "--show", "images", *MINE))
     whole = " of which differ from transform.trees_grey on "
-    assert [line.partition(" (")[0] for line in read.out.splitlines()[2:]] == [
+    assert [line.partition(" (")[0] for line in read.out.splitlines() if line.startswith("  read: ")] == [
         f"  read: 4 of {count} examples of {name}, all{whole.rstrip()}"
         for count, name in ((960, "train"), (240, "validation"))
     ]

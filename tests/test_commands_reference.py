@@ -28,6 +28,8 @@ calibration, or the errors of numbers, and the worst mistakes. Writes RUN/evalua
 | `--threshold X` | probability above which the second of two classes is predicted; default: 0.5 |
 | `--importance N` | permute each column N times in all examples, to see what it is worth; 0 leaves this out; \
 default: 5 times, in as many rows as cost little |
+| `--epoch last\\|N` | take the model of the last epoch, or of epoch N, of which there is a checkpoint; default: \
+the one kept |
 | `--format text\\|json` | output format; default: text |
 
 Example:

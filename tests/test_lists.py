@@ -109,7 +109,7 @@ def test_fixed_lists_are_sequences_and_what_is_missing_in_them_is_filled(tmp_pat
     pyarrow.parquet.write_table(
         pa.table({"x": fixed, "y": [[float("nan")], [], [2.0]], "kind": ["a", "b", "a"]}), tmp_path / "signals.parquet"
     )
-    whole = "dataset.split=train", "dataset.eval_split=null"
+    whole = "dataset.split=train", "dataset.eval_split=null", "trainer.early_stopping.monitor=loss"
     words = words_of(tmp_path, *whole, "model=text", columns="x: {of: x}, y: {of: y}")
     assert refusal_of_plan(*words) == (
         "model.text: found 16 x {x: float32 [?] in [1, 6], y: float32 [?] in [2, 2]}, kind before it; expected a "

@@ -90,10 +90,12 @@ def test_events_tell_the_run_in_order(done: tuple[Path, dict[str, Any]]) -> None
     assert times == sorted(times)
 
 
-def test_the_report_has_a_row_an_epoch(done: tuple[Path, dict[str, Any]]) -> None:
+def test_the_report_begins_with_the_result_and_has_a_row_an_epoch(done: tuple[Path, dict[str, Any]]) -> None:
     lines = (done[0] / "report.md").read_text().splitlines()
-    assert lines[2] == "| epoch | seconds | input wait | examples/s | loss | accuracy | val loss | val accuracy |"
-    assert [line.split(" | ")[0] for line in lines[4:6]] == ["| 1", "| 2"]
+    assert lines[2].startswith("- result    val accuracy ")
+    assert lines[3].startswith("- kept      epoch ")
+    assert lines[5] == "| epoch | seconds | input wait | examples/s | loss | accuracy | val loss | val accuracy |"
+    assert [line.split(" | ")[0] for line in lines[7:9]] == ["| 1", "| 2"]
     assert next(line for line in lines if "status" in line).startswith("- status    completed, 76 examples at ")
 
 
@@ -152,7 +154,7 @@ def test_numbers_that_json_lacks_are_named(tiny: Path, tmp_path: Path) -> None:
     )
     assert summary["epochs"][0]["loss"] == "NaN"
     assert next(event for event in events_of(tmp_path) if event["event"] == "epoch")["loss"] == "NaN"
-    row = (tmp_path / "report.md").read_text().splitlines()[4]
+    row = next(line for line in (tmp_path / "report.md").read_text().splitlines() if line.startswith("| 1 "))
     assert row.split(" | ")[4] == "nan"
 
 

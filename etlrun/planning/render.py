@@ -109,7 +109,7 @@ def _step_lines(spec: RunSpec, steps: tuple[PlannedStage, ...], cores: int | Non
     for letter, step in zip("abcdefghijklmnopqrstuvwxyz", steps, strict=False):
         yield f"{_INDENT}{letter}. {step.stage.path:<{_STEP_WIDTH}} -> {step.gives}"
         if isinstance(step.stage, Columns):
-            yield from (f"{_INDENT}     {name:<{_WIDTHS[0] - 1}} {line}" for name, line in step.stage.lines)
+            yield from (f"{_INDENT}     {printable(name):<{_WIDTHS[0] - 1}} {line}" for name, line in step.stage.lines)
         else:
             yield from _parameter_lines(spec, step.stage, _INDENT + "     ", cores)
 

@@ -145,8 +145,8 @@ def _config(folder: Path) -> str:
 
 def _facts(summary: Summary, told: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each fact about a run."""
-    names = ("kept", "status", "apart", "waits", "au", "resources", "cache")
-    yield from ((name, told[name]) for name in names if name in told)
+    beside = ("kept", "status", "apart", "waits", "au", "resources", "cache")
+    yield from ((name, told[name]) for name in beside if name in told)
     dataset, host = summary.dataset, summary.host
     if dataset.name:
         examples = ", ".join(f"{count:,} {pipeline}" for pipeline, count in dataset.examples.items())
