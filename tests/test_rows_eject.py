@@ -8,13 +8,16 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.feather
+import pyarrow.parquet
 import pytest
 import tensorflow as tf
 
@@ -114,6 +117,13 @@ def write_stream(rows: pa.Table, path: Path) -> None:
         stream.write_table(rows)
 
 
+def write_far_days(rows: pa.Table, path: Path) -> None:
+    """Write days of the years 4757 and later as Spark does."""
+    later = pc.add(rows["sold"], pa.scalar(timedelta(days=1_000_000)))
+    rows = rows.set_column(rows.column_names.index("sold"), "sold", later)
+    pyarrow.parquet.write_table(rows, path, use_deprecated_int96_timestamps=True)
+
+
 FORMATS: dict[str, Callable[[pa.Table, Path], None]] = {
     "rows.csv": pyarrow.csv.write_csv,
     "rows.csv.gz": lambda rows, path: pyarrow.csv.write_csv(rows, pa.CompressedOutputStream(path, "gzip")),
@@ -121,6 +131,7 @@ FORMATS: dict[str, Callable[[pa.Table, Path], None]] = {
     "rows.jsonl": write_json_lines,
     "rows.feather": pyarrow.feather.write_feather,
     "rows.arrow": write_stream,
+    "rows.parquet": write_far_days,
 }
 
 

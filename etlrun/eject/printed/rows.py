@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow.csv
 import pyarrow.dataset
 import pyarrow.json
+import pyarrow.parquet
 
 from etlrun.eject.printed.given import BLANK, CLASSES, CSV, ERRORS, FEATURES, FILES, ORDER, STRIP, TARGET, TYPES
 from etlrun.eject.printed.listed import by_number, num_examples, reader  # noqa: F401 - those of listed records
@@ -64,12 +65,12 @@ def table_of(path: str) -> pa.Table:
     if end.endswith((".jsonl", ".ndjson")):
         return json_table_of(path)
     if not end.endswith((".csv", ".tsv", ".txt")):
-        kind = "parquet" if end.endswith(".parquet") else "feather"
+        if end.endswith(".parquet"):
+            checked = {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
+            return pyarrow.parquet.read_table(path, columns=[*TYPES], **checked)
         try:
-            return pyarrow.dataset.dataset(path, format=kind).to_table(columns=[*TYPES])
+            return pyarrow.dataset.dataset(path, format="feather").to_table(columns=[*TYPES])
         except pa.ArrowInvalid:
-            if kind == "parquet":
-                raise
             return pa.ipc.open_stream(path).read_all()
     table = pyarrow.csv.read_csv(
         decoded(path),

@@ -105,7 +105,12 @@ class ColumnarFile(TableFile):
         return f"{self.path}, row {row:,}"
 
     def _parquet(self) -> Iterator[tuple[pa.RecordBatch, int]]:
-        with pyarrow.parquet.ParquetFile(self.path, pre_buffer=False) as file:  # which would hold the whole file
+        with pyarrow.parquet.ParquetFile(
+            self.path,
+            pre_buffer=False,  # which would hold the whole file
+            coerce_int96_timestamp_unit="us",  # since nanoseconds wrap around before 1678 and after 2261
+            page_checksum_verification=True,
+        ) as file:
             for batch in file.iter_batches(_ROWS):
                 yield batch, file.metadata.num_rows
 
