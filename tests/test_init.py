@@ -193,7 +193,7 @@ def test_the_template_asks_for_this_version() -> None:
     (review,) = [step for step in steps if step.get("uses", "").startswith("etlrun/etlrun@")]
     assert (review["uses"], review["with"]["config-dir"]) == (f"etlrun/etlrun@v{etlrun.__version__}", "conf")
     comment = (init.TEMPLATE / ".github/workflows/etlrun-comment.yml").read_text()
-    assert f"uses: etlrun/etlrun/comment@v{etlrun.__version__}\n" in comment
+    assert f"uses: etlrun/etlrun/comment@v{etlrun.__version__} #" in comment
 
 
 def test_its_readme_names_commands_and_files_that_are_there(here: Path) -> None:
