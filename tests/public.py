@@ -20,10 +20,10 @@ from etlrun.cli import parsers
 from etlrun.cli.commands import COMMANDS
 from etlrun.config.folders import config_dir, options_of
 from etlrun.planning import reference
+from etlrun.planning.hints import RENAMED
 from etlrun.review.policy import PolicyError
 from etlrun.run import run
 from etlrun.stages import STAGES, plugins
-from etlrun.system.deprecated import DEPRECATIONS
 from etlrun.system.errors import INTERRUPTED, ConfigError, EtlrunError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,8 +31,8 @@ GOLDEN = ROOT / "tests" / "golden" / "public.txt"
 COMPATIBILITY = ROOT / "docs" / "compatibility.md"
 SUMMARY = ROOT / "docs" / "summary.schema.json"
 REMEDY = """\
-A key with another name needs an entry in etlrun/system/deprecated.py. Any other break needs a new major version, and
-its lines removed from tests/golden/public.txt by hand."""
+A key with another name needs an entry in RENAMED of etlrun/planning/hints.py. Any other break needs a new major
+version, and its lines removed from tests/golden/public.txt by hand."""
 _KEY = "config key "
 _GROUPS = ("STEPS", "MODELS", "LOSSES", "METRICS", "CALLBACKS", "ROWS")
 Facts = dict[str, str]
@@ -66,8 +66,8 @@ def _break(name: str, was: str, now: Facts) -> str:
     if name not in now:
         if not name.startswith(_KEY):
             return "is gone"
-        renamed = key.removeprefix(_KEY) in {of.old for of in DEPRECATIONS}
-        return "" if renamed or key in now else "is gone, and is no `old` in etlrun/system/deprecated.py"
+        renamed = key.removeprefix(_KEY) in RENAMED
+        return "" if renamed or key in now else "is gone, and is not in RENAMED of etlrun/planning/hints.py"
     if now[name] == was:
         return ""
     choices = [{*re.split(r"[| ]", text)} - {"required"} for text in (was, now[name])]

@@ -40,7 +40,6 @@ ELSEWHERE = {
     "etlrun service": "is a server; test_service starts it",
     "etlrun load=service": "wants servers; test_service has some here",
     "etlrun vocabulary": "wants another package; test_text_words runs it where that is there",
-    "etlrun migrate": "rewrites configs; test_migrate has some",
     "etlrun tune": "searches for a minute; test_tune runs it",
     "python pipeline.py": "downloads photos and weights, and trains for minutes; test_eject runs such programs",
     "benchmarks.exercise": "takes most of an hour, and photos; its table is what it has printed",

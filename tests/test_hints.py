@@ -1,6 +1,13 @@
+from pathlib import Path
+
 import pytest
 
+from etlrun.cli.main import main
+from etlrun.planning.hints import RENAMED
+from etlrun.planning.schema import schema
+from etlrun.stages import STAGES
 from tests.configs import composed, refusal_of_config, refusal_of_plan, refusal_of_request, refusal_of_spec
+from tests.own_configs import write
 
 OF_FOLDERS = ("folder", "table", "arrays", "python", "text_folder")
 
@@ -47,6 +54,49 @@ def test_an_unknown_key_is_told_with_the_one_that_was_meant(line: str, remedy: s
     key = line.split("=", maxsplit=1)[0].removesuffix(".size") if "res" in line else line.split("=", maxsplit=1)[0]
     assert told[0].startswith(f"{key}: found an unknown key; expected ")
     assert told[1:] == [f"    -> {remedy}"]
+
+
+def test_an_old_key_leads_to_a_new_one_that_there_is() -> None:
+    blocks = schema(STAGES)["definitions"]
+    for old, new in RENAMED.items():
+        block, _, name = new.rpartition(".")
+        assert name in blocks[block]["properties"]
+        assert old.rpartition(".")[2] not in blocks[block]["properties"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("transform.decode.scaled=true",),
+        ("+transform.decode.scaled=true",),
+        ("transform={decode:{scaled:true}}",),
+        ("transform.decode.scaled=true", "transform.decode.fast=true"),
+    ],
+)
+def test_an_old_key_of_an_override_is_refused_with_the_new_one(words: tuple[str, ...]) -> None:
+    assert refusal_of_request(*words) == (
+        "transform.decode.scaled: found an unknown key; expected one of the keys library, fast\n"
+        "    -> write `transform.decode.fast`, its name now"
+    )
+
+
+def test_an_old_key_of_a_reference_is_refused_with_the_new_one() -> None:
+    told = refusal_of_request("transform.decode.fast='${transform.decode.scaled}'").splitlines()
+    assert told[1:] == ["    -> write `${transform.decode.fast}`, its name now"]
+
+
+def test_an_old_key_of_a_file_is_refused_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "mine/experiment/coarse.yaml", "# @package _global_\n# Coarse.\nlogger:\n  experiment: ours\n")
+    with pytest.raises(SystemExit):
+        main(["check", "--config-dir", "mine"])
+    assert capsys.readouterr().err == (
+        "etlrun: 1 fault\n"
+        "  mine/experiment/coarse.yaml:4: logger.experiment, in experiment=coarse: found an unknown key; expected "
+        "no key here\n    -> write `logger.experiment_name`, its name now\n"
+    )
 
 
 @pytest.mark.parametrize("line", ["x.y=1", "verbosity=3", "cache.size=3", "transform.target=decode", "load.threads=2"])

@@ -1,12 +1,11 @@
 """What etlrun promises: nothing of it is gone, and what is new is in the golden file."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from etlrun.system.deprecated import DEPRECATIONS
+from etlrun.planning.hints import RENAMED
 from tests import public
 from tests.public import GOLDEN, REMEDY, broken, changed, facts, golden
 
@@ -35,9 +34,9 @@ def test_all_that_the_docs_import_is_promised() -> None:
     assert members - NOW.keys() == set(), "no class has it"
 
 
-def test_the_docs_list_all_deprecations() -> None:
-    rows = [f"| `{of.old}` | `{of.new}` | {of.since} | {of.gone} |\n" for of in DEPRECATIONS]
-    assert "".join(["| --- | --- | --- | --- |\n", *rows, "\n"]) in public.COMPATIBILITY.read_text()
+def test_the_docs_list_all_keys_that_have_another_name_now() -> None:
+    rows = [f"| `{old}` | `{new}` |\n" for old, new in RENAMED.items()]
+    assert "".join(["| --- | --- |\n", *rows, "\n"]) in public.COMPATIBILITY.read_text()
 
 
 @pytest.mark.parametrize(
@@ -49,8 +48,8 @@ def test_the_docs_list_all_deprecations() -> None:
         ("command etlrun plan --format", "is gone"),
         ("config option cache=disk", "is gone"),
         ("summary.json Verdict max_gain", "is gone"),
-        ("config key load.prefetch", "is gone, and is no `old` in etlrun/system/deprecated.py"),
-        ("config key model.wide of model.tabular", "is gone, and is no `old` in etlrun/system/deprecated.py"),
+        ("config key load.prefetch", "is gone, and is not in RENAMED of etlrun/planning/hints.py"),
+        ("config key model.wide of model.tabular", "is gone, and is not in RENAMED of etlrun/planning/hints.py"),
     ],
 )
 def test_what_is_gone_is_a_break(name: str, why: str) -> None:
@@ -86,9 +85,8 @@ def test_what_is_wider_is_none(name: str, value: str) -> None:
 def test_a_key_with_another_name_needs_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "config key load.prefetch"
     now = {key: value for key, value in NOW.items() if key != name} | {"config key load.ahead": NOW[name]}
-    entry = replace(DEPRECATIONS[0], old="load.prefetch", new="load.ahead")
-    assert broken(NOW, now) == [f"{name}: is gone, and is no `old` in etlrun/system/deprecated.py"]
-    monkeypatch.setattr(public, "DEPRECATIONS", (*DEPRECATIONS, entry))
+    assert broken(NOW, now) == [f"{name}: is gone, and is not in RENAMED of etlrun/planning/hints.py"]
+    monkeypatch.setitem(RENAMED, "load.prefetch", "load.ahead")
     assert broken(NOW, now) == []
 
 
@@ -106,6 +104,6 @@ def test_a_break_is_not_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     (tmp_path / "public.txt").write_text(f"{text}config key load.threads: an integer\n")
     with pytest.raises(SystemExit) as refused:
         public.main()
-    why = "config key load.threads: is gone, and is no `old` in etlrun/system/deprecated.py"
+    why = "config key load.threads: is gone, and is not in RENAMED of etlrun/planning/hints.py"
     assert refused.value.code == f"{why}\n{REMEDY}"
     assert (tmp_path / "public.txt").read_text() == f"{text}config key load.threads: an integer\n"

@@ -17,7 +17,6 @@ from etlrun.stages import STAGES
 from etlrun.stages.base import SPEED, TRAINING, Flag, Natural, Stage
 from etlrun.stages.cache import CACHES
 from etlrun.stages.since import Since
-from etlrun.system.deprecated import DEPRECATIONS
 from tests.configs import composed
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -95,8 +94,7 @@ def test_each_key_of_the_schema_is_in_it_and_no_other() -> None:
     blocks = {f"transform.{name}" for name in STAGES["transform"]}
     blocks |= {path for path in found if re.fullmatch(r"transform\.columns\.NAME\.steps\[\]\.\w+", path)}
     chosen = {f"{group}.name" for group in groups} - {"dataset.name", "model.name"}
-    old = {of.old for of in DEPRECATIONS}
-    assert {key.path for key in KEYS} - {*groups} == found - blocks - chosen - old
+    assert {key.path for key in KEYS} - {*groups} == found - blocks - chosen
 
 
 def test_the_meaning_of_each_key_is_a_whole_sentence() -> None:

@@ -117,9 +117,6 @@ COMMANDS = {
         "etlrun vocabulary --size 8000 --out vocabulary.txt texts.txt",
     ),
     "check": Command("", "check all config files", REVIEWS, "etlrun check --config-dir conf"),
-    "migrate": Command(
-        "[PATH ...]", "give deprecated keys in config files their new names", REVIEWS, "etlrun migrate conf --check"
-    ),
     "diff": Command(
         "OLD [NEW]",
         "report the effect of a change of overrides, files or runs",

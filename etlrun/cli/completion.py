@@ -28,7 +28,6 @@ OF_COMMANDS = {
     "doctor": "all device format html report run",
     "tune": "write",
     "check": "config-dir format golden strict update",
-    "migrate": "check",
     "diff": "config-dir exit-code experiment fail-on format label runs show stat",
     "verify": "config-dir examples exit-code experiment fail-on format label runs show stat",
     "costs": "config-dir write",

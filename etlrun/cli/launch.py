@@ -22,7 +22,6 @@ from omegaconf import DictConfig, read_write
 from etlrun.cli import answer
 from etlrun.config.callbacks import Callbacks
 from etlrun.config.composer import plain, resolved
-from etlrun.config.deprecated import current_composed
 from etlrun.config.folders import config_dir
 from etlrun.config.jobs import Job
 from etlrun.config.request import PRIMARY, VERSION_BASE, Request, composer, noted
@@ -117,7 +116,7 @@ def job(config: DictConfig, *, sitting_s: float | None = None) -> Any:
     settings = HydraConfig.get()
     folder = Path(settings.runtime.output_dir)
     if sitting_s is None:
-        _freeze(folder, current_composed(plain(config), settings.overrides.task))
+        _freeze(folder, plain(config))
     elif not _is_to_start(folder, sitting_s):
         return None
     if settings.mode == RunMode.RUN:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from etlrun.cli import commands
 from etlrun.cli.commands import COMMANDS
-from etlrun.system import deprecated
 from etlrun.system.errors import INTERRUPTED, ConfigError, EtlrunError, Fault, describe, of_system
 from etlrun.system.terminal import printing, say_whole
 
@@ -20,7 +19,6 @@ from etlrun.system.terminal import printing, say_whole
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `etlrun` or `python -m etlrun`; exit with status 0, 1 (failed), 2 (refused), 3 (slow), 4 (policy) or 130."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    deprecated.begin()
     try:
         try:
             _require_surroundings()

@@ -9,7 +9,6 @@ from contextlib import contextmanager, nullcontext, redirect_stdout
 from etlrun.cli import answer, launch
 from etlrun.cli.commands import collect_again
 from etlrun.config import grid
-from etlrun.config.deprecated import current_words
 from etlrun.config.refusals import UNCOMPOSABLE, refusal
 from etlrun.config.request import Request
 from etlrun.stages import STAGES
@@ -57,7 +56,7 @@ def _by_hydra(arguments: list[str]) -> None:
     prints = _PRINTED & {argument.split("=")[0] for argument in arguments}
     try:
         with _printing_whole() if prints else nullcontext():
-            launch.launch(current_words(arguments))
+            launch.launch(arguments)
     except UNCOMPOSABLE as error:
         raise ConfigError([refusal(error)]) from error
 

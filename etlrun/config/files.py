@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import hydra.conf
 import yaml
@@ -25,9 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 from etlrun.config.folders import POLICY
 from etlrun.config.libyaml import conflict_line, count_of, error_of, fast
 from etlrun.config.resolvers import in_file
-from etlrun.system.deprecated import name_of
 from etlrun.system.errors import ConfigError, Fault, of_file, one_line
-from etlrun.system.respelled import current, package_of
 
 _LARGEST_BYTES, MOST_VALUES = 1_000_000, 100_000
 _MAPPING = "a mapping of keys to values"
@@ -94,8 +92,7 @@ class ConfigFiles(ConfigSource):  # type: ignore[misc]
         loaded(path)
         text = path.read_bytes()
         head = text[:2_048].decode(errors="replace")[:512]
-        package = package_of(config_path.removesuffix(".yaml").rpartition("/")[0], head)
-        config = pickle.loads(_packed(current(text, package, name_of(path))))  # noqa: S301 - its own
+        config = pickle.loads(_packed(text))  # noqa: S301 - its own
         header = self._get_header_dict(head)
         return ConfigResult(self.provider, self.full_path(), config, header)
 
@@ -162,7 +159,7 @@ def merged(layers: Sequence[Layer]) -> dict[str, Any]:
     """Return the config of these files as Hydra merges it, without Hydra's own."""
     blocks = []
     for layer in layers:
-        values: Any = OmegaConf.to_container(loaded(layer.path, package=layer.package), resolve=False)
+        values: Any = OmegaConf.to_container(loaded(layer.path), resolve=False)
         values.pop("defaults", None)
         for key in reversed(layer.package.split(".") if layer.package else []):
             values = {key: values}
@@ -222,10 +219,8 @@ def unloadable(path: Path, file: str) -> Fault | None:
     return None
 
 
-def loaded(path: Path, file: str = "", package: str | None = None) -> DictConfig:
+def loaded(path: Path, file: str = "") -> DictConfig:
     """Return the content of a config file, which must not be changed.
-
-    With the `package` in which it is, deprecated keys have their new names.
 
     Raises:
         ConfigError: The file, named `file` in messages, cannot be loaded.
@@ -243,8 +238,6 @@ def loaded(path: Path, file: str = "", package: str | None = None) -> DictConfig
         raise ConfigError([of_file(file, found, expected, line=line)])
     if fault := in_file(text, file):
         raise ConfigError([fault])
-    if package is not None and (now := current(text, package, name_of(path))) != text:
-        return cast("DictConfig", _parsed(now))
     return content
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from hydra.core.override_parser.types import Override
 
-from etlrun.config.deprecated import current_words
 from etlrun.config.grammar import parsed
 from etlrun.config.request import Request, composed
 from etlrun.planning.spec import GROUPS, parse_command, show
@@ -27,7 +26,7 @@ def overlaid(
     Raises:
         ConfigError: Overrides are not in Hydra's grammar, have several values, or name an unknown group or option.
     """
-    overrides, faults = parsed(current_words(words), None)
+    overrides, faults = parsed(words, None)
     faults += [fault for override in overrides for fault in _unfit(override)]
     overlay = copy.deepcopy(dict(config))
     for override in sorted(overrides, key=lambda override: "." in override.key_or_group):  # groups first, as in Hydra

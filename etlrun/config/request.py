@@ -18,7 +18,6 @@ from hydra.core.plugins import Plugins
 from omegaconf import DictConfig
 
 from etlrun.config.composer import Composer
-from etlrun.config.deprecated import current_words
 from etlrun.config.files import ConfigFiles, ConfigFolders, config_files, unreadable
 from etlrun.config.folders import config_dir, own_folder
 from etlrun.config.refusals import UNCOMPOSABLE, refusal
@@ -36,7 +35,7 @@ class Request:
     """Part of a command line that selects a config.
 
     Attributes:
-        overrides: Overrides in Hydra's grammar, in which deprecated keys have their new names.
+        overrides: Overrides in Hydra's grammar.
         base_dir: Folder of the project's configs; None for those of this installation.
         config_dir: Folder of the user's own configs, searched after the project's; None for none.
         config_name: Name of the primary config.
@@ -50,10 +49,6 @@ class Request:
     config_name: str | None = None
     multirun: bool = False
     options: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Give deprecated keys their new names."""
-        object.__setattr__(self, "overrides", current_words(self.overrides))
 
     @classmethod
     def of(cls, arguments: list[str]) -> Request:
@@ -182,7 +177,7 @@ def unfit_folder(key: str, folder: str, text: str) -> Iterator[Fault]:
 def merged(before: Iterable[str], now: Sequence[str]) -> list[str]:
     """Return the overrides of a previous command line and of the current one, which takes precedence."""
     given = {_key(word) for word in now}
-    return [*(word for word in current_words([*before]) if _key(word) not in given), *now]
+    return [*(word for word in before if _key(word) not in given), *now]
 
 
 def _key(word: str) -> str:

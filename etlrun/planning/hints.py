@@ -23,7 +23,6 @@ from etlrun.stages.plugins import OF_YOUR_OWN
 from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep
 from etlrun.stages.tune import Tune
-from etlrun.system.deprecated import DEPRECATIONS
 from etlrun.system.errors import did_you_mean, override
 
 DATASETS: Mapping[str, type[Stage]] = {"tfds": TfdsDataset, **SOURCES}
@@ -49,6 +48,8 @@ _OF_TABLES = (
     "a list of images with labels is made a dataset by: etlrun prepare LIST.csv --name NAME; other tables are read "
     "by dataset=table, arrays of NumPy by dataset=arrays, and what a function returns by dataset=python"
 )
+RENAMED = {"transform.decode.scaled": "transform.decode.fast", "logger.experiment": "logger.experiment_name"}
+"""Dotted keys that have another name now: old to new."""
 _ALIKE_HERE, _ALIKE_ELSEWHERE = 0.5, 0.7
 """Minimum similarity of a suggested name: in the block of the unknown key, and in other blocks."""
 
@@ -87,8 +88,8 @@ def hint(path: str, value: object, config: Mapping[str, Any], stages: Stages) ->
     """Return a remedy that names the key or the option that was probably meant by the unknown key `path`; else ""."""
     if path == "experiment":
         return OF_EXPERIMENT
-    if former := [of.new for of in DEPRECATIONS if of.old == path]:
-        return f"write `{former[0]}`, its name now"
+    if path in RENAMED:
+        return f"write `{RENAMED[path]}`, its name now"
     block, _, _ = path.rpartition(".")
     if block != "transform" and isinstance(value, str) and value in stages.get(block, {}):
         return f"did you mean {block}={value}?"
@@ -147,6 +148,8 @@ def of_option(group: str, word: str, remedy: str) -> str:
 
 def of_reference(path: str, stages: Stages) -> str:
     """Return a remedy for a reference to an unknown key: the one that was probably meant; empty if nothing is close."""
+    if path in RENAMED:
+        return f"write `${{{RENAMED[path]}}}`, its name now"
     return did_you_mean(path, [key.path for key in _known({}, stages)], "`${{{}}}`", cutoff=0.8)
 
 

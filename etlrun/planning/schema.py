@@ -25,7 +25,6 @@ from etlrun.stages.measure import Measure
 from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep
 from etlrun.stages.tune import Tune
-from etlrun.system.deprecated import DEPRECATIONS
 from etlrun.system.errors import ConfigError
 
 Node = dict[str, Any]
@@ -86,23 +85,12 @@ def schema(stages: Stages) -> Node:
     for block in definitions.values():
         block["properties"] = {DEFAULTS: _ref(DEFAULTS), **block["properties"]}
     steps = {_step(name): _object(step) for name, step in stages["transform"].items()}
-    _add_deprecated({**definitions, **steps})
     return {
         "$schema": DRAFT,
         "title": "Config file of etlrun",
         "anyOf": [_ref(name) for name in (CONFIG, *definitions)],
         "definitions": {CONFIG: _config(definitions), **definitions, **steps, **_COMMON},
     }
-
-
-def _add_deprecated(blocks: Mapping[str, Node]) -> None:
-    """Add the deprecated keys that are read, each with the values of its new name."""
-    for of in (of for of in DEPRECATIONS if not of.is_gone):
-        block, (old, new) = blocks[of.old.rpartition(".")[0]], of.names
-        for having in (block, *(rule["then"] for rule in block.get("allOf", ()))):
-            if (node := having["properties"].get(new)) is not None:
-                note = {"deprecated": True, "description": f"Deprecated since {of.since}: write `{new}`."}
-                having["properties"][old] = {**node, **note} if isinstance(node, dict) else node
 
 
 def _config(groups: Mapping[str, Node]) -> Node:

@@ -7,29 +7,26 @@ from typing import Any
 
 import yaml
 
-from etlrun.system.deprecated import name_of
 from etlrun.system.errors import WorldError, headline
-from etlrun.system.respelled import current, respelled
 
 CONFIG, PLAN = "config.yaml", "plan.json"
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read the composed config of a run, whatever its keys were called; `OSError` if there is none."""
-    config: dict[str, Any] = yaml.safe_load(respelled((folder / CONFIG).read_bytes(), "").decode())
+    """Read the composed config of a run; `OSError` if there is none."""
+    config: dict[str, Any] = yaml.safe_load((folder / CONFIG).read_bytes())
     return config
 
 
 def known_config(folder: Path, remedy: str) -> dict[str, Any]:
-    """Read the composed config of a run that is named, with a warning for each deprecated key in it.
+    """Read the composed config of a run that is named.
 
     Raises:
         WorldError: There is none, with that `remedy`.
-        ConfigError: A key is gone.
     """
     path = folder / CONFIG
     try:
-        config = yaml.safe_load(current(path.read_bytes(), "", name_of(path)).decode())
+        config = yaml.safe_load(path.read_bytes())
         if isinstance(config, dict) and config:
             return config
         found = "no config"

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from etlrun.config.composer import Composer
-from etlrun.config.deprecated import recorded_word
 from etlrun.config.grammar import quoted
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import bare, parse
@@ -82,10 +81,8 @@ def evidence_in(text: str, name: str) -> tuple[int, Evidence] | None:
         if line.startswith(MARK):
             try:
                 values: dict[str, Any] = json.loads(line.removeprefix(MARK))
-                words = [recorded_word(str(word)) for word in values["overrides"]]
-                changes = {recorded_word(key): value for key, value in dict(values["changes"]).items()}
-                values |= {"overrides": words, "changes": changes}
-                return number, Evidence(**values)
+                words = [str(word) for word in values["overrides"]]
+                return number, Evidence(**values | {"overrides": words, "changes": dict(values["changes"])})
             except (ValueError, TypeError, KeyError) as error:
                 expected = "the comment as `etlrun tune` wrote it"
                 found = f"no {error.args[0]}" if isinstance(error, KeyError) else str(error)

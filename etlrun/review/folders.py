@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,6 @@ from etlrun.config import request as requests
 from etlrun.config.files import config_files, unreadable
 from etlrun.config.folders import COSTS, POLICY, config_dir, own_folder
 from etlrun.review.git import folder_at, git, top_of, write_configs
-from etlrun.system.deprecated import named
 from etlrun.system.errors import ConfigError, Fault, fault, printable
 
 
@@ -94,14 +93,6 @@ class Folders:
                 path = Path(shown) / path.relative_to(folder)
                 break
         return printable(path.as_posix())
-
-    @contextmanager
-    def named(self) -> Iterator[None]:
-        """Let messages name the files of these folders, which are of a revision, as files of that."""
-        with ExitStack() as stack:
-            for folder, name in self.shown.items():
-                stack.enter_context(named(folder, f"{self.revision}:{name}"))
-            yield
 
     def request(self, overrides: list[str], config_name: str | None = None) -> requests.Request:
         """Return the request for a config of these folders."""
@@ -204,9 +195,7 @@ def at_revision(revision: str, now: Folders) -> Iterator[Folders]:
             )  # an empty folder: the revision has no own configs
             own.mkdir(exist_ok=True)
         shown = {base: now.shown[now.base]} | ({own: now.shown[now.own]} if own is not None and now.own else {})
-        folders = Folders(base=base, own=own, revision=revision, shown=shown)
-        with folders.named():
-            yield folders
+        yield Folders(base=base, own=own, revision=revision, shown=shown)
 
 
 def _ever_tracked(top: Path, folder: Path | None) -> bool:

@@ -15,7 +15,6 @@ from etlrun.config.libyaml import node_of
 from etlrun.config.refusals import in_file
 from etlrun.review.folders import Folders
 from etlrun.system.errors import Fault
-from etlrun.system.respelled import respelled
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,8 @@ class Entry:
 
 @cache
 def entries(text: bytes, package: str, file: str) -> tuple[Entry, ...]:
-    """Return the keys that a file sets, outer before inner ones, by their names today; empty if it is not a mapping."""
-    node = node_of(respelled(text, package))
+    """Return the keys that a file sets, outer before inner ones; empty if it is not a mapping."""
+    node = node_of(text)
     return tuple(
         Entry(key, line, file)
         for key, line in _keys(node, f"{package}." if package else "")

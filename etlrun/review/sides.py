@@ -37,9 +37,7 @@ from etlrun.review.process import Process, packages_of
 from etlrun.review.sources import Sources, sources_of
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
-from etlrun.system.deprecated import name_of, named
 from etlrun.system.errors import ConfigError, Fault, of_file
-from etlrun.system.respelled import current
 
 Returned = TypeVar("Returned")
 Given = Callable[[], Mapping[str, Any]]
@@ -198,8 +196,7 @@ def _of_revision(word: str, then: Folders, experiment: str | None, like: Side | 
 
 
 def _planned_there(word: str, then: Folders, experiment: str | None) -> Side:
-    with then.named():
-        side = of_folders(word, then, experiment)
+    side = of_folders(word, then, experiment)
     variants = {
         name: replace(of, sources={} if of.plan is None else sources_of(of.plan)) for name, of in side.variants.items()
     }
@@ -318,7 +315,7 @@ def _of_file(word: str, path: Path, now: Folders) -> Side:
             return of_request(word, request)
     if (broken := unloadable(path, word)) is not None:
         raise ConfigError([broken])
-    values = yaml.safe_load(current(path.read_bytes(), "", name_of(path)))
+    values = yaml.safe_load(path.read_bytes())
     if isinstance(values, dict) and "defaults" not in values and values.keys() >= set(GROUPS):
         return of_config(word, {key: value for key, value in values.items() if key not in NOT_OF_A_RUN})
     with _beside(path, now, is_overlay=not (isinstance(values, dict) and "defaults" in values)) as request:
@@ -341,5 +338,4 @@ def _beside(path: Path, now: Folders, *, is_overlay: bool) -> Iterator[requests.
         overlay = Path(scratch, "experiment", "overlay.yaml")
         overlay.parent.mkdir()
         overlay.write_bytes(path.read_bytes())
-        with named(overlay.resolve(), name_of(path)):
-            yield replace(now.request(["experiment=overlay"]), config_dir=scratch)
+        yield replace(now.request(["experiment=overlay"]), config_dir=scratch)

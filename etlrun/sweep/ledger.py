@@ -22,7 +22,6 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from etlrun.config.deprecated import current_line
 from etlrun.config.grammar import of_path
 from etlrun.config.jobs import Job, Unfit, differences, identity_of
 from etlrun.planning.spec import parse_command
@@ -94,7 +93,7 @@ class Config:
         for place, line in enumerate((folder / CONFIGS).read_text(encoding="utf-8").split("\n"), 1):
             if line.strip():  # an editor may have added an empty line
                 try:
-                    configs.append(cls._from(len(configs), current_line(line, str(folder / CONFIGS))))
+                    configs.append(cls._from(len(configs), line))
                 except ValueError as error:
                     raise ValueError(f"{CONFIGS}, line {place}: {error}") from error
         return configs
