@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from etlrun.sources.rows.keeping import kept_of
 from etlrun.sources.rows.tables import TableSource
 from etlrun.stages.flow import MISSING
-from etlrun.system.errors import EtlrunError
+from etlrun.system.errors import EtlrunError, printable
 from tests.tables import CSV, a_table, houses, kept_from, types, values
 
 JSON = (
@@ -205,6 +206,39 @@ TEXTS_THAT_ARE_NEARLY_SO: dict[str, tuple[list[str], str]] = {
             "if it stands for none."
         ),
     ),
+    "marks for nothing": (
+        ["N/A", "1.5", *["2.5"] * 50, "-", ". "],
+        (
+            "3 of 54 values are N/A or - or '. ', as in a.tsv, line 2, and all others are numbers: add them to "
+            "dataset.missing, if they stand for none."
+        ),
+    ),
+    "a blank": (
+        [*["1.5"] * 200, " "],
+        "a.tsv, line 202 has ' ', though 200 of 201 values are numbers: repair it, or add it to dataset.missing.",
+    ),
+    "an escape": (
+        [*["1.5"] * 200, "\x1b[2J" + "x" * 50],
+        (
+            f"a.tsv, line 202 has \\x1b[2J{'x' * 33}…, though 200 of 201 values are numbers: repair it, or add it to "
+            "dataset.missing."
+        ),
+    ),
+    "marks beside separators": (
+        ["-", "7", "1,5", "12,25"],
+        "a.tsv, line 4 has 1,5: numbers are written with a decimal point and without separators of thousands.",
+    ),
+    "a minus of typography": (
+        ["7.5", "\u22127.5"],
+        "a.tsv, line 3 has \u22127.5: negative numbers are written with the minus of ASCII, as -1.",
+    ),
+    "marks among times": (
+        ["0000-00-00", "-", *TIMES[:10]],
+        (
+            "1 of 12 values are -, as in a.tsv, line 2, and all others are written as times: add it to "
+            "dataset.missing, if it stands for none."
+        ),
+    ),
     "a signed price": (["$5", "7"], "a.tsv, line 2 has $5: numbers are written without signs of currency or per cent."),
     "a share": (["5 %", "7,5 %"], "a.tsv, line 2 has 5 %: numbers are written without signs of currency or per cent."),
     "a day": (["12/31/2020", "1/2/2021"], "a.tsv, line 2 has 12/31/2020: days are written as 2020-12-31."),
@@ -231,9 +265,23 @@ TEXTS_THAT_ARE_NEARLY_SO: dict[str, tuple[list[str], str]] = {
 
 @pytest.mark.parametrize(("texts", "note"), TEXTS_THAT_ARE_NEARLY_SO.values(), ids=TEXTS_THAT_ARE_NEARLY_SO)
 def test_texts_that_are_nearly_numbers_or_times_are_noted(tmp_path: Path, texts: list[str], note: str) -> None:
-    kept = kept_from(tmp_path, "a.tsv", "".join(f"{text}\t1\n" for text in ("a", *texts)))
-    assert values(kept)["a"] == texts
-    assert kept.known.notes == (f"a is text, since {note}",)
+    in_json = re.sub("a.tsv, line ([0-9]+)", lambda found: f"a.jsonl, line {int(found[1]) - 1}", note)
+    in_json = re.sub("add (it|them) to dataset.missing", "write null", in_json)
+    tabs = "".join(f"{text}\t1\n" for text in ("a", *texts))
+    lines = "".join(f"{json.dumps({'a': text})}\n" for text in texts)
+    for name, content, expected in (("a.tsv", tabs, note), ("a.jsonl", lines, in_json)):
+        kept = kept_from(tmp_path, name, content)
+        assert values(kept)["a"] == texts
+        assert [of for of in kept.known.notes if "has blanks" not in of] == [f"a is text, since {expected}"]
+
+
+def test_numbers_in_quotes_of_json_lines_are_noted(tmp_path: Path) -> None:
+    lines = '{"a": "1.5", "zip": "01234", "code": "7"}\n{"a": "2", "zip": "5", "code": "8"}\n'
+    kept = kept_from(tmp_path, "a.jsonl", lines)
+    assert types(kept) == {"a": "text", "zip": "text", "code": "text"}
+    remedy = "set 'dataset.columns={a: number}', or write them without quotes"
+    assert kept.known.notes == (f"a is text, since its numbers are in quotes in a.jsonl: {remedy}.",)
+    assert values(kept_from(tmp_path, "a.jsonl", lines, columns={"a": "number"}))["a"] == [1.5, 2]
 
 
 @pytest.mark.parametrize("texts", [["a-1", "b-2"], ["1", "x", "y"], ["2020", "2020-01-02", "x"]])
@@ -252,7 +300,7 @@ def test_separators_make_text_with_a_note(tmp_path: Path, value: str) -> None:
     assert values(kept)["a"] == ["12", value]
     assert kept.known.notes == (
         (
-            f"a is text, since a.tsv, line 3 has {value}: "
+            f"a is text, since a.tsv, line 3 has {printable(value)}: "
             "numbers are written with a decimal point and without separators of thousands."
         ),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,6 +35,8 @@ _BLOCK = 16_000_000
 class DelimitedFile(TableFile):
     """A file of values between commas (csv) or tabs (tsv), of which the first row names the columns."""
 
+    nothing = "add {} to dataset.missing"
+
     def __init__(self, path: str, dialect: Dialect, *, missing: tuple[str, ...], strip: bool, errors: Errors) -> None:
         """Read the names of the columns; raise `WorldError` if there are none, or one is empty or there twice."""
         super().__init__(path, errors)
@@ -46,7 +47,6 @@ class DelimitedFile(TableFile):
         if any("\udc80" <= mark <= "\udcff" for mark in "".join(self.names)):
             raise broken(path, encoding_fault(path, otherwise=""), ValueError())
         self._require_names()
-        self._seen: dict[str, Seen] = {}
         self._merged: list[int] = []
         self._zero: int | None = None
 
@@ -82,16 +82,17 @@ class DelimitedFile(TableFile):
         marks = first_lines(self.path, quote, b"\0")
         self._zero = marks.get(b"\0")
         self._merged = self._require_rows() if quote in marks else []
-        self._seen = {name: Seen() for name in self.names}
+        texts = {name: Seen() for name in self.names}
         first = 0
         for batch in self._texts():
             self._require_one_header(batch, first)
             for name, values in zip(self.names, batch.columns, strict=True):
-                self._seen[name].add(values, first)
+                texts[name].add(values, first)
             first += batch.num_rows
             tell()
-        for name, seen in self._seen.items():
-            if seen.kind == "whole" and name not in declared and seen.too_large is not None:
+        self.seen = {name: seen for name, seen in texts.items() if name not in declared}
+        for name, seen in self.seen.items():
+            if seen.kind == "whole" and seen.too_large is not None:
                 row, text = seen.too_large
                 raise WorldError(
                     where=f"{self.where(row)}, {name}",
@@ -99,9 +100,9 @@ class DelimitedFile(TableFile):
                     expected="integers from -2**63 to 2**63 - 1",
                     remedy=f"set {override('dataset.columns', name, 'text')} for a code, or number for a float",
                 )
-        return {name: seen.kind for name, seen in self._seen.items()}
+        return {name: seen.kind for name, seen in texts.items()}
 
-    def notes(self, declared: Mapping[str, Kind]) -> Iterator[str]:
+    def notes(self) -> Iterator[str]:
         if blank := [repr(name) for name in self.names if name != name.strip()]:
             yield f"names of columns have blanks around them in {self.name}: {', '.join(blank)}."
         yield from zero_note(self.name, self._zero)
@@ -110,9 +111,7 @@ class DelimitedFile(TableFile):
                 f"{self.name}, line {self._merged[0]:,} begins a row whose quotes hold several lines, each with a "
                 f"value for each column: if these are rows, {self._dialect.but(quote=None).remedy}."
             )
-        for name in [name for name in self.names if name not in declared]:
-            seen = self._seen[name]
-            yield from seen.notes(name, lambda row: Path(self.where(row)).name)
+        yield from super().notes()
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:
         return self._texts()

@@ -16,7 +16,7 @@ from etlrun.sources.rows.lines import at_line, broken, format_fault, json_fault,
 from etlrun.sources.rows.of_lists import is_list
 from etlrun.sources.rows.read import TableFile
 from etlrun.stages.rows import Errors
-from etlrun.system.errors import EtlrunError, WorldError
+from etlrun.system.errors import EtlrunError, WorldError, override
 
 _BLOCK = 4_000_000
 _EXACT = 2.0**53
@@ -45,17 +45,19 @@ class JsonLinesFile(TableFile):
 
     def kinds(self, declared: Mapping[str, Kind], tell: Callable[[], None]) -> dict[str, Kind | None]:
         found: dict[str, Kind | None] = dict.fromkeys(self.names)
-        texts = {name: Seen(among=TIMES) for name in self.names}
+        texts, first = {name: Seen() for name in self.names}, 0
         for table in self._tables():
             for name in table.column_names:
                 values = table[name].combine_chunks()
-                kind = self._kind(values, texts[name])
+                kind = self._kind(values, texts[name], first)
                 if is_list(values.type) and (declared.get(name) or kind) == "text":
                     self.joined.add(name)
                 if kind is not None and found[name] is not None and _type(kind) != _type(found[name]):
                     raise self._broken(ValueError(f"{name} has values of several types"))
                 found[name] = kind if kind in (*TIMES, "text") else joined(found[name], kind)
+            first += table.num_rows
             tell()
+        self.seen = {name: seen for name, seen in texts.items() if name not in declared}
         self._texts = {name for name, kind in found.items() if kind in (*TIMES, "text")}
         for name in [of for of, kind in found.items() if kind and _type(kind) != "text" and declared.get(of) in TIMES]:
             raise WorldError(
@@ -67,14 +69,19 @@ class JsonLinesFile(TableFile):
         self._require_exact(found, declared)
         return found
 
-    def _kind(self, values: pa.Array, texts: Seen) -> Kind | None:
-        """Return the kind of the values of a block; of texts, that of all so far."""
+    def notes(self) -> Iterator[str]:
+        yield from super().notes()
+        for name in [of for of, seen in self.seen.items() if seen.kind == "number"]:
+            remedy = f"set {override('dataset.columns', name, 'number')}, or write them without quotes"
+            yield f"{name} is text, since its numbers are in quotes in {self.name}: {remedy}."
+
+    def _kind(self, values: pa.Array, texts: Seen, first: int) -> Kind | None:
+        """Return the kind of the values of a block, from row `first` on; of texts, that of all so far."""
         kind = values.type
-        if pa.types.is_null(kind):
-            return texts.kind
         if pa.types.is_string(kind):
-            texts.add(values, 0)
-            return texts.kind
+            texts.add(values, first)
+        if pa.types.is_string(kind) or pa.types.is_null(kind):
+            return texts.kind if texts.kind in (*TIMES, None) else "text"
         if pa.types.is_boolean(kind):
             return "truth"
         if pa.types.is_integer(kind):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from etlrun.sources.rows.lines import shown
 from etlrun.sources.rows.of_lists import from_views, is_list, is_view, joined_texts
 
 Kind = Literal["integer", "whole", "number", "truth", "timestamp", "zoned", "text", "integers", "numbers"]
@@ -40,17 +41,19 @@ _PADDED = r"^[+-]?0[0-9xX]"
 """Numbers with leading zeros are codes; a hexadecimal one is a text."""
 _WHOLE = r"^-?(0|[1-9][0-9]*)$"
 _PLAIN = r"^\s*-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
-_SEPARATED = "[+-]?([0-9]+|[0-9]{1,3}([.,'\u2019 \u00a0\u202f][0-9]{3})+)([.,][0-9]+)?"
+_SEPARATED = "[+-]?([0-9]+|[0-9]{1,3}([.,'\u2019 \u00a0\u202f][0-9]{3})+)([.,][0-9]+)?([eE][+-]?[0-9]+)?"
+_DASH = "[\u2010-\u2015\u2212]"
 _WRITTEN = {
     rf"^\s*{_SEPARATED}\s*$": "numbers are written with a decimal point and without separators of thousands",
     rf"^\s*[$€£¥]?\s*{_SEPARATED}\s*[%€$£¥]?\s*$": "numbers are written without signs of currency or per cent",
+    rf"^\s*{_DASH}?{_SEPARATED}\s*$": "negative numbers are written with the minus of ASCII, as -1",
     r"^\s*[0-9]{1,2}[./-][0-9]{1,2}[./-]([0-9]{2}|[0-9]{4})\s*$": "days are written as 2020-12-31",
 }
 """Numbers and days that are written otherwise, and how they would be read as such."""
 _TIME = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+)?(Z|[+-][0-9]{2}:?[0-9]{2})?\s*$"
 _ZONE = r"(Z|:[0-9.]+[+-][0-9]{2}:?[0-9]{2})\s*$"
 _TRUTHS = pa.array(["true", "false"])
-_MOSTLY, _HALF, _TWO = 0.99, 0.5, 2
+_MOSTLY, _HALF, _MOST_MARKS = 0.99, 0.5, 5
 
 
 def stripped(values: pa.Array) -> pa.Array:
@@ -102,11 +105,53 @@ def _fits(values: pa.Array, kind: Kind) -> bool:
     return _casts(values, _ZONED if kind == "zoned" else TYPES[kind])
 
 
-def _narrowed(values: pa.Array, known: Kind | None, among: tuple[Kind, ...]) -> Kind:
+def _narrowed(values: pa.Array, known: Kind | None) -> Kind:
     """Return the first kind of which the values are, as those before them were."""
+    among = _ALL
     if known is not None:
         among = _NUMBERS[_NUMBERS.index(known) :] if known in _NUMBERS else (known,)
-    return next((kind for kind in among if kind != "text" and _fits(values, kind)), "text")
+    return next((kind for kind in among if _fits(values, kind)), "text")
+
+
+def _at(values: pa.Array, mask: pa.Array, first: int) -> tuple[int, str] | None:
+    """Return row and text of the first value of a mask; None if there is none."""
+    place = pc.index(mask, value=True).as_py()
+    return (first + place, values[place].as_py()) if place >= 0 else None
+
+
+def _shown(text: str) -> str:
+    """Return a text on a short line, in quotes if it is blank at an end."""
+    return shown(text) if text and text == text.strip() else repr(shown(text))
+
+
+@dataclass
+class _Written:
+    """Texts of a column that are written in one way, and the others.
+
+    Attributes:
+        count: Number of these texts.
+        first: Row, from 0, and text of the first of these that is no plain number; None if there is none.
+        other: Row and text of the first one that is written otherwise; None if there is none.
+        marks: Texts that are written otherwise, until there are more than `_MOST_MARKS`.
+    """
+
+    count: int = 0
+    first: tuple[int, str] | None = None
+    other: tuple[int, str] | None = None
+    marks: tuple[str, ...] = ()
+
+    def add(self, values: pa.Array, mask: pa.Array, is_plain: pa.Array, first: int) -> None:
+        """Take notice of the next values, of which `mask` says which are written so, and `is_plain` as numbers."""
+        self.count += pc.sum(mask).as_py() or 0
+        self.first = self.first or _at(values, pc.and_not(mask, is_plain), first)
+        self.other = self.other or _at(values, pc.invert(mask), first)
+        if len(self.marks) <= _MOST_MARKS:
+            others = pc.unique(values.filter(pc.invert(mask))).drop_null()[: _MOST_MARKS + 1]
+            self.marks = (*dict.fromkeys((*self.marks, *others.to_pylist())),)
+
+    def is_most_of(self, count: int) -> bool:
+        """Return whether nearly all of so many texts are written so, or half of them, and the others are few marks."""
+        return self.count >= _MOSTLY * count or (self.count >= _HALF * count and len(self.marks) <= _MOST_MARKS)
 
 
 @dataclass
@@ -115,27 +160,17 @@ class Seen:
 
     Attributes:
         kind: The first kind of which all values are; None while all are missing.
-        among: Kinds that it may be of, beside text.
         count: Number of values that are not missing.
-        plain: Number of those that are written as numbers.
-        other: Row, from 0, and text of the first one that is not; None if there is none.
-        too_large: Row and text of the first integer that int64 does not hold; None if there is none.
-        marks: Texts of these, until there are two.
-        times: Number of values that are written as times.
-        untimed: Row and text of the first one that is no time; None if there is none.
-        written: Patterns of `_WRITTEN` that match all values.
+        too_large: Row, from 0, and text of the first integer that int64 does not hold; None if there is none.
+        untimed: Row and text of the first one that is written as a time, and is none; None if there is none.
+        written: Values that are written as plain numbers, as times, and as each of `_WRITTEN`, by their patterns.
     """
 
     kind: Kind | None = None
-    among: tuple[Kind, ...] = _ALL
     count: int = 0
-    plain: int = 0
-    other: tuple[int, str] | None = None
     too_large: tuple[int, str] | None = None
-    marks: frozenset[str] = frozenset()
-    times: int = 0
     untimed: tuple[int, str] | None = None
-    written: tuple[str, ...] = tuple(_WRITTEN)
+    written: dict[str, _Written] = field(default_factory=lambda: {of: _Written() for of in (_PLAIN, _TIME, *_WRITTEN)})
 
     def add(self, values: pa.Array, first: int) -> None:
         """Take notice of the next values, of which the first is that of row `first`, counted from 0."""
@@ -143,68 +178,55 @@ class Seen:
         if not len(there):
             return
         if self.kind != "text":
-            before, self.kind = self.kind, _narrowed(there, self.kind, self.among)
+            before, self.kind = self.kind, _narrowed(there, self.kind)
             if self.kind == "text" and has_blanks(there):
-                self.kind = _narrowed(stripped(there), before, self.among)
+                self.kind = _narrowed(stripped(there), before)
             if self.kind in ("whole", "number") and self.too_large is None:
                 self.too_large = _first(values, lambda of: _casts(stripped(of), pa.int64()), first)
-        self._count(values, there, first)
-
-    def _count(self, values: pa.Array, there: pa.Array, first: int) -> None:
         is_first = not self.count
         self.count += len(there)
-        if self.kind in _NUMBERS:
-            self.plain += len(there)
-        elif self.kind in TIMES:
-            self.times += len(there)
+        if self.kind in (*_NUMBERS, *TIMES):
+            self.written[_TIME if self.kind in TIMES else _PLAIN].count += len(there)
         elif self.kind == "text":
-            self.written = tuple(of for of in self.written if _all(pc.match_substring_regex(there, of)))
-            if self.plain or is_first:
-                self._count_numbers(values, first)
-            if self.times or is_first:
-                self._count_times(values, first)
+            is_plain = pc.match_substring_regex(values, _PLAIN)
+            for pattern, of in self.written.items():
+                if of.count or is_first:
+                    of.add(values, pc.match_substring_regex(values, pattern), is_plain, first)
+            if self.written[_TIME].count:
+                self._add_times(values, first)
 
-    def _count_numbers(self, values: pa.Array, first: int) -> None:
-        mask = pc.match_substring_regex(values, _PLAIN)
-        self.plain += pc.sum(mask).as_py() or 0
-        if self.other is None and (place := pc.index(mask, value=False).as_py()) >= 0:
-            self.other = first + place, values[place].as_py()
-        if len(self.marks) < _TWO:
-            others = pc.unique(values.filter(pc.invert(mask))).drop_null()[:_TWO]
-            self.marks |= {*others.to_pylist()}
-
-    def _count_times(self, values: pa.Array, first: int) -> None:
-        mask = pc.match_substring_regex(values, _TIME)
-        self.times += pc.sum(mask).as_py() or 0
-        if self.untimed is None and (place := pc.index(mask, value=False).as_py()) >= 0:
-            self.untimed = first + place, values[place].as_py()
-        is_zoned = pc.match_substring_regex(values, _ZONE)
+    def _add_times(self, values: pa.Array, first: int) -> None:
+        mask, is_zoned = (pc.match_substring_regex(values, of) for of in (_TIME, _ZONE))
         for kind, chosen in ((TYPES["timestamp"], pc.invert(is_zoned)), (_ZONED, is_zoned)):
             some = stripped(pc.if_else(pc.and_(mask, chosen), values, None))
             self.untimed = self.untimed or _first(some, partial(_casts, kind=kind), first)
 
-    def notes(self, name: str, where: Callable[[int], str]) -> Iterator[str]:
-        """Yield what a reader may not expect of the column, a sentence each; `where` names a row."""
+    def notes(self, name: str, where: Callable[[int], str], nothing: str) -> Iterator[str]:
+        """Yield what a reader may not expect of the column; `where` names a row, and `nothing` makes {} missing."""
         if self.kind != "text" or not self.count:
             return
-        repair = "repair it, or add it to dataset.missing."
-        if self.written and self.other is not None:
-            row, text = self.other
-            yield f"{name} is text, since {where(row)} has {text}: {_WRITTEN[self.written[0]]}."
-        elif self.other is not None and self.plain >= _MOSTLY * self.count:
-            row, text = self.other
-            share = f"{self.plain:,} of {self.count:,} values are numbers"
-            yield f"{name} is text, since {where(row)} has {text}, though {share}: {repair}"
-        elif self.other is not None and len(self.marks) == 1 and self.plain >= _HALF * self.count:
-            share = f"{self.count - self.plain:,} of {self.count:,} values are {self.other[1]}"
-            remedy = "add it to dataset.missing, if it stands for none."
-            yield f"{name} is text, since {share}, as in {where(self.other[0])}, and all others are numbers: {remedy}"
-        elif self.untimed is not None and self.times >= _MOSTLY * self.count:
-            row, text = self.untimed
-            share = f"{self.times:,} of {self.count:,} values are written as times"
-            yield f"{name} is text, since {where(row)} has {text}, though {share}: {repair}"
-        elif self.times == self.count:
-            yield f"{name} is text, since some of its times have a zone and others have none: write all in one way."
+        begin, numbers, times = f"{name} is text, since", self.written[_PLAIN], self.written[_TIME]
+        for pattern, remedy in _WRITTEN.items():
+            of = self.written[pattern]
+            if of.first is not None and of.is_most_of(self.count):
+                yield f"{begin} {where(of.first[0])} has {_shown(of.first[1])}: {remedy}."
+                return
+        for of, are in ((numbers, "numbers"), (times, "written as times")):
+            other = min(filter(None, (of.other, self.untimed if of is times else None)), default=None)
+            if other is None or not of.is_most_of(self.count):
+                continue
+            if of.count >= _MOSTLY * self.count:
+                share = f"{of.count:,} of {self.count:,} values are {are}"
+                remedy = f"repair it, or {nothing.format('it')}"
+                yield f"{begin} {where(other[0])} has {_shown(other[1])}, though {share}: {remedy}."
+            else:
+                share = f"{self.count - of.count:,} of {self.count:,} values are {' or '.join(map(_shown, of.marks))}"
+                it, stands = ("them", "they stand") if of.marks[1:] else ("it", "it stands")
+                remedy = f"{nothing.format(it)}, if {stands} for none"
+                yield f"{begin} {share}, as in {where(other[0])}, and all others are {are}: {remedy}."
+            return
+        if times.count == self.count:
+            yield f"{begin} some of its times have a zone and others have none: write all in one way."
 
 
 def joined(one: Kind | None, other: Kind | None) -> Kind | None:

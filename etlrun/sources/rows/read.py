@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from etlrun.sources.rows.kinds import Kind
+from etlrun.sources.rows.kinds import Kind, Seen
 from etlrun.stages.rows import Errors
 
 
@@ -43,13 +43,17 @@ class TableFile(ABC):
         errors: Whether texts that are not UTF-8 are refused, or have U+FFFD for what can't be decoded.
         joined: Names of columns that have lists of texts, which become texts.
         num_repaired: Number of rows of which a text was not UTF-8.
+        seen: What `kinds` has seen of columns of texts that are not declared.
+        nothing: What makes a text, {}, a missing value.
     """
 
     names: Sequence[str]
+    nothing = "write null"
 
     def __init__(self, path: str, errors: Errors) -> None:
         self.path, self.bytes, self.position = path, Path(path).stat().st_size, 0
         self.errors, self.num_repaired, self.joined = errors, 0, set[str]()
+        self.seen = dict[str, Seen]()
 
     @property
     def name(self) -> str:
@@ -85,6 +89,7 @@ class TableFile(ABC):
             rows = f"{count:,} rows of {self.name} are" if count > 1 else f"1 row of {self.name} is"
             yield f"{rows} not in UTF-8: U+FFFD is read for what can't be decoded."
 
-    def notes(self, declared: Mapping[str, Kind]) -> Iterator[str]:
-        """Yield what `kinds` has seen that a reader may not expect of columns that are not declared."""
-        yield from ()
+    def notes(self) -> Iterator[str]:
+        """Yield what `kinds` has seen that a reader may not expect."""
+        for name, seen in self.seen.items():
+            yield from seen.notes(name, lambda row: Path(self.where(row)).name, self.nothing)

@@ -199,7 +199,7 @@ def opened(dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[Ta
     for file in several:
         with _explained(file.path):
             found = file.kinds(declared, partial(advance, file))
-        notes += file.notes(declared)
+        notes += file.notes()
         for name, of in times.items():
             of.add(found.get(name))
         for name in [name for name in first.names if name not in declared and found.get(name) is not None]:

@@ -35,7 +35,7 @@ class TextLinesFile(TableFile):
         if is_empty:
             raise WorldError(where=path, found="an empty file", expected="lines of text", remedy="write one")
 
-    def notes(self, declared: Mapping[str, Kind]) -> Iterator[str]:
+    def notes(self) -> Iterator[str]:
         yield from zero_note(self.name, self._marks.get(b"\0"))
 
     def kinds(self, declared: Mapping[str, Kind], tell: Callable[[], None]) -> dict[str, Kind | None]:
