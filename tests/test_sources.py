@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from etlrun.cli import check
+from etlrun.cli import check, diff
 from etlrun.config.grid import of, resolve
 from etlrun.config.request import Request, files_digest
 from etlrun.planning import render
@@ -128,22 +128,53 @@ def test_a_file_that_can_not_be_loaded_is_told_once_and_all_others_are_checked(
     assert str(caught.value).startswith(f"{mine}/experiment/wrong.yaml{fault}")
 
 
-def test_a_file_that_can_not_be_read_is_told(mine: Path, told: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_can_not_be_read_is_told(mine: Path) -> None:
     (mine / "load").mkdir()
     (mine / "load" / "wrong.yaml").symlink_to("/proc/self/mem")  # of which even root reads nothing
     wrong = "load/wrong.yaml: found Input/output error; expected a readable file or folder"
-    assert faults() == [f"mine/{wrong}"]
-    capsys.readouterr()
-    assert told("HEAD", "--config-dir", "mine", status=2) == (
-        f"load=wrong: cannot be compared\n  mine/{wrong}\n\nother, small: no difference\n"
-        "mine/load/wrong.yaml: added, reaches no experiment\n"
-    )
     with pytest.raises(ConfigError) as caught:
         files_digest(Request(overrides=[], config_dir="mine"))
     assert str(caught.value) == f"mine/{wrong}"
     with pytest.raises(ConfigError) as caught:
         resolve(Request(overrides=["load=wrong"], config_dir="mine"), STAGES)
     assert str(caught.value) == f"{mine}/{wrong}"
+
+
+@pytest.mark.parametrize("hidden", ["", ".git"])
+def test_a_review_shows_nothing_of_files_beside_the_repository(
+    hidden: str, mine: Path, repository: Repository, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secret = tmp_path / "secret.yaml"
+    secret.write_text("trainer: {password: 12345}\n")
+    for name in ("experiment/linked.yaml", "etlrun-policy.yaml", "etlrun-costs.json"):
+        (mine / name).symlink_to(secret)
+    (mine / "load").symlink_to(tmp_path)
+    (mine / "model").symlink_to("../models")  # within the repository, as these are
+    write(repository.folder / "models" / "beside.yaml", "defaults: [small_net]\n")
+    if hidden:  # a project that is in no repository
+        (repository.folder / hidden).rename(repository.folder / "git")
+    inside = f"which leaves {repository.folder}; expected a link within that folder"
+    names = ("experiment/linked.yaml", "load/secret.yaml", "etlrun-policy.yaml", "etlrun-costs.json")
+    expected = [
+        f"mine/{name}: found a link to {secret}, {inside}\n    -> copy the file to which it leads" for name in names
+    ]
+    assert faults() == expected
+    with pytest.raises(ConfigError) as caught:
+        diff.main(["HEAD", "experiment=small", "--config-dir", "mine"])
+    assert [str(fault) for fault in caught.value.faults] == expected
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("name", ["../../secret", ".secret"])
+def test_no_option_is_hidden_or_beside_its_folder(name: str, mine: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret.yaml").write_text("trainer: {password: 12345}\n")
+    (mine / "transform" / ".secret.yaml").symlink_to(tmp_path / "secret.yaml")
+    text = SMALL.replace("small_48", f"../{name}" if name.startswith("..") else name)
+    write(mine / "experiment" / "small.yaml", text)
+    (fault,) = faults()
+    assert fault.startswith("mine/experiment/small.yaml, in experiment=small: found In 'config': Could not find ")
+    assert "12345" not in fault
+    assert "password" not in fault
 
 
 def test_a_name_that_can_not_be_printed_is_told(mine: Path, told: Any) -> None:

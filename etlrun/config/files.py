@@ -6,6 +6,7 @@ import codecs
 import io
 import os
 import pickle
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -105,8 +106,9 @@ class ConfigFiles(ConfigSource):  # type: ignore[misc]
         return os.path.isdir(os.path.join(self.path, config_path))  # noqa: PTH112, PTH118 - false if not accessible
 
     def is_config(self, config_path: str) -> bool:
-        """Return whether this folder has such a config."""
-        return os.path.isfile(self.file(config_path))  # noqa: PTH113 - the same
+        """Return whether this folder has such a config, which is neither hidden nor beside the folder."""
+        is_seen = not re.search(r"(^|/)\.", os.path.normpath(config_path))
+        return is_seen and os.path.isfile(self.file(config_path))  # noqa: PTH113 - the same
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         """Return the printable names in a group, sorted, without hidden ones; `ConfigError` if it is unreadable."""

@@ -16,7 +16,7 @@ from etlrun.config import request as requests
 from etlrun.config.files import config_files, unreadable
 from etlrun.config.folders import COSTS, POLICY, config_dir, own_folder
 from etlrun.review.git import folder_at, git, top_of, write_configs
-from etlrun.system.errors import ConfigError, Fault, fault, printable
+from etlrun.system.errors import ConfigError, Fault, fault, of_file, printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,11 +108,27 @@ def _content(path: Path) -> bytes:
 
 
 def working_tree(own: str | None) -> Folders:
-    """Return the folders of the working tree; `ConfigError` if the user's own does not exist."""
+    """Return the folders of the working tree.
+
+    Raises:
+        ConfigError: The user's own does not exist, or has links that leave its repository, or, without one, the folder
+            in which it is: a review, which others may ask for, shows nothing of what these lead to.
+    """
     base, folder = config_dir(), None if own is None else own_folder(own)
+    if folder is not None and (faults := [*_leaving(folder)]):
+        raise ConfigError(faults)
     shown = {path: _relative(path) for path in (folder, base) if path is not None}
     given = None if own is None else Path(os.path.abspath(own))  # noqa: PTH100 - follows no link
     return Folders(base=base, own=folder, revision="", shown=shown, given=given)
+
+
+def _leaving(folder: Path) -> Iterator[Fault]:
+    top = top_of(folder)
+    inside = top.resolve() if top.is_absolute() else folder.parent
+    for path in (*config_files(folder), *config_files(folder, ".yml"), folder / POLICY, folder / COSTS):
+        if not (end := Path(os.path.realpath(path))).is_relative_to(inside):
+            found = printable(f"a link to {end}, which leaves {inside}")
+            yield of_file(_relative(path), found, "a link within that folder", "copy the file to which it leads")
 
 
 def _relative(path: Path) -> str:
