@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from etlrun.system import VERSION
+
+__version__ = VERSION
 __all__ = ["ConfigError", "Diff", "EtlrunError", "Planned", "Run", "Sweep", "diff", "load", "plan"]
 
 _MODULES = {

@@ -18,8 +18,8 @@ from typing import Any
 import etlrun
 from etlrun.cli import parsers
 from etlrun.cli.commands import COMMANDS
+from etlrun.config import reference
 from etlrun.config.folders import config_dir, options_of
-from etlrun.planning import reference
 from etlrun.planning.hints import RENAMED
 from etlrun.review.policy import PolicyError
 from etlrun.run import run

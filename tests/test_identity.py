@@ -131,7 +131,7 @@ def test_the_code_that_makes_the_examples_is_a_part_of_the_key(
     after = identity_of(tiny, place, TENSORFLOW)
     names = before.keys() | after.keys()
     assert {name for name in names if before.get(name) != after.get(name)} == {"code transform.resize"}
-    monkeypatch.setattr("etlrun.graph.identity.__version__", "0.1.1")
+    monkeypatch.setattr("etlrun.graph.identity.VERSION", "0.1.1")
     assert {name for name, value in identity_of(tiny, place, TENSORFLOW).items() if after.get(name) != value} == {
         "etlrun"
     }

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 import pytest
 import yaml
 
-from etlrun.planning.reference import Key, keys, markdown
+from etlrun.config.reference import Key, keys, markdown
 from etlrun.planning.schema import DEFAULTS, schema
 from etlrun.stages import STAGES
 from etlrun.stages.base import SPEED, TRAINING, Flag, Natural, Stage
@@ -31,14 +31,14 @@ def of(path: str, option: str = "") -> Key:
 
 def test_the_page_is_made_of_the_stages() -> None:
     assert PAGE.read_text() == markdown(STAGES), (
-        f"python -m etlrun.planning.reference > {PAGE.relative_to(ROOT)} updates it"
+        f"python -m etlrun.config.reference > {PAGE.relative_to(ROOT)} updates it"
     )
 
 
 def test_the_command_prints_the_page_and_imports_nothing_heavy() -> None:
     code = """
 import runpy, sys
-runpy.run_module("etlrun.planning.reference", run_name="__main__")
+runpy.run_module("etlrun.config.reference", run_name="__main__")
 heavy = {"tensorflow", "keras", "numpy", "pyarrow", "hydra", "omegaconf", "jinja2"} & sys.modules.keys()
 assert not heavy, heavy
 """

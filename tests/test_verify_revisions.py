@@ -11,8 +11,7 @@ from etlrun.cli.verify import with_facts
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
 from etlrun.review.difference import compare
-from etlrun.review.facts import contradictions
-from etlrun.review.review import Review, Reviewed
+from etlrun.review.review import Review, Reviewed, contradictions
 from etlrun.stages import STAGES
 from tests.configs import composed
 from tests.repository import Repository

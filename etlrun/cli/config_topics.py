@@ -10,7 +10,7 @@ from pathlib import Path
 
 from etlrun.cli.help import wrapped
 from etlrun.config.folders import file_of, options_of
-from etlrun.planning.reference import Key, keys, options
+from etlrun.config.reference import Key, keys, options
 from etlrun.stages import STAGES
 
 _OF_EXPERIMENTS = "Whole configs, which set keys of several groups."

@@ -12,11 +12,10 @@ from etlrun.cli import parsers
 from etlrun.review.comment import markdown
 from etlrun.review.costs_file import of_sides
 from etlrun.review.document import as_json
-from etlrun.review.facts import contradictions
 from etlrun.review.folders import working_tree
 from etlrun.review.judge import judged
 from etlrun.review.policy import KINDS, PolicyError
-from etlrun.review.review import Images, Review, Reviewed, review
+from etlrun.review.review import Images, Review, Reviewed, contradictions, review
 from etlrun.review.shown import change, groups
 from etlrun.review.stat import print_stat
 from etlrun.review.text import print_review

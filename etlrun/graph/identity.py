@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packaging.version import Version
 
-from etlrun import __version__
 from etlrun.planning.plan import Plan, PlannedStage, at_cache, data_values, values_of
 from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import Stage
 from etlrun.stages.plugins import digest_of
 from etlrun.stages.trainer import Trainer
+from etlrun.system import VERSION
 from etlrun.system.versions import version_of
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _code(before: Stages, reading: Reading) -> Identity:
     code = [[f"code {stage.path}", code_of(stage)] for stage in stages if stage.makers]
     packages = {package for stage in stages for package in stage.rests_on}
     packages |= {"tensorflow"} if _is_shuffled(before, reading) else set()
-    return [["etlrun", __version__], *code, *([package, _version(package)] for package in sorted(packages))]
+    return [["etlrun", VERSION], *code, *([package, _version(package)] for package in sorted(packages))]
 
 
 def _planned_code(before: Stages, plan: Plan, _: str) -> dict[str, Any]:

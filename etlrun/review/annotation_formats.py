@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from etlrun import __version__
 from etlrun.review.annotations import ERROR, NOTE, RULES, WARNING, Annotation
 from etlrun.review.check import Checked, label
 from etlrun.review.folders import Folders
+from etlrun.system import VERSION
 from etlrun.system.errors import printable
 
 Format = Callable[[Sequence[Annotation], Checked, Folders], str]
@@ -41,7 +41,7 @@ def _of_property(text: str) -> str:
 def _sarif(found: Sequence[Annotation], _checked: Checked, folders: Folders) -> str:
     names = [name for name in RULES if any(of.rule == name for of in found)]
     rules = [{"id": name, "shortDescription": {"text": RULES[name]}} for name in names]
-    driver = {"name": "etlrun", "semanticVersion": __version__, "rules": rules}
+    driver = {"name": "etlrun", "semanticVersion": VERSION, "rules": rules}
     results = [
         {
             "ruleId": of.rule,

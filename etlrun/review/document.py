@@ -8,8 +8,7 @@ import shlex
 from typing import Any
 
 from etlrun.config.grammar import typed
-from etlrun.review.facts import contradictions
-from etlrun.review.review import Review
+from etlrun.review.review import Review, contradictions
 from etlrun.review.sides import DEFAULT
 from etlrun.stages.base import Kind
 

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 
 from etlrun.review.difference import Comparison, Difference, first_stage
 from etlrun.stages.base import DATA
-from etlrun.system.errors import Fault, fault
 
 if TYPE_CHECKING:
     from etlrun.planning.plan import Plan
-    from etlrun.review.review import Review
 
 _SHOWN = 16
 """Hex digits of a digest in a sentence."""
@@ -200,18 +198,3 @@ def _denied(name: str, old: Read, new: Read, comparison: Comparison) -> Iterator
         yield f"the examples of {name} differ, which the comparison denies"
     elif not comparison.is_reordered and _is_ordered(old, new) is False:
         yield f"the order of {name} differs, which the comparison denies"
-
-
-def contradictions(review: Review) -> list[Fault]:
-    """Return the faults of comparisons that what was read denies."""
-    return [
-        fault(
-            reviewed.name or "verify",
-            line.removeprefix(CONTRADICTION),
-            "what the comparison says",
-            "report it to etlrun, with both configs and the output of this command with --format json",
-        )
-        for reviewed in review.experiments
-        for line in (reviewed.facts.lines if reviewed.facts is not None else ())
-        if line.startswith(CONTRADICTION)
-    ]

@@ -13,7 +13,7 @@ from etlrun.review.cost import Cost, summed
 from etlrun.review.data_files import differing_files
 from etlrun.review.difference import Comparison, Difference, compare
 from etlrun.review.estimates import cost_of, held_on_disk
-from etlrun.review.facts import Facts
+from etlrun.review.facts import CONTRADICTION, Facts
 from etlrun.review.jobs import matched
 from etlrun.review.measured_costs import Costs
 from etlrun.review.policy import Judgement
@@ -21,7 +21,7 @@ from etlrun.review.renames import renames
 from etlrun.review.sides import DEFAULT, Side, Variant
 from etlrun.review.sources import Sources, sources_of
 from etlrun.stages.base import DATA, ORDER, TRAINING, Kind
-from etlrun.system.errors import ConfigError, Fault
+from etlrun.system.errors import ConfigError, Fault, fault
 
 if TYPE_CHECKING:
     from etlrun.review.measured import Measured, Runs
@@ -289,3 +289,18 @@ def _files(old: Side, new: Side) -> Iterator[File]:
                 if any(name in side.variants[experiment].files for side in (old, new) if experiment in side.variants)
             ]
             yield File(name=name, state=state, reaches=tuple(reaches))
+
+
+def contradictions(found: Review) -> list[Fault]:
+    """Return the faults of comparisons that what was read denies."""
+    return [
+        fault(
+            reviewed.name or "verify",
+            line.removeprefix(CONTRADICTION),
+            "what the comparison says",
+            "report it to etlrun, with both configs and the output of this command with --format json",
+        )
+        for reviewed in found.experiments
+        for line in (reviewed.facts.lines if reviewed.facts is not None else ())
+        if line.startswith(CONTRADICTION)
+    ]

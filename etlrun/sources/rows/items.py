@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from etlrun import __version__
 from etlrun.sources.rows.gathering import Gather, gathered
 from etlrun.sources.rows.keeping import kept_as, kept_before
 from etlrun.sources.rows.kept import Kept
@@ -23,6 +22,7 @@ from etlrun.stages.columns import Columns
 from etlrun.stages.lazy import tf
 from etlrun.stages.plugins import digest_of
 from etlrun.stages.step import ROWS_AT_ONCE
+from etlrun.system import VERSION
 from etlrun.system.progress import progress
 
 _FORMAT = 1
@@ -65,7 +65,7 @@ def _names(source: RowsSource, columns: Columns) -> list[str]:
 
 def _identity(split: RowSplit, columns: Columns) -> str:
     """Return what determines the items: the rows, the steps with what they have learned, and the code of these."""
-    code = [_FORMAT, __version__, tf.__version__, digest_of(columns.makers)]
+    code = [_FORMAT, VERSION, tf.__version__, digest_of(columns.makers)]
     text = json.dumps([code, columns.described(), split.content.digest], default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

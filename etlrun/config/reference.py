@@ -1,7 +1,7 @@
 """Reference of the keys of configs, made from the types of the stages: for `etlrun help` and docs/reference/stages.md.
 
 Defaults are those of the files of `conf/`, which a run is composed of; where they don't have a key, those of the types.
-`python -m etlrun.planning.reference > docs/reference/stages.md` updates the page.
+`python -m etlrun.config.reference > docs/reference/stages.md` updates the page.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _REQUIRED = "???"
 _HEAD = """\
 # Keys of configs
 
-<!-- python -m etlrun.planning.reference > docs/reference/stages.md -->
+<!-- python -m etlrun.config.reference > docs/reference/stages.md -->
 
 All keys of a config by group, as they are set on a command line (`etlrun cache=disk load.batch_size=64`) or in a file.
 A default is what a run has if nothing else is said: it stands in the file of the option, or in the type of the stage.
