@@ -122,13 +122,6 @@ FAULTS: dict[str, tuple[tuple[dict[str, list[Any]] | bytes, ...], str]] = {
             "    -> write the files again, or read others"
         ),
     ),
-    "several values": (
-        (ROW, {**ROW, "price": [1, 2]}),
-        (
-            "a.tfrecord, record 1, price: found 2 values; expected one value, or none where it is missing\n"
-            "    -> write the files again, or read others"
-        ),
-    ),
     "another type": (
         (ROW, {**ROW, "price": ["x"]}),
         (

@@ -55,6 +55,7 @@ def as_json(columns: Columns, known: Known) -> str:
         "held_bytes": known.held_bytes,
         "classes": list(known.classes),
         "notes": [*known.notes],
+        "left_out": dict(known.left_out),
         "columns": {name: _plain_column(of) for name, of in known.columns.items()},
         "outputs": columns.described(),
         "shares": dict(columns.shares),
@@ -140,6 +141,7 @@ def _held(folder: Path) -> tuple[Columns, Known]:
             held_bytes=held["held_bytes"],
             classes=tuple(held["classes"]),
             notes=tuple(held["notes"]),
+            left_out=held.get("left_out", {}),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         found = f"a file that this version can't read: {type(error).__name__}: {headline(error)}"

@@ -45,14 +45,29 @@ def _step(target: Target) -> ColumnStep:
 
 
 def require_columns(dataset: Rows) -> None:
-    """Raise `ConfigError` with the columns that `dataset.inputs` names, and that the rows do not have."""
+    """Raise `ConfigError` with the columns that a config names or takes, and that the rows don't have, or not so."""
     known = dataset.found.columns
+    if unkept := [*_unkept(dataset)]:
+        raise ConfigError(unkept)
     missing = dict.fromkeys(name for name in dataset.inputs or () if name not in known)
     if missing:
         found, expected = f"no column {', '.join(missing)}", f"columns of the rows: {', '.join(known)}"
         close = did_you_mean(next(iter(missing)), known, otherwise="check the names")
         remedy = close if len(missing) == 1 else "check the names"
         raise ConfigError([Fault(where="dataset.inputs", found=found, expected=expected, remedy=remedy)])
+
+
+def _unkept(dataset: Rows) -> Iterator[Fault]:
+    named = (*(dataset.inputs or ()), *dataset.target, *getattr(dataset, "columns", ()))
+    for name, what in dataset.found.left_out.items():
+        if dataset.inputs is None or name in named:
+            yield Fault(
+                where=dataset.key("target" if name in dataset.target else "inputs"),
+                found=f"{name}, which has {what}",
+                expected="a number, truth value, text, date, timestamp, or list of numbers or of texts in each row",
+                remedy="name the other columns in dataset.inputs, or write its parts as columns of their own; bytes of "
+                f"texts, times of day and durations are read by {override('dataset.columns', name, 'text')}",
+            )
 
 
 def require_targets(source: RowsSource) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from etlrun.stages.flow import Feature
@@ -62,6 +62,7 @@ class Known:
         notes: What a reader of the data may not expect, a sentence each.
         folder: Folder of the kept columns; empty if there is none.
         file_rows: Number of rows of each file, in the order of the files; empty if a file has all rows.
+        left_out: What columns of the data have that can't be kept, by name.
         splits: Notes on the splits of a run: what they are if a column decides it, and equal rows in both.
     """
 
@@ -73,6 +74,7 @@ class Known:
     notes: tuple[str, ...] = ()
     folder: str = ""
     file_rows: tuple[int, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
     splits: tuple[str, ...] = ()
 
     @property

@@ -217,7 +217,7 @@ def _tables(
     }
     table = Table(**values, files=tuple(given), columns=of_needed, missing=blank, strip=strip)
     paths = [name_of(path) for of in files_of(table).values() for path in of]
-    _require_columns(paths[0], names_of(table), [*known], needed)
+    _require_columns(paths[0], names_of(table), [*known, *dataset.found.left_out], needed)
     return TableSource(table), paths
 
 

@@ -46,23 +46,14 @@ class ColumnarFile(TableFile):
     """A file whose columns have types."""
 
     def __init__(self, path: str, errors: Errors, *, is_parquet: bool) -> None:
-        """Read the schema; raise `EtlrunError` if the file is cut off, or has columns that can't be kept."""
+        """Read the schema; raise `EtlrunError` if the file is cut off, or has two columns of a name."""
         super().__init__(path, errors)
         self._is_parquet = is_parquet
         self.names = self._schema.names
         faults = [
-            Fault(
-                where=f"{path}, {field.name}",
-                found=f"values of type {field.type}",
-                expected="numbers, truth values, texts, dates, timestamps, or lists of numbers or of texts",
-                remedy="write its parts as columns of their own, or leave it out of the files",
-            )
-            for field in self._schema
-            if _kind(field.type) == ""
+            Fault(where=path, found=f"two columns {name}", expected="a name for each", remedy="give it another name")
+            for name in sorted({name for name in self.names if self.names.count(name) > 1})
         ]
-        for name in sorted({name for name in self.names if self.names.count(name) > 1}):
-            remedy = "give it another name"
-            faults.append(Fault(where=path, found=f"two columns {name}", expected="a name for each", remedy=remedy))
         if faults:
             raise EtlrunError(faults)
 
@@ -85,7 +76,9 @@ class ColumnarFile(TableFile):
         return WorldError(where=self.path, found=found, expected="a complete one", remedy="write or copy it again")
 
     def kinds(self, declared: Mapping[str, Kind], tell: Callable[[], None]) -> dict[str, Kind | None]:
-        found = {field.name: _kind(field.type) for field in self._schema}
+        found = {field.name: _kind(field.type) or None for field in self._schema}
+        others = (of for of in self._schema if _kind(of.type) == "" and of.name not in declared)
+        self.left_out = {of.name: f"values of type {of.type} in {self.name}" for of in others}
         are_texts = {name for name in found if (declared.get(name) or found[name]) == "text"}
         self.joined = {field.name for field in self._schema if is_list(field.type) and field.name in are_texts}
         return found  # type: ignore[return-value]
@@ -93,10 +86,10 @@ class ColumnarFile(TableFile):
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:
         done = 0
         try:
-            for batch, count in self._parquet() if self._is_parquet else self._arrow():
+            for batch, count in self._parquet([*kinds]) if self._is_parquet else self._arrow():
                 done += batch.num_rows
                 self.position = self.bytes * done // max(count, 1)
-                yield self.in_utf8(batch)
+                yield self.in_utf8(batch.select([*kinds]))
         except (pa.ArrowInvalid, OSError) as error:
             raise self._broken(error) from error
         self.position = self.bytes
@@ -104,14 +97,14 @@ class ColumnarFile(TableFile):
     def where(self, row: int) -> str:
         return f"{self.path}, row {row:,}"
 
-    def _parquet(self) -> Iterator[tuple[pa.RecordBatch, int]]:
+    def _parquet(self, names: list[str]) -> Iterator[tuple[pa.RecordBatch, int]]:
         with pyarrow.parquet.ParquetFile(
             self.path,
             pre_buffer=False,  # which would hold the whole file
             coerce_int96_timestamp_unit="us",  # since nanoseconds wrap around before 1678 and after 2261
             page_checksum_verification=True,
         ) as file:
-            for batch in file.iter_batches(_ROWS):
+            for batch in file.iter_batches(_ROWS, columns=names):
                 yield batch, file.metadata.num_rows
 
     def _arrow(self) -> Iterator[tuple[pa.RecordBatch, int]]:

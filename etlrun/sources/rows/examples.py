@@ -54,12 +54,12 @@ class ExamplesFile(TableFile):
         return {name: "text" if kind == "integer" and name in self._classes else kind for name, kind in found.items()}
 
     def _checked(self, row: int, name: str, feature: Any, found: Mapping[str, Kind | None]) -> None:
-        """Raise `WorldError` for a feature that the first example lacks, has otherwise, or that has several values."""
+        """Raise `WorldError` for a feature that the first example lacks, or has otherwise."""
         where, remedy = f"{self.where(row)}, {name}", "write the files again, or read others"
         if name not in found:
             raise self._fault(where, "a feature that the first example lacks", f"{', '.join(found)}", remedy)
         if (count := count_of(feature)) > 1:
-            raise self._fault(where, f"{count:,} values", "one value, or none where it is missing", remedy)
+            self.left_out.setdefault(name, f"{count:,} values in {self.name}, record {row}")
         before = found[name]
         if count and before not in (None, kind := _KINDS[kind_of(feature)]):
             raise self._fault(where, f"a value of type {kind}", f"values of type {before}, as before", remedy)
@@ -71,13 +71,13 @@ class ExamplesFile(TableFile):
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:
         for start in range(0, self._count, _AT_ONCE):
             examples = self._examples(start, start + _AT_ONCE)
-            arrays = {name: array_of([example[name] for example in examples]) for name in self.names}
+            arrays = {name: array_of([example[name] for example in examples]) for name in kinds}
             columns = [
                 named(values, self._classes[name]) if kinds[name] == "text" and name in self._classes else values
                 for name, values in arrays.items()
             ]
             self.position = self.bytes * min(start + _AT_ONCE, self._count) // self._count
-            yield self.in_utf8(pa.RecordBatch.from_arrays(columns, names=list(self.names)))
+            yield self.in_utf8(pa.RecordBatch.from_arrays(columns, names=[*kinds]))
 
     def where(self, row: int) -> str:
         return f"{self.path}, record {row}"

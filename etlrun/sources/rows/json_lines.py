@@ -49,7 +49,11 @@ class JsonLinesFile(TableFile):
         for table in self._tables():
             for name in table.column_names:
                 values = table[name].combine_chunks()
-                kind = self._kind(values, texts[name], first)
+                try:
+                    kind = _kind(values, texts[name], first)
+                except pa.ArrowInvalid:
+                    self.left_out[name] = f"values of type {values.type} in {self.name}"
+                    continue
                 if is_list(values.type) and (declared.get(name) or kind) == "text":
                     self.joined.add(name)
                 if kind is not None and found[name] is not None and _type(kind) != _type(found[name]):
@@ -75,26 +79,6 @@ class JsonLinesFile(TableFile):
             remedy = f"set {override('dataset.columns', name, 'number')}, or write them without quotes"
             yield f"{name} is text, since its numbers are in quotes in {self.name}: {remedy}."
 
-    def _kind(self, values: pa.Array, texts: Seen, first: int) -> Kind | None:
-        """Return the kind of the values of a block, from row `first` on; of texts, that of all so far."""
-        kind = values.type
-        if pa.types.is_string(kind):
-            texts.add(values, first)
-        if pa.types.is_string(kind) or pa.types.is_null(kind):
-            return texts.kind if texts.kind in (*TIMES, None) else "text"
-        if pa.types.is_boolean(kind):
-            return "truth"
-        if pa.types.is_integer(kind):
-            return "integer"
-        if is_list(kind):
-            try:
-                return list_kind(kind.value_type)
-            except pa.ArrowInvalid as error:
-                raise self._broken(error) from error
-        if not pa.types.is_floating(kind):
-            raise self._broken(ValueError(f"values of type {kind}"))
-        return "number"
-
     def _require_exact(self, found: Mapping[str, Kind | None], declared: Mapping[str, Kind]) -> None:
         """Raise `WorldError` for an integer beyond 64 bits, of which Arrow makes a float."""
         numbers = [name for name, kind in found.items() if kind == "number" and declared.get(name, "text") == "text"]
@@ -117,14 +101,12 @@ class JsonLinesFile(TableFile):
                     )
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:
-        texts = [name for name in self.names if name in self._texts - self.joined or kinds[name] in TIMES]
+        texts = [name for name in kinds if name in self._texts - self.joined or kinds[name] in TIMES]
         schema = pa.schema([(name, pa.string()) for name in texts])
         for table in self._tables(schema):
             rows = table.num_rows
-            columns = [
-                table[name].combine_chunks() if name in table.column_names else pa.nulls(rows) for name in self.names
-            ]
-            yield pa.RecordBatch.from_arrays(columns, names=list(self.names))
+            columns = [table[name].combine_chunks() if name in table.column_names else pa.nulls(rows) for name in kinds]
+            yield pa.RecordBatch.from_arrays(columns, names=[*kinds])
 
     def where(self, row: int) -> str:
         return at_line(self.path, next(islice(lines(self.path), row, None))[0])
@@ -178,6 +160,28 @@ class JsonLinesFile(TableFile):
             if rest.strip():
                 yield rest
             self.position = self.bytes
+
+
+def _kind(values: pa.Array, texts: Seen, first: int) -> Kind | None:
+    """Return the kind of the values of a block, from row `first` on; of texts, that of all so far.
+
+    Raises:
+        ArrowInvalid: They are of none.
+    """
+    kind = values.type
+    if pa.types.is_string(kind):
+        texts.add(values, first)
+    if pa.types.is_string(kind) or pa.types.is_null(kind):
+        return texts.kind if texts.kind in (*TIMES, None) else "text"
+    if pa.types.is_boolean(kind):
+        return "truth"
+    if pa.types.is_integer(kind):
+        return "integer"
+    if is_list(kind):
+        return list_kind(kind.value_type)
+    if not pa.types.is_floating(kind):
+        raise pa.ArrowInvalid
+    return "number"
 
 
 def _read(block: bytes, schema: pa.Schema) -> pa.Table:

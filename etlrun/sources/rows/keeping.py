@@ -201,7 +201,14 @@ def write_table(folder: Path, identity: str, dataset: Table, paths: dict[str, li
                     where, found = ", ".join(paths[split]), f"no rows for {split}"
                     raise WorldError(where=where, found=found, expected="at least one row", remedy=remedy)
         _require_exact(writer.columns, tables)
-        writer.finish(rows=rows, identity=identity, title=dataset.title, notes=tables.notes, file_rows=file_rows)
+        writer.finish(
+            rows=rows,
+            identity=identity,
+            title=dataset.title,
+            notes=tables.notes,
+            file_rows=file_rows,
+            left_out=tables.left_out,
+        )
     finally:
         writer.close()
 

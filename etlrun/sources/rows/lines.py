@@ -286,11 +286,6 @@ def _json_type(value: Any) -> str | None:
     return next((name for kind, name in _JSON_TYPES if isinstance(value, kind)), None)
 
 
-def _is_kept(items: set[str | None]) -> bool:
-    """Return whether lists with items of these types are kept."""
-    return items <= {"number", None} or items <= {"text", None}
-
-
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     names = [name for name, _ in pairs]
     if len({*names}) < len(names):
@@ -366,10 +361,9 @@ def _json_types_fault(where: str, row: dict[str, Any], number: int, types: dict[
         if (kind := _json_type(value)) is None:
             continue
         before, line = types.setdefault(name, (kind, number))
-        if kind == "mapping" or (kind == "list" and not _is_kept({*map(_json_type, value)})):
-            remedy = "write its parts as columns of their own"
-            expected = "a single value, or a list of numbers or of texts"
-            return Fault(where=f"{where}, {name}", found=f"a {kind}", expected=expected, remedy=remedy)
+        if kind == "list" and len({*map(_json_type, value)} - {None}) > 1:
+            found, expected = "a list of several types", "a list whose items are of one type"
+            return Fault(where=f"{where}, {name}", found=found, expected=expected, remedy="repair the line")
         if isinstance(value, float) and math.isinf(value):
             found, remedy = f"{value}, which is infinite as a number", "repair the value, or write null"
             return Fault(where=f"{where}, {name}", found=found, expected="finite numbers", remedy=remedy)

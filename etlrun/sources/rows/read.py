@@ -15,7 +15,7 @@ from etlrun.stages.rows import Errors
 def repaired(values: pa.Array) -> tuple[pa.Array, Sequence[int]]:
     """Return texts with U+FFFD for what is not UTF-8, and the places of those; other values as they are."""
     try:
-        values.validate(full=True)
+        (values.view(pa.string()) if pa.types.is_binary(values.type) else values).validate(full=True)
     except pa.ArrowInvalid:
         plain = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
         data = plain.cast(pa.large_binary()).to_pylist()
@@ -42,6 +42,7 @@ class TableFile(ABC):
         position: How many of its bytes have been read by the last pass.
         errors: Whether texts that are not UTF-8 are refused, or have U+FFFD for what can't be decoded.
         joined: Names of columns that have lists of texts, which become texts.
+        left_out: What columns have whose values are of no kind, and are not kept, by name; known with the kinds.
         num_repaired: Number of rows of which a text was not UTF-8.
         seen: What `kinds` has seen of columns of texts that are not declared.
         nothing: What makes a text, {}, a missing value.
@@ -52,7 +53,7 @@ class TableFile(ABC):
 
     def __init__(self, path: str, errors: Errors) -> None:
         self.path, self.bytes, self.position = path, Path(path).stat().st_size, 0
-        self.errors, self.num_repaired, self.joined = errors, 0, set[str]()
+        self.errors, self.num_repaired, self.joined, self.left_out = errors, 0, set[str](), dict[str, str]()
         self.seen = dict[str, Seen]()
 
     @property
@@ -69,7 +70,7 @@ class TableFile(ABC):
 
     @abstractmethod
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, in order, as the file has them; `kinds` are those to which they will be converted."""
+        """Yield these columns of the rows, in order, as the file has them; `kinds` are those they will be of."""
 
     @abstractmethod
     def where(self, row: int) -> str:

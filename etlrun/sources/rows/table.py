@@ -87,12 +87,14 @@ class Tables:
         kinds: Kinds of the columns by name, in order.
         noted: What a reader may not expect of them, a sentence each.
         strip: Whether blanks around texts are removed.
+        left_out: What columns have that are not kept, by name.
     """
 
     files: Mapping[str, list[TableFile]]
     kinds: Mapping[str, Kind]
     noted: tuple[str, ...]
     strip: bool
+    left_out: Mapping[str, str]
     _with_blanks: set[str] = field(default_factory=set)
     _composed: set[str] = field(default_factory=set)
 
@@ -117,7 +119,7 @@ class Tables:
         first = file.num_repaired = 0  # rows have been counted with their types
         for batch in _readable(file.path, file.batches(self.kinds)):
             columns = [
-                self._as_kept(name, _checked(file, name, batch.column(file.names.index(name)), kind, first))
+                self._as_kept(name, _checked(file, name, batch.column(name), kind, first))
                 for name, kind in self.kinds.items()
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
@@ -209,8 +211,17 @@ def opened(dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[Ta
             kinds[name] = kind
             origins.setdefault(name, file)
     zoned: dict[str, Kind] = {name: "zoned" for name, of in times.items() if of - {None} == {"zoned"}}
-    known = {name: zoned.get(name) or declared.get(name) or kind or "number" for name, kind in kinds.items()}
-    return Tables(files, known, tuple(dict.fromkeys(notes)), dataset.strip)
+    left_out = {name: what for file in several for name, what in file.left_out.items()}
+    known = {
+        name: zoned.get(name) or declared.get(name) or kind or "number"
+        for name, kind in kinds.items()
+        if name not in left_out
+    }
+    if not known:
+        others = "; ".join(f"{name}, {what}" for name, what in left_out.items())
+        expected = "a column of numbers, truth values, texts, dates or timestamps"
+        raise WorldError(where=first.path, found=others, expected=expected, remedy="write others")
+    return Tables(files, known, tuple(dict.fromkeys(notes)), dataset.strip, left_out)
 
 
 def opened_file(path: str, dataset: Table) -> TableFile:
