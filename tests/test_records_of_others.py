@@ -82,8 +82,11 @@ def test_shards_of_two_sets_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_in_the_place_of_files_is_told(tmp_path: Path) -> None:
-    told = f"\n    -> it is a folder: name the files in it, as {tmp_path}/*"
+    told = f"\n    -> it is a folder: name the files in it, as {tmp_path}/**/*"
     assert message_of(str(tmp_path)).endswith(told)
+    shards(tmp_path / "a", (0, 1), 2)
+    (tmp_path / "README").touch()
+    assert message_of(str(tmp_path)).endswith(f"{told}.tfrecord*")
 
 
 @pytest.mark.parametrize("name", ["one.tfrecord", "*"])

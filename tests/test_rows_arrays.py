@@ -276,3 +276,11 @@ def test_an_archive_that_is_cut_off_or_has_no_arrays(tmp_path: Path) -> None:
     )
     np.savez(files)
     assert refusal(tmp_path, files) == (f"{files}: found no arrays; expected {expected}\n    -> write the file again")
+
+
+def test_a_folder_in_the_place_of_an_array_is_told_by_a_plan(tmp_path: Path) -> None:
+    np.save(tmp_path / "y.npy", np.arange(ROWS))
+    with pytest.raises(EtlrunError) as caught:
+        plan_of(*words_of(tmp_path, f"{{x: {tmp_path}, y: {tmp_path}/y.npy}}"))
+    told = "found Is a directory; expected an array\n    -> check its permissions and its storage"
+    assert str(caught.value) == f"{tmp_path}: {told}"

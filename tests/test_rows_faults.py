@@ -360,6 +360,29 @@ def test_files_of_one_table_have_the_same_columns(tmp_path: Path) -> None:
     )
 
 
+def test_a_plan_refuses_patterns_that_name_a_folder_or_a_set_of_characters(tmp_path: Path) -> None:
+    (tmp_path / "kind=a").mkdir()
+    (tmp_path / "_SUCCESS").touch()
+    for name in ("kind=a/a.csv", "kind=a/b.csv", "c[1].csv"):
+        (tmp_path / name).write_text(CSV)
+
+    def fault(files: str) -> str:
+        words = (of for of in words_of(tmp_path) if not of.startswith("dataset.files"))
+        with pytest.raises(EtlrunError) as caught:
+            plan_of(*words, f"dataset.files='{files}'")
+        return message(tmp_path, caught.value)
+
+    ends = ".csv, .tsv, .jsonl, .ndjson, .parquet, .feather, .arrow, .tfrecord, or .gz behind one of text"
+    expected = f"for train; expected a pattern of files that end in {ends}\n    ->"
+    assert fault(str(tmp_path)) == (
+        f"dataset.files: found no file {tmp_path} {expected} it is a folder: name the files in it, as **/*.csv"
+    )
+    assert fault(f"{tmp_path}/c[1].csv") == (
+        f"dataset.files: found no file c[1].csv {expected} brackets in a pattern are a set of characters: write [[] "
+        "for a [, as in c[[]1].csv"
+    )
+
+
 def test_a_file_is_in_one_split(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(CSV)
     (tmp_path / "b.csv").symlink_to(tmp_path / "a.csv")

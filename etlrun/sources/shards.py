@@ -14,6 +14,7 @@ from etlrun.stages.paths import is_remote
 from etlrun.system.errors import Fault, printable
 
 _SHARD = re.compile(r"(?P<head>.*?)(?P<number>\d+)-of-(?P<total>\d+)(?P<tail>.*)", re.DOTALL)
+_OF_SHARD = re.compile(r"-\d+-of-\d+$")
 _NAMED = 5
 
 
@@ -28,7 +29,9 @@ def unmatched(pattern: str) -> str:
     if "[" in pattern and matched(escaped):
         return f"brackets in a pattern are a set of characters: write [[] for a [, as in {escaped}"
     if Path(pattern).expanduser().is_dir():
-        return f"it is a folder: name the files in it, as {Path(pattern) / '*'}"
+        ends = [_OF_SHARD.sub("*", Path(path).suffix) for path in matched(str(Path(pattern) / "**"))]
+        end = max(ends, key=ends.count, default="")
+        return f"it is a folder: name the files in it, as {Path(pattern) / '**' / f'*{end}'}"
     return ""
 
 

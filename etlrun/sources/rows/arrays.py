@@ -16,10 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from etlrun.remote.names import named_by_url
-from etlrun.sources.content import sha256_of_all
-from etlrun.sources.records import known
 from etlrun.sources.rows.files import arrays_of
-from etlrun.sources.rows.keeping import kept_as, require_unchanged, stamps_of
+from etlrun.sources.rows.keeping import contents_of, kept_as, require_unchanged, stamps_of
 from etlrun.sources.rows.kept import Array, Kept, write_facts
 from etlrun.sources.rows.kinds import composed, composed_note
 from etlrun.sources.rows.source import RowsSource
@@ -88,7 +86,7 @@ class ArraysSource(RowsSource):
     def is_there(cls, dataset: Rows) -> bool:
         assert isinstance(dataset, Arrays)  # noqa: S101 - its `source` is this class
         is_open, paths = not is_closed(dataset.storage), dataset.paths.values()
-        return all(is_open if is_remote(path) else Path(path).expanduser().is_file() for path in paths)
+        return all(is_open if is_remote(path) else Path(path).expanduser().exists() for path in paths)
 
     @classmethod
     @named_by_url()
@@ -96,8 +94,8 @@ class ArraysSource(RowsSource):
         assert isinstance(dataset, Arrays)  # noqa: S101 - its `source` is this class
         paths = arrays_of(dataset)
         stamps = stamps_of({"train": [*paths.values()]}, "an array")
-        contents = known(stamps, sha256_of_all)
-        read = {name: (contents[path] or b"").hex() for name, path in paths.items()}
+        contents = contents_of(stamps, "an array")
+        read = {name: contents[path] for name, path in paths.items()}
         identity = hashlib.sha256(json.dumps([_FORMAT, "arrays", read]).encode()).hexdigest()[:16]
         write, files = partial(_write, dataset, identity, paths), {} if dataset.is_archive else paths
         kept = kept_as(dataset, identity, stamps, write, partial(KeptArrays, files))

@@ -14,7 +14,7 @@ from etlrun.remote.objects import Object, listed
 from etlrun.sources.named import named
 from etlrun.sources.rows.lines import document_fault, format_fault
 from etlrun.sources.rows.table import ENDS, has_format, opened_file
-from etlrun.sources.shards import matched
+from etlrun.sources.shards import matched, unmatched
 from etlrun.stages.paths import is_remote
 from etlrun.stages.rows import Arrays, FileRows, Table
 from etlrun.system.errors import EtlrunError, Fault
@@ -96,9 +96,9 @@ def arrays_of(dataset: Arrays) -> dict[str, str]:
 
 
 def is_there(dataset: Table) -> bool:
-    """Return whether each pattern names a file on this machine, or is a URL of a store that may be opened."""
-    is_open = not is_closed(dataset.storage)
-    return all(is_open if is_remote(of) else matched(of) for patterns in dataset.patterns.values() for of in patterns)
+    """Return whether each pattern names a file on this machine, if not as it should, or is a URL that may be opened."""
+    is_open, patterns = not is_closed(dataset.storage), [of for some in dataset.patterns.values() for of in some]
+    return all(is_open if is_remote(of) else matched(of) or unmatched(of) for of in patterns)
 
 
 @named_by_url()

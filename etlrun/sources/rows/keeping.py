@@ -99,17 +99,22 @@ def stamps_of(files: dict[str, list[str]], kind: str = "a table") -> dict[str, S
     return stamps
 
 
+def contents_of(stamps: dict[str, Stamp], kind: str) -> dict[str, str]:
+    """Return the hex digits of a SHA-256 of each file; raise `EtlrunError` if one can't be read, which is a `kind`."""
+    try:
+        return {path: (found or b"").hex() for path, found in known(stamps, sha256_of_all).items()}
+    except OSError as error:
+        raise EtlrunError([unreadable_path(str(error.filename), error, kind)]) from error
+
+
 def _identity(dataset: Table, files: dict[str, list[str]], stamps: dict[str, Stamp]) -> str:
     """Return what determines the kept columns: the content of the files, and how they are read.
 
     Raises:
         EtlrunError: A file can't be read.
     """
-    try:
-        contents = known(stamps, sha256_of_all)
-    except OSError as error:
-        raise EtlrunError([unreadable_path(str(error.filename), error, "a table")]) from error
-    read = {name: [[Path(path).name, (contents[path] or b"").hex()] for path in paths] for name, paths in files.items()}
+    contents = contents_of(stamps, "a table")
+    read = {name: [[Path(path).name, contents[path]] for path in paths] for name, paths in files.items()}
     how = {of.name: of.value for of in parameters(dataset) if of.name in _READ and not of.is_default}
     folders = {Path(path).parent: path for path in stamps if ".tfrecord" in path}
     names = [found for path in folders.values() if (found := names_beside(path))]

@@ -11,12 +11,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from etlrun.sources.content import sha256_of_all
 from etlrun.sources.foreign import POINTER
 from etlrun.sources.layout import TEXTS, ImageFile
 from etlrun.sources.listing import Listing, notes_on, once_listed
-from etlrun.sources.records import known
-from etlrun.sources.rows.keeping import kept_as, stamps_of
+from etlrun.sources.rows.keeping import contents_of, kept_as, stamps_of
 from etlrun.sources.rows.kept import Kept
 from etlrun.sources.rows.lines import encoding_fault, format_fault
 from etlrun.sources.rows.source import RowsSource
@@ -48,11 +46,8 @@ class TextFolderSource(RowsSource):
     def opened(cls, dataset: Rows) -> Kept:
         of = _folder(dataset)
         listing, stamps = _listing(of), stamps_of(cls.files(of), "a text")
-        try:
-            contents = known(stamps, sha256_of_all)
-        except OSError as error:
-            raise EtlrunError([unreadable_path(str(error.filename), error, "a text")]) from error
-        content = [(contents[str(listing.folder / of.path)] or b"").hex() for of in _all(listing)]
+        contents = contents_of(stamps, "a text")
+        content = [contents[str(listing.folder / of.path)] for of in _all(listing)]
         listed = {name: [[file.path, file.label] for file in files] for name, files in listing.splits.items()}
         notes = [*notes_on(listing, TEXTS)]
         described = json.dumps([_FORMAT, of.errors, listed, content, notes])
