@@ -147,11 +147,41 @@ def test_its_batches_are_those_of_the_run_from_files_of_several_formats_and_spli
     files = f"{{train: [{tmp_path}/train*, {tmp_path}/m*], validation: {tmp_path}/val*}}"
     splits = ("dataset.split='train[10:]+validation[:5]'", "dataset.eval_split='validation[5:]'")
     words = words_of(tmp_path, *splits, "dataset.inputs=[area,rooms,kind,garden,sold]", "dataset.strip=true")
-    words = (*words, "+dataset.columns={rooms: text}")
+    words = (*words, "dataset.columns={rooms: text}")
     words = (*(word for word in words if not word.startswith("dataset.files")), f"dataset.files={files}")
     require_same_batches(
         plan_of(*words, "transform.columns={area: {}, rooms: {}, kind: {}, garden: {}, sold: {}}"), tmp_path
     )
+
+
+def write_fractions_of_zeros(rows: pa.Table, path: Path) -> None:
+    """Write a csv as pandas does, which Arrow writes without them."""
+    lines = [rows.column_names, *([*row.values()] for row in rows.to_pylist())]
+    path.write_text("".join(f"{','.join(map(str, line))}\n" for line in lines))
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [("a.csv", write_fractions_of_zeros), ("a.jsonl", write_json_lines), ("a.parquet", pyarrow.parquet.write_table)],
+)
+def test_classes_folds_and_codes_may_be_written_as_floats(name: str, write: Any, tmp_path: Path) -> None:
+    numbers = np.arange(200)
+    columns = {"code": numbers % 3 * 1.0, "fold": (numbers % 5 == 4) * 1.0, "kind": [1.0, -0.0, 0.0, 2.0] * 50}
+    write(pa.table(columns), tmp_path / name)
+    planned = plan_of(
+        *(word for word in words_of(tmp_path, target="{kind: class}") if "dataset.inputs" not in word),
+        f"dataset.files={tmp_path / name}",
+        "dataset.columns={code: integer}",
+        "dataset.split_by={column: fold, train: [0], validation: [1]}",
+        "dataset.split=train",
+        "dataset.eval_split=validation",
+        "transform.columns={code: {of: code, steps: [{lookup: [0, 1, 2]}, one_hot]}}",
+        "load.sample=uniform_by_class",
+        "load.shuffle=full",
+        "load.drop_remainder=true",
+    )
+    assert planned.spec.dataset.found.classes == ("0", "1", "2")  # type: ignore[attr-defined]
+    require_same_batches(planned, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -68,9 +68,9 @@ def test_lists_of_texts_are_labels(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a.parquet", "a.jsonl"])
 def test_lists_of_numbers_are_labels_if_they_are_declared(name: str, tmp_path: Path) -> None:
     path = write(tmp_path / name, tags=[[7, 10], [], [8]] * 6 + [[7]] * 2)
-    found = labels_in(path, "+dataset.columns={tags: text}")
+    found = labels_in(path, "dataset.columns={tags: text}")
     np.testing.assert_array_equal(found[:3], [[1, 1, 0], [0, 0, 0], [0, 0, 1]])
-    require_same_batches(plan_of(*words_of(path, "+dataset.columns={tags: text}")), tmp_path)
+    require_same_batches(plan_of(*words_of(path, "dataset.columns={tags: text}")), tmp_path)
 
 
 def test_a_model_is_evaluated_by_the_names_of_its_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

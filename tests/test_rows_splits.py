@@ -199,8 +199,8 @@ FAULTS = {
         "order rows are split\n    -> choose another column"
     ),
     "{column: price, train: [1]}": (
-        f"{WHERE}.column: found price, which is a number with a fraction or without an end; expected text, integers or "
-        "truth values\n    -> set dataset.split_by={time: price}, or choose another column"
+        f"{WHERE}.column: found price, which is a number with a fraction; expected text, integers or truth values"
+        "\n    -> set dataset.split_by={time: price}, or choose another column"
     ),
     "{column: sold, train: [1]}": (
         f"{WHERE}.column: found sold, which is a timestamp; expected text, integers or truth values"

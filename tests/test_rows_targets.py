@@ -192,7 +192,7 @@ NOT_TO_LEARN = {
         {},
         "{price: class}",
         (
-            "price, which is a number with a fraction or without an end; expected text, integers or truth values as "
+            "price, which is a number with a fraction; expected text, integers or truth values as "
             "classes\n    -> set 'dataset.target={price: number}'"
         ),
     ),

@@ -98,7 +98,7 @@ def with_columns_of(spec: RunSpec, then: RunSpec, *, reads: bool) -> RunSpec:
         is_equal = same and identity_of(dataset) == before.found.identity
         named = () if is_equal else names_of(dataset)
         types = {name: before.types[name] for name in named if name in before.examples.features}
-        dataset = dataclasses.replace(dataset, columns={**types, **dataset.columns})
+        dataset = dataclasses.replace(dataset, columns={**types, **(dataset.columns or {})})
     return with_columns(spec, columns, dataset)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from etlrun.sources.rows.dividing import CORRECT, as_text, first_lacking, in_rows
+from etlrun.sources.rows.kinds import has_fraction
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.column_categories import Classes
 from etlrun.stages.column_step import ColumnStep
@@ -58,7 +59,7 @@ def require_columns(dataset: Rows) -> None:
 
 
 def _unkept(dataset: Rows) -> Iterator[Fault]:
-    named = (*(dataset.inputs or ()), *dataset.target, *getattr(dataset, "columns", ()))
+    named = (*(dataset.inputs or ()), *dataset.target, *(getattr(dataset, "columns", None) or ()))
     for name, what in dataset.found.left_out.items():
         if dataset.inputs is None or name in named:
             yield Fault(
@@ -108,8 +109,8 @@ def _unfit(source: RowsSource, target: Target) -> Iterator[Fault]:
         shown, is_mostly = as_text(source.kept, name, "number") if is_text else ("a timestamp", False)
         remedy = CORRECT if is_mostly else f"set {override('dataset.target', name, 'class')}, or clean the column"
         yield _fault(f"{name}, which is {shown}", "a column of numbers", remedy)
-    elif kind != "number" and (is_time or column.feature.dtype.startswith("float")):
-        found = f"{name}, which is {'a timestamp' if is_time else 'a number with a fraction or without an end'}"
+    elif kind != "number" and (is_time or has_fraction(source.kept.arrow(name))):
+        found = f"{name}, which is {'a timestamp' if is_time else 'a number with a fraction'}"
         remedy = f"set {override('dataset.target', name, 'number')}"
         yield _fault(found, "text, integers or truth values as classes", remedy)
 

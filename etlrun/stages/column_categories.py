@@ -179,7 +179,7 @@ class Classes(Lookup):
     oov: Annotated[Literal["error"], Expected("error"), DATA] = "error"
 
     def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
-        as_integers = (lambda: values().cast("int64")) if incoming.dtype == "bool" else values
+        as_integers = values if incoming.dtype == "string" else (lambda: values().cast("int64"))
         learned = super().fitted(as_integers, incoming).values
         return self.replace(values=tuple(sorted(learned or ())))
 

@@ -170,7 +170,7 @@ class Table(FileRows):
             `train`. Files of URLs are fetched once, into the folder of the kept columns.
         missing: Texts of a csv or tsv that stand for no value.
         strip: Whether blanks around texts are removed.
-        columns: Types of columns that are not to be inferred, such as `{zip: text, day: timestamp}`.
+        columns: Types of columns that are not to be inferred, such as `{zip: text, day: timestamp}`; null for none.
         errors: `strict` refuses texts that are not in UTF-8, `replace` takes U+FFFD for what can't be decoded.
         csv: How csv and tsv are written, such as `{separator: ';', quote: null, escape: "\\"}`: what stands between
             two values, also in a `.txt`, instead of a comma or a tab; what stands around a value, instead of `"`, or
@@ -182,7 +182,7 @@ class Table(FileRows):
     files: Annotated[Files, Expected(FILES_EXPECTED), DATA]
     missing: Annotated[tuple[str, ...], Expected("a list of texts"), DATA]
     strip: Annotated[bool, Expected("true or false"), DATA]
-    columns: Annotated[_Types, Expected(f"a mapping from columns to {TYPES}"), DATA]
+    columns: Annotated[_Types | None, Expected(f"a mapping from columns to {TYPES}; or null"), DATA]
     errors: Annotated[Errors, Expected("strict or replace"), DATA] = "strict"
     csv: Annotated[_Csv | None, Expected(_CSV_EXPECTED), DATA] = None
 
@@ -200,7 +200,7 @@ class Table(FileRows):
     @property
     def types(self) -> _Types:
         """Types of all columns, declared or found."""
-        return {name: self.columns.get(name) or column.type for name, column in self.found.columns.items()}
+        return {name: column.type for name, column in self.found.columns.items()} | (self.columns or {})
 
     @property
     def patterns(self) -> Mapping[str, tuple[str, ...]]:

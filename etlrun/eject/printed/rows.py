@@ -20,7 +20,7 @@ from etlrun.eject.printed.given import BLANK, CLASSES, CSV, ERRORS, FEATURES, FI
 from etlrun.eject.printed.listed import by_number, num_examples, reader  # noqa: F401 - those of listed records
 from etlrun.sources.keys import array_of
 from etlrun.sources.rows.class_names import named, names_beside
-from etlrun.sources.rows.kinds import composed
+from etlrun.sources.rows.kinds import composed, without_zeros
 from etlrun.sources.rows.read import repaired
 from etlrun.sources.slices import slices
 from etlrun.stages.flow import MISSING, MISSING_TIME
@@ -115,6 +115,7 @@ def values_of(column: pa.ChunkedArray, kind: str) -> np.ndarray:
         return np.asarray(texts.cast(pa.large_binary()).fill_null(MISSING))
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         column = pc.utf8_trim_whitespace(column)
+        column = without_zeros(column) if kind == "int64" else column
     is_time = kind == "timestamp"
     try:
         column = column.cast(pa.timestamp("us") if is_time else kind, safe=False)
@@ -194,7 +195,7 @@ def classes() -> list[str]:
 def labels_of(split: str) -> np.ndarray:
     """Return the class of each row of `split`."""
     values = column(TARGET)[records_of(split)]
-    plain = (values.astype(np.int64) if values.dtype == bool else values).tolist()  # classes are named 0 and 1
+    plain = (values if values.dtype == object else values.astype(np.int64)).tolist()  # classes are named 0 and 1
     texts = (of.decode() if isinstance(of, bytes) else str(of) for of in plain)
     return np.array([CLASSES.index(text) for text in texts])
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from etlrun.sources.on_disk import Examples, OnDisk
 from etlrun.sources.rows.kept import Kept, lacking
-from etlrun.sources.rows.kinds import TIMES, Kind, first_unfit, written_as
+from etlrun.sources.rows.kinds import TIMES, Kind, first_unfit, has_fraction, written_as
 from etlrun.sources.rows.numbers import Numbers, in_random_order
 from etlrun.sources.rows.placing import having, placed, sliced
 from etlrun.sources.slices import slices
@@ -120,7 +120,8 @@ def values_of(kept: Kept, dataset: Rows, by: SplitBy) -> pa.Array:
         raise ConfigError([fault])
     if faults := list(_unfit(where, kept, by, column)):
         raise ConfigError(faults)
-    return kept.arrow(by.column)
+    values = kept.arrow(by.column)
+    return values.cast(pa.int64()) if by.values and pa.types.is_floating(values.type) else values
 
 
 def _unfit(where: str, kept: Kept, by: SplitBy, column: Column) -> Iterator[Fault]:
@@ -144,8 +145,8 @@ def _unfit(where: str, kept: Kept, by: SplitBy, column: Column) -> Iterator[Faul
             remedy = f"{first}, or {remedy}"
         found, expected = f"{name}, which is {kind}", "a column of timestamps or numbers, in whose order rows are split"
         yield Fault(where=where, found=found, expected=expected, remedy=remedy)
-    if by.by == "column" and (is_time or feature.dtype.startswith("float")):
-        found = f"{name}, which is {'a timestamp' if is_time else 'a number with a fraction or without an end'}"
+    if by.by == "column" and (is_time or has_fraction(kept.arrow(name))):
+        found = f"{name}, which is {'a timestamp' if is_time else 'a number with a fraction'}"
         remedy = f"set dataset.split_by={{time: {name}}}, or {remedy}"
         yield Fault(where=where, found=found, expected="text, integers or truth values", remedy=remedy)
 

@@ -259,8 +259,18 @@ def converted(values: pa.Array, kind: Kind) -> pa.Array:
     try:
         found = values.cast(through)
     except pa.ArrowInvalid:
-        found = stripped(values).cast(through)
+        found = without_zeros(stripped(values)).cast(through)
     return found.cast(TYPES[kind])
+
+
+def without_zeros(texts: pa.Array) -> pa.Array:
+    """Return texts without the fractions of integers that are written as 1.0."""
+    return pc.replace_substring_regex(texts, r"^(-?[0-9]+)\.0*$", r"\1")
+
+
+def has_fraction(values: pa.Array) -> bool:
+    """Return whether any of these values is a number that is no integer."""
+    return pa.types.is_floating(values.type) and not _casts(values, pa.int64())
 
 
 def list_kind(values: pa.DataType) -> Kind | None:

@@ -240,6 +240,6 @@ class RowsSource(Source):
         assert isinstance(split, RowSplit)  # noqa: S101 - one of this source
         places = {name: place for place, name in enumerate(self.class_names or ())}
         values = self.kept.take(self.dataset.examples.target, split.rows)
-        plain = (values.astype(np.int64) if values.dtype == bool else values).tolist()  # classes are named 0 and 1
+        plain = (values if values.dtype == object else values.astype(np.int64)).tolist()  # classes are named 0 and 1
         found = (places.get(of.decode() if isinstance(of, bytes) else str(of), -1) for of in plain)
         return np.fromiter(found, np.int64, len(plain))

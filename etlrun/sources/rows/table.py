@@ -45,10 +45,9 @@ def _delimited(usual: str) -> _Open:
 
 
 def _lines(path: str, of: Table) -> TableFile:
-    separator = of.dialect.get("separator")
-    return (
-        _delimited(separator)(path, of) if separator else TextLinesFile(path, next(iter(of.columns), "text"), of.errors)
-    )
+    if separator := of.dialect.get("separator"):
+        return _delimited(separator)(path, of)
+    return TextLinesFile(path, next(iter(of.columns or ()), "text"), of.errors)
 
 
 _EXAMPLES = "etlrun.sources.rows.examples"
@@ -268,9 +267,9 @@ def _declared(dataset: Table, first: TableFile) -> dict[str, Kind]:
             expected=f"one of {', '.join(first.names)}",
             remedy=did_you_mean(name, first.names),
         )
-        for name in dataset.columns
+        for name in dataset.columns or ()
         if name not in first.names
     ]
     if faults:
         raise EtlrunError(faults)
-    return dict(dataset.columns)
+    return {**(dataset.columns or {})}
