@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from etlrun.sources.rows.dividing import CORRECT, as_text, first_lacking, in_rows
+from etlrun.sources.rows.keeping import taken_for_none
 from etlrun.sources.rows.kinds import has_fraction
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.column_categories import Classes
@@ -163,8 +164,9 @@ def _unfit_weights(source: RowsSource) -> Iterator[Fault]:
 def _missing(source: RowsSource, name: str, expected: str) -> Fault:
     row = first_lacking(source.kept, name)
     count = source.dataset.found.columns[name].missing
-    found = f"{in_rows(count)} of {name} without a value, the first of which is row {row}"
-    return _fault(found, expected, "leave these rows out of the files")
+    why, otherwise = taken_for_none(source.dataset, name)
+    found = f"{in_rows(count)} of {name} without a value{why}, the first of which is row {row}"
+    return _fault(found, expected, f"leave these rows out of the files{otherwise}")
 
 
 def require_values(source: RowsSource, columns: Columns, splits: list[RowSplit], loss: str) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etlrun.sources.on_disk import Examples, OnDisk
+from etlrun.sources.rows.keeping import taken_for_none
 from etlrun.sources.rows.kept import Kept, lacking
 from etlrun.sources.rows.kinds import TIMES, Kind, first_unfit, has_fraction, written_as
 from etlrun.sources.rows.numbers import Numbers, in_random_order
@@ -118,13 +119,13 @@ def values_of(kept: Kept, dataset: Rows, by: SplitBy) -> pa.Array:
         found, expected = f"no column {by.column}", f"one of {', '.join(known)}"
         fault = Fault(where=where, found=found, expected=expected, remedy=did_you_mean(by.column, known))
         raise ConfigError([fault])
-    if faults := list(_unfit(where, kept, by, column)):
+    if faults := list(_unfit(where, kept, dataset, by, column)):
         raise ConfigError(faults)
     values = kept.arrow(by.column)
     return values.cast(pa.int64()) if by.values and pa.types.is_floating(values.type) else values
 
 
-def _unfit(where: str, kept: Kept, by: SplitBy, column: Column) -> Iterator[Fault]:
+def _unfit(where: str, kept: Kept, dataset: Rows, by: SplitBy, column: Column) -> Iterator[Fault]:
     """Yield why a column can't split rows."""
     name, feature = by.column, column.feature
     is_text, is_time = feature.dtype == "string", feature.format == "timestamp"
@@ -135,9 +136,10 @@ def _unfit(where: str, kept: Kept, by: SplitBy, column: Column) -> Iterator[Faul
         return
     if column.missing:
         row = first_lacking(kept, name)
-        found = f"{in_rows(column.missing)} of {name} without a value, the first of which is row {row}"
+        why, otherwise = taken_for_none(dataset, name)
+        found = f"{in_rows(column.missing)} of {name} without a value{why}, the first of which is row {row}"
         expected = "a value in each row, which decides its split"
-        yield Fault(where=where, found=found, expected=expected, remedy="leave these rows out of the data")
+        yield Fault(where=where, found=found, expected=expected, remedy=f"leave these rows out of the data{otherwise}")
     if by.by == "time" and (is_text or feature.dtype == "bool"):
         kind, is_mostly = as_text(kept, name, "number", *TIMES) if is_text else ("true or false", False)
         if is_text:

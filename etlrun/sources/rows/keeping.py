@@ -5,21 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from etlrun.cache.store import folder_of
 from etlrun.sources.content import sha256_of_all
 from etlrun.sources.records import Stamp, known, stamp_of
 from etlrun.sources.rows.class_names import names_beside
+from etlrun.sources.rows.delimited import DelimitedFile
 from etlrun.sources.rows.files import files_of
 from etlrun.sources.rows.kept import Kept
 from etlrun.sources.rows.read import TableFile
-from etlrun.sources.rows.table import Tables, opened
+from etlrun.sources.rows.table import Tables, opened, opened_file
 from etlrun.sources.rows.writing import Writer
 from etlrun.stages.base import parameters
 from etlrun.stages.known import Column
@@ -121,6 +125,35 @@ def _identity(dataset: Table, files: dict[str, list[str]], stamps: dict[str, Sta
     how |= {"classes": names} if names else {}
     text = json.dumps([_FORMAT, pa.__version__.split(".")[0], read, how], default=str, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def taken_for_none(dataset: Rows, name: str) -> tuple[str, str]:
+    """Return what a message says of the texts of csv and tsv that stand for none in a column of texts, and a remedy.
+
+    Both are empty if there are none. They follow the number of rows, and the advice to leave these out.
+    """
+    if not isinstance(dataset, Table) or dataset.found.columns[name].feature.dtype != "string":
+        return "", ""
+    marks, columns = [*filter(None, dataset.missing)], dict[str, set[str]]()
+    files = (opened_file(path, replace(dataset, missing=())) for paths in files_of(dataset).values() for path in paths)
+    for file in (file for file in files if isinstance(file, DelimitedFile)):
+        for batch in file.batches({}):
+            for column, values in zip(file.names, batch.columns, strict=True):
+                there = values.filter(pc.is_in(values, value_set=pa.array(marks, pa.string())))
+                columns.setdefault(column, set()).update(there.unique().to_pylist())
+    if not (found := columns.pop(name, None)):
+        return "", ""
+    texts = " and ".join(sorted(found))
+    others = [column for column, of in columns.items() if of & found]
+    remedy = (
+        f"write another text for it, since {others[0]} has it for none, too"
+        if others
+        else "set "
+        + shlex.quote(
+            f"dataset.missing={json.dumps([mark for mark in dataset.missing if mark not in found], ensure_ascii=False)}"
+        )
+    )
+    return f", since {texts} stand{'s' * (len(found) == 1)} for none", f", or, if that is a value, {remedy}"
 
 
 def _opened(folder: Path, dataset: Rows, kept: Callable[[Path], Kept]) -> Kept | None:
