@@ -75,7 +75,7 @@ def test_silenced_advice_and_refused_options_are_no_annotations(mine: Path, caps
     write(mine / "transform" / "flipped.yaml", "# Flipped.\ndefaults: [augmented_224, _self_]\n")
     assert commands(capsys) == []
     check.main(["--config-dir", "mine"])
-    assert "refused: transform=flipped with the defaults of the other groups" in capsys.readouterr().out
+    assert "note: transform=flipped does not fit the defaults of the other groups" in capsys.readouterr().out
     assert cases(capsys)["transform=flipped"][0].tag == "skipped"
 
 

@@ -42,7 +42,7 @@ def test_own_options_of_every_group_are_sound_together(
     assert str(CONF) not in told
 
 
-ALONE = "with the defaults of the other groups"
+ALONE = "does not fit the defaults of the other groups"
 
 
 def test_columns_of_a_table_are_sound_beside_an_experiment_that_has_it(
@@ -57,18 +57,22 @@ def test_columns_of_a_table_are_sound_beside_an_experiment_that_has_it(
     check.main(["--config-dir", "mine"])
     told = capsys.readouterr().out
     where = "mine/transform/my_columns.yaml:2: transform.columns.area.of is area"
-    assert f"refused: transform=my_columns {ALONE}: {where}" in told
+    assert f"note: transform=my_columns {ALONE}: {where}" in told
     assert told.endswith(" s: no fault\n")
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "refused"),
+    ("name", "values", "unfit"),
     [
-        ("dataset/folder.yaml", "dir: photos\n", ["dataset=my_folder with extract=tfds: {}: extract.name is tfds"]),
+        (
+            "dataset/folder.yaml",
+            "dir: photos\n",
+            ["dataset=my_folder does not fit extract=tfds: {}: extract.name is tfds"],
+        ),
         (
             "dataset/tfrecord.yaml",
             "files: 'old/*.tfrecord'\nnum_classes: 3\n",
-            ["dataset=my_tfrecord with extract=tfds: {}: extract.name is tfds"],
+            ["dataset=my_tfrecord does not fit extract=tfds: {}: extract.name is tfds"],
         ),
         (
             "transform/small_64.yaml",
@@ -80,24 +84,22 @@ def test_columns_of_a_table_are_sound_beside_an_experiment_that_has_it(
             "phases: [{epochs: 1}]\n",
             [
                 f"trainer=my_fine_tune {ALONE}: {{}}: model.trainable is true",
-                "model=emulated with trainer=my_fine_tune: {}:2: trainer.phases is [{{epochs: 1}}]",
-                "model=linear with trainer=my_fine_tune: {}:2: trainer.phases is [{{epochs: 1}}]",
-                "model=tabular with trainer=my_fine_tune: {}:2: trainer.phases is [{{epochs: 1}}]",
-                "model=text with trainer=my_fine_tune: {}:2: trainer.phases is [{{epochs: 1}}]",
+                "model=emulated does not fit trainer=my_fine_tune: {}:2: trainer.phases is [{{epochs: 1}}]",
+                "model=linear does not fit trainer=my_fine_tune: {}:2: trainer.phases is [{{epochs: 1}}]",
+                "model=tabular does not fit trainer=my_fine_tune: {}:2: trainer.phases is [{{epochs: 1}}]",
+                "model=text does not fit trainer=my_fine_tune: {}:2: trainer.phases is [{{epochs: 1}}]",
             ],
         ),
         ("model/keras_application.yaml", "name: MobileNet\n", []),
     ],
 )
 def test_a_pair_that_does_not_fit_is_no_fault_of_a_file_that_fits_elsewhere(
-    name: str, values: str, refused: list[str], mine: Path, capsys: pytest.CaptureFixture[str]
+    name: str, values: str, unfit: list[str], mine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = derived(mine, *OURS[name], values)
     check.main(["--config-dir", "mine"])
     *lines, last = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if line.startswith("refused")] == [
-        f"refused: {line.format(file)}" for line in refused
-    ]
+    assert [line for line in lines if line.startswith("note")] == [f"note: {line.format(file)}" for line in unfit]
     assert last.endswith(" s: no fault")
 
 

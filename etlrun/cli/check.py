@@ -75,9 +75,9 @@ def _advice(checked: Checked) -> dict[Advice, list[str]]:
 
 
 def _lines(checked: Checked, advice: Mapping[Advice, list[str]]) -> Iterator[tuple[str, str]]:
-    for options, fault in checked.refused.items():
-        others = "" if options[1:] else " with the defaults of the other groups"
-        yield f"refused: {' with '.join(options)}{others}: {fault.place} is {fault.found}", "dim"
+    for (option, *others), fault in checked.refused.items():
+        other = "".join(others) or "the defaults of the other groups"
+        yield f"note: {option} does not fit {other}: {fault.place} is {fault.found}", "dim"
     for item, names in advice.items():
         yield f"{', '.join(names)}: {item}", "dim" if item.reason else "yellow"
     for name, machine in checked.tuned.items():
