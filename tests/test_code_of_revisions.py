@@ -140,10 +140,10 @@ def test_changed_code_is_named_with_its_file_and_counts_as_what_it_is(project: P
         "data, from transform.trees_grey on, other code of the same version: Grey in trees/steps.py",
         "training, other code of the same version: SmallNet in trees/models.py",
     ]
-    assert (broken.status, broken.err.splitlines()) == (
+    assert (broken.status, broken.out.splitlines()[-3:]) == (
         4,
         [
-            "etlrun: 2 faults",
+            "policy: 2 rules broken",
             f"  --fail-on: found a change of the data in first by {GREY}; expected none",
             f"  --fail-on: found a change of the training in first by {NET}; expected none",
         ],

@@ -48,7 +48,7 @@ def smaller(repository: Repository, policy: str = "data: {label: approved}\n") -
     repository.commit("Smaller")
 
 
-def test_a_broken_rule_ends_with_its_status_and_with_what_breaks_and_what_waives_it(
+def test_a_broken_rule_ends_with_its_status_and_says_once_what_breaks_and_what_waives_it(
     repository: Repository, diff: Diff
 ) -> None:
     smaller(repository)
@@ -56,7 +56,7 @@ def test_a_broken_rule_ends_with_its_status_and_with_what_breaks_and_what_waives
     assert diff() == (
         4,
         [f"policy: 1 rule broken ({BASE})", f"  {rule}", "    -> give it the label approved"],
-        f"etlrun: 1 fault\n  {rule}\n    -> give it the label approved\n",
+        "",
     )
 
 
@@ -175,9 +175,10 @@ def test_a_policy_with_faults_judges_nothing_and_its_mending_passes(
     repository: Repository, diff: Diff, capsys: pytest.CaptureFixture[str]
 ) -> None:
     smaller(repository, "dat: {}\n")
-    fault = f"{NEW}:1: dat: found an unknown rule; expected one of the rules data, training, order, cost, au_min"
+    rules = "data, training, order, new, removed, cost, au_min"
+    fault = f"{NEW}:1: dat: found an unknown rule; expected one of the rules {rules}"
     lines = ["policy: cannot be applied", f"  {fault}", "    -> did you mean `data`?"]
-    assert diff() == (2, lines, f"etlrun: 1 fault\n  {fault}\n{lines[2]}\n")
+    assert diff() == (2, lines, "")
     with pytest.raises(SystemExit):
         cli.main(["diff", "HEAD~1", "HEAD", "--config-dir", "mine", "--format", "json"])
     assert json.loads(capsys.readouterr().out)["failed"] is True
@@ -264,6 +265,30 @@ def test_an_option_that_no_experiment_uses_has_no_cost_but_changes_the_data(repo
     assert (status, lines[1:]) == (4, [f"  {NEW}:1: data: found {found}; expected none"])
 
 
+def test_experiments_that_are_new_or_removed_have_rules_of_their_own(repository: Repository, diff: Diff) -> None:
+    repository.write("etlrun-policy.yaml", "data: {}\nnew: {label: approved}\n")
+    repository.commit("Policy")
+    (repository.configs / "experiment" / "other.yaml").unlink()
+    steep = "# @package _global_\n# Steep.\ndefaults: [override /dataset: sample, _self_]\nload: {batch_size: 2}\n"
+    for name in ("steep", "twin"):
+        repository.write(f"experiment/{name}.yaml", steep)
+    repository.write("load/lone.yaml", "defaults: [shuffled, _self_]\n")  # an option is no experiment
+    repository.commit("Steep")
+    new = "found 2 new experiments: steep, twin"
+    status, lines, _ = diff("HEAD~1", "HEAD", "--fail-on", "removed,data")
+    assert (status, lines) == (
+        4,
+        [
+            f"policy: 2 rules broken ({BASE})",
+            "  --fail-on: found 1 removed experiment: other; expected none",
+            f"  {BASE}:2: new: {new}; expected none without the label approved",
+            "    -> give it the label approved",
+        ],
+    )
+    waived = f"  {BASE}:2: new: {new}, which the label approved waives"
+    assert diff("HEAD~1", "HEAD", "--label", "approved") == (0, [f"policy: passed ({BASE})", waived], "")
+
+
 def test_overrides_are_judged_by_fail_on_and_beside_a_revision_by_its_policy(
     repository: Repository, diff: Diff
 ) -> None:
@@ -283,7 +308,7 @@ def test_a_kind_that_never_fails_is_refused(diff: Diff) -> None:
     status, _, errors = diff("", "", "--fail-on", "data,speed")
     assert (status, errors.splitlines()[-1]) == (
         2,
-        "  --fail-on: found 'speed'; expected some of data, training, order",
+        "  --fail-on: found 'speed'; expected some of data, training, order, new, removed",
     )
 
 

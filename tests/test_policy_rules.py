@@ -17,7 +17,7 @@ from etlrun.review.sides import resolve
 from etlrun.stages.base import DATA
 from tests.own_configs import faults, write
 
-KNOWN = "expected one of the rules data, training, order, cost, au_min"
+KNOWN = "expected one of the rules data, training, order, new, removed, cost, au_min"
 LABEL = "expected the name of a label, without commas"
 EVERYWHERE = "expected a value that is the same on every machine\n    -> write the value"
 NUMBER = "expected a number from 0 on"

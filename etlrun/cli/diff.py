@@ -14,12 +14,12 @@ from etlrun.review.costs_file import of_sides
 from etlrun.review.document import as_json
 from etlrun.review.folders import working_tree
 from etlrun.review.judge import judged
-from etlrun.review.policy import KINDS, PolicyError
+from etlrun.review.policy import FORBIDDEN, Judgement, PolicyError
 from etlrun.review.review import Images, Review, Reviewed, contradictions, review
 from etlrun.review.shown import change, groups
 from etlrun.review.stat import print_stat
 from etlrun.review.text import print_review
-from etlrun.stages.base import DATA, Kind
+from etlrun.stages.base import DATA
 from etlrun.sweep.sides import sides_of
 from etlrun.system.errors import ConfigError, EtlrunError, WorldError
 from etlrun.system.files import refuse_unwritable
@@ -51,7 +51,8 @@ def compare(
     """Print the comparison that `known` asks for, with what `examined` adds to it; see `main` for the status.
 
     Raises:
-        EtlrunError: A policy is broken, or what was read contradicts the comparison.
+        EtlrunError: A policy is broken, as the text says where that is printed, or what was read contradicts the
+            comparison.
     """
     old, new, experiment = sides_of(known.old, known.new, known.experiment, known.config_dir)
     runs, measured = (None, []) if known.runs is None else (_runs(known.runs), _costs(known.runs, old, new))
@@ -61,29 +62,32 @@ def compare(
         found = _with_images(found, known.show, (old, new))
     labels = {name.strip() for names in known.label for name in names.split(",")}
     found = judged(found, (old, new), known.fail_on, labels)
-    if known.stat or known.format == "text":
+    is_told = known.stat or known.format == "text"
+    if is_told:
         (print_stat if known.stat else print_review)(found, console())
     else:
         say_whole({"markdown": markdown, "json": as_json}[known.format](found))
     if found.is_faulty:
         raise SystemExit(_REFUSED)
-    faults = [*(() if found.policy is None else found.policy.faults), *found.cost_faults]
-    if faults:
+    policy = found.policy or Judgement()
+    if faults := [*(() if is_told else policy.faults), *found.cost_faults]:
         raise ConfigError(faults)
+    if policy.faults:
+        raise SystemExit(_REFUSED)
     if denied := contradictions(found):
         raise EtlrunError(denied)
-    if found.policy is not None and found.policy.broken:
-        raise PolicyError(found.policy.broken)
+    if policy.broken:
+        raise SystemExit(PolicyError.status) if is_told else PolicyError(policy.broken)
     if known.exit_code and found.changes:
         raise SystemExit(_DIFFERS)
 
 
-def _kinds(text: str) -> list[Kind]:
-    """Return kinds of change, separated by commas."""
+def _forbidden(text: str) -> list[str]:
+    """Return what a change must not do, separated by commas."""
     names = [name.strip() for name in text.split(",")]
-    if unknown := [name for name in names if name not in KINDS]:
-        raise argparse.ArgumentTypeError(f"found {unknown[0]!r}; expected some of {', '.join(KINDS)}")
-    return [Kind(name) for name in names]
+    if unknown := [name for name in names if name not in FORBIDDEN]:
+        raise argparse.ArgumentTypeError(f"found {unknown[0]!r}; expected some of {', '.join(FORBIDDEN)}")
+    return names
 
 
 def _runs(folder: Path) -> Runs:
@@ -169,8 +173,8 @@ def parser(name: str = "diff", also: str = "") -> argparse.ArgumentParser:
     parsers.add_format(forms, "text", "markdown", "json")
     forms.add_argument("--stat", action="store_true", help="print a line for each experiment that changes, and sums")
     parser.add_argument("--exit-code", action="store_true", help="exit with status 1 if a plan differs")
-    fail_on = f"exit with status 4 if one of these changes: {','.join(KINDS)}"
-    parser.add_argument("--fail-on", action="extend", type=_kinds, default=[], metavar="KIND[,KIND]", help=fail_on)
+    fail_on = f"exit with status 4 for changes of these kinds, or for such experiments: {','.join(FORBIDDEN)}"
+    parser.add_argument("--fail-on", action="extend", type=_forbidden, default=[], metavar="KIND[,KIND]", help=fail_on)
     label = "label of the change, which may waive rules of etlrun-policy.yaml"
     parser.add_argument("--label", action="append", default=[], metavar="NAME", help=label)
     parser.add_argument("--show", type=_folder, metavar="DIR", help="folder for images of examples whose data differ")

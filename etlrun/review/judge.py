@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from etlrun.review.cost import Refill, refilled
-from etlrun.review.policy import KINDS, Judgement, Policy, Rule
+from etlrun.review.policy import FORBIDDEN, KINDS, STATES, Judgement, Policy, Rule
 from etlrun.review.review import Review, Reviewed
 from etlrun.review.sides import Side
 from etlrun.stages.base import Kind
@@ -20,12 +20,12 @@ _UNKNOWN = "its old config cannot be composed with the code that is installed he
 _KEEP = "keep what the old configs need beside what the new ones need, or remove them in a change of its own"
 
 
-def judged(review: Review, sides: tuple[Side, Side], fail_on: Collection[Kind], labels: Collection[str]) -> Review:
-    """Return the review with what the policy of its sides says, and with the kinds of `fail_on`, which none waives."""
+def judged(review: Review, sides: tuple[Side, Side], fail_on: Collection[str], labels: Collection[str]) -> Review:
+    """Return the review with what the policy of its sides says, and with what `fail_on` forbids, which none waives."""
     policy, note, faults = _chosen(*sides)
     if policy is None and not faults and not fail_on:
         return review
-    rules = [Rule(name=str(kind), where="--fail-on") for kind in KINDS if kind in fail_on]
+    rules = [Rule(name=name, where="--fail-on") for name in FORBIDDEN if name in fail_on]
     rules += [] if policy is None else policy.rules
     broken, waived = [], []
     for rule in rules:
@@ -67,13 +67,17 @@ def _broken(rule: Rule, experiments: Sequence[Reviewed]) -> Fault | None:
         changed = [of for of in experiments if of.is_mended or rule.name in of.kinds]
         found = _changes(Kind(rule.name), changed)
         return _fault(rule, found, "none", _KEEP * any(of.is_mended for of in changed)) if found else None
+    if rule.name in STATES:
+        names = [of.name for of in experiments if of.state == STATES[rule.name] and of.is_experiment]
+        found = f"{len(names)} {rule.name} experiment{'s' * (len(names) > 1)}: {_listed(names)}"
+        return _fault(rule, found, "none") if names else None
     states = {"compared", "added"}
     changed = [of for of in experiments if of.changes and (of.state in states or of.is_mended) and "=" not in of.name]
     found, expected, is_known = (_slow if rule.name == "au_min" else _dear)(rule, changed)
     return _fault(rule, found, expected, "" if is_known else _MEASURE) if found else None
 
 
-def _fault(rule: Rule, found: str, expected: str, remedy: str) -> Fault:
+def _fault(rule: Rule, found: str, expected: str, remedy: str = "") -> Fault:
     waive = f"give it the label {rule.label}" if rule.label else ""
     expected += f" without the label {rule.label}" * bool(rule.label)
     remedy = ", or ".join(filter(None, [remedy, waive]))

@@ -16,9 +16,12 @@ from etlrun.system.errors import ConfigError, EtlrunError, Fault, did_you_mean, 
 
 KINDS = (DATA, TRAINING, ORDER)
 """Kinds of change that a rule may forbid: `speed` never needs anything."""
+STATES = {"new": "added", "removed": "removed"}
+"""Experiments that a rule may forbid, with their state in a review: their data is compared with nothing."""
+FORBIDDEN = (*map(str, KINDS), *STATES)
 _SHARE = "au_min"
 _RULES: dict[str, tuple[str, ...]] = {
-    **{str(kind): () for kind in KINDS},
+    **dict.fromkeys(FORBIDDEN, ()),
     "cost": ("refill_gb", "minutes"),
     _SHARE: ("at_least",),
 }
@@ -40,11 +43,11 @@ class Rule:
     """One rule of a policy.
 
     Attributes:
-        name: Kind of change that it forbids, or the key of the quantity that it limits.
+        name: What it forbids, a kind of change or experiments of a state, or the key of the quantity that it limits.
         where: Its key, or the option that sets it.
         file: File that has it, by its name in messages; empty for an option.
         line: Line of that file; None for an option.
-        limit: The limit; 0 for kinds.
+        limit: The limit; 0 for what is forbidden.
         label: Label that waives it; empty if none does.
     """
 
@@ -86,7 +89,7 @@ class Judgement:
         unjudged: Experiments that could not be compared, as text; empty without any.
     """
 
-    broken: tuple[Fault, ...]
+    broken: tuple[Fault, ...] = ()
     waived: tuple[str, ...] = ()
     file: str = ""
     note: str = ""
