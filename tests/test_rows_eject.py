@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -106,6 +107,14 @@ def require_same_batches(plan: Plan, folder: Path) -> None:
 def test_its_batches_are_those_of_the_run(table: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
     target = BAND if "load.sample=uniform_by_class" in words else PRICE
     require_same_batches(plan_of(*words_of(table, *words, target=target)), tmp_path)
+
+
+def test_it_imports_the_modules_that_it_names(table: Path) -> None:
+    words = words_of(table)
+    text = ejected(plan_of(*words), words, versions())
+    named = set(re.findall(r"\b((?:pyarrow|urllib)\.[a-z]+)\.", text))
+    assert named == {"pyarrow.csv", "pyarrow.dataset", "pyarrow.json", "pyarrow.parquet", "urllib.parse"}
+    assert named == set(re.findall(r"^import ((?:pyarrow|urllib)\.\w+)$", text, re.MULTILINE))
 
 
 def write_json_lines(rows: pa.Table, path: Path) -> None:

@@ -29,7 +29,7 @@ PACKAGES = ("tensorflow", "keras", "tensorflow-datasets")
 
 _STANDARD = (
     "atexit", "functools", "glob", "gzip", "hashlib", "itertools", "math", "os", "pathlib", "pkgutil", "re", "shutil",
-    "tempfile", "time", "types", "warnings",
+    "tempfile", "time", "types", "urllib.parse", "warnings",
 )  # fmt: skip
 _IMPORTS = {
     **{name: f"import {name}" for name in _STANDARD},
@@ -40,7 +40,7 @@ _IMPORTS = {
     "np": "import numpy as np",
     "pa": "import pyarrow as pa",
     "pc": "import pyarrow.compute as pc",
-    **{name: f"import {name}" for name in ("pyarrow.csv", "pyarrow.dataset", "pyarrow.json")},
+    **{name: f"import {name}" for name in ("pyarrow.csv", "pyarrow.dataset", "pyarrow.json", "pyarrow.parquet")},
     "simplejpeg": "import simplejpeg",
     "tf": "import tensorflow as tf",
     "tfds": "import tensorflow_datasets as tfds",

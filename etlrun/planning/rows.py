@@ -96,9 +96,11 @@ def with_columns_of(spec: RunSpec, then: RunSpec, *, reads: bool) -> RunSpec:
         dataset = dataclasses.replace(dataset, known=before.found)
     elif is_there and isinstance(before, Table) and isinstance(dataset, Table):
         is_equal = same and identity_of(dataset) == before.found.identity
-        named = () if is_equal else names_of(dataset)
-        types = {name: before.types[name] for name in named if name in before.examples.features}
-        dataset = dataclasses.replace(dataset, columns={**types, **(dataset.columns or {})})
+        types = {name: of for name, of in before.types.items() if name in before.examples.features}
+        declared = dataset.columns or {}
+        named = () if is_equal else names_of(dataclasses.replace(dataset, columns={**types, **declared}))
+        types = {name: types[name] for name in named if name in types}
+        dataset = dataclasses.replace(dataset, columns={**types, **declared})
     return with_columns(spec, columns, dataset)
 
 

@@ -63,6 +63,7 @@ class Known:
         folder: Folder of the kept columns; empty if there is none.
         file_rows: Number of rows of each file, in the order of the files; empty if a file has all rows.
         left_out: What columns of the data have that can't be kept, by name.
+        of_folders: Columns that the names of folders have, and no file.
         splits: Notes on the splits of a run: what they are if a column decides it, and equal rows in both.
     """
 
@@ -75,6 +76,7 @@ class Known:
     folder: str = ""
     file_rows: tuple[int, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
+    of_folders: tuple[str, ...] = ()
     splits: tuple[str, ...] = ()
 
     @property

@@ -26,6 +26,8 @@ SPLIT_VALUES: dict[str, Any] = {}
 """Values of that column in each split."""
 ORDER = ""
 """`random` or `file`, the order in which rows are read."""
+FOLDERS: list[str] = []
+"""Columns that the names of folders have, and no file."""
 BLANK: list[str] = []
 """Texts of a csv or tsv that stand for no value."""
 STRIP = False

@@ -16,11 +16,24 @@ import pyarrow.dataset
 import pyarrow.json
 import pyarrow.parquet
 
-from etlrun.eject.printed.given import BLANK, CLASSES, CSV, ERRORS, FEATURES, FILES, ORDER, STRIP, TARGET, TYPES
+from etlrun.eject.printed.given import (
+    BLANK,
+    CLASSES,
+    CSV,
+    ERRORS,
+    FEATURES,
+    FILES,
+    FOLDERS,
+    ORDER,
+    STRIP,
+    TARGET,
+    TYPES,
+)
 from etlrun.eject.printed.listed import by_number, num_examples, reader  # noqa: F401 - those of listed records
 from etlrun.sources.keys import array_of
 from etlrun.sources.rows.class_names import named, names_beside
 from etlrun.sources.rows.kinds import composed, without_zeros
+from etlrun.sources.rows.of_folders import values_of_folders
 from etlrun.sources.rows.read import repaired
 from etlrun.sources.slices import slices
 from etlrun.stages.flow import MISSING, MISSING_TIME
@@ -55,21 +68,22 @@ def json_table_of(path: str) -> pa.Table:
 
 def table_of(path: str) -> pa.Table:
     """Read a file of rows; the values of a csv or tsv are texts."""
+    names = [name for name in TYPES if name not in FOLDERS]
     end = re.sub(r"-\d+-of-\d+$", "", path.lower().removesuffix(".gz"))
     if end.endswith(".tfrecord"):
         records = tf.data.TFRecordDataset(path).as_numpy_iterator()
         examples = [tf.train.Example.FromString(record).features.feature for record in records]
-        arrays = {name: array_of([example[name] for example in examples]) for name in TYPES}
-        names = {name: of for name, of in names_beside(path).items() if TYPES.get(name) == "string"}
-        return pa.table({**arrays, **{name: named(arrays[name], of) for name, of in names.items()}})
+        arrays = {name: array_of([example[name] for example in examples]) for name in names}
+        classes = {name: of for name, of in names_beside(path).items() if TYPES.get(name) == "string"}
+        return pa.table({**arrays, **{name: named(arrays[name], of) for name, of in classes.items()}})
     if end.endswith((".jsonl", ".ndjson")):
         return json_table_of(path)
     if not end.endswith((".csv", ".tsv", ".txt")):
         if end.endswith(".parquet"):
             checked = {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
-            return pyarrow.parquet.read_table(path, columns=[*TYPES], **checked)
+            return pyarrow.parquet.read_table(path, columns=names, **checked)
         try:
-            return pyarrow.dataset.dataset(path, format="feather").to_table(columns=[*TYPES])
+            return pyarrow.dataset.dataset(path, format="feather").to_table(columns=names)
         except pa.ArrowInvalid:
             return pa.ipc.open_stream(path).read_all()
     table = pyarrow.csv.read_csv(
@@ -77,12 +91,20 @@ def table_of(path: str) -> pa.Table:
         parse_options=pyarrow.csv.ParseOptions(**{"delimiter": "\t" if end.endswith(".tsv") else ",", **CSV}),
         convert_options=pyarrow.csv.ConvertOptions(
             column_types=dict.fromkeys(TYPES, pa.string()),
-            include_columns=[*TYPES],
+            include_columns=names,
             null_values=BLANK,
             strings_can_be_null=True,
         ),
     )
-    return table if not STRIP else pa.table({name: stripped(table[name]) for name in TYPES})
+    return table if not STRIP else pa.table({name: stripped(table[name]) for name in names})
+
+
+def column_of(table: pa.Table, name: str, path: str) -> pa.ChunkedArray:
+    """Return a column of a file, or of the names of its folders."""
+    if name not in FOLDERS:
+        return table[name]
+    value = pa.scalar(values_of_folders(path)[name], pa.string())
+    return pa.chunked_array([pa.repeat(value, len(table))])
 
 
 def in_utf8(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -141,9 +163,9 @@ def columns() -> dict[str, dict[str, np.ndarray]]:
     """Return the columns of each split of the files."""
     found = {}
     for split, of in paths().items():
-        tables = [table_of(path) for path in of]
+        tables = [(table_of(path), path) for path in of]
         found[split] = {
-            name: np.concatenate([values_of(in_utf8(table[name]), kind) for table in tables])
+            name: np.concatenate([values_of(in_utf8(column_of(table, name, path)), kind) for table, path in tables])
             for name, kind in TYPES.items()
         }
     return found

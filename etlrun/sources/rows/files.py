@@ -13,7 +13,7 @@ from etlrun.remote.names import copied, named_by_url
 from etlrun.remote.objects import Object, listed
 from etlrun.sources.named import named
 from etlrun.sources.rows.lines import document_fault, format_fault
-from etlrun.sources.rows.table import ENDS, has_format, opened_file
+from etlrun.sources.rows.table import ENDS, has_format, of_folders, opened_file
 from etlrun.sources.shards import matched, unmatched
 from etlrun.stages.paths import is_remote
 from etlrun.stages.rows import Arrays, FileRows, Table
@@ -104,4 +104,7 @@ def is_there(dataset: Table) -> bool:
 @named_by_url()
 def names_of(dataset: Table) -> Sequence[str]:
     """Return the names of the columns of the first file; raise `EtlrunError` if there is none, or it is no table."""
-    return opened_file(next(path for paths in files_of(dataset).values() for path in paths), dataset).names
+    paths = [path for of in files_of(dataset).values() for path in of]
+    first = opened_file(paths[0], dataset)
+    first.folders = of_folders(dataset, paths)[0]
+    return first.columns

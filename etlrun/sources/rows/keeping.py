@@ -23,7 +23,7 @@ from etlrun.sources.rows.delimited import DelimitedFile
 from etlrun.sources.rows.files import files_of
 from etlrun.sources.rows.kept import Kept
 from etlrun.sources.rows.read import TableFile
-from etlrun.sources.rows.table import Tables, opened, opened_file
+from etlrun.sources.rows.table import Tables, of_folders, opened, opened_file
 from etlrun.sources.rows.writing import Writer
 from etlrun.stages.base import parameters
 from etlrun.stages.known import Column
@@ -123,6 +123,8 @@ def _identity(dataset: Table, files: dict[str, list[str]], stamps: dict[str, Sta
     folders = {Path(path).parent: path for path in stamps if ".tfrecord" in path}
     names = [found for path in folders.values() if (found := names_beside(path))]
     how |= {"classes": names} if names else {}
+    columns = of_folders(dataset, [path for paths in files.values() for path in paths])
+    how |= {"folders": columns} if any(columns) else {}
     text = json.dumps([_FORMAT, pa.__version__.split(".")[0], read, how], default=str, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -246,6 +248,7 @@ def write_table(folder: Path, identity: str, dataset: Table, paths: dict[str, li
             notes=tables.notes,
             file_rows=file_rows,
             left_out=tables.left_out,
+            of_folders=tables.of_folders,
         )
     finally:
         writer.close()

@@ -55,7 +55,7 @@ class Kept:
             if (found := (folder / name).stat().st_size) != size:
                 raise ValueError(f"{folder / name} has {found} bytes instead of {size}")
         columns = {name: _column(of) for name, of in held.pop("columns").items()}
-        lists: dict[str, Any] = {name: tuple(held.pop(name, ())) for name in ("notes", "file_rows")}
+        lists: dict[str, Any] = {name: tuple(held.pop(name, ())) for name in ("notes", "file_rows", "of_folders")}
         held_bytes = sum(sizes.values())
         self.known = Known(**held, columns=columns, held_bytes=held_bytes, **lists, folder=str(folder))
         self._places = {name: place for place, name in enumerate(columns)}

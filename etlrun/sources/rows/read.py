@@ -42,6 +42,7 @@ class TableFile(ABC):
         position: How many of its bytes have been read by the last pass.
         errors: Whether texts that are not UTF-8 are refused, or have U+FFFD for what can't be decoded.
         joined: Names of columns that have lists of texts, which become texts.
+        folders: Values of columns that the names of its folders have, by name; None for one that is missing.
         left_out: What columns have whose values are of no kind, and are not kept, by name; known with the kinds.
         num_repaired: Number of rows of which a text was not UTF-8.
         seen: What `kinds` has seen of columns of texts that are not declared.
@@ -54,12 +55,17 @@ class TableFile(ABC):
     def __init__(self, path: str, errors: Errors) -> None:
         self.path, self.bytes, self.position = path, Path(path).stat().st_size, 0
         self.errors, self.num_repaired, self.joined, self.left_out = errors, 0, set[str](), dict[str, str]()
-        self.seen = dict[str, Seen]()
+        self.seen, self.folders = dict[str, Seen](), dict[str, str | None]()
 
     @property
     def name(self) -> str:
         """Its name without folders, which stays where the file is copied."""
         return Path(self.path).name
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of all columns: its own, and those of its folders."""
+        return [*dict.fromkeys((*self.names, *self.folders))]
 
     @abstractmethod
     def kinds(self, declared: Mapping[str, Kind], tell: Callable[[], None]) -> dict[str, Kind | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,12 +13,14 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from etlrun.remote.names import name_of
 from etlrun.sources.rows.columnar import ColumnarFile
 from etlrun.sources.rows.delimited import DelimitedFile
 from etlrun.sources.rows.json_lines import JsonLinesFile
 from etlrun.sources.rows.kinds import (
     TYPES,
     Kind,
+    Seen,
     composed,
     composed_note,
     converted,
@@ -29,6 +31,7 @@ from etlrun.sources.rows.kinds import (
     stripped,
 )
 from etlrun.sources.rows.lines import OR_REPLACE, Dialect, shown
+from etlrun.sources.rows.of_folders import values_of_folders
 from etlrun.sources.rows.read import TableFile
 from etlrun.sources.rows.text_lines import TextLinesFile
 from etlrun.stages.column_step import items
@@ -107,6 +110,12 @@ class Tables:
         return (*blank, *in_nfc, *repaired, *self.noted)
 
     @property
+    def of_folders(self) -> list[str]:
+        """Names of the columns that the names of folders have, and no file."""
+        first = next(iter(self.files.values()))[0]
+        return [name for name in self.kinds if name not in first.names]
+
+    @property
     def schema(self) -> pa.Schema:
         """Types in which the columns are kept."""
         joined = {name for files in self.files.values() for file in files for name in file.joined}
@@ -116,9 +125,10 @@ class Tables:
     def batches(self, file: TableFile) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file, in order, in the types of the schema."""
         first = file.num_repaired = 0  # rows have been counted with their types
-        for batch in _readable(file.path, file.batches(self.kinds)):
+        own = {name: kind for name, kind in self.kinds.items() if name in file.names}
+        for batch in _readable(file.path, file.batches(own)):
             columns = [
-                self._as_kept(name, _checked(file, name, batch.column(name), kind, first))
+                self._as_kept(name, _checked(file, name, _column(file, name, batch), kind, first))
                 for name, kind in self.kinds.items()
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
@@ -135,6 +145,21 @@ class Tables:
         if name not in self._with_blanks and has_blanks(values):
             self._with_blanks.add(name)
         return values
+
+
+def _column(file: TableFile, name: str, batch: pa.RecordBatch) -> pa.Array:
+    """Return a column of a batch of a file, which its folders have if the file does not."""
+    if name in file.names:
+        return batch.column(name)
+    return pa.repeat(pa.scalar(file.folders[name], pa.string()), batch.num_rows)
+
+
+def of_folders(dataset: Table, paths: Sequence[str]) -> list[dict[str, str | None]]:
+    """Return the columns that the names of folders have, by path: those with several values, or that are declared."""
+    found = [values_of_folders(name_of(path)) for path in paths]
+    names = dict.fromkeys(name for of in found for name in of)
+    several = [name for name in names if name in (dataset.columns or ()) or len({of.get(name, "") for of in found}) > 1]
+    return [{name: of[name] for name in several if name in of} for of in found]
 
 
 def _readable(path: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -189,11 +214,17 @@ def opened(dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[Ta
     """
     files = {split: [opened_file(path, dataset) for path in of] for split, of in paths.items()}
     several = [file for of in files.values() for file in of]
+    for file, named in zip(several, of_folders(dataset, [of.path for of in several]), strict=True):
+        file.folders = named
     first = several[0]
     if faults := [fault for file in several[1:] if (fault := _differing(first, file))]:
         raise EtlrunError(faults)
     declared = _declared(dataset, first)
     kinds: dict[str, Kind | None] = dict.fromkeys(first.names)
+    for name in [of for of in first.columns if of not in first.names]:
+        values = Seen()
+        values.add(pa.array([of.folders[name] for of in several], pa.string()), 0)
+        kinds[name] = values.kind
     origins: dict[str, TableFile] = {}
     notes: list[str] = []
     times: dict[str, set[Kind | None]] = {name: set() for name, kind in declared.items() if kind == "timestamp"}
@@ -233,8 +264,8 @@ def opened_file(path: str, dataset: Table) -> TableFile:
 
 def _differing(first: TableFile, file: TableFile) -> Fault | None:
     """Return the fault of a file that has other columns than the first one; their order may be another."""
-    lacking = [name for name in first.names if name not in file.names]
-    beside = [name for name in file.names if name not in first.names]
+    lacking = [name for name in first.columns if name not in file.columns]
+    beside = [name for name in file.columns if name not in first.columns]
     if not lacking and not beside:
         return None
     named = [f"without {', '.join(lacking)}"] * bool(lacking) + [f"with {', '.join(beside)}"] * bool(beside)
@@ -264,11 +295,11 @@ def _declared(dataset: Table, first: TableFile) -> dict[str, Kind]:
         Fault(
             where=f"{dataset.key('columns')}.{name}",
             found="a column that the files don't have",
-            expected=f"one of {', '.join(first.names)}",
-            remedy=did_you_mean(name, first.names),
+            expected=f"one of {', '.join(first.columns)}",
+            remedy=did_you_mean(name, first.columns),
         )
         for name in dataset.columns or ()
-        if name not in first.names
+        if name not in first.columns
     ]
     if faults:
         raise EtlrunError(faults)
