@@ -260,5 +260,5 @@ def test_a_run_in_a_folder_of_another_is_refused_before_it_begins(tmp_path: Path
         etlrun.plan(*emulated(tiny)).fit(tmp_path / "run")
     assert str(caught.value) == (
         f"{tmp_path / 'run'}: found a run; expected a new folder for each run, so that nothing is overwritten\n"
-        "    -> choose another hydra.run.dir or hydra.sweep.dir, or remove the folder"
+        "    -> choose another folder, or remove the folder"
     )

@@ -122,7 +122,8 @@ class Planned:
         with _alone():
             path = Path(given).absolute()
             previous_run(self.plan, STAGES)  # refused while there is no folder, so that the mended plan may have it
-            freeze(path, self._job.config, **noted(settings))
+            key = "hydra.run.dir" if folder is None else "folder"
+            freeze(path, self._job.config, **noted(settings), key=key)
             try:
                 execute(path, planned=self.plan)
             except KeyboardInterrupt:

@@ -48,17 +48,20 @@ def events(folder: Path, last_bytes: int | None = None) -> Iterator[Mapping[str,
                 yield event
 
 
+FOLDER_KEYS = "hydra.run.dir or hydra.sweep.dir"
+
+
 class UnwritableError(WorldError):
     """A folder of runs can't be written to; the cause is the system's error."""
 
 
-def unwritable(folder: Path, error: OSError) -> UnwritableError:
-    """Return the error for a folder of runs that can't be written to."""
+def unwritable(folder: Path, error: OSError, key: str = FOLDER_KEYS) -> UnwritableError:
+    """Return the error for a folder of runs, the value of `key`, that can't be written to."""
     return UnwritableError(
         where=str(folder),
         found=str(error),
         expected="a folder that can be written to",
-        remedy="choose another hydra.run.dir or hydra.sweep.dir, or free disk space",
+        remedy=f"choose another {key}, or free disk space",
     )
 
 
@@ -86,8 +89,12 @@ class Record:
         self._lock = threading.RLock()  # TensorFlow's threads write, too
 
     @classmethod
-    def create(cls, folder: Path, config: Mapping[str, Any], overrides: list[str], **details: Any) -> Record:
+    def create(
+        cls, folder: Path, config: Mapping[str, Any], overrides: list[str], key: str = FOLDER_KEYS, **details: Any
+    ) -> Record:
         """Create the record of a run that has not started: its frozen config and an empty summary.
+
+        Its `folder` is the value of `key`.
 
         Raises:
             WorldError: `folder` already holds a run, or can't be written to.
@@ -97,7 +104,7 @@ class Record:
                 where=str(folder),
                 found="a run",
                 expected="a new folder for each run, so that nothing is overwritten",
-                remedy="choose another hydra.run.dir or hydra.sweep.dir, or remove the folder",
+                remedy=f"choose another {key}, or remove the folder",
             )
         text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
         try:
@@ -106,7 +113,7 @@ class Record:
             record = cls(folder)
             record.update(status=RUNNING, overrides=overrides, epochs=[], created_s=time.time(), **details)
         except OSError as error:
-            raise unwritable(folder, error) from error
+            raise unwritable(folder, error, key) from error
         return record
 
     def elapsed_s(self) -> float:

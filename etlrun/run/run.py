@@ -57,9 +57,10 @@ def freeze(
     overrides: list[str],
     config_dir: str | None = None,
     config_name: str | None = None,
+    key: str = records.FOLDER_KEYS,
 ) -> None:
-    """Write the config of a new run to its folder, so that later edits of config files do not affect it."""
-    Record.create(folder, config, overrides, config_dir=config_dir, config_name=config_name)
+    """Write the config of a new run to `folder`, the value of `key`, so that later edits of files do not affect it."""
+    Record.create(folder, config, overrides, key, config_dir=config_dir, config_name=config_name)
 
 
 def run(folder: Path, stages: Stages = STAGES, planned: Plan | None = None) -> int:
