@@ -56,6 +56,15 @@ def shown(found: Comparison) -> list[str]:
         ),
         (
             [],
+            ["dataset=folder", "dataset.dir=pets"],
+            "changes the data, from the dataset on",
+            [
+                "dataset.name: etlrun_sample -> folder, data from the dataset",
+                "dataset.dir: None -> pets, data from the dataset",
+            ],
+        ),
+        (
+            [],
             ["trainer.metrics=[f1]"],
             "changes only what is reported of epochs",
             ["trainer.metrics: ['accuracy'] -> ['f1'], speed (changes what is reported of epochs, nothing else)"],

@@ -124,7 +124,13 @@ def compare(
 
     `sources` are those of what packages add to both, and `beside` are further differences, which no plan has.
     """
-    found = [*_values(old, new), *_of_columns(old.spec, new.spec), *_steps(old, new), *_scaled(old, new)]
+    found = [
+        *_values(old, new),
+        *_of_dataset(old.spec, new.spec),
+        *_of_columns(old.spec, new.spec),
+        *_steps(old, new),
+        *_scaled(old, new),
+    ]
     found += [*_code(old, new, *sources), *beside]
     are_others = bool(other_rows(old.spec, new.spec))
     found += _unexplained(old, new, _kinds(found) | ({DATA} if are_others else set()))
@@ -190,6 +196,15 @@ def _values(before: Plan, after: Plan) -> Iterator[Difference]:
         yield _difference(f"{Shards.key('shuffle_files')}.seed", old.trainer.seed, new.trainer.seed, ORDER)
     if old.load.shuffles and new.load.shuffles and old.trainer.seed != new.trainer.seed:
         yield _difference(Shuffle.key("seed"), old.trainer.seed, new.trainer.seed, ORDER)
+
+
+def _of_dataset(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
+    """Yield the values of the data that only the new kind of dataset has, such as its folder, but defaults."""
+    had = {of.name for of in parameters(old.dataset)}
+    for of in parameters(new.dataset):
+        if of.name not in had and of.kind == DATA and not of.is_default and of.value is not None:
+            path, value = f"dataset.{of.name}", bare(of.value)
+            yield Difference(path=path, old=None, new=value, kind=DATA, since="the dataset")
 
 
 def _as_jpegs(plan: Plan) -> list[Any]:
