@@ -1,4 +1,4 @@
-"""Twenty pull requests, and what a person gets of each: `python -m tests.pulls` writes the golden files anew."""
+"""Eighteen pull requests, and what a person gets of each: `python -m tests.pulls` writes the golden files anew."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.cli import costs
 from etlrun.cli.main import main
 from etlrun.review.lint import Machine
 from tests.configs import CONF
-from tests.costs import CACHED, measured
 from tests.repository import OTHER, Repository
 
 GOLDEN = CONF.parent / "tests" / "golden" / "pulls"
@@ -27,8 +25,16 @@ data: {label: data-change-approved}
 order: {label: order-change-approved}
 training: {label: training-change-approved}
 """
-COST = "# A refill above this needs a label.\ncost: {refill_gb: 0.01, minutes: 30, label: cost-approved}\n"
-BUSY = "# No accelerator waits.\nau_min: 0.8\n"
+CACHED = """\
+# @package _global_
+# A run with a cache on disk. Costs a minute.
+defaults:
+  - override /model: emulated
+  - override /cache: disk
+  - _self_
+dataset: {data_dir: /nowhere}
+trainer: {epochs: 3}
+"""
 SMOOTH = "transform: {resize: {antialias: true}}\n"
 ONE_MORE = "# @package _global_\n# {} Costs a minute.\ndefaults: [override /model: emulated, _self_]\n"
 Change = Callable[[Repository], None]
@@ -41,16 +47,12 @@ class Pull:
     Attributes:
         about: What it is.
         change: Changes the configs of the base.
-        policy: Policy of the base.
         labels: Labels that it has.
-        base: Changes the base before.
     """
 
     about: str
     change: Change
-    policy: str = KINDS
     labels: tuple[str, ...] = ()
-    base: Change = lambda _repository: None
 
 
 def replaced(name: str, old: str, new: str) -> Change:
@@ -91,89 +93,65 @@ PULLS = {
         about="Another learning rate.",
         change=replaced("experiment/other.yaml", "epochs: 3", "epochs: 3\n  learning_rate: 0.01"),
     ),
-    "06-cost-above": Pull(
-        about="A cache on disk that is filled again, above the limit.",
+    "06-cache": Pull(
+        about="A cache on disk that is filled again.",
         change=written("experiment/cached.yaml", CACHED + SMOOTH),
-        policy=COST,
+        labels=("data-change-approved",),
     ),
-    "07-cost-unknown": Pull(
-        about="The same where nothing was measured.",
-        change=written("experiment/cached.yaml", CACHED + SMOOTH),
-        policy=COST,
-        base=removed("etlrun-costs.json"),
-    ),
-    "08-au": Pull(
-        about="A plan that was measured, and leaves the accelerator waiting.",
-        change=both(
-            written("experiment/cached.yaml", CACHED + SMOOTH),
-            lambda repository: run(repository, "cached", 400.0, fill_s=3.0),
-        ),
-        policy=BUSY,
-    ),
-    "09-new": Pull(
+    "07-new": Pull(
         about="A new experiment.", change=written("experiment/new.yaml", ONE_MORE.format("Tries the emulated model."))
     ),
-    "10-removed": Pull(about="An experiment is removed.", change=removed("experiment/other.yaml")),
-    "11-no-yaml": Pull(
+    "08-removed": Pull(about="An experiment is removed.", change=removed("experiment/other.yaml")),
+    "09-no-yaml": Pull(
         about="A bracket is missing.", change=replaced("transform/small_48.yaml", "[48, 48]", "[48, 48")
     ),
-    "12-unknown-key": Pull(
+    "10-unknown-key": Pull(
         about="A key is misspelt.",
         change=replaced("experiment/other.yaml", "epochs: 3", "epochs: 3\n  leraning_rate: 1"),
     ),
-    "13-policy-loosened": Pull(
+    "11-policy-loosened": Pull(
         about="The rule goes with the change that it forbids.",
         change=both(SMALLER, replaced("etlrun-policy.yaml", "data: {label: data-change-approved}\n", "")),
     ),
-    "14-policy-wrong": Pull(
+    "12-policy-wrong": Pull(
         about="The policy has faults afterwards.",
         change=replaced("etlrun-policy.yaml", "order: {label: order-change-approved}", "ordering: {label: 3}"),
     ),
-    "15-unused-file": Pull(
+    "13-unused-file": Pull(
         about="A file in a folder that is no group.",
         change=written("transforms/tiny.yaml", "resize: {size: [32, 32]}\n"),
     ),
-    "16-step": Pull(
+    "14-step": Pull(
         about="One more step, which is random.",
         change=replaced(
             "transform/small_48.yaml", "resize:", "steps: [decode, resize, random_flip, scale_minus_one_one]\nresize:"
         ),
     ),
-    "17-option": Pull(
+    "15-option": Pull(
         about="An option that no experiment uses.",
         change=written("load/large.yaml", "# Large batches.\ndefaults: [shuffled, _self_]\nbatch_size: 256\n"),
     ),
-    "18-renamed": Pull(
+    "16-renamed": Pull(
         about="An experiment has another name.",
         change=both(removed("experiment/other.yaml"), written("experiment/baseline.yaml", OTHER)),
     ),
-    "19-comment": Pull(
+    "17-comment": Pull(
         about="A comment says more.",
         change=replaced("experiment/small.yaml", "A small run.", "A small run, for tests."),
     ),
-    "20-secret": Pull(
+    "18-secret": Pull(
         about="A config that would print a token of the machine that reviews it.",
         change=replaced("experiment/other.yaml", "trainer:", 'model: {name: "${oc.env:GITHUB_TOKEN}"}\ntrainer:'),
     ),
 }
 
 
-def run(repository: Repository, experiment: str, rate: float, *, fill_s: float) -> None:
-    """A run of an experiment that was measured, whose costs are committed."""
-    folder = repository.folder.parent / "outputs" / str(rate)
-    measured(folder, repository.configs, [f"experiment={experiment}"], rate, fill_s=fill_s)
-    with contextlib.redirect_stdout(io.StringIO()):
-        costs.main(["--config-dir", "mine", "--write", str(folder)])
-
-
 def of(pull: Pull, folder: Path) -> str:
     """What a person gets of a pull request: the comment, the annotations, and how the checks end."""
     repository = Repository.small(folder / "repository")
     repository.write("experiment/cached.yaml", CACHED)
-    repository.write("etlrun-policy.yaml", pull.policy)
+    repository.write("etlrun-policy.yaml", KINDS)
     with contextlib.chdir(repository.folder):
-        run(repository, "cached", 900.0, fill_s=2.0)
-        pull.base(repository)
         repository.commit("The base")
         repository.git("checkout", "--quiet", "-b", "pull")
         pull.change(repository)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from etlrun.cli import diff
-from etlrun.review.cost import Cost
+from etlrun.review.caches import FIRST, REBUILT, VALID, Kept
 from etlrun.review.folders import working_tree
 from etlrun.review.review import review
 from etlrun.review.sides import of_folders, resolve
@@ -52,17 +52,25 @@ def test_each_experiment_that_changes_has_a_line(mine: Repository, told: Any) ->
     assert told("HEAD", "HEAD", "--config-dir", "mine", "--stat") == "nothing changes\n"
 
 
-def test_what_is_filled_again_stands_beside_it(mine: Repository, capsys: pytest.CaptureFixture[str]) -> None:
+def kept(state: str, size_bytes: int | None) -> Kept:
+    return Kept(pipeline="train", target="cache.disk at transformed", state=state, size_bytes=size_bytes)
+
+
+def test_what_is_filled_stands_beside_it(mine: Repository, capsys: pytest.CaptureFixture[str]) -> None:
     del mine
     now = working_tree("mine")
     found = review(resolve("HEAD", now, None), of_folders("now", now, None), None, None)
-    costs = {"small": Cost(refill_bytes=2_000_000), "other": Cost(refill_bytes=None), "more": Cost()}
-    experiments = tuple(dataclasses.replace(of, cost=costs.get(of.name)) for of in found.experiments)
+    caches = {
+        "small": (kept(REBUILT, 2_000_000), kept(FIRST, 3_000_000)),
+        "other": (kept(REBUILT, 9), kept(FIRST, None)),
+        "more": (kept(VALID, 7_000_000),),
+    }
+    experiments = tuple(dataclasses.replace(of, caches=caches.get(of.name, ())) for of in found.experiments)
     print_stat(dataclasses.replace(found, experiments=experiments), None)
     assert capsys.readouterr().out.splitlines()[:3] == [
         "gone   is removed",
-        "other  speed           1 difference   refill unknown",
-        "small  data, training  2 differences  refills 2 MB",
+        "other  speed           1 difference   fills caches of unknown size",
+        "small  data, training  2 differences  fills 5 MB",
     ]
 
 

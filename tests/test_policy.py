@@ -175,8 +175,7 @@ def test_a_policy_with_faults_judges_nothing_and_its_mending_passes(
     repository: Repository, diff: Diff, capsys: pytest.CaptureFixture[str]
 ) -> None:
     smaller(repository, "dat: {}\n")
-    rules = "data, training, order, new, removed, cost, au_min"
-    fault = f"{NEW}:1: dat: found an unknown rule; expected one of the rules {rules}"
+    fault = f"{NEW}:1: dat: found an unknown rule; expected one of the rules data, training, order, new, removed"
     lines = ["policy: cannot be applied", f"  {fault}", "    -> did you mean `data`?"]
     assert diff() == (2, lines, "")
     with pytest.raises(SystemExit):
@@ -235,28 +234,8 @@ def test_new_and_removed_experiments_change_no_data(repository: Repository, diff
     assert diff() == (0, [f"policy: passed ({BASE})"], "")
 
 
-def test_new_experiments_cost_and_have_a_utilization(repository: Repository, diff: Diff) -> None:
-    repository.write("etlrun-policy.yaml", "cost: {minutes: 9}\nau_min: 0.5\n")
-    repository.commit("Policy")
-    for number in range(7):
-        repository.write(f"experiment/new{number}.yaml", SMALL.replace("cache: none", "cache: disk"))
-    repository.commit("New")
-    status, lines, _ = diff()
-    where = "in new0, new1, new2, new3, new4 and 2 more; expected"
-    measure = "    -> run it, and commit the file that etlrun costs --write writes"
-    assert (status, lines[1:]) == (
-        4,
-        [
-            f"  {BASE}:1: cost.minutes: found an unknown time of refilling caches {where} at most 9 min",
-            measure,
-            f"  {BASE}:2: au_min: found an unknown AU {where} at least 0.5",
-            measure,
-        ],
-    )
-
-
-def test_an_option_that_no_experiment_uses_has_no_cost_but_changes_the_data(repository: Repository, diff: Diff) -> None:
-    repository.write("etlrun-policy.yaml", "data: {}\nau_min: 0.5\ncost: {refill_gb: 0}\n")
+def test_an_option_that_no_experiment_uses_changes_the_data(repository: Repository, diff: Diff) -> None:
+    repository.write("etlrun-policy.yaml", "data: {}\n")
     repository.write("dataset/pets.yaml", "defaults: [folder, _self_]\ndir: photos\n")
     repository.commit("Pets")
     repository.replace("dataset/pets.yaml", "photos", "pictures")

@@ -1,4 +1,4 @@
-"""Twenty pull requests, each with the comment, the annotations and the exit statuses that a person wants."""
+"""Eighteen pull requests, each with the comment, the annotations and the exit statuses that a person wants."""
 
 from collections.abc import Iterator
 from pathlib import Path

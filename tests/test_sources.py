@@ -146,7 +146,7 @@ def test_a_review_shows_nothing_of_files_beside_the_repository(
 ) -> None:
     secret = tmp_path / "secret.yaml"
     secret.write_text("trainer: {password: 12345}\n")
-    for name in ("experiment/linked.yaml", "etlrun-policy.yaml", "etlrun-costs.json"):
+    for name in ("experiment/linked.yaml", "etlrun-policy.yaml"):
         (mine / name).symlink_to(secret)
     (mine / "load").symlink_to(tmp_path)
     (mine / "model").symlink_to("../models")  # within the repository, as these are
@@ -154,7 +154,7 @@ def test_a_review_shows_nothing_of_files_beside_the_repository(
     if hidden:  # a project that is in no repository
         (repository.folder / hidden).rename(repository.folder / "git")
     inside = f"which leaves {repository.folder}; expected a link within that folder"
-    names = ("experiment/linked.yaml", "load/secret.yaml", "etlrun-policy.yaml", "etlrun-costs.json")
+    names = ("experiment/linked.yaml", "load/secret.yaml", "etlrun-policy.yaml")
     expected = [
         f"mine/{name}: found a link to {secret}, {inside}\n    -> copy the file to which it leads" for name in names
     ]

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etlrun.review.costs_file import of_sides
-from etlrun.review.folders import working_tree
 from etlrun.review.review import Review, review
 from etlrun.review.sides import Side, Variant
 from etlrun.review.text import text
@@ -41,7 +39,7 @@ def diff(
     """
     own = None if config_dir is None else os.fspath(config_dir)
     before, after, experiment = sides_of(_side(old), None if new is None else _side(new), None, own)
-    found = review(before, after, experiment, None, of_sides(before, after, working_tree(own), []))
+    found = review(before, after, experiment, None)
     if found.is_faulty:
         raise ConfigError([fault for reviewed in found.experiments for fault in reviewed.faults])
     return Diff(found)

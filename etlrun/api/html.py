@@ -80,8 +80,8 @@ def of_run(folder: Path, summary: Summary) -> str:
 
 
 def of_review(review: Review) -> str:
-    """Return a comparison: what differs, what each difference changes, and what that costs."""
-    parts = [_lines([("", line) for line in review.cost_lines])]
+    """Return a comparison: what differs, what each difference changes, and the caches that it fills."""
+    parts: list[Markup] = []
     found = groups(review)
     for names, reviewed in found[:_MOST_ROWS]:
         parts += _reviewed(", ".join(filter(None, names)), reviewed)

@@ -129,9 +129,6 @@ COMMANDS = {
         REVIEWS,
         "etlrun verify experiment=naive experiment=parallel --examples 100",
     ),
-    "costs": Command(
-        "[FOLDER ...]", "print what experiments cost, as runs have measured it", REVIEWS, "etlrun costs outputs"
-    ),
     "evaluate": Command(
         "RUN [OVERRIDE ...]",
         "evaluate the model of a run on a split",
@@ -183,7 +180,7 @@ COMMANDS = {
         "[TOPIC]", "describe a command, an option, a key or a concept", UPKEEP, "etlrun help load.prefetch", "topics"
     ),
 }
-_REVIEWS = frozenset({"plan", "check", "diff", "verify", "costs"})
+_REVIEWS = frozenset({"plan", "check", "diff", "verify"})
 """Commands that open no store that a variable of the environment names."""
 _INSTEAD = {
     **dict.fromkeys(("train", "run", "fit", "start"), "leave it out: etlrun trains without a command"),

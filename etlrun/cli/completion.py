@@ -30,7 +30,6 @@ OF_COMMANDS = {
     "check": "config-dir format golden strict update",
     "diff": "config-dir exit-code experiment fail-on format label runs show stat",
     "verify": "config-dir examples exit-code experiment fail-on format label runs show stat",
-    "costs": "config-dir write",
     "prepare": "convert data-dir features name on-corrupt seed shards split version",
     "runs ls": "format",
     "evaluate": "epoch format importance threshold",

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 
 from etlrun.cli import parsers
 from etlrun.review.comment import markdown
-from etlrun.review.costs_file import of_sides
 from etlrun.review.document import as_json
-from etlrun.review.folders import working_tree
 from etlrun.review.judge import judged
 from etlrun.review.policy import FORBIDDEN, Judgement, PolicyError
 from etlrun.review.review import Images, Review, Reviewed, contradictions, review
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from etlrun.datasets.examine.sheet import Sheet
     from etlrun.planning.plan import Plan
     from etlrun.review.measured import Runs
-    from etlrun.review.measured_costs import Entry
     from etlrun.review.sides import Side
 
 _DIFFERS, _REFUSED = 1, ConfigError.status
@@ -55,8 +52,7 @@ def compare(
             comparison.
     """
     old, new, experiment = sides_of(known.old, known.new, known.experiment, known.config_dir)
-    runs, measured = (None, []) if known.runs is None else (_runs(known.runs), _costs(known.runs, old, new))
-    found = review(old, new, experiment, runs, of_sides(old, new, working_tree(known.config_dir), measured))
+    found = review(old, new, experiment, None if known.runs is None else _runs(known.runs))
     found = examined(found, old, new)
     if known.show is not None:
         found = _with_images(found, known.show, (old, new))
@@ -70,10 +66,8 @@ def compare(
     if found.is_faulty:
         raise SystemExit(_REFUSED)
     policy = found.policy or Judgement()
-    if faults := [*(() if is_told else policy.faults), *found.cost_faults]:
-        raise ConfigError(faults)
     if policy.faults:
-        raise SystemExit(_REFUSED)
+        raise SystemExit(_REFUSED) if is_told else ConfigError(policy.faults)
     if denied := contradictions(found):
         raise EtlrunError(denied)
     if policy.broken:
@@ -94,13 +88,6 @@ def _runs(folder: Path) -> Runs:
     from etlrun.review.measured import Runs
 
     return Runs(folder)
-
-
-def _costs(folder: Path, *sides: Side) -> list[Entry]:
-    from etlrun.review.costs_of_runs import costs_of_runs
-
-    given = {frozenset(variant.missing) for side in sides for variant in side.variants.values()}
-    return costs_of_runs(folder, given)[0]
 
 
 def _folder(text: str) -> Path:

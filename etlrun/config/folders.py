@@ -6,8 +6,6 @@ from pathlib import Path
 
 from etlrun.system.errors import ConfigError, Fault
 
-COSTS = "etlrun-costs.json"
-"""File in a config folder that keeps measured costs."""
 POLICY = "etlrun-policy.yaml"
 """File in a config folder that is no config: what changes need."""
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from etlrun.graph.identity import planned
 from etlrun.planning.plan import Plan, at_cache
+from etlrun.review.fills import Fills
 from etlrun.sources.open import on_disk
 from etlrun.stages.cache import Cache, cache_bytes
 from etlrun.stages.trainer import Trainer
-from etlrun.system.machine import megabytes
+from etlrun.system.machine import megabytes, rounded
 
-VALID, REBUILT, FIRST, UNUSED, EACH_RUN = (
-    "stays valid", "will be rebuilt", "will be built by the first run", "is no longer read", "is filled by each run"
+VALID, REBUILT, FIRST, UNUSED, EACH_RUN, SHARED = (
+    "stays valid", "will be rebuilt", "will be built by the first run", "is no longer read", "is filled by each run",
+    "is shared",
 )  # fmt: skip
 _DEVICE, _AUTO = Trainer.key("device"), "auto"
 
@@ -25,11 +27,12 @@ class Kept:
     Attributes:
         pipeline: `train` or `validation`.
         target: `cache.disk` or `cache.memory`, and the point at which it caches.
-        state: One of `VALID`, `REBUILT`, `FIRST`, `UNUSED`, `EACH_RUN`.
+        state: One of `VALID`, `REBUILT`, `FIRST`, `UNUSED`, `EACH_RUN`, `SHARED`.
         because: For `REBUILT`, the values that differ before the cache.
-        provided: For `VALID`, conditions that the configs do not determine.
+        provided: For `VALID`, conditions that the configs do not determine; for `SHARED`, with which experiment.
         size_bytes: Size of the new cache in bytes; None if it is unknown.
         size: The size as text; if it is unknown, what is known of it.
+        filled: For a cache that is filled, which run has filled one of the same kind, and in what time; else empty.
     """
 
     pipeline: str
@@ -39,28 +42,83 @@ class Kept:
     provided: tuple[str, ...] = ()
     size_bytes: int | None = None
     size: str = ""
+    filled: str = ""
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether the change fills a cache on disk."""
+        return self.state in {REBUILT, FIRST}
 
     def __str__(self) -> str:
         because = (
             f", since {', '.join(self.because)} {'differ' if self.because[1:] else 'differs'}" if self.because else ""
         )
         provided = f" {' and '.join(self.provided)}" if self.provided else ""
-        return f"{self.target} {self.state}{because}{provided}{f' ({self.size})' if self.size else ''}"
+        size, filled = f" ({self.size})" * bool(self.size), f"; {self.filled}" * bool(self.filled)
+        return f"{self.target} {self.state}{because}{provided}{size}{filled}"
 
 
-def caches(old: Plan, new: Plan) -> tuple[Kept, ...]:
-    """Return the state of the caches of both pipelines, compared by all that they rest on.
+def caches(old: Plan | None, new: Plan) -> tuple[Kept, ...]:
+    """Return the state of the caches of both pipelines, compared by all that they rest on; without `old`, as new ones.
 
     A memory cache with the same content is left out.
     """
     return tuple(kept for name in new.pipelines if (kept := _kept(old, new, name)) is not None)
 
 
-def _kept(old: Plan, new: Plan, name: str) -> Kept | None:
-    was, now = (at_cache(plan.pipelines[name])[1] for plan in (old, new))
+def held_on_disk(plans: Mapping[str, Plan]) -> dict[str, str]:
+    """Return the caches on disk of plans by all that they hold, and where, each with the name of a plan."""
+    return {_held(plan, name): of for of, plan in plans.items() for name in plan.pipelines}
+
+
+def _held(plan: Plan, name: str) -> str:
+    cache = at_cache(plan.pipelines[name])[1]
+    if cache is None or not cache.outlives_run:
+        return ""
+    return repr((cache.path, cache.codec, cache.dir, planned(plan, name)))
+
+
+def with_fills(kept: Sequence[Kept], plan: Plan, others: Mapping[str, str], fills: Fills) -> tuple[Kept, ...]:
+    """Return the caches of a plan with what is known of those that are filled.
+
+    Args:
+        kept: The caches.
+        plan: The plan.
+        others: Caches on disk that experiments have filled before, as from `held_on_disk`.
+        fills: Caches that runs have filled.
+    """
+
+    def known(of: Kept) -> Kept:
+        if not of.is_filled:
+            return of
+        if name := others.get(_held(plan, of.pipeline)):
+            return replace(of, state=SHARED, because=(), provided=(f"with {name}, and is not filled again",), size="")
+        return replace(of, filled=fills.of(plan, of.pipeline))
+
+    return tuple(map(known, kept))
+
+
+def filled_bytes(kept: Sequence[Kept]) -> int | None:
+    """Return the bytes of the caches on disk that are filled; None if those of one are unknown."""
+    sizes = [of.size_bytes for of in kept if of.is_filled]
+    return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+def filled_line(kept: Sequence[Kept]) -> str:
+    """Return the sentence on the caches on disk that are filled: their size, and what becomes of the old ones."""
+    count, size = sum(of.is_filled for of in kept), filled_bytes(kept)
+    told = f"{count} cache{'s' * (count != 1)} on disk"
+    told = f"{told} of unknown size" if size is None else f"{rounded(size)} in {told}"
+    if not any(of.state == REBUILT for of in kept):
+        return f"fills {told}"
+    return f"refills {told}; what was there stays until etlrun cache gc removes it"
+
+
+def _kept(old: Plan | None, new: Plan, name: str) -> Kept | None:
+    was, now = (None if plan is None else at_cache(plan.pipelines[name])[1] for plan in (old, new))
     if now is None:
         return Kept(pipeline=name, target=_target(was), state=UNUSED) if was and was.outlives_run else None
-    before, after = planned(old, name), planned(new, name)
+    before, after = {} if old is None else planned(old, name), planned(new, name)
     devices = before.get(_DEVICE), after.get(_DEVICE)
     unsure = {_DEVICE} if _AUTO in devices else set()
     differs = tuple(key for key in sorted((before | after).keys() - unsure) if before.get(key) != after.get(key))
@@ -74,7 +132,7 @@ def _kept(old: Plan, new: Plan, name: str) -> Kept | None:
         because = tuple(key for key in differs if key != now.key("at")) or differs
     else:
         state = FIRST
-    provided = tuple(_conditions(old, new, devices)) if state == VALID else ()
+    provided = tuple(_conditions(old, new, devices)) if state == VALID and old is not None else ()
     size_bytes, size = size_of(new, name)
     kept = Kept(pipeline=name, target=_target(now), state=state, because=because, provided=provided)
     return replace(kept, size_bytes=size_bytes, size="" if state == VALID else size)

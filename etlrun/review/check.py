@@ -12,7 +12,6 @@ from etlrun.config import request as requests
 from etlrun.config.composer import Composer
 from etlrun.config.values import NOT_OF_A_RUN
 from etlrun.planning.plan import Plan
-from etlrun.review.costs_file import faults_in
 from etlrun.review.evidence import evidence_in, out_of_date
 from etlrun.review.folders import Folders
 from etlrun.review.lines import located, of_whole
@@ -74,7 +73,6 @@ def check(folders: Folders, *, strict: bool = False) -> Checked:
     checked.add(other_suffixes(folders))
     policy = policy_of(folders)
     checked.add(() if policy is None else policy.faults)
-    checked.add(faults_in(folders))
     headless = list(without_header(folders, own))
     if strict or folders.own is None:
         checked.add(headless)

@@ -30,7 +30,6 @@ def markdown(review: Review) -> str:
     """Return the review as a comment: a line and a table for each experiment, and a diagram of its new plan."""
     parts = [f"### etlrun: {_code(review.old)} → {_code(review.new)}\n"]
     parts += _policy(review.policy) if review.policy is not None else []
-    parts += [_list(review.cost_lines)] if review.cost_lines else []
     for number, (names, reviewed) in enumerate(groups(review)):
         parts += _section(names, reviewed, with_diagram=number < _MOST_DIAGRAMS)
     rest = unchanged(review)

@@ -28,7 +28,6 @@ def as_json(review: Review) -> str:
             "differences": [dataclasses.asdict(item) for item in reviewed.comparison.differences],
             "notes": list(reviewed.comparison.notes),
             "caches": [dataclasses.asdict(kept) for kept in reviewed.caches],
-            "cost": None if reviewed.cost is None else dataclasses.asdict(reviewed.cost),
             "measured": [dataclasses.asdict(measured) for measured in reviewed.measured],
             "ran": None if reviewed.ran is None else dataclasses.asdict(reviewed.ran),
             "facts": None if reviewed.facts is None else dataclasses.asdict(reviewed.facts),
@@ -56,9 +55,7 @@ def _of_all(review: Review) -> dict[str, Any]:
     return {
         "kinds": [str(kind) for kind in Kind if kind in kinds],
         "changed": review.changes,
-        "failed": bool(
-            review.is_faulty or review.cost_faults or contradictions(review) or (policy and policy.is_failed)
-        ),
+        "failed": bool(review.is_faulty or contradictions(review) or (policy and policy.is_failed)),
         "matrix": matrix(review),
     }
 

@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 
 from etlrun.config import request as requests
-from etlrun.config.files import config_files, unreadable
-from etlrun.config.folders import COSTS, POLICY, config_dir, own_folder
+from etlrun.config.files import config_files
+from etlrun.config.folders import POLICY, config_dir, own_folder
 from etlrun.review.git import folder_at, git, top_of, write_configs
 from etlrun.system.errors import ConfigError, Fault, fault, of_file, printable
 
@@ -61,21 +61,6 @@ class Folders:
         """The policy's file; None if there is none. One that can't be read is there."""
         path = (self.own or self.base) / POLICY
         return path if os.path.lexists(path) else None
-
-    @property
-    def costs(self) -> tuple[str, bytes] | None:
-        """The name in messages and the content of the file of measured costs; None if there is none.
-
-        Raises:
-            ConfigError: It can't be read.
-        """
-        path = (self.own or self.base) / COSTS
-        if not os.path.lexists(path):
-            return None
-        try:
-            return self.name(path), path.read_bytes()
-        except OSError as error:
-            raise ConfigError([unreadable(self.name(path), error)]) from error
 
     def name(self, path: Path) -> str:
         """Return the name of a file in messages: the same in each revision, without unprintable characters."""
@@ -125,7 +110,7 @@ def working_tree(own: str | None) -> Folders:
 def _leaving(folder: Path) -> Iterator[Fault]:
     top = top_of(folder)
     inside = top.resolve() if top.is_absolute() else folder.parent
-    for path in (*config_files(folder), *config_files(folder, ".yml"), folder / POLICY, folder / COSTS):
+    for path in (*config_files(folder), *config_files(folder, ".yml"), folder / POLICY):
         if not (end := Path(os.path.realpath(path))).is_relative_to(inside):
             found = printable(f"a link to {end}, which leaves {inside}")
             yield of_file(_relative(path), found, "a link within that folder", "copy the file to which it leads")

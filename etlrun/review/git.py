@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from etlrun.config.folders import COSTS
 from etlrun.system.errors import ConfigError, Fault, fault, printable
 
 _LINK, _SUBMODULE = "120000", "160000"
@@ -94,8 +93,6 @@ def _is_link(top: Path, revision: str, path: PurePosixPath) -> bool:
 def write_configs(top: Path, revision: str, folder: str, scratch: Path) -> None:
     """Write the YAML files of a folder of a revision below `scratch`, with its links and the files to which they lead.
 
-    The file of measured costs beside them is written, too.
-
     Submodules are skipped.
 
     Raises:
@@ -122,7 +119,7 @@ def write_configs(top: Path, revision: str, folder: str, scratch: Path) -> None:
     files = {
         name: key
         for name, (mode, key) in entries.items()
-        if mode not in {_LINK, _SUBMODULE} and (name in homes or name.endswith((".yaml", ".yml", COSTS)))
+        if mode not in {_LINK, _SUBMODULE} and (name in homes or name.endswith((".yaml", ".yml")))
         if any(_is_in(name, home) for home in homes)
     }
     (scratch / folder).mkdir(parents=True, exist_ok=True)

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from etlrun.review.cost import Refill, refilled
-from etlrun.review.policy import FORBIDDEN, KINDS, STATES, Judgement, Policy, Rule
+from etlrun.review.policy import FORBIDDEN, STATES, Judgement, Policy, Rule
 from etlrun.review.review import Review, Reviewed
 from etlrun.review.sides import Side
 from etlrun.stages.base import Kind
 from etlrun.system.errors import Fault, of_file
-from etlrun.system.terminal import significant
 
 _MOST_NAMES = 5
 """Maximum number of names in a sentence."""
-_MEASURE = "run it, and commit the file that etlrun costs --write writes"
 _UNKNOWN = "its old config cannot be composed with the code that is installed here"
 _KEEP = "keep what the old configs need beside what the new ones need, or remove them in a change of its own"
 
@@ -63,24 +60,18 @@ def _chosen(old: Side, new: Side) -> tuple[Policy | None, str, tuple[Fault, ...]
 
 def _broken(rule: Rule, experiments: Sequence[Reviewed]) -> Fault | None:
     """Return the fault of a rule that a change breaks; None if it keeps it."""
-    if rule.name in KINDS:
-        changed = [of for of in experiments if of.is_mended or rule.name in of.kinds]
-        found = _changes(Kind(rule.name), changed)
-        return _fault(rule, found, "none", _KEEP * any(of.is_mended for of in changed)) if found else None
+    keep = ""
     if rule.name in STATES:
         names = [of.name for of in experiments if of.state == STATES[rule.name] and of.is_experiment]
-        found = f"{len(names)} {rule.name} experiment{'s' * (len(names) > 1)}: {_listed(names)}"
-        return _fault(rule, found, "none") if names else None
-    states = {"compared", "added"}
-    changed = [of for of in experiments if of.changes and (of.state in states or of.is_mended) and "=" not in of.name]
-    found, expected, is_known = (_slow if rule.name == "au_min" else _dear)(rule, changed)
-    return _fault(rule, found, expected, "" if is_known else _MEASURE) if found else None
-
-
-def _fault(rule: Rule, found: str, expected: str, remedy: str = "") -> Fault:
+        found = f"{len(names)} {rule.name} experiment{'s' * (len(names) > 1)}: {_listed(names)}" if names else ""
+    else:
+        changed = [of for of in experiments if of.is_mended or rule.name in of.kinds]
+        found, keep = _changes(Kind(rule.name), changed), _KEEP * any(of.is_mended for of in changed)
+    if not found:
+        return None
     waive = f"give it the label {rule.label}" if rule.label else ""
-    expected += f" without the label {rule.label}" * bool(rule.label)
-    remedy = ", or ".join(filter(None, [remedy, waive]))
+    expected = f"none without the label {rule.label}" if rule.label else "none"
+    remedy = ", or ".join(filter(None, [keep, waive]))
     return of_file(rule.file, found, expected, remedy, line=rule.line, key=rule.where)
 
 
@@ -96,40 +87,6 @@ def _changes(kind: Kind, changed: Sequence[Reviewed]) -> str:
     texts = [f"a change of the {kind}{_in(names)} by {paths}" for paths, names in sure.items()]
     texts += [f"perhaps a change of the {kind}{_in(names)} ({doubts.rstrip('.')})" for doubts, names in unsure.items()]
     return ", and ".join(texts)
-
-
-def _dear(rule: Rule, changed: Sequence[Reviewed]) -> tuple[str, str, bool]:
-    """Return what breaks a limit of cost, if anything does, what the limit is, and whether all is known."""
-    is_size = rule.name == "cost.refill_gb"
-    unit, what = ("GB", "of caches to refill") if is_size else ("min", "of refilling caches")
-    refills = refilled([of.cost for of in changed if of.cost is not None])
-    amounts = {refill.key: _gigabytes(refill) if is_size else _minutes(refill) for refill in refills}
-    unknown = [
-        of.name for of in changed if of.cost is None or any(amounts[refill.key] is None for refill in of.cost.refills)
-    ]
-    total = sum(amount for amount in amounts.values() if amount is not None)
-    filling = [of.name for of in changed if of.cost is not None and of.cost.refills]
-    texts = [f"{significant(total)} {unit} {what}{_in(filling)}"] if total > rule.limit else []
-    texts += [f"an unknown {'size' if is_size else 'time'} {what}{_in(unknown)}"] if unknown else []
-    return " and ".join(texts), f"at most {significant(rule.limit)} {unit}", not unknown
-
-
-def _gigabytes(refill: Refill) -> float | None:
-    return None if refill.size_bytes is None else refill.size_bytes / 1e9
-
-
-def _minutes(refill: Refill) -> float | None:
-    return None if refill.duration_s is None else refill.duration_s.value / 60
-
-
-def _slow(rule: Rule, changed: Sequence[Reviewed]) -> tuple[str, str, bool]:
-    """Return which experiments fall short of the least utilization, what it is, and whether all is known."""
-    found = {of.name: None if of.cost is None else of.cost.au[1] for of in changed}
-    unknown = [name for name, au in found.items() if au is None]
-    low = {name: au.value for name, au in found.items() if au is not None and au.value < rule.limit}
-    texts = [f"an AU of {significant(au)}{_in([name])}" for name, au in low.items()]
-    texts += [f"an unknown AU{_in(unknown)}"] if unknown else []
-    return " and ".join(texts), f"at least {significant(rule.limit)}", not unknown
 
 
 def _in(names: Sequence[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,17 +18,12 @@ KINDS = (DATA, TRAINING, ORDER)
 STATES = {"new": "added", "removed": "removed"}
 """Experiments that a rule may forbid, with their state in a review: their data is compared with nothing."""
 FORBIDDEN = (*map(str, KINDS), *STATES)
-_SHARE = "au_min"
-_RULES: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(FORBIDDEN, ()),
-    "cost": ("refill_gb", "minutes"),
-    _SHARE: ("at_least",),
+_REMEDIES = {
+    SPEED: "leave it out: nothing is needed for another speed",
+    "cost": "leave it out: reviews say what is filled again, and hold it against no limit",
+    "au_min": "leave it out: measure.au_min=0.8 holds a run against it",
 }
-"""Limits of each rule, which beside these may have a label."""
-_WRITTEN = {
-    "cost": "limits such as {refill_gb: 100, minutes: 30}, with or without a label",
-    _SHARE: "a number above 0, and at most 1",
-}
+"""Of keys that are no rules: the last two were some."""
 
 
 class PolicyError(EtlrunError):
@@ -43,11 +37,10 @@ class Rule:
     """One rule of a policy.
 
     Attributes:
-        name: What it forbids, a kind of change or experiments of a state, or the key of the quantity that it limits.
+        name: What it forbids: a kind of change, or experiments of a state.
         where: Its key, or the option that sets it.
         file: File that has it, by its name in messages; empty for an option.
         line: Line of that file; None for an option.
-        limit: The limit; 0 for what is forbidden.
         label: Label that waives it; empty if none does.
     """
 
@@ -55,7 +48,6 @@ class Rule:
     where: str
     file: str = ""
     line: int | None = None
-    limit: float = 0
     label: str = ""
 
 
@@ -143,34 +135,16 @@ def _outer(item: Rule | Fault) -> str:
 
 def _rules(name: str, value: Any) -> Iterator[Rule | Fault]:
     """Yield what a key of the file says, or what is wrong with it."""
-    if name not in _RULES:
-        remedy = did_you_mean(name, _RULES)
-        remedy = "leave it out: nothing is needed for another speed" if name == SPEED else remedy
-        yield fault(name, "an unknown rule", f"one of the rules {', '.join(_RULES)}", remedy)
+    if name not in FORBIDDEN:
+        remedy = _REMEDIES.get(name) or did_you_mean(name, FORBIDDEN)
+        yield fault(name, "an unknown rule", f"one of the rules {', '.join(FORBIDDEN)}", remedy)
         return
-    block = {"at_least": value} if name == _SHARE and not isinstance(value, Mapping) else value
-    if not isinstance(block, Mapping):
-        yield fault(name, show(value), _WRITTEN.get(name, "{label: NAME}, or {} if no label waives it"))
+    if not isinstance(value, Mapping):
+        yield fault(name, show(value), "{label: NAME}, or {} if no label waives it")
         return
-    keys = (*_RULES[name], "label")
-    for key in block.keys() - {*keys}:
-        expected = f"one of the keys {', '.join(keys)}" if keys[1:] else "the key label"
-        yield fault(f"{name}.{key}", "an unknown key", expected, did_you_mean(str(key), keys))
-    label = block.get("label", "")
-    if "label" in block and not (isinstance(label, str) and label.strip() and label.isprintable() and "," not in label):
+    for key in value.keys() - {"label"}:
+        yield fault(f"{name}.{key}", "an unknown key", "the key label", did_you_mean(str(key), ["label"]))
+    label = value.get("label", "")
+    if "label" in value and not (isinstance(label, str) and label.strip() and label.isprintable() and "," not in label):
         yield fault(f"{name}.label", show(label), "the name of a label, without commas")
-    label = str(label).strip()
-    if not _RULES[name]:
-        yield Rule(name=name, where=name, label=label)
-    elif not any(key in block for key in _RULES[name]):
-        yield fault(name, "no limit", _WRITTEN[name])
-    for key in [key for key in _RULES[name] if key in block]:
-        yield _limited(name if name == _SHARE else f"{name}.{key}", block[key], label)
-
-
-def _limited(path: str, limit: Any, label: str) -> Rule | Fault:
-    """Return the rule of a limit, or what is wrong with it."""
-    is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
-    if not is_number or not (0 < limit <= 1 if path == _SHARE else 0 <= limit < math.inf):
-        return fault(path, show(limit), _WRITTEN.get(path, "a number from 0 on"))
-    return Rule(name=path, where=path, limit=limit, label=label)
+    yield Rule(name=name, where=name, label=str(label).strip())

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etlrun.planning.plan import Plan
-from etlrun.review.caches import Kept, caches
-from etlrun.review.cost import Cost, summed
+from etlrun.review.caches import Kept, caches, held_on_disk, with_fills
 from etlrun.review.data_files import differing_files
 from etlrun.review.difference import Comparison, Difference, compare
-from etlrun.review.estimates import cost_of, held_on_disk
 from etlrun.review.facts import CONTRADICTION, Facts
+from etlrun.review.fills import Fills
 from etlrun.review.jobs import matched
-from etlrun.review.measured_costs import Costs
 from etlrun.review.policy import Judgement
 from etlrun.review.renames import renames
 from etlrun.review.sides import DEFAULT, Side, Variant
@@ -59,7 +57,6 @@ class Reviewed:
         measured: Measures of the runs of both plans.
         faults: Faults of both sides.
         images: Images of the examples; None unless requested.
-        cost: Cost of the change; None unless something changes.
         facts: What was read of both sides; None unless requested.
         missing: Keys that the config of either side leaves to the command line.
         ran: Comparison of the runs of both sides; None unless both are runs.
@@ -77,7 +74,6 @@ class Reviewed:
     measured: tuple[Measured, ...] = ()
     faults: tuple[Fault, ...] = ()
     images: Images | None = None
-    cost: Cost | None = None
     facts: Facts | None = None
     missing: tuple[str, ...] = ()
     ran: Ran | None = None
@@ -142,8 +138,6 @@ class Review:
         files: Files that differ, if both sides are revisions.
         policy: What a policy says of the change; None without one.
         is_of_runs: Whether the old side is a run, or a sweep.
-        cost_notes: Notes on the measured costs, a sentence each.
-        cost_faults: Faults of the file of measured costs.
         experiment: The only experiment that is compared; None for all.
     """
 
@@ -153,15 +147,7 @@ class Review:
     files: tuple[File, ...]
     policy: Judgement | None = None
     is_of_runs: bool = False
-    cost_notes: tuple[str, ...] = ()
-    cost_faults: tuple[Fault, ...] = ()
     experiment: str | None = None
-
-    @property
-    def cost_lines(self) -> list[str]:
-        """Sums of the costs of all experiments, and the notes on them, a sentence each."""
-        costs = [reviewed.cost for reviewed in self.experiments if reviewed.cost is not None]
-        return [*summed(costs), *self.cost_notes]
 
     @property
     def changes(self) -> bool:
@@ -174,11 +160,8 @@ class Review:
         return any(reviewed.state == "faulty" for reviewed in self.experiments)
 
 
-def review(old: Side, new: Side, experiment: str | None, runs: Runs | None, costs: Costs | None = None) -> Review:
-    """Compare two sides; a single config is compared with the `experiment` of the other side.
-
-    What a change costs is estimated by measured `costs`.
-    """
+def review(old: Side, new: Side, experiment: str | None, runs: Runs | None) -> Review:
+    """Compare two sides; a single config is compared with the `experiment` of the other side."""
     before: dict[str, str] = {}
     if old.jobs:
         pairs = matched(old.jobs, new.jobs)
@@ -199,21 +182,21 @@ def review(old: Side, new: Side, experiment: str | None, runs: Runs | None, cost
     if old.jobs:
         only = {"added": new.word, "removed": old.word}
         experiments = tuple(replace(of, only_in=only.get(of.state, "")) for of in experiments)
-    costs = Costs() if costs is None else costs
-    filled = held_on_disk({name: plan for name in old.listed if (plan := old.variants[name].plan) is not None})
-    found = tuple(_with_cost(reviewed, costs, filled) for reviewed in experiments)
+    listed = {name: plan for name in old.listed if "=" not in name and (plan := old.variants[name].plan) is not None}
+    others, fills = held_on_disk(listed), Fills(Path("outputs"))
+    found = tuple(_with_fills(reviewed, others, fills) for reviewed in experiments)
     made = Review(old=old.word, new=new.word, experiments=found, files=tuple(_files(old, new)))
-    made = replace(made, is_of_runs=old.is_of_runs, experiment=experiment)
-    return replace(made, cost_notes=costs.notes, cost_faults=costs.faults)
+    return replace(made, is_of_runs=old.is_of_runs, experiment=experiment)
 
 
-def _with_cost(reviewed: Reviewed, costs: Costs, filled: Mapping[str, str]) -> Reviewed:
-    """Return an experiment that changes with its cost; what was run on both sides has none."""
-    was_run = reviewed.ran is not None or reviewed.only_in
-    is_faulty = reviewed.state == "faulty" and not reviewed.is_mended
-    if reviewed.new is None or not reviewed.changes or is_faulty or was_run:
+def _with_fills(reviewed: Reviewed, others: Mapping[str, str], fills: Fills) -> Reviewed:
+    """Return an experiment that changes with the caches that it fills; what was run on both sides fills none."""
+    if reviewed.new is None or reviewed.ran is not None or reviewed.only_in:
         return reviewed
-    return replace(reviewed, cost=cost_of(reviewed.old, reviewed.new, costs.giving(reviewed.missing), filled))
+    kept = reviewed.caches
+    if reviewed.state == "added" or reviewed.is_mended:
+        kept = tuple(of for of in caches(None, reviewed.new) if of.is_filled)
+    return replace(reviewed, caches=with_fills(kept, reviewed.new, others, fills))
 
 
 def _listed(old: Side, new: Side) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from etlrun.review.caches import filled_line
 from etlrun.review.difference import Difference
 from etlrun.review.review import File, Review, Reviewed
 from etlrun.system.errors import printable
@@ -41,9 +42,8 @@ def change(difference: Difference) -> str:
 
 
 def points(reviewed: Reviewed) -> list[str]:
-    """Return the sentences on an experiment below its differences: caches, costs, measures and facts."""
+    """Return the sentences on an experiment below its differences: caches, measures and facts."""
     found = _cache_lines(reviewed)
-    found += _cost_lines(reviewed)
     found += [f"measured {measured}" for measured in reviewed.measured]
     found += [] if reviewed.ran is None else reviewed.ran.lines
     return found + ([] if reviewed.facts is None else reviewed.facts.lines)
@@ -54,13 +54,8 @@ def _cache_lines(reviewed: Reviewed) -> list[str]:
     found: dict[str, list[str]] = {}
     for kept in reviewed.caches:
         found.setdefault(str(kept), []).append(kept.pipeline)
-    return [f"cache of {' and '.join(pipelines)}: {text}" for text, pipelines in found.items()]
-
-
-def _cost_lines(reviewed: Reviewed) -> list[str]:
-    """Return the lines on the cost, without the rates where the runs of both plans are compared."""
-    cost = reviewed.cost
-    return [] if cost is None else cost.lines + ([] if reviewed.measured else cost.rate_lines)
+    lines = [f"cache of {' and '.join(pipelines)}: {text}" for text, pipelines in found.items()]
+    return lines + [filled_line(reviewed.caches)] * any(kept.is_filled for kept in reviewed.caches)
 
 
 def file_line(file: File, review: Review) -> str:

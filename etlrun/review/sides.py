@@ -93,7 +93,6 @@ class Side:
         listed: Names of the variants of a revision that a review of all of them has.
         policy: Policy in the folders of a revision; None if there is none.
         jobs: Configs of the jobs of a sweep; empty for other sides.
-        costs: Name and content of the file of measured costs of a revision; None if it has none.
         revision: Git revision of the configs; empty for those of the working tree, and for other sides.
         process: Process that has the code and the data files of the revision; None if this one has them.
     """
@@ -104,7 +103,6 @@ class Side:
     listed: tuple[str, ...] = ()
     policy: Policy | None = None
     jobs: tuple[Variant, ...] = ()
-    costs: tuple[str, bytes] | None = None
     revision: str = ""
     process: Process | None = None
 
@@ -227,8 +225,7 @@ def of_folders(word: str, folders: Folders, experiment: str | None, like: Side |
         made |= _options(files, folders, partial(stand_ins, made[DEFAULT]))
         listed += [name for name in made if "=" in name and folders.file_of(name) not in used]
     names = tuple(name for name in listed if name in made)
-    policy, costs = policy_of(folders), folders.costs
-    side = Side(word=word, variants=made, files=folders.files, listed=names, policy=policy, costs=costs)
+    side = Side(word=word, variants=made, files=folders.files, listed=names, policy=policy_of(folders))
     return replace(side, revision=folders.revision)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from etlrun.review.caches import filled_bytes
 from etlrun.review.review import Review, Reviewed
 from etlrun.review.shown import groups
 from etlrun.review.text import colour_of, indented, of_policy
@@ -34,22 +35,22 @@ def print_stat(review: Review, console: Console | None) -> None:
     for parts in indented(dict.fromkeys(fault for reviewed in told for fault in reviewed.faults)):
         print_parts(console, *parts)
     print_parts(console, (_sums(review), "bold"))
-    for parts in (*(((line, "bold"),) for line in review.cost_lines), *of_policy(review)):
+    for parts in of_policy(review):
         print_parts(console, *parts)
 
 
 def _row(reviewed: Reviewed) -> list[str]:
-    """Return name, kinds, number of differences, what is filled again, the rate of runs, and what was read."""
+    """Return name, kinds, number of differences, what is filled, the rate of runs, and what was read."""
     found, kinds = reviewed.comparison.differences, ", ".join(reviewed.kinds) or "nothing"
     kinds = f"perhaps {kinds}" if reviewed.comparison.is_unsure else kinds
     is_compared = reviewed.state == "compared" and not reviewed.was
     count = f"{len(found)} difference{'s' * (len(found) != 1)}" if is_compared else ""
-    refill = 0 if reviewed.cost is None else reviewed.cost.refill_bytes
-    refills = "refill unknown" if refill is None else f"refills {megabytes(refill)}" if refill else ""
+    filled = filled_bytes(reviewed.caches)
+    fills = "fills caches of unknown size" if filled is None else f"fills {megabytes(filled)}" if filled else ""
     measured = (*(reviewed.ran.measured if reviewed.ran is not None else ()), *reviewed.measured)
     rate = next((f"{of.measure} {of.ratio:.2f}x" for of in measured if of.measure == _RATE and of.ratio), "")
     read = reviewed.facts.summary if reviewed.facts is not None and is_compared else ""
-    return [reviewed.name, kinds if is_compared else reviewed.headline, count, refills, rate, read]
+    return [reviewed.name, kinds if is_compared else reviewed.headline, count, fills, rate, read]
 
 
 def _sums(review: Review) -> str:

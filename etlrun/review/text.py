@@ -31,8 +31,6 @@ def text(review: Review) -> str:
 def _lines(review: Review) -> Iterator[tuple[tuple[str, str], ...]]:
     if review.is_of_runs:
         yield ((f"{review.old} -> {review.new}", "bold"),)
-    for line in review.cost_lines:
-        yield ((line, "bold"),)
     found = groups(review)
     for names, reviewed in found:
         title = f"{', '.join(names)}: " if names != [""] else ""
