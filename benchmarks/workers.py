@@ -24,7 +24,6 @@ import tensorflow as tf
 
 from etlrun.record.config import read_config
 from etlrun.record.summary import Summary, read_summary
-from etlrun.results.sizing import size
 from etlrun.system import machine
 
 WORKERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
@@ -99,11 +98,11 @@ def client_bytes_per_s(batch_bytes: int, batches: int = 400) -> float:
 
 def costs_of(folder: Path, summary: Summary, known: argparse.Namespace) -> Costs:
     """The costs of a run, and of what is shared."""
-    found = size(folder, summary, 1.0, 1.0)
-    of_stages = {stage: 1000 * busy / found.examples_per_s for stage, busy in found.needs[0].threads.items()}
+    config = read_config(folder)
+    of_stages = {row.stage: row.cost_ms for row in summary.stages}
     read_ms = sum(ms for stage, ms in of_stages.items() if stage.startswith(("extract.", "load.")))
-    height, width = read_config(folder)["transform"]["resize"]["size"]
-    given_bytes = height * width * 3
+    height, width = config["transform"]["resize"]["size"]
+    batch_size, given_bytes = int(config["load"]["batch_size"]), height * width * 3
     network = known.network_gbit_per_s * 1e9 / 8
     examples = sum(summary.dataset.examples.values())
     return Costs(
@@ -111,10 +110,10 @@ def costs_of(folder: Path, summary: Summary, known: argparse.Namespace) -> Costs
         transform_ms=sum(of_stages.values()) - read_ms,
         record_bytes=summary.dataset.bytes / examples,
         given_bytes=given_bytes,
-        cores=found.worker_cores,
-        batch_size=found.batch_size,
+        cores=summary.host.cores or 1,
+        batch_size=batch_size,
         storage_bytes_per_s=known.storage_gb_per_s * 1e9,
-        client_bytes_per_s=min(network, client_bytes_per_s(found.batch_size * given_bytes)),
+        client_bytes_per_s=min(network, client_bytes_per_s(batch_size * given_bytes)),
     )
 
 

@@ -54,7 +54,7 @@ ELSEWHERE = {
 }
 """Commands that are not run here, and why."""
 NO_OVERRIDES = re.compile(
-    rf"{ETLRUN} (plan (?!-m)|eject|diff|verify|check|report|freeze|prepare|schema|runs|evaluate|predict|export|size"
+    rf"{ETLRUN} (plan (?!-m)|eject|diff|verify|check|report|freeze|prepare|schema|runs|evaluate|predict|export"
     r"|cache (?!why)|plugins|-m sweep\.resume)"
 )
 """Commands to which no override is appended: they take none, or show what an override does."""
@@ -124,7 +124,6 @@ WAYS = {
     "plan -m model=emulated …": Way(more=FEW, after=GRID),
     **dict.fromkeys(("-m sweep.resume=SWEEP", "report SWEEP"), Way(after=DIGESTS)),
     **dict.fromkeys(("diff RUN RUN", "report RUN"), Way(after=RUN)),
-    "size RUN --step-ms 4": Way(after="trainer=drain cache=none"),
     "trainer.schedule.name=cosine trainer.schedule.warmup_steps=50 trainer.ema_momentum=0.99": Way(
         more=(*TRAINED, "trainer.epochs=2", "trainer.schedule.warmup_steps=4")
     ),

@@ -79,9 +79,6 @@ COMMANDS = {
         "FOLDER", "print the report of a run, or of a folder of runs", TRAIN, "etlrun report RUN", "runs_read", "report"
     ),
     "runs": Command("ls", "list runs and sweeps", TRAIN, "etlrun runs ls outputs"),
-    "size": Command(
-        "RUN", "print the cores, storage and cache that an accelerator needs", TRAIN, "etlrun size RUN --step-ms 20"
-    ),
     "freeze": Command(
         "RUN",
         "print the values that AUTOTUNE chose, as YAML",

@@ -35,7 +35,6 @@ OF_COMMANDS = {
     "evaluate": "epoch format importance threshold",
     "predict": "epoch format on-corrupt output top",
     "export": "epoch format output",
-    "size": "au format step-ms",
     "init": "name",
     "cache ls": "dir",
     "cache why": "config-dir",
