@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,13 @@ from tests.runs import finish, start
 PARTS = ["Versions", "Machine", "Device", "Config", "Last run"]
 SUMMARY: dict[str, Any] = {
     "status": "failed",
-    "overrides": ["experiment=own", "dataset.dir=/mnt/our photos/acme"],
+    "overrides": ["experiment=own", "dataset.dir=/mnt/acme"],
     "created_s": 1_790_000_000.0,
     "plan_fingerprint": "0123456789abcdef",
     "versions": {"python": "3.10.1", "keras": "2.0.0", "gone": "1"},
     "host": {"device": "Tesla T4 (GPU)", "cores": 8, "memory_bytes": 64e9, "driver_gpus": ["Tesla T4"]},
     "examples": 0,
-    "error": "The run failed: OSError: /mnt/our photos/acme/a.jpg of store https://me:planted@a.b/c",
+    "error": "The run failed: OSError: /mnt/acme/a.jpg of store https://me:planted@a.b/c",
     "remarks": ["A note."],
 }
 
@@ -38,7 +37,9 @@ def reported(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, str]:
     """The parts of a report, by their titles."""
     main(["doctor", "--report", *words])
     out = capsys.readouterr().out
-    assert out.startswith("<!-- etlrun doctor --report: without secrets, names of users and hosts, and folders outside")
+    assert out.startswith(
+        "<!-- etlrun doctor --report: with home folders as ~, and URLs without user, password and query."
+    )
     parts = re.findall(r"### ([^\n]*)\n\n(`{3,})text\n(.*?)\n\2\n", out, re.DOTALL)
     return {title: text for title, _, text in parts}
 
@@ -47,9 +48,8 @@ def left(folder: Path, **values: Any) -> Path:
     """A run that failed, in a folder."""
     folder.mkdir(parents=True)
     (folder / "summary.json").write_text(json.dumps(SUMMARY | values))
-    (folder / "config.yaml").write_text("dataset: {dir: /mnt/our photos/acme, names: [a, 1]}\n")
     (folder / "traceback.txt").write_text('File "/mnt/acme/steps.py"\n```\nOSError: planted?\n')
-    (folder / "plan.txt").write_text("dataset\n     dir   /mnt/our photos/acme  data\n")
+    (folder / "plan.txt").write_text("dataset\n     dir   /mnt/acme  data\n")
     return folder
 
 
@@ -81,7 +81,7 @@ def test_the_last_run_is_told_with_its_plan_and_its_traceback(
     assert parts["Last run"].splitlines() == [
         "state        failed",
         "started      2026-09-21 14:13 UTC",
-        "overrides    experiment=own dataset.dir=…/acme",
+        "overrides    experiment=own dataset.dir=/mnt/acme",
         "fingerprint  0123456789abcdef",
         "device       Tesla T4 (GPU), float32, 8 cores, 64 GB",
         "gpus         Tesla T4",
@@ -89,10 +89,10 @@ def test_the_last_run_is_told_with_its_plan_and_its_traceback(
         "status    failed, 0 examples at - examples/s, - s in total",
         f"folder    {folder.relative_to(tmp_path)}",
         "note      A note.",
-        "error     The run failed: OSError: …/acme/a.jpg of store https://…",
+        "error     The run failed: OSError: /mnt/acme/a.jpg of store https://a.b/c",
     ]
-    assert parts["Plan of the last run"] == "dataset\n     dir   …/acme  data"
-    assert parts["Traceback"] == 'File "…/steps.py"\n```\nOSError: planted?'
+    assert parts["Plan of the last run"] == "dataset\n     dir   /mnt/acme  data"
+    assert parts["Traceback"] == 'File "/mnt/acme/steps.py"\n```\nOSError: planted?'
 
 
 def test_a_run_that_is_named_is_told_without_the_traceback_of_an_earlier_one(
@@ -110,7 +110,6 @@ def test_a_run_that_is_named_is_told_without_the_traceback_of_an_earlier_one(
 def test_a_damaged_summary_is_told_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = left(tmp_path / "outputs" / "run")
     (folder / "summary.json").write_text('{"status": "compl')
-    (folder / "config.yaml").write_text("{")
     parts = reported(capsys)
     first, second = parts["Last run"].splitlines()
     assert first == "folder  outputs/run"
@@ -123,26 +122,50 @@ def test_a_run_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_the_plan_of_a_config_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    told = reported(capsys, "cache=none", "dataset.data_dir='/mnt/our photos/acme'")["Config"]
-    assert told.startswith("cache=none dataset.data_dir='…/acme'\n\ndataset\n")
-    assert re.search(r"^ +data_dir +…/acme +speed$", told, re.MULTILINE)
+    told = reported(capsys, "cache=none", "dataset.data_dir=/mnt/acme")["Config"]
+    assert told.startswith("cache=none dataset.data_dir=/mnt/acme\n\ndataset\n")
+    assert re.search(r"^ +data_dir +/mnt/acme +speed$", told, re.MULTILINE)
     assert re.search(r"^fingerprint [0-9a-f]{16}$", told, re.MULTILINE)
 
 
 def test_a_broken_config_is_told_with_its_faults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert reported(capsys, "trainer.epochs=0", "load.prefetch=x", "--config-dir", str(tmp_path / "x"))["Config"] == (
-        "trainer.epochs=0 load.prefetch=x --config-dir …/x\n\netlrun: 1 fault\n  --config-dir: found no folder …/x; "
-        "expected a folder of configs\n    -> pass the path of an existing folder"
+    assert reported(capsys, "trainer.epochs=0", "load.prefetch=x", "--config-dir", "gone")["Config"] == (
+        f"trainer.epochs=0 load.prefetch=x --config-dir gone\n\netlrun: 1 fault\n  --config-dir: found no folder "
+        f"{tmp_path}/gone; expected a folder of configs\n    -> pass the path of an existing folder"
     )
-    told = reported(capsys, "trainer.epochs=0", "load.prefetch=x", "dataset.data_dir=/mnt/our photos/acme")["Config"]
-    assert told.startswith("trainer.epochs=0 load.prefetch=x dataset.data_dir=…/acme\n\netlrun: 2 faults\n  ")
+    told = reported(capsys, "trainer.epochs=0", "load.prefetch=x")["Config"]
+    assert told.startswith("trainer.epochs=0 load.prefetch=x\n\netlrun: 2 faults\n  ")
 
 
-def test_paths_of_config_files_are_told_by_their_ends(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (mine / "dataset").mkdir()
-    (mine / "dataset" / "pets.yaml").write_text("defaults: [sample, _self_]\ndata_dir: /mnt/our photos/acme\n")
-    told = reported(capsys, "dataset=pets", "--config-dir", "mine")["Config"]
-    assert re.search(r"^ +data_dir +…/acme +speed$", told, re.MULTILINE)
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        (
+            "data in /data/jane.doe/photos, in '/data/jane.doe' and in /data/jane.doe.",
+            "data in ~/photos, in '~' and in ~.",
+        ),
+        (
+            "/data/jane.doer/a, ./data/jane.doe and s3:///data/jane.doe",
+            "/data/jane.doer/a, ./data/jane.doe and s3:///data/jane.doe",
+        ),
+        ("/home/bob/x/y.yaml, '/Users/ann/z'", "~/x/y.yaml, '~/z'"),
+        ("s3://bucket/acme/data.tar?X-Amz-Signature=ab#c", "s3://bucket/acme/data.tar"),
+        ("http://me:p@ss@store:9000, and (https://a.b/c).", "http://store:9000, and (https://a.b/c)."),
+        ("https://me@a.b 'https://a.b/c@d'", "https://a.b 'https://a.b/c@d'"),
+        ("https://me:/p?w@a.b", "https://me:/p"),
+    ],
+)
+def test_home_folders_and_what_urls_hold_of_credentials_are_left_out(
+    text: str, left: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/data/jane.doe")
+    assert doctor_report._public(text) == left
+
+
+@pytest.mark.parametrize("home", ["/", "", "gone"])
+def test_without_a_home_no_folder_is_left_out(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", home)
+    assert doctor_report._public(f"/x in {Path.cwd()}") == f"/x in {Path.cwd()}"
 
 
 def test_what_cannot_be_told_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,28 +219,26 @@ def in_process(folder: Path, *words: str, **environment: str) -> str:
 def test_it_names_the_device_and_nothing_that_is_private(tmp_path: Path) -> None:
     planted = {
         "HOME": str(tmp_path / "home of jane"),
-        "USER": "jane",
         "A_SECRET": "planted-secret/9",
-        "MY_TOKEN": "planted token",
         "PLAIN": "never-printed",
     }
     work = tmp_path / "home of jane" / "work"
     folder = left(
         work / "outputs" / "run",
-        error=f"OSError: planted-secret/9 of jane on {socket.gethostname()} in {tmp_path}",
-        remarks=["planted%20token", "s3://bucket/secret?sig=planted", str(work), "AKIAIOSFODNN7EXAMPLE"],
+        error=f"OSError: {work}/a.jpg",
+        remarks=["s3://bucket/secret?sig=planted", str(work)],
         resumed_from=f"{work}/outputs/before",
     )
-    (folder / "traceback.txt").write_text(f"{work}/x.py\npassword='planted'\n/home/jane/y.py\n")
-    words = [f"dataset.data_dir='{work}/data'", "dataset.name=jane_pets", "dataset=tfds", "dataset.download=false"]
+    (folder / "traceback.txt").write_text(f"{work}/x.py\n/home/jane/y.py\n")
+    words = [f"dataset.data_dir='{work}/data'", "dataset.name=pets", "dataset=tfds", "dataset.download=false"]
     out = in_process(work, *words, **planted)
     assert "\ndevice     CPU, " in out
-    assert "\nerror     OSError: *** of USER on HOST in …/" in out
-    assert "~/work/x.py\npassword=***\n~/y.py\n" in out
+    assert "\nerror     OSError: ~/work/a.jpg\n" in out
+    assert "note      s3://bucket/secret\n" in out
+    assert "~/work/x.py\n~/y.py\n" in out
     assert "data_dir='~/work/data'" in out
-    for private in ("planted", "jane", "never-printed", "EXAMPLE", "bucket", str(tmp_path), "home of"):
+    for private in ("planted", "jane", "never-printed", "home of"):
         assert private not in out, private
-    assert not re.search(rf"(?<![A-Za-z0-9]){re.escape(socket.gethostname())}(?![A-Za-z0-9])", out)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""`etlrun doctor --report`: what those who read an issue need to know, as Markdown that may be published."""
+"""`etlrun doctor --report`: what those who read an issue need to know, as Markdown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -22,8 +22,7 @@ from etlrun.record.summary import FAILED, SUMMARY, Summary, read_summary
 from etlrun.stages import STAGES
 from etlrun.system import machine
 from etlrun.system.errors import EtlrunError, describe, headline
-from etlrun.system.hidden import in_review
-from etlrun.system.redaction import redacted
+from etlrun.system.hidden import hidden, in_review
 from etlrun.system.terminal import say_note, say_whole
 from etlrun.system.versions import version_of
 
@@ -39,13 +38,14 @@ _DEVICE_S = 180.0
 _MOST_CHARACTERS = 12_000
 """Longest part: an issue has room for five such."""
 _NO_CONFIG = "no overrides were given"
-_HEAD = "etlrun doctor --report: without secrets, names of users and hosts, and folders outside your home."
+_HEAD = "etlrun doctor --report: with home folders as ~, and URLs without user, password and query."
+_HOME = r"/(?:home|Users)/[^/\s'\"`:,;]+"
+_URL = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*://)(?:[^\s/'\"<>`?#]*@)?([^\s'\"<>`?#]*)(?:[?#][^\s'\"<>`]*)?")
 
 
 def report(request: Request, run: Path | None) -> None:
     """Print the report for the config of `request`, and on the last run in `run` or, by default, in `outputs`."""
     words = [*request.overrides, *request.files]
-    paths: set[str] = set()
     say_note("the device is tried, which takes some seconds")
     with contextlib.redirect_stdout(sys.stderr):  # what libraries print is none of the report
         folder = last_run(run or OUTPUTS)
@@ -53,13 +53,21 @@ def report(request: Request, run: Path | None) -> None:
             "Versions": _told(_versions),
             "Machine": _told(_machine),
             "Device": _told(lambda: _device(words)),
-            "Config": "\n\n".join([" ".join(words), _told(lambda: _plan(request, paths))]) if words else _NO_CONFIG,
-            "Last run": _told(lambda: _run(folder, run or OUTPUTS, paths)),
+            "Config": "\n\n".join([" ".join(words), _told(lambda: _plan(request))]) if words else _NO_CONFIG,
+            "Last run": _told(lambda: _run(folder, run or OUTPUTS)),
         }
         if folder is not None:
             parts |= _left(folder, with_plan=not words)
     text = "\n".join(_part(title, part) for title, part in parts.items())
-    say_whole(redacted(f"<!-- {_HEAD} -->\n{text}", paths))
+    say_whole(_public(f"<!-- {_HEAD} -->\n{text}"))
+
+
+def _public(text: str) -> str:
+    """Return a text with home folders as `~`, and URLs without user, password and query."""
+    home = os.path.expanduser("~").rstrip("/")  # noqa: PTH111 - Path's raises where there is none
+    homes = {home, os.path.realpath(home)} if home.startswith("/") else set()
+    named = "|".join([*map(re.escape, homes), _HOME])
+    return re.sub(rf"(?<![\w.~/-])(?:{named})(?![\w-]|\.\w)", "~", _URL.sub(r"\1\2", hidden(text)))
 
 
 def last_run(folder: Path) -> Path | None:
@@ -157,36 +165,18 @@ def _asked(words: list[str]) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def _plan(request: Request, paths: set[str]) -> str:
-    """Return the plan of the config; add the paths in it to `paths`."""
+def _plan(request: Request) -> str:
+    """Return the plan of the config."""
     from etlrun.graph import here
 
-    paths.update(word.partition("=")[2].strip("'\"") for word in request.overrides)
     with in_review():  # which opens no store that a variable names
-        job = grid.resolve(request.resuming(), STAGES)
-        paths.update(_texts(job.config))
-        return here.text_of(here.with_figures(job.plan))
+        return here.text_of(here.with_figures(grid.resolve(request.resuming(), STAGES).plan))
 
 
-def _texts(value: object) -> Iterator[str]:
-    """Yield all texts in a config."""
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        for inner in value:
-            yield from _texts(inner)
-    elif isinstance(value, str):
-        yield value
-
-
-def _run(folder: Path | None, searched: Path, paths: set[str]) -> str:
-    """Return what the summary of a run says; add the paths in its config to `paths`."""
-    from etlrun.record.config import read_config
-
+def _run(folder: Path | None, searched: Path) -> str:
+    """Return what the summary of a run says."""
     if folder is None:
         return f"none in {searched}"
-    with contextlib.suppress(Exception):  # a config that is missing or damaged has no paths
-        paths.update(_texts(read_config(folder)))
     summary = read_summary(folder)
     if summary is None:
         return f"folder  {folder}\nsummary.json is damaged: {_damage(folder)}"

@@ -71,14 +71,9 @@ def is_closed(storage: Mapping[str, object] | None) -> bool:
 
 def hidden(text: str) -> str:
     """Return a text in which each value that was read has the text of the config in its place."""
-    return without(_hidden, text)
-
-
-def without(values: Mapping[str, str], text: str) -> str:
-    """Return a text in which each of the `values` has in its place what it is mapped to."""
-    for value in sorted(filter(text.__contains__, values), key=len, reverse=True):
+    for value in sorted(filter(text.__contains__, _hidden), key=len, reverse=True):
         alone = re.escape(value) if len(value) >= _LEAST_WITHIN else rf"(?<!\w){re.escape(value)}(?!\w)"
-        text = re.sub(alone, lambda _, of=values[value]: of, text)  # type: ignore[misc]
+        text = re.sub(alone, lambda _, of=_hidden[value]: of, text)  # type: ignore[misc]
     return text
 
 
@@ -93,10 +88,10 @@ def _hide(value: str, text: str) -> None:
     """Hide a value in all its forms, in records of logs and in tracebacks, too."""
     if not _hidden:
         _watch()
-    _hidden.update(dict.fromkeys(forms(value), text))
+    _hidden.update(dict.fromkeys(_forms(value), text))
 
 
-def forms(value: str) -> Iterator[str]:
+def _forms(value: str) -> Iterator[str]:
     """Yield a value, and its parts if it is a URL, in each form in which libraries tell it."""
     import json
     from urllib.parse import quote, quote_plus
