@@ -21,7 +21,7 @@ Answers = Counter[tuple[str, str, bool]]
 def reviewed(old: dict[str, Any], new: dict[str, Any]) -> tuple[Comparison, set[Kind]]:
     """The comparison of two configs, and the kinds of `--fail-on` that fail."""
     sides = of_config("old", old), of_config("new", new)
-    found = review(*sides, None, None)
+    found = review(*sides, None)
     failing = {kind for kind in KINDS if (policy := judged(found, sides, [kind], ()).policy) and policy.broken}
     return found.experiments[0].comparison, failing
 

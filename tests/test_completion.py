@@ -44,7 +44,7 @@ GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
         ("etlrun plan load=plain --f", ["--format"]),
         ("etlrun cache gc --", ["--dir", "--help", "--max-bytes", "--yes"]),
         ("etlrun evaluate run --c", []),
-        ("etlrun diff --runs ", []),
+        ("etlrun diff --show ", []),
         ("etlrun --config-dir /nowhere cache=d", ["cache=disk"]),
         ("etlrun help re", ["report", "resume"]),
         ("etlrun help cach", ["cache", "cache.", "caches"]),

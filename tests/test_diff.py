@@ -263,7 +263,7 @@ def test_json_has_everything(told: Any) -> None:
 @pytest.mark.parametrize(("environment", "coloured"), [({"TERM": "xterm"}, True), ({"NO_COLOR": "1"}, False)])
 def test_colours_are_for_terminals_that_want_them(environment: dict[str, str], *, coloured: bool) -> None:
     now = working_tree(None)
-    found = review(resolve("", now, None), resolve("load.prefetch=1", now, None), None, None)
+    found = review(resolve("", now, None), resolve("load.prefetch=1", now, None), None)
     console = Console(force_terminal=True, _environ=environment, highlight=False)
     with console.capture() as capture:
         print_review(found, console)

@@ -59,7 +59,7 @@ def kept(state: str, size_bytes: int | None) -> Kept:
 def test_what_is_filled_stands_beside_it(mine: Repository, capsys: pytest.CaptureFixture[str]) -> None:
     del mine
     now = working_tree("mine")
-    found = review(resolve("HEAD", now, None), of_folders("now", now, None), None, None)
+    found = review(resolve("HEAD", now, None), of_folders("now", now, None), None)
     caches = {
         "small": (kept(REBUILT, 2_000_000), kept(FIRST, 3_000_000)),
         "other": (kept(REBUILT, 9), kept(FIRST, None)),

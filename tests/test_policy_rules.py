@@ -115,7 +115,7 @@ def test_examples_that_were_read_differently_are_other_data() -> None:
     read = Facts(lines=[], is_same=False, is_ordered=False, digests={})
     now = working_tree(None)
     sides = resolve("", now, None), resolve("load.prefetch=1", now, None)
-    found = review(*sides, None, None)
+    found = review(*sides, None)
     found = replace(found, experiments=(replace(found.experiments[0], facts=read),))
     answer = judged(found, sides, [DATA], []).policy
     assert answer is not None

@@ -39,7 +39,7 @@ def diff(
     """
     own = None if config_dir is None else os.fspath(config_dir)
     before, after, experiment = sides_of(_side(old), None if new is None else _side(new), None, own)
-    found = review(before, after, experiment, None)
+    found = review(before, after, experiment)
     if found.is_faulty:
         raise ConfigError([fault for reviewed in found.experiments for fault in reviewed.faults])
     return Diff(found)

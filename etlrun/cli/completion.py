@@ -28,8 +28,8 @@ OF_COMMANDS = {
     "doctor": "all device format html report run",
     "tune": "write",
     "check": "config-dir format golden strict update",
-    "diff": "config-dir exit-code experiment fail-on format label runs show stat",
-    "verify": "config-dir examples exit-code experiment fail-on format label runs show stat",
+    "diff": "config-dir exit-code experiment fail-on format label show stat",
+    "verify": "config-dir examples exit-code experiment fail-on format label show stat",
     "prepare": "convert data-dir features name on-corrupt seed shards split version",
     "runs ls": "format",
     "evaluate": "epoch format importance threshold",
@@ -47,7 +47,7 @@ OF_COMMANDS = {
     "help": "config-dir",
 }
 """Options of commands, beside those of all, and of all that take overrides."""
-_PATHS = ("-cd", "--config-dir", "--data-dir", "--dir", "--golden", "--html", "--out", "--output", "--png", "--runs")
+_PATHS = ("-cd", "--config-dir", "--data-dir", "--dir", "--golden", "--html", "--out", "--output", "--png")
 """Options whose values shells complete, as they do without a completion of ours."""
 _OPEN = ("=", ".")
 """Ends of what the user goes on to type behind."""

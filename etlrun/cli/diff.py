@@ -26,7 +26,6 @@ from etlrun.system.terminal import console, say_whole
 if TYPE_CHECKING:
     from etlrun.datasets.examine.sheet import Sheet
     from etlrun.planning.plan import Plan
-    from etlrun.review.measured import Runs
     from etlrun.review.sides import Side
 
 _DIFFERS, _REFUSED = 1, ConfigError.status
@@ -52,7 +51,7 @@ def compare(
             comparison.
     """
     old, new, experiment = sides_of(known.old, known.new, known.experiment, known.config_dir)
-    found = review(old, new, experiment, None if known.runs is None else _runs(known.runs))
+    found = review(old, new, experiment)
     found = examined(found, old, new)
     if known.show is not None:
         found = _with_images(found, known.show, (old, new))
@@ -82,12 +81,6 @@ def _forbidden(text: str) -> list[str]:
     if unknown := [name for name in names if name not in FORBIDDEN]:
         raise argparse.ArgumentTypeError(f"found {unknown[0]!r}; expected some of {', '.join(FORBIDDEN)}")
     return names
-
-
-def _runs(folder: Path) -> Runs:
-    from etlrun.review.measured import Runs
-
-    return Runs(folder)
 
 
 def _folder(text: str) -> Path:
@@ -155,7 +148,6 @@ def parser(name: str = "diff", also: str = "") -> argparse.ArgumentParser:
     of_revisions = "compare only this experiment of the revisions; default beside a run: its own"
     parser.add_argument("--experiment", metavar="NAME", help=of_revisions)
     parsers.add_config_dir(parser, "folder of your configs, compared instead of the project's")
-    parser.add_argument("--runs", type=Path, metavar="DIR", help="folder of runs whose measurements to report")
     forms = parser.add_mutually_exclusive_group()
     parsers.add_format(forms, "text", "markdown", "json")
     forms.add_argument("--stat", action="store_true", help="print a line for each experiment that changes, and sums")

@@ -28,7 +28,6 @@ def as_json(review: Review) -> str:
             "differences": [dataclasses.asdict(item) for item in reviewed.comparison.differences],
             "notes": list(reviewed.comparison.notes),
             "caches": [dataclasses.asdict(kept) for kept in reviewed.caches],
-            "measured": [dataclasses.asdict(measured) for measured in reviewed.measured],
             "ran": None if reviewed.ran is None else dataclasses.asdict(reviewed.ran),
             "facts": None if reviewed.facts is None else dataclasses.asdict(reviewed.facts),
             "faults": [dataclasses.asdict(fault) for fault in reviewed.faults],

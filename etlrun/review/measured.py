@@ -1,27 +1,22 @@
-"""Measured comparison of two plans: medians of their runs, and the ratio of the medians with an interval."""
+"""What runs of two plans have measured: medians of their runs, and the ratio of the medians with an interval."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from etlrun.planning.learned import recalled
-from etlrun.planning.plan import Plan
 from etlrun.planning.planner import plan
-from etlrun.planning.spec import RunSpec, parse
-from etlrun.record.config import read_config
-from etlrun.record.outcome import outcome, records_read
-from etlrun.record.summary import COMPLETED, SUMMARY, Summary, read_summary
+from etlrun.planning.spec import parse
+from etlrun.record.outcome import outcome
+from etlrun.record.summary import Summary
 from etlrun.review.difference import Comparison, compare
 from etlrun.stages import STAGES
-from etlrun.system.errors import EtlrunError, WorldError
+from etlrun.system.errors import EtlrunError
 
 if TYPE_CHECKING:
     from etlrun.measure.gains import Lead
@@ -57,7 +52,6 @@ class Measured:
         new: Values of the runs of the new plan.
         ratio: Ratio of the medians, new to old; None if the old one is missing or zero.
         interval: The 95 % interval of the ratio; None if one side has a single run, or a value is zero.
-        same_records: False if runs are known to have read different records.
         lead: For a loss or a metric, the difference of runs of equal seeds, new less old, in the place of a ratio.
     """
 
@@ -66,13 +60,9 @@ class Measured:
     new: tuple[float, ...]
     ratio: float | None
     interval: tuple[float, float] | None
-    same_records: bool = True
     lead: Lead | None = None
 
     def __str__(self) -> str:
-        return self._figures() + ("" if self.same_records else "; these runs have not all read the same records")
-
-    def _figures(self) -> str:
         sides = " -> ".join(
             f"{in_four_digits(statistics.median(runs))} ({_count(runs)})" for runs in (self.old, self.new)
         )
@@ -103,58 +93,6 @@ def in_four_digits(value: float) -> str:
 
 def _count(runs: Sequence[float]) -> str:
     return f"{len(runs)} run{'s' * (len(runs) != 1)}"
-
-
-class Runs:
-    """The completed runs below a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self._runs: list[tuple[Summary, Plan]] = []
-        for path in sorted(folder.rglob(SUMMARY)):
-            summary = read_summary(path.parent)
-            if summary is None or summary.status != COMPLETED:
-                continue
-            try:
-                self._runs.append((summary, plan(recalled(parse(read_config(path.parent), STAGES), path.parent))))
-            except (EtlrunError, OSError):
-                continue
-        if not self._runs:
-            raise WorldError(
-                where=f"--runs {folder}",
-                found="no completed run" if folder.is_dir() else "no such folder",
-                expected="a folder with completed runs below it",
-                remedy="give the folder of a run or of a sweep",
-            )
-
-    def of(self, planned: Plan) -> list[Summary]:
-        """Return the summaries of the runs of this plan, with equal values everywhere."""
-        return [summary for summary, there in self._runs if there.spec == planned.spec]
-
-    def by_seed(self, planned: Plan) -> list[tuple[int, Mapping[str, float]]]:
-        """Return the seed of each run of this plan with any seed, with its losses and its metric."""
-        wanted = _of_any_seed(planned.spec)
-        return [
-            (there.spec.trainer.seed, outcome(summary).measures)
-            for summary, there in self._runs
-            if _of_any_seed(there.spec) == wanted
-        ]
-
-    def compare(self, old: Plan, new: Plan) -> tuple[Measured, ...]:
-        """Return each measure that the runs of both plans have."""
-        sides = [self.of(old), self.of(new)]
-        found = []
-        for measure, value_of in MEASURES.items():
-            values = [tuple(float(value) for run in runs if (value := value_of(run)) is not None) for runs in sides]
-            if all(values):
-                found.append(measured(measure, *values))
-        read = {item for runs in sides for run in runs for item in records_read(run).items()}
-        same_records = len(read) == len(dict(read))
-        found += qualities(self.by_seed(old), self.by_seed(new))
-        return tuple(dataclasses.replace(of, same_records=same_records) for of in found)
-
-
-def _of_any_seed(spec: RunSpec) -> RunSpec:
-    return dataclasses.replace(spec, trainer=dataclasses.replace(spec.trainer, seed=0))
 
 
 def qualities(*sides: Sequence[tuple[int, Mapping[str, float]]]) -> Iterator[Measured]:

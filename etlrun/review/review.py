@@ -22,7 +22,6 @@ from etlrun.stages.base import DATA, ORDER, TRAINING, Kind
 from etlrun.system.errors import ConfigError, Fault, fault
 
 if TYPE_CHECKING:
-    from etlrun.review.measured import Measured, Runs
     from etlrun.review.runs_compared import Ran
 
 NOTHING = Comparison(differences=(), kinds=(), since="", is_reordered=False, doubts=(), notes=())
@@ -54,7 +53,6 @@ class Reviewed:
         state: `compared`, `added`, `removed` or `faulty`.
         comparison: Comparison of the two plans; empty unless there are two.
         caches: State of the caches; empty if nothing changes.
-        measured: Measures of the runs of both plans.
         faults: Faults of both sides.
         images: Images of the examples; None unless requested.
         facts: What was read of both sides; None unless requested.
@@ -71,7 +69,6 @@ class Reviewed:
     state: str
     comparison: Comparison = NOTHING
     caches: tuple[Kept, ...] = ()
-    measured: tuple[Measured, ...] = ()
     faults: tuple[Fault, ...] = ()
     images: Images | None = None
     facts: Facts | None = None
@@ -160,7 +157,7 @@ class Review:
         return any(reviewed.state == "faulty" for reviewed in self.experiments)
 
 
-def review(old: Side, new: Side, experiment: str | None, runs: Runs | None) -> Review:
+def review(old: Side, new: Side, experiment: str | None) -> Review:
     """Compare two sides; a single config is compared with the `experiment` of the other side."""
     before: dict[str, str] = {}
     if old.jobs:
@@ -178,7 +175,7 @@ def review(old: Side, new: Side, experiment: str | None, runs: Runs | None) -> R
     paths = {path for _, *sides in pairs for of in sides if of is not None for _, path in of.data_files}
     files = differing_files(paths, *between) if between else set()
     what = f"differs between {old.word} and {new.word}"
-    experiments = tuple(replace(_reviewed(*pair, runs, files, what), was=before.get(pair[0], "")) for pair in pairs)
+    experiments = tuple(replace(_reviewed(*pair, files, what), was=before.get(pair[0], "")) for pair in pairs)
     if old.jobs:
         only = {"added": new.word, "removed": old.word}
         experiments = tuple(replace(of, only_in=only.get(of.state, "")) for of in experiments)
@@ -217,9 +214,7 @@ def _no_experiment(name: str, *sides: Side) -> Fault:
     return Fault(where="--experiment", found=f"{name}, which is not in {words}", expected="an existing experiment")
 
 
-def _reviewed(
-    name: str, old: Variant | None, new: Variant | None, runs: Runs | None, files: Collection[str], what: str
-) -> Reviewed:
+def _reviewed(name: str, old: Variant | None, new: Variant | None, files: Collection[str], what: str) -> Reviewed:
     before, after = (None if variant is None else variant.plan for variant in (old, new))
     faults = tuple(dict.fromkeys(fault for variant in (old, new) if variant is not None for fault in variant.faults))
     state = "faulty" if faults else "removed" if new is None else "added" if old is None else "compared"
@@ -239,8 +234,7 @@ def _reviewed(
         reviewed = replace(reviewed, ran=compare_runs(old.runs, new.runs))
     if not comparison.kinds:
         return replace(reviewed, comparison=comparison)
-    measured = () if runs is None else runs.compare(before, after)
-    return replace(reviewed, comparison=comparison, caches=caches(before, after), measured=measured)
+    return replace(reviewed, comparison=comparison, caches=caches(before, after))
 
 
 def _sources(of: Variant) -> Sources:

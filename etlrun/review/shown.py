@@ -42,9 +42,8 @@ def change(difference: Difference) -> str:
 
 
 def points(reviewed: Reviewed) -> list[str]:
-    """Return the sentences on an experiment below its differences: caches, measures and facts."""
+    """Return the sentences on an experiment below its differences: caches, runs and facts."""
     found = _cache_lines(reviewed)
-    found += [f"measured {measured}" for measured in reviewed.measured]
     found += [] if reviewed.ran is None else reviewed.ran.lines
     return found + ([] if reviewed.facts is None else reviewed.facts.lines)
 

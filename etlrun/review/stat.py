@@ -47,7 +47,7 @@ def _row(reviewed: Reviewed) -> list[str]:
     count = f"{len(found)} difference{'s' * (len(found) != 1)}" if is_compared else ""
     filled = filled_bytes(reviewed.caches)
     fills = "fills caches of unknown size" if filled is None else f"fills {megabytes(filled)}" if filled else ""
-    measured = (*(reviewed.ran.measured if reviewed.ran is not None else ()), *reviewed.measured)
+    measured = () if reviewed.ran is None else reviewed.ran.measured
     rate = next((f"{of.measure} {of.ratio:.2f}x" for of in measured if of.measure == _RATE and of.ratio), "")
     read = reviewed.facts.summary if reviewed.facts is not None and is_compared else ""
     return [reviewed.name, kinds if is_compared else reviewed.headline, count, fills, rate, read]
