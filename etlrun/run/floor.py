@@ -54,11 +54,6 @@ def ready_steps(model: keras.Model, work: Work, assessment: Assessment) -> list[
     these updates are discarded.
     """
     watch, found = work.watches["train"], list[Loop]()
-    if keras.backend.backend() == "jax":
-        for (
-            variable
-        ) in model.optimizer.variables:  # averages, which share the memory of weights, that a step overwrites
-            variable.assign(keras.ops.copy(variable))
     shares = assessment.shares(watch.meter.times_compiled) if here().count == 1 else {}  # hosts take the same steps
     batches = sorted(watch.ready.items(), key=lambda of: -shares.get(of[0], 0.0))
     number, probe_s = watch.meter.times_compiled, assessment.probe_s()
@@ -74,6 +69,9 @@ def ready_steps(model: keras.Model, work: Work, assessment: Assessment) -> list[
 
 def _timed(model: keras.Model, batch: Any, watch: Watch, seconds: float) -> Loop:
     """Return the loop of steps on a batch that is ready."""
+    if keras.backend.backend() == "jax":  # averages share the memory of weights after each `fit`: a step overwrites it
+        for variable in model.optimizer.variables:
+            variable.assign(keras.ops.copy(variable))
     ready = tf.data.Dataset.from_tensors(batch).repeat()
     watch.meter.begin()
     began_s = time.process_time()
