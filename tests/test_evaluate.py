@@ -51,7 +51,8 @@ def test_figures_and_mistakes_are_those_of_the_predictions(run: Path, capsys: py
 
 def test_another_split_is_named_and_kept_beside(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = said(capsys, "evaluate", run, 'dataset.split="train[:10%]"', "load.prefetch=0").splitlines()
-    assert lines[0] == "data      tiny_pictures/1.2.0 train[:10%], 5 examples"
+    of = f"by the model of epoch {summary_of(run)['kept']['epoch']}"
+    assert lines[0] == f"data      tiny_pictures/1.2.0 train[:10%], 5 examples, {of}"
     assert "in the last epoch" not in "".join(lines)
     assert lines[-2:] == [
         f"results   {run}/evaluations/train[:10%].json",

@@ -92,14 +92,20 @@ def test_the_model_is_that_of_the_best_epoch(three: Path) -> None:
     assert outcome.measures["val_loss"] == min(losses)
 
 
-@pytest.mark.parametrize("words", [("trainer.keep=last",), ("dataset.eval_split=null",)])
-def test_the_last_epoch_is_kept_where_that_is_asked_for_and_without_a_validation(
-    words: tuple[str, ...], tiny: Path, tmp_path: Path
+@pytest.mark.parametrize(("words", "noted"), [("trainer.keep=last", 1), ("dataset.eval_split=null", 0)])
+def test_the_last_epoch_is_kept_where_that_is_asked_for_and_without_a_validation_and_noted_where_it_is_worse(
+    words: str, noted: int, tiny: Path, tmp_path: Path
 ) -> None:
-    status, summary = trained_here(tmp_path / "run", tiny, *THREE, *words)
+    status, summary = trained_here(tmp_path / "run", tiny, *THREE, words)
     assert (status, summary["kept"], summary.get("best_epoch")) == (0, {"epoch": 3}, None)
     assert are_same(tmp_path / "run/model.keras", checkpoint(tmp_path / "run", 3))
     assert sorted(path.name for path in (tmp_path / "run/checkpoints").iterdir()) == ["epoch_0003.keras"]
+    with_losses(tmp_path / "run", 0.1, 0.1, 0.1, best=None)
+    status, summary = resumed(tiny, tmp_path / "run", words, "trainer.epochs=4")
+    notes = [note for note in summary["remarks"] if note.startswith("Epoch 4, the last, is worse than epoch 1 by ")]
+    assert (status, summary["kept"], len(notes)) == (0, {"epoch": 4}, noted)
+    end = " in val loss, which is more than the noise between epochs (0): trainer.keep=best keeps the best one."
+    assert all(note.endswith(end) for note in notes)
 
 
 @pytest.mark.parametrize(
@@ -235,8 +241,7 @@ def test_a_last_epoch_that_is_worse_by_more_than_the_noise_is_noted(
     values: list[float], best: int, monitor: str, note: str | None
 ) -> None:
     summary = with_measures(values, best, monitor)
-    assert summary.kept is not None
-    assert note_of_last(summary.epochs, summary.kept) == note
+    assert note_of_last(summary.epochs, monitor, best) == note
 
 
 @pytest.mark.parametrize("epochs", [3, 5, 10, 30])

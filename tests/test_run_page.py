@@ -141,7 +141,9 @@ def test_a_run_that_goes_on_says_so_and_a_killed_one_too(tmp_path: Path) -> None
     assert "as of" not in text
     assert "refresh" not in text
     assert "<h1>Val accuracy 0.25, val loss 3 in epoch 1</h1>" in text
-    record.update(epochs=[])
+    record.update(kept={"epoch": 1, "monitor": "val_loss", "value": 3.0})
+    assert '</h1>\n<p id="kept">Kept: epoch 1 (val loss 3)</p>' in html(tmp_path)
+    record.update(epochs=[], kept=None)
     assert "<h1>Failed, 0 epochs</h1>" in html(tmp_path)
 
 

@@ -73,6 +73,13 @@ def test_a_list_for_machines_has_exact_values(tmp_path: Path, capsys: pytest.Cap
     }
 
 
+def test_the_figure_of_a_run_is_that_of_the_epoch_that_is_kept(tmp_path: Path) -> None:
+    kept = {"epoch": 1, "monitor": "val_loss", "value": 0.5}
+    made(tmp_path / "run", epochs=3, kept=kept)
+    made(tmp_path / "older", epochs=3, age_days=1)
+    assert [one.best for one in entries(tmp_path)] == [{"val_accuracy": 0.6}, {"val_accuracy": 0.8}]
+
+
 def test_a_list_of_paths_has_what_has_ended_alone(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     latin = os.fsdecode(b"caf\xe9")
     for age, name in enumerate((latin, "two words", "two\nlines", "failed")):

@@ -95,7 +95,8 @@ def parser() -> argparse.ArgumentParser:
 
 def _print(of: Evaluation, paths: Sequence[Path], hint: str) -> None:
     skipped = f", {len(of.skipped)} skipped" if of.skipped else ""
-    say(f"data      {of.dataset} {of.split}, {of.examples:,} examples{skipped}")
+    epoch = f", by the model of epoch {of.epoch}" if of.epoch else ""
+    say(f"data      {of.dataset} {of.split}, {of.examples:,} examples{skipped}{epoch}")
     shown = _four if of.accuracy is not None else significant
     say(f"loss      {shown(of.loss)}{_then(of.then, 'loss', shown)}")
     for name, figures in (of.targets or {"": of}).items():

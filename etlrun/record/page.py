@@ -100,6 +100,7 @@ def html(folder: Path) -> str | None:
         status=status,
         as_of=_as_of(folder) if summary.status == RUNNING else "",
         title=_cut(title or f"{status}, {len(summary.epochs):,} epochs", _LINE),
+        kept=told.get("kept", ""),
         verdict=_cut(verdict if title != verdict else "", _LINE),
         because=_cut(told.get("because", ""), _TEXT),
         advice=_cut(told.get("advice", ""), _TEXT),
@@ -145,7 +146,7 @@ def _config(folder: Path) -> str:
 
 def _facts(summary: Summary, told: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each fact about a run."""
-    beside = ("kept", "status", "apart", "waits", "au", "resources", "cache")
+    beside = ("status", "apart", "waits", "au", "resources", "cache")
     yield from ((name, told[name]) for name in beside if name in told)
     dataset, host = summary.dataset, summary.host
     if dataset.name:

@@ -50,7 +50,7 @@ class Entry:
         completed: Number of its jobs that need not run again.
         bound_by: Bottleneck: a stage, or the kind of the verdict.
         max_gain: Speedup with an ideal input pipeline.
-        best: Best value of one metric over the epochs, of all jobs, by its name; empty without any.
+        best: One metric of the epoch that is kept, the best one of all jobs, by its name; empty without any.
         wall_s: Seconds of the run, or of all jobs together.
         epochs: Number of completed epochs.
     """
@@ -161,7 +161,7 @@ def _changed_s(folder: Path) -> float:
 
 
 def _best(summaries: Sequence[Summary]) -> dict[str, float]:
-    epochs = [epoch for of in summaries for epoch in of.epochs]
+    epochs = [kept for of in summaries if (kept := of.kept_epoch) is not None]
     metric = shown_metric(epochs)
     for name in (f"val_{metric}", metric, "val_loss", "loss"):
         values = [epoch.measure(name) for epoch in epochs]

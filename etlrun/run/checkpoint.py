@@ -18,7 +18,7 @@ from etlrun.planning.spec import parse, show
 from etlrun.record.config import PLAN, known_config
 from etlrun.record.locks import is_nobodys
 from etlrun.record.record import MODEL
-from etlrun.record.summary import SUMMARY, Epoch, Kept, Summary, read_summary
+from etlrun.record.summary import SUMMARY, Epoch, Summary, read_summary
 from etlrun.stages import Stages
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.image import Decode
@@ -139,15 +139,22 @@ def noise_between(values: Sequence[float]) -> float | None:
     return normal.inv_cdf(1 - 0.01 / len(steps)) * statistics.median(steps) / normal.inv_cdf(0.75)
 
 
-def note_of_last(epochs: Sequence[Epoch], kept: Kept) -> str | None:
-    """Return the note that the last epoch is worse than the one that is kept, by more than the noise between epochs."""
-    monitor = kept.monitor or ""
-    values = [value for of in epochs if (value := of.measure(monitor)) is not None]
-    worse, noise = (values[-1] - (kept.value or 0.0)) * (1 if falls(monitor) else -1), noise_between(values)
-    if noise is None or not worse > noise:
+def note_of_last(epochs: Sequence[Epoch], monitor: str | None, kept: int | None = None) -> str | None:
+    """Return the note that the last epoch is worse than the best by a measure, by more than the noise between epochs.
+
+    `kept` is the epoch that is kept as the best; None if the last one is kept.
+    """
+    values = {of.epoch: value for of in epochs if (value := of.measure(monitor or "")) is not None}
+    best, noise = kept or best_epoch(epochs, monitor), noise_between([*values.values()])
+    if best is None or noise is None:
         return None
-    text = f"Epoch {epochs[-1].epoch}, the last, is worse than epoch {kept.epoch} by {significant(worse)} in "
-    return f"{text}{monitor.replace('_', ' ')}, which is more than the noise between epochs ({significant(noise)})."
+    last, name = epochs[-1].epoch, (monitor or "").replace("_", " ")
+    worse = (values[last] - values[best]) * (1 if falls(monitor or "") else -1)
+    if not worse > noise:
+        return None
+    text = f"Epoch {last}, the last, is worse than epoch {best} by {significant(worse)} in {name}, which is more than "
+    text += f"the noise between epochs ({significant(noise)})"
+    return f"{text}." if kept else f"{text}: {Trainer.key('keep')}=best keeps the best one."
 
 
 def note_of_completed(left: PreviousRun, trainer: Trainer) -> str | None:

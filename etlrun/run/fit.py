@@ -15,7 +15,7 @@ import tensorflow as tf
 from etlrun.measure.assessment import Assessment, Work
 from etlrun.measure.watched import Watched
 from etlrun.planning.plan import Plan, reads_features
-from etlrun.planning.training import kept_by, windows_past
+from etlrun.planning.training import kept_by, monitor_of, windows_past
 from etlrun.record.findings import Findings
 from etlrun.record.record import MODEL, Record
 from etlrun.record.summary import Epoch, Kept, read_summary
@@ -82,7 +82,7 @@ def _train(plan: Plan, record: Record, source: Source, previous: PreviousRun | N
                 with at_work(work):
                     model = _fit_phases(whole, work, trainer, assessment)
         doing("save the model")
-        _save_model(whole, record, trainer, learns=plan.spec.model.learns)
+        _save_model(whole, record, trainer, monitor_of(plan.spec), learns=plan.spec.model.learns)
         if keras.backend.backend() == "jax" and model.jit_compile and plan.spec.model.learns:
             for note in filter(None, (note_of_shapes(work.watches["train"].shapes),)):
                 record.remark(note)
@@ -90,13 +90,15 @@ def _train(plan: Plan, record: Record, source: Source, previous: PreviousRun | N
         assessment.conclude(ready_steps(model, work, assessment))
 
 
-def _save_model(whole: keras.Model, record: Record, trainer: Trainer, *, learns: bool) -> None:
+def _save_model(whole: keras.Model, record: Record, trainer: Trainer, monitor: str | None, *, learns: bool) -> None:
     """Save the last model, unless the best is kept: a copy of its checkpoint if nothing may have changed it since."""
     done, kept = len(record.summary.epochs), record.summary.kept
     last = checkpoint_path(record.folder, done)
-    if kept is not None and kept.monitor is not None:
-        for note in filter(None, (_note_of_callbacks(whole, last, trainer), note_of_last(record.summary.epochs, kept))):
-            record.remark(note)
+    best = kept.epoch if kept is not None and kept.monitor is not None else None
+    of_callbacks = _note_of_callbacks(whole, last, trainer) if best else None
+    for note in filter(None, (of_callbacks, note_of_last(record.summary.epochs, monitor, best))):
+        record.remark(note)
+    if best:
         return
     if trainer.ema_momentum is None and not trainer.callbacks and last.exists():
         copy(last, record.folder / MODEL, record)
