@@ -129,6 +129,9 @@ def test_images_of_urls_are_those_of_the_same_files(
             "    -> convert it to JPEG or PNG, or leave it out",
         ]
         assert server.sent_of("notes.txt") == 0
+        server.put("c.jpg", (photos / "a.jpg").read_bytes())
+        changed = probabilities(rows_of(said(capsys, "predict", run, urls[0])))
+    assert np.array_equal(changed, probabilities(here)[1:])
     assert [row["path"] for row in there] == urls
     assert np.array_equal(probabilities(there), probabilities(here))
     assert refused(capsys, "predict", run, "https://me:abc@host/a.jpg?X-Amz-Signature=def", status=2)[0] == (

@@ -10,14 +10,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import numpy as np
 import pytest
 
+import etlrun
 from etlrun.remote import fetch
 from etlrun.remote.copies import Copies
 from etlrun.remote.failures import answered
-from etlrun.remote.objects import listed
+from etlrun.remote.objects import listed, look_up_again
 from etlrun.sources.rows.keeping import kept_of
 from etlrun.system.errors import EtlrunError
 from tests.servers import Server, serving
@@ -75,6 +77,27 @@ def test_a_table_of_urls_is_that_of_the_same_files(server: Server, tmp_path: Pat
     sent = len(server.sent)
     kept_of(a_table(url, tmp_path / "there", order="random"))
     assert len(server.sent) == sent
+
+
+def test_a_plan_has_the_rows_of_an_object_as_they_are_now(server: Server, tmp_path: Path) -> None:
+    def rows_of(content: bytes) -> int:
+        url = server.put("a.csv", content)
+        server.sent.clear()
+        words = (f"dataset.files={url}", "dataset.target={price: number}", f"dataset.dir={tmp_path}")
+        dataset: Any = etlrun.plan("experiment=table", *words, "transform.columns={x: {}}").plan.spec.dataset
+        assert server.sent_of("a.csv") == len(content)
+        return int(dataset.found.rows["train"])
+
+    assert rows_of(b"x,price\n" + b"1,2\n3,4\n" * 10) == 20
+    assert rows_of(b"x,price\n" + b"1,2\n3,4\n" * 15) == 30
+
+
+def test_a_server_that_was_not_there_may_come_back(server: Server, tmp_path: Path) -> None:
+    assert "found no such object" in refusal(f"{server.url}/a.bin", tmp_path)
+    url = server.put("a.bin", b"a")
+    assert "found no such object" in refusal(url, tmp_path)  # as the same command was told
+    look_up_again()
+    assert fetch_one(url, tmp_path).read_bytes() == b"a"
 
 
 @pytest.mark.parametrize("resets", [False, True])

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from etlrun.planning.plan import Plan
+from etlrun.remote.objects import look_up_again
 from etlrun.run.interrupts import interrupts
 from etlrun.sources.corrupt import raise_cause
 from etlrun.sources.open import on_disk, open_source
@@ -171,6 +172,16 @@ def test_a_host_fetches_the_shards_of_its_part_alone(server: Server, there: Plan
         assert fetched <= {Path(path).name for path in part.paths}
         assert 0 < len(fetched) < 4
     assert read == list(split.numbered.read(np.arange(50)))
+
+
+def test_a_newer_version_is_there_for_a_later_plan(server: Server, there: Planned) -> None:
+    dataset = there("extract=sequential").spec.dataset
+    assert open_source(dataset).full_name == "tiny_boxes/1.0.0"
+    for name, content in [*server.files.items()]:
+        server.put(name.replace("1.0.0", "1.2.0"), content.replace(b'"1.0.0"', b'"1.2.0"'))
+    assert open_source(dataset).full_name == "tiny_boxes/1.0.0"
+    look_up_again()
+    assert open_source(dataset).full_name == "tiny_boxes/1.2.0"
 
 
 def test_a_shard_that_is_not_listed_is_named(server: Server, there: Planned) -> None:

@@ -203,7 +203,18 @@ def _hex(encoded: str | None) -> str:
 
 
 @cache
-def _listed(pattern: str, storage: tuple[tuple[str, bool | str | int], ...]) -> tuple[Object, ...]:
+def _listed(pattern: str, storage: tuple[tuple[str, bool | str | int], ...]) -> tuple[Object, ...] | UnreachableError:
+    try:
+        return _now(pattern, storage)
+    except UnreachableError as error:
+        return error
+
+
+look_up_again = _listed.cache_clear
+"""Ask for objects again from now on, as a command, a plan or a prediction of its own does."""
+
+
+def _now(pattern: str, storage: tuple[tuple[str, bool | str | int], ...]) -> tuple[Object, ...]:
     if not any(letter in (urlsplit(pattern).path if scheme_of(pattern) in WEB else pattern) for letter in _MAGIC):
         return (looked_up(pattern, dict(storage)),)
     found = found_now(pattern, dict(storage))
@@ -241,12 +252,15 @@ def scheme_of(url: str) -> str:
 
 
 def listed(pattern: str, storage: Storage) -> tuple[Object, ...]:
-    """Return the objects that a URL or a pattern of them names, sorted, as they were when this process first asked.
+    """Return the objects that a URL or a pattern of them names, sorted, as they were when it was first asked for them.
 
     Raises:
         UnreachableError: The server doesn't answer, or refuses; a URL without a pattern names no object.
     """
-    return _listed(pattern, tuple(sorted(storage.items())))
+    found = _listed(pattern, tuple(sorted(storage.items())))
+    if isinstance(found, UnreachableError):
+        raise found
+    return found
 
 
 def changed(objects: Sequence[Object], storage: Storage) -> Iterator[UnreachableError]:

@@ -14,12 +14,11 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from functools import cache
 from pathlib import Path, PurePosixPath
 
 from etlrun.remote.copies import Copies
 from etlrun.remote.failures import UnreachableError
-from etlrun.remote.objects import Object, file_system, listed
+from etlrun.remote.objects import Object, Storage, file_system, listed
 from etlrun.remote.room import unwritable
 from etlrun.sources.remote import copies_of
 from etlrun.stages.dataset import TfdsDataset
@@ -46,16 +45,13 @@ class Mirror:
 
 
 def mirror_of(dataset: TfdsDataset) -> Mirror:
-    """Return the newest version that matches, as it was when this process first asked; its metadata are fetched.
+    """Return the newest version that matches, as it was when it was first asked for; its metadata are fetched.
 
     Raises:
         EtlrunError: There is none, or its files can't be listed or read.
     """
     copies = copies_of(dataset)
-    found = _found(dataset.urls[0], dataset.name, dataset.version, str(copies.folder), json.dumps(dataset.storage))
-    if isinstance(found, EtlrunError):
-        raise found
-    url, objects = found
+    url, objects = _found(dataset.urls[0], dataset.name, dataset.version, dataset.storage or {})
     parts = [objects[name].key for name in sorted(objects)]
     key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:20]
     folder = copies.folder.absolute().parent / "mirrors" / key / dataset.name / PurePosixPath(url).name
@@ -67,29 +63,21 @@ def mirror_of(dataset: TfdsDataset) -> Mirror:
     return Mirror(url=url, folder=folder, objects=objects)
 
 
-@cache
-def _found(
-    home: str, name: str, version: str | None, _folder: str, storage: str
-) -> tuple[str, dict[str, Object]] | EtlrunError:
-    """Return the URL of a version, and its files by name; or the error, which stays for this process, too."""
-    store, family = json.loads(storage) or {}, f"{home.rstrip('/')}/{name}"
-    try:
-        homes = [of.url.rpartition("/")[0] for of in listed(f"{family}/*/{_INFO}", store)]
-        versions = {url.rpartition("/")[2]: url for url in homes}
-        known = [of for of in versions if re.fullmatch(r"\d+\.\d+\.\d+", of)]
-        known.sort(key=lambda of: [int(number) for number in of.split(".")])
-        fitting = [of for of in known if fnmatch(of, version or "*")]
-        if not fitting:
-            raise _none(family, name, version, known, store)
-        url = versions[fitting[-1]]
-        return url, {of.name: of for of in listed(f"{url}/*", store)}
-    except EtlrunError as error:
-        return error
+def _found(home: str, name: str, version: str | None, store: Storage) -> tuple[str, dict[str, Object]]:
+    """Return the URL of a version, and its files by name."""
+    family = f"{home.rstrip('/')}/{name}"
+    homes = [of.url.rpartition("/")[0] for of in listed(f"{family}/*/{_INFO}", store)]
+    versions = {url.rpartition("/")[2]: url for url in homes}
+    known = [of for of in versions if re.fullmatch(r"\d+\.\d+\.\d+", of)]
+    known.sort(key=lambda of: [int(number) for number in of.split(".")])
+    fitting = [of for of in known if fnmatch(of, version or "*")]
+    if not fitting:
+        raise _none(family, name, version, known, store)
+    url = versions[fitting[-1]]
+    return url, {of.name: of for of in listed(f"{url}/*", store)}
 
 
-def _none(
-    family: str, name: str, version: str | None, known: list[str], store: Mapping[str, bool | int | str]
-) -> EtlrunError:
+def _none(family: str, name: str, version: str | None, known: list[str], store: Storage) -> EtlrunError:
     if known:
         return WorldError(
             where=TfdsDataset.key("version"),

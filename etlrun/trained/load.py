@@ -22,6 +22,7 @@ from etlrun.record.config import CONFIG, known_config
 from etlrun.record.locks import is_nobodys
 from etlrun.record.record import MODEL
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, PRUNED, RUNNING, SUMMARY, Epoch, Summary, read_summary
+from etlrun.remote.objects import look_up_again
 from etlrun.run.checkpoint import checkpoint_path, checkpoints, checkpoints_in
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.dataset import Dataset
@@ -124,6 +125,7 @@ def trained(
         ConfigError: Overrides are invalid, or change more than the data and the speed.
         EtlrunError: There is no completed run of a model; with all faults of the overrides.
     """
+    look_up_again()
     summary, faults = read_summary(folder), list(_run_faults(folder))
     if summary is None:
         raise EtlrunError(faults)
