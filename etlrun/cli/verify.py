@@ -12,6 +12,7 @@ from etlrun.planning.plan import Plan
 from etlrun.review.facts import Facts, Read, Sides, facts_of, repeatable
 from etlrun.review.review import Review, Reviewed
 from etlrun.review.sides import Side
+from etlrun.stages.python_rows import Python
 from etlrun.system.errors import EtlrunError, headline
 
 _EXAMPLES = 2000
@@ -55,6 +56,9 @@ def with_facts(review: Review, old: Side, new: Side, examples: int) -> Review:
 def _facts(reviewed: Reviewed, readers: tuple[_Reader, _Reader]) -> Facts:
     plans, absent = (reviewed.old, reviewed.new), [key for key in reviewed.missing if not key.startswith(_NOT_READ)]
     reason = f"{', '.join(absent)}: found ???, which a run is given" if absent else ""
+    codes = [of for of in reviewed.comparison.differences if of.path.startswith("code of the dataset ")]
+    if any(of.old == of.new for of in codes) and any(plan and isinstance(plan.spec.dataset, Python) for plan in plans):
+        reason = reason or "the rows of a function are kept, and not made anew for other files"
     sides = [{} if plan is None else of.read(plan, reason) for plan, of in zip(plans, readers, strict=True)]
     read: dict[str, Sides] = {name: (sides[0].get(name), sides[1].get(name)) for name in {**sides[1], **sides[0]}}
     is_own = not any(reader.side.is_of_runs for reader in readers)

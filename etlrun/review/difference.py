@@ -318,13 +318,17 @@ def _code(old: Plan, new: Plan, was: Sources, now: Sources) -> Iterator[Differen
     for name in [of for of in {**new.code, **now} if of in old.code or of in was]:
         sources = (was[name], now[name]) if name in was and name in now else None
         before, after, how = of_packages(old.code.get(name, ""), new.code.get(name, ""), sources)
-        if before == after:
-            continue
-        is_dataset, is_metric = name.startswith("the dataset "), name.startswith("the metric ")
-        since = "the dataset" if is_dataset else name if name.startswith("transform.") else ""
-        kind = DATA if since else SPEED if is_metric else TRAINING
-        note = ", ".join(filter(None, [how, _ONLY_REPORTED[Trainer.key("metrics")] * is_metric]))
-        yield Difference(path=f"code of {name}", old=before, new=after, kind=kind, since=since, note=note)
+        if before != after:
+            yield of_code(name, before, after, how)
+
+
+def of_code(name: str, before: str, after: str, how: str) -> Difference:
+    """Return the difference of what packages add to a run, by its name as `Plan.code` has it."""
+    is_dataset, is_metric = name.startswith("the dataset "), name.startswith("the metric ")
+    since = "the dataset" if is_dataset else name if name.startswith("transform.") else ""
+    kind = DATA if since else SPEED if is_metric else TRAINING
+    note = ", ".join(filter(None, [how, _ONLY_REPORTED[Trainer.key("metrics")] * is_metric]))
+    return Difference(path=f"code of {name}", old=before, new=after, kind=kind, since=since, note=note)
 
 
 def _reported_otherwise(old: RunSpec, new: RunSpec) -> set[str]:

@@ -31,9 +31,9 @@ def top_of(folder: Path) -> Path:
     return Path(os.fsdecode((git(folder, "rev-parse", "--show-toplevel") or b"").rstrip(b"\n")))
 
 
-def differing(top: Path, revision: str) -> dict[str, bool]:
-    """Return the files in which the working tree differs from a revision, each with whether the revision has it."""
-    names = os.fsdecode(git(top, "diff", "--no-renames", "--no-ext-diff", "--name-status", "-z", revision) or b"")
+def differing(top: Path, *between: str) -> dict[str, bool]:
+    """Return the files in which the working tree or a second revision differs from one, with whether that has them."""
+    names = os.fsdecode(git(top, "diff", "--no-renames", "--no-ext-diff", "--name-status", "-z", *between) or b"")
     fields = iter(names.split("\0")[:-1])
     return {name: state != "A" for state, name in zip(fields, fields, strict=True)}
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from etlrun.planning.plan import Plan
 from etlrun.review.caches import Kept, caches, held_on_disk, with_fills
 from etlrun.review.data_files import differing_files
-from etlrun.review.difference import Comparison, Difference, compare
+from etlrun.review.difference import Comparison, Difference, compare, of_code
 from etlrun.review.facts import CONTRADICTION, Facts
 from etlrun.review.fills import Fills
+from etlrun.review.git import differing, top_of
 from etlrun.review.jobs import matched
 from etlrun.review.policy import Judgement
 from etlrun.review.renames import renames
 from etlrun.review.sides import DEFAULT, Side, Variant
-from etlrun.review.sources import Sources, sources_of
 from etlrun.stages.base import DATA, ORDER, TRAINING, Kind
 from etlrun.system.errors import ConfigError, Fault, fault
 
@@ -174,8 +174,9 @@ def review(old: Side, new: Side, experiment: str | None) -> Review:
     between = [] if old.is_of_runs or new.is_of_runs else [side.revision for side in (old, new) if side.revision]
     paths = {path for _, *sides in pairs for of in sides if of is not None for _, path in of.data_files}
     files = differing_files(paths, *between) if between else set()
-    what = f"differs between {old.word} and {new.word}"
-    experiments = tuple(replace(_reviewed(*pair, files, what), was=before.get(pair[0], "")) for pair in pairs)
+    changed = [*differing(top_of(Path.cwd()), *between)] if between else []
+    differ = files, changed, f"differs between {old.word} and {new.word}"
+    experiments = tuple(replace(_reviewed(*pair, *differ), was=before.get(pair[0], "")) for pair in pairs)
     if old.jobs:
         only = {"added": new.word, "removed": old.word}
         experiments = tuple(replace(of, only_in=only.get(of.state, "")) for of in experiments)
@@ -214,7 +215,14 @@ def _no_experiment(name: str, *sides: Side) -> Fault:
     return Fault(where="--experiment", found=f"{name}, which is not in {words}", expected="an existing experiment")
 
 
-def _reviewed(name: str, old: Variant | None, new: Variant | None, files: Collection[str], what: str) -> Reviewed:
+def _reviewed(
+    name: str,
+    old: Variant | None,
+    new: Variant | None,
+    files: Collection[str],
+    changed: Collection[str],
+    what: str,
+) -> Reviewed:
     before, after = (None if variant is None else variant.plan for variant in (old, new))
     faults = tuple(dict.fromkeys(fault for variant in (old, new) if variant is not None for fault in variant.faults))
     state = "faulty" if faults else "removed" if new is None else "added" if old is None else "compared"
@@ -225,8 +233,8 @@ def _reviewed(name: str, old: Variant | None, new: Variant | None, files: Collec
     if old is None or new is None or before is None or after is None or faults or old is new:
         return reviewed
     is_known = old.sources is not None or new.sources is not None
-    sources = (_sources(old), _sources(new)) if is_known else ({}, {})
-    beside = [*_of_files(old, new, files, what)]
+    sources = (old.code, new.code) if is_known else ({}, {})
+    beside = [*_of_files(old, new, files, what), *_of_code(new, changed, what)]
     comparison = compare(before, after, (old.config or {}, new.config or {}), sources, beside)
     if old.runs is not None and new.runs is not None:
         from etlrun.review.runs_compared import compare_runs  # whose models take a tenth of a second to define
@@ -237,9 +245,13 @@ def _reviewed(name: str, old: Variant | None, new: Variant | None, files: Collec
     return replace(reviewed, comparison=comparison, caches=caches(before, after))
 
 
-def _sources(of: Variant) -> Sources:
-    """Return the sources of what packages add to a config; none of a run, whose code is as it was noted."""
-    return of.sources if of.sources is not None else {} if of.plan is None or of.runs else sources_of(of.plan)
+def _of_code(new: Variant, changed: Collection[str], what: str) -> Iterator[Difference]:
+    """Yield the files that git has in another state on the other side, and that code of packages may read."""
+    for name, source in new.code.items():
+        if read := [path for path in changed if source.may_read(path)]:
+            yield of_code(
+                name, source.package, source.package, f"{source.title} may read {', '.join(read)}, which {what}"
+            )
 
 
 def _of_files(old: Variant, new: Variant, files: Collection[str], what: str) -> Iterator[Difference]:

@@ -77,6 +77,13 @@ class Variant:
         return files_in(self.config, self.missing)
 
     @property
+    def code(self) -> Sources:
+        """Sources of what packages add to it; none of a run, whose code is as it was noted."""
+        if self.sources is not None or self.plan is None or self.runs:
+            return self.sources or {}
+        return sources_of(self.plan)
+
+    @property
     def is_unfit(self) -> bool:
         """Whether its only faults are values that conflict with each other."""
         return self.plan is None and all(fault.is_rule for fault in self.faults)
@@ -185,7 +192,9 @@ def _of_revision(word: str, then: Folders, experiment: str | None, like: Side | 
     if all(package.is_same(top, differs) for package in packages):
         side = of_folders(word, then, experiment, like)
         paths = {path for of in side.variants.values() for _, path in of.data_files}
-        if not (differs and differing_files(paths, word)):
+        codes = [source for of in side.variants.values() for source in of.code.values()] if differs else []
+        is_read = any(source.may_read(path) for source in codes for path in differs)
+        if not (differs and (is_read or differing_files(paths, word))):
             return side
     process = Process(top, word, differs)
     process.start(packages)

@@ -7,6 +7,7 @@ import hashlib
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
@@ -28,17 +29,27 @@ class Source:
         package: Name and version of the package.
         file: File that defines it, below the folder from which the package is imported; so are the others.
         files: Digest of all definitions that it can reach, by file.
+        texts: Texts in these definitions, which may name files.
     """
 
     title: str
     package: str
     file: str
     files: Mapping[str, str]
+    texts: frozenset[str]
 
     @property
     def digest(self) -> str:
         """First 16 hex digits of a SHA-256 over all files."""
         return hashlib.sha256(repr(sorted(self.files.items())).encode()).hexdigest()[:16]
+
+    def may_read(self, path: str) -> bool:
+        """Return whether its texts have the name of a file that is no code, of a folder above it, or their pattern."""
+        ends = [text for text in self.texts if text.startswith(".") or "*" in text]
+        return not path.endswith(".py") and (
+            any(f"/{text.strip('./')}/" in f"/{path}/" for text in self.texts if text.strip("./"))
+            or any(fnmatch(path, f"*{text}") for text in ends if any(map(str.isalnum, text)))
+        )
 
 
 Sources = Mapping[str, Source]
@@ -70,15 +81,18 @@ def _source(plugin: Plugin) -> Source | None:
     if (reader := getattr(plugin.made, "source", "")) and ":" in reader:
         begin.append((*reader.partition(":")[::2],))
     reached: dict[str, dict[int, str]] = {}
-    for file, line, text in _reached(root, begin):
-        reached.setdefault(file, {})[line] = text
+    texts = set[str]()
+    for file, line, statement in _reached(root, begin):
+        reached.setdefault(file, {})[line] = ast.dump(statement)
+        values = [of.value for of in ast.walk(statement) if isinstance(of, ast.Constant)]
+        texts |= {value for value in values if isinstance(value, str)}
     files = {file: hashlib.sha256(repr(sorted(of.items())).encode()).hexdigest() for file, of in reached.items()}
     package = f"{plugin.package} {plugin.version}"
-    return Source(title=name, package=package, file=_file(root, module) or module, files=files)
+    return Source(title=name, package=package, file=_file(root, module) or module, files=files, texts=frozenset(texts))
 
 
-def _reached(root: Path, todo: list[tuple[str, str]]) -> Iterator[tuple[str, int, str]]:
-    """Yield file, place and text of each statement that definitions reach, each given as a module and a name in it.
+def _reached(root: Path, todo: list[tuple[str, str]]) -> Iterator[tuple[str, int, ast.stmt]]:
+    """Yield file, place and tree of each statement that definitions reach, each given as a module and a name in it.
 
     Followed are the modules in the folder `root`; among installed packages, those of the same one.
     """
@@ -92,7 +106,7 @@ def _reached(root: Path, todo: list[tuple[str, str]]) -> Iterator[tuple[str, int
         further = [(module, _LOADING), *([(above, _LOADING)] if above else [])]
         for place, statement in enumerate(_parsed(root / file)):
             if name == _ALL or name in _bound(statement):
-                yield file, place, ast.dump(statement)
+                yield file, place, statement
                 further += _named(statement, module, is_package=file.endswith("/__init__.py"))
         todo += (new := [of for of in dict.fromkeys(further) if of not in known])
         known |= {*new}
