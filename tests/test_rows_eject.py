@@ -136,6 +136,7 @@ def write_far_days(rows: pa.Table, path: Path) -> None:
 FORMATS: dict[str, Callable[[pa.Table, Path], None]] = {
     "rows.csv": pyarrow.csv.write_csv,
     "rows.csv.gz": lambda rows, path: pyarrow.csv.write_csv(rows, pa.CompressedOutputStream(path, "gzip")),
+    "ROWS.CSV.GZ": lambda rows, path: pyarrow.csv.write_csv(rows, pa.CompressedOutputStream(path, "gzip")),
     "rows.tsv": lambda rows, path: pyarrow.csv.write_csv(rows, path, pyarrow.csv.WriteOptions(delimiter="\t")),
     "rows.jsonl": write_json_lines,
     "rows.feather": pyarrow.feather.write_feather,

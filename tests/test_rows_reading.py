@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from datetime import UTC, datetime
@@ -36,6 +37,14 @@ TEXTS = {
     "JSON lines": ("a.jsonl", JSON),
     "JSON lines with a BOM, compressed": ("a.ndjson.gz", "\ufeff" + JSON),
 }
+
+
+@pytest.mark.parametrize("name", ["A.CSV.GZ", "a.csv.gz-00000-of-00001", "a.jsonl.Gz"])
+def test_compressed_files_are_known_by_the_ends_of_their_names(tmp_path: Path, name: str) -> None:
+    content = gzip.compress((JSON if "jsonl" in name else CSV).encode())
+    assert values(kept_from(tmp_path, name, content)) == HOUSES
+    with pytest.raises(EtlrunError, match=r"found compressed bytes that are cut off or damaged; expected"):
+        kept_from(tmp_path, name, content[:-9])
 
 
 @pytest.mark.parametrize(("name", "content"), TEXTS.values(), ids=TEXTS)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from etlrun.system.terminal import table_text
 from tests.pty_process import HIDDEN, VISIBLE, Terminal
 
 READING = """
@@ -148,6 +149,14 @@ def test_a_terminal_that_is_closed_ends_nothing(tmp_path: Path) -> None:
     terminal = Terminal(script(tmp_path, text), tmp_path, **environment())
     assert terminal.finish(closed) == 0
     assert (tmp_path / "done").exists()
+
+
+def test_a_table_shows_any_text_as_it_is_and_escapes_what_is_not_printed() -> None:
+    text = table_text(("class / predicted", "[/b]", "[red]a\x1b[31m"), [("[/b]", "1", "\x1b[2J")])
+    assert text.splitlines() == [
+        "class / predicted  [/b]  [red]a\\x1b[31m",
+        "             [/b]     1         \\x1b[2J",
+    ]
 
 
 def test_a_table_that_a_terminal_has_no_room_for_is_folded_in_its_overrides_and_not_cut(tmp_path: Path) -> None:

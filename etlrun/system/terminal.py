@@ -198,14 +198,14 @@ def _table(header: Sequence[str], rows: Rows) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    rows = [[printable(cell) for cell in row] for row in rows]
+    header, *rows = [[printable(cell) for cell in row] for row in (header, *rows)]
     table = Table(box=None, pad_edge=False, header_style="bold")
     columns = _filled(header, rows)
     for index in columns:
         is_whole = header[index] not in {"overrides", "reason"}
         cells = [header[index], *(row[index] for row in rows)]
         table.add_column(
-            header[index],
+            escape(header[index]),
             justify="left" if header[index] in TEXTS else "right",
             overflow="fold",
             no_wrap=is_whole,

@@ -12,6 +12,7 @@ from typing import Any
 from etlrun.planning.learned import columns_of
 from etlrun.planning.plan import Plan, given_to_model
 from etlrun.planning.spec import RunSpec
+from etlrun.sources.rows.lines import ending
 from etlrun.stages.column_categories import Lookup
 from etlrun.stages.column_text import Tokenize
 from etlrun.stages.columns import Columns
@@ -186,7 +187,9 @@ def _empty_is_missing(spec: RunSpec) -> bool:
     dataset = spec.dataset
     if not isinstance(dataset, Table) or "" not in dataset.missing:
         return False
-    paths = [PurePath(pattern.removesuffix(".gz")) for patterns in dataset.patterns.values() for pattern in patterns]
+    paths = [
+        PurePath(ending(pattern).removesuffix(".gz")) for patterns in dataset.patterns.values() for pattern in patterns
+    ]
     return all(path.suffix in _DELIMITED for path in paths)
 
 

@@ -7,7 +7,6 @@ import glob
 import gzip
 import math
 import pathlib
-import re
 import types
 from typing import Any
 
@@ -33,6 +32,7 @@ from etlrun.eject.printed.listed import by_number, num_examples, reader  # noqa:
 from etlrun.sources.keys import array_of
 from etlrun.sources.rows.class_names import named, names_beside
 from etlrun.sources.rows.kinds import composed, without_zeros
+from etlrun.sources.rows.lines import ending
 from etlrun.sources.rows.of_folders import values_of_folders
 from etlrun.sources.rows.read import repaired
 from etlrun.sources.slices import slices
@@ -47,7 +47,7 @@ OF_TEXTS = ("string", "timestamp")
 def decoded(path: str) -> Any:
     """Return the content of a file of text, with U+FFFD for what is not UTF-8 unless that is refused."""
     data = pathlib.Path(path).read_bytes()
-    data = gzip.decompress(data) if path.endswith(".gz") else data
+    data = gzip.decompress(data) if ending(path).endswith(".gz") else data
     return pa.BufferReader(data if ERRORS == "strict" else data.decode(errors=ERRORS).encode())
 
 
@@ -69,7 +69,7 @@ def json_table_of(path: str) -> pa.Table:
 def table_of(path: str) -> pa.Table:
     """Read a file of rows; the values of a csv or tsv are texts."""
     names = [name for name in TYPES if name not in FOLDERS]
-    end = re.sub(r"-\d+-of-\d+$", "", path.lower().removesuffix(".gz"))
+    end = ending(path).removesuffix(".gz")
     if end.endswith(".tfrecord"):
         records = tf.data.TFRecordDataset(path).as_numpy_iterator()
         examples = [tf.train.Example.FromString(record).features.feature for record in records]

@@ -49,9 +49,19 @@ OR_REPLACE = "; or set dataset.errors=replace"
 """End of the remedy of what is not UTF-8."""
 
 
+def ending(path: str) -> str:
+    """Return a path in lower case without the number of a shard, which ends with the format of the file."""
+    return re.sub(r"-\d+-of-\d+$", "", path.lower())
+
+
+def is_gzip(path: str) -> bool:
+    """Return whether the name of a file is that of one which is compressed."""
+    return ending(path).endswith(".gz")
+
+
 def opened(path: str) -> IO[bytes]:
     """Open a file, decompressed if its name ends in `.gz`."""
-    return gzip.open(path, "rb") if path.endswith(".gz") else Path(path).open("rb")  # type: ignore[return-value]
+    return gzip.open(path, "rb") if is_gzip(path) else Path(path).open("rb")  # type: ignore[return-value]
 
 
 def at_line(path: str, line: int) -> str:
@@ -68,14 +78,14 @@ def shown(value: object) -> str:
 def as_by(command: str, path: str) -> str:
     """Return the end of a remedy: what prints what a command makes of the text of a file."""
     file = shlex.quote(path)
-    return f"as by: gunzip -c {file} | {command}" if path.endswith(".gz") else f"as by: {command} {file}"
+    return f"as by: gunzip -c {file} | {command}" if is_gzip(path) else f"as by: {command} {file}"
 
 
 def format_fault(path: str) -> Fault | None:
     """Return the fault of a file that is no text in UTF-8 by its first bytes, or is not compressed as its name says."""
     with Path(path).open("rb") as file:
         begins = file.read(_BEGIN)
-    is_plain = path.endswith(".gz") and bool(begins)
+    is_plain = is_gzip(path) and bool(begins)
     if is_plain and begins.startswith(b"\x1f\x8b"):
         with opened(path) as file:
             begins, is_plain = file.read(_BEGIN), False

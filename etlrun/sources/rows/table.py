@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,7 +29,7 @@ from etlrun.sources.rows.kinds import (
     joined,
     stripped,
 )
-from etlrun.sources.rows.lines import OR_REPLACE, Dialect, shown
+from etlrun.sources.rows.lines import OR_REPLACE, Dialect, ending, is_gzip, shown
 from etlrun.sources.rows.of_folders import values_of_folders
 from etlrun.sources.rows.read import TableFile
 from etlrun.sources.rows.text_lines import TextLinesFile
@@ -67,7 +66,6 @@ _FORMATS: dict[str, _Open] = {
     **dict.fromkeys((".txt", ".txt.gz"), _lines),
 }
 """Formats of tables by the ends of the names of their files."""
-_SHARD = re.compile(r"-\d+-of-\d+$")
 ENDS = ", ".join(end for end in _FORMATS if not end.endswith((".gz", ".txt"))) + ", or .gz behind one of text"
 
 
@@ -77,7 +75,7 @@ def has_format(path: str) -> bool:
 
 
 def _format(path: str) -> _Open | None:
-    return next((opened for end, opened in _FORMATS.items() if _SHARD.sub("", path.lower()).endswith(end)), None)
+    return next((opened for end, opened in _FORMATS.items() if ending(path).endswith(end)), None)
 
 
 @dataclass(frozen=True)
@@ -173,7 +171,7 @@ def _explained(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError, zlib.error) as error:
-        is_cut_off = path.endswith(".gz") and getattr(error, "errno", None) is None
+        is_cut_off = is_gzip(path) and getattr(error, "errno", None) is None
         found = "compressed bytes that are cut off or damaged" if is_cut_off else " ".join(str(error).split())
         remedy = "check its permissions and its storage, or write it again"
         raise WorldError(where=path, found=found, expected="a file that can be read", remedy=remedy) from error
