@@ -12,6 +12,7 @@ from etlrun.planning.service import service_notes, service_rules
 from etlrun.planning.spec import RunSpec
 from etlrun.planning.training import by_records, conflict, fault, or_base, training_rules, unordered
 from etlrun.planning.unused import told
+from etlrun.stages.column_numbers import EPSILON, Standardize
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.load import Batch
@@ -203,6 +204,7 @@ def remarks(spec: RunSpec) -> Iterator[str]:
     if spec.load.class_weights == "balanced":
         yield "load.class_weights = balanced: losses are weighted by the inverse of the share of their class."
     yield from _of_targets(spec)
+    yield from _of_columns(spec)
     yield from _short_of(spec)
     if spec.cache.codec != "raw" and not spec.cache.keeps:
         what = "examples" if isinstance(spec.dataset, Rows) else "images"
@@ -231,6 +233,17 @@ def _short_of(spec: RunSpec) -> Iterator[str]:
             yield f"{shown} has no effect with {trainer.key(name)}={value}, at which a dispatch has to end."
     if load.prefetch != "autotune" and load.prefetch < count:
         yield f"{shown}: load.prefetch={load.prefetch} holds fewer batches than are read at once, so that steps wait."
+
+
+def _of_columns(spec: RunSpec) -> Iterator[str]:
+    """Yield the notes on columns that are nearly constant."""
+    outputs = [output for step in spec.transform.steps if isinstance(step, Columns) for output in step.outputs]
+    for name, step in [(output.name, step) for output in outputs for step in output.steps]:
+        if isinstance(step, Standardize) and step.std is not None and step.std < EPSILON:
+            smaller = (
+                f"{name} has a standard deviation of {step.std:.3g}, and standardize divides by {EPSILON:g} at least"
+            )
+            yield f"{smaller}, as Keras does: write it in a smaller unit, or use minmax."
 
 
 def _of_targets(spec: RunSpec) -> Iterator[str]:

@@ -142,6 +142,10 @@ class Log1p(ColumnStep):
         return found
 
 
+EPSILON = 1e-7
+"""The smallest number that `standardize` divides by, which is that of Keras's `Normalization`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Standardize(ColumnStep):
     """Subtracts the mean and divides by the standard deviation, as Keras's `Normalization`.
