@@ -38,6 +38,15 @@ def differing(top: Path, *between: str) -> dict[str, bool]:
     return {name: state != "A" for state, name in zip(fields, fields, strict=True)}
 
 
+def asked(top: Path, path: str, *between: str) -> str:
+    """Return what differs in a file of requirements or of locked versions; empty for other files."""
+    if not path.endswith(("pyproject.toml", ".lock", "requirements.txt", "constraints.txt")):
+        return ""
+    around = f"--unified={1 * path.endswith('.lock')}"  # whose versions stand below the names
+    text = os.fsdecode(git(top, "diff", around, "--no-ext-diff", *between, "--", path) or b"")
+    return "\n".join(line for line in text.splitlines() if not line.startswith("@@"))  # which have a line above, too
+
+
 def check_out(top: Path, revision: str, differs: Mapping[str, bool], folder: Path) -> None:
     """Make a folder of the files of a revision, with links to what it shares with the working tree or git doesn't have.
 

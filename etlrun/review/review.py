@@ -13,7 +13,7 @@ from etlrun.review.data_files import differing_files
 from etlrun.review.difference import Comparison, Difference, compare, of_code
 from etlrun.review.facts import CONTRADICTION, Facts
 from etlrun.review.fills import Fills
-from etlrun.review.git import differing, top_of
+from etlrun.review.git import asked, differing, top_of
 from etlrun.review.jobs import matched
 from etlrun.review.policy import Judgement
 from etlrun.review.renames import renames
@@ -174,7 +174,8 @@ def review(old: Side, new: Side, experiment: str | None) -> Review:
     between = [] if old.is_of_runs or new.is_of_runs else [side.revision for side in (old, new) if side.revision]
     paths = {path for _, *sides in pairs for of in sides if of is not None for _, path in of.data_files}
     files = differing_files(paths, *between) if between else set()
-    changed = [*differing(top_of(Path.cwd()), *between)] if between else []
+    top = top_of(Path.cwd())
+    changed = {path: asked(top, path, *between) for path in differing(top, *between)} if between else {}
     differ = files, changed, f"differs between {old.word} and {new.word}"
     experiments = tuple(replace(_reviewed(*pair, *differ), was=before.get(pair[0], "")) for pair in pairs)
     if old.jobs:
@@ -220,7 +221,7 @@ def _reviewed(
     old: Variant | None,
     new: Variant | None,
     files: Collection[str],
-    changed: Collection[str],
+    changed: Mapping[str, str],
     what: str,
 ) -> Reviewed:
     before, after = (None if variant is None else variant.plan for variant in (old, new))
@@ -230,11 +231,13 @@ def _reviewed(
     reviewed = Reviewed(name=name, old=before, new=after, state=state, faults=faults, missing=missing)
     if faults and new is not None and not new.faults:
         return replace(reviewed, is_mended=True)
-    if old is None or new is None or before is None or after is None or faults or old is new:
+    if old is None or new is None or before is None or after is None or faults:
+        return reviewed
+    beside = [*_of_files(old, new, files, what), *_of_code(new, changed, what)]
+    if old is new and not beside:
         return reviewed
     is_known = old.sources is not None or new.sources is not None
     sources = (old.code, new.code) if is_known else ({}, {})
-    beside = [*_of_files(old, new, files, what), *_of_code(new, changed, what)]
     comparison = compare(before, after, (old.config or {}, new.config or {}), sources, beside)
     if old.runs is not None and new.runs is not None:
         from etlrun.review.runs_compared import compare_runs  # whose models take a tenth of a second to define
@@ -245,13 +248,16 @@ def _reviewed(
     return replace(reviewed, comparison=comparison, caches=caches(before, after))
 
 
-def _of_code(new: Variant, changed: Collection[str], what: str) -> Iterator[Difference]:
-    """Yield the files that git has in another state on the other side, and that code of packages may read."""
+def _of_code(new: Variant, changed: Mapping[str, str], what: str) -> Iterator[Difference]:
+    """Yield the files of another state on the other side that code of packages may read, or that may ask for others."""
     for name, source in new.code.items():
         if read := [path for path in changed if source.may_read(path)]:
             yield of_code(
                 name, source.package, source.package, f"{source.title} may read {', '.join(read)}, which {what}"
             )
+        if asking := [path for path, text in changed.items() if source.is_named(text)]:
+            note = f"{', '.join(asking)} asks otherwise for it, and {what}; both sides have what is installed"
+            yield of_code(name, source.package, source.package, note)
 
 
 def _of_files(old: Variant, new: Variant, files: Collection[str], what: str) -> Iterator[Difference]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -42,6 +43,11 @@ class Source:
     def digest(self) -> str:
         """First 16 hex digits of a SHA-256 over all files."""
         return hashlib.sha256(repr(sorted(self.files.items())).encode()).hexdigest()[:16]
+
+    def is_named(self, text: str) -> bool:
+        """Return whether a text has the name of the package, as requirements spell it."""
+        name = "[-_.]+".join(map(re.escape, re.split("[-_.]+", self.package.rpartition(" ")[0])))
+        return re.search(rf"(?<![\w.-]){name}(?![\w-])", text, re.IGNORECASE) is not None
 
     def may_read(self, path: str) -> bool:
         """Return whether its texts have the name of a file that is no code, of a folder above it, or their pattern."""
