@@ -35,7 +35,7 @@ class Beside:
     def __enter__(self) -> Self:
         with suppress(OSError):  # which is no reason to measure nothing
             self._lock.acquire(timeout_s=_APART_S)
-            self._lock.path.write_text(self._own)
+            self._lock.path.write_bytes(os.fsencode(self._own))
         self.look()
         return self
 
@@ -55,7 +55,7 @@ class Beside:
                 try:
                     other.acquire()
                 except TimeoutError:
-                    self.seen |= {path.read_text()} - {"", self._own}
+                    self.seen |= {os.fsdecode(path.read_bytes())} - {"", self._own}
                 else:  # its process was killed
                     path.unlink()
                     other.release()
