@@ -95,7 +95,9 @@ def test_each_remedy_ends_its_fault_and_uncovers_no_other(kind: str) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("name", ["größe", "sepal length (cm)", "a, b", "it's", 'say "so"', "#1", "plain"])
+@pytest.mark.parametrize(
+    "name", ["größe", "sepal length (cm)", "a, b", "it's", 'say "so"', "#1", "Null", "x ", "plain"]
+)
 def test_a_column_of_any_name_is_predicted_by_the_words_of_the_remedy(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from etlrun.review.difference import compare
 from etlrun.sources.rows.keeping import identity_of, kept_of
+from etlrun.sources.rows.lines import Dialect
 from etlrun.sources.rows.table import opened_file
 from etlrun.stages.rows import Table
 from etlrun.system.errors import EtlrunError
@@ -193,3 +194,7 @@ def test_a_gzip_that_is_damaged_in_the_middle_is_refused(tmp_path: Path) -> None
     data[900:1_200] = b"\xff" * 300
     (tmp_path / "a.csv.gz").write_bytes(data)
     assert refused(tmp_path / "a.csv.gz") == "check its permissions and its storage, or write it again"
+
+
+def test_a_remedy_is_quoted_for_a_shell_whatever_a_dialect_has() -> None:
+    assert shlex.split(Dialect(",", {"quote": "'"}).remedy) == ["set", """dataset.csv={quote: "'"}"""]

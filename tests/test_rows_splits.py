@@ -200,11 +200,11 @@ FAULTS = {
     ),
     "{column: price, train: [1]}": (
         f"{WHERE}.column: found price, which is a number with a fraction; expected text, integers or truth values"
-        "\n    -> set dataset.split_by={time: price}, or choose another column"
+        "\n    -> set 'dataset.split_by={time: price}', or choose another column"
     ),
     "{column: sold, train: [1]}": (
         f"{WHERE}.column: found sold, which is a timestamp; expected text, integers or truth values"
-        "\n    -> set dataset.split_by={time: sold}, or choose another column"
+        "\n    -> set 'dataset.split_by={time: sold}', or choose another column"
     ),
     "{column: rooms, train: [1, 9], test: [7]}": (
         f"{WHERE}.train: found 9, which no row has; expected values of rooms: 1, 2, 3, 4, 5"

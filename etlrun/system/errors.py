@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 DOCS = "https://github.com/etlrun/etlrun/blob/main/docs"
 """Address of the folder of the docs, which an installation does not have."""
-_PLAIN = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
+_PLAIN = re.compile(r"(?!null$)[a-z_][\w.-]*", re.ASCII | re.IGNORECASE)
 """Names that Hydra's grammar takes as keys; a subset."""
-_IN_YAML = re.compile(r"[^\W\d][\w ()/.-]*")
+_IN_YAML = re.compile(r"(?!null$)[^\W\d]([\w ()/.-]*[\w()/.-])?", re.IGNORECASE)
 """Names that YAML takes without quotes; a subset."""
 INTERRUPTED = 130
 """Exit status of a command that was interrupted, as shells have it."""
@@ -66,7 +66,7 @@ def override(key: str, name: str, value: str) -> str:
 
     Hydra's grammar has no other names than of ASCII, and not all of these: they are in a text, which is quoted for it.
     """
-    if _PLAIN.fullmatch(name):
+    if _PLAIN.fullmatch(name) and value.isascii() and "(" not in value:
         return shlex.quote(f"{key}={{{name}: {value}}}")
     text = f"{{{name if _IN_YAML.fullmatch(name) else json.dumps(name, ensure_ascii=False)}: {value}}}"
     escaped = re.sub(r'(\\*)"', r'\1\1\\"', text)  # a backslash before a quote is one of two

@@ -149,7 +149,7 @@ def _unfit(where: str, kept: Kept, dataset: Rows, by: SplitBy, column: Column) -
         yield Fault(where=where, found=found, expected=expected, remedy=remedy)
     if by.by == "column" and (is_time or has_fraction(kept.arrow(name))):
         found = f"{name}, which is {'a timestamp' if is_time else 'a number with a fraction'}"
-        remedy = f"set dataset.split_by={{time: {name}}}, or {remedy}"
+        remedy = f"set {override('dataset.split_by', 'time', name)}, or {remedy}"
         yield Fault(where=where, found=found, expected="text, integers or truth values", remedy=remedy)
 
 

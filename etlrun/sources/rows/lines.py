@@ -160,7 +160,8 @@ class Dialect:
     @property
     def remedy(self) -> str:
         """What sets it."""
-        return f"set 'dataset.csv={{{', '.join(f'{name}: {json.dumps(mark)}' for name, mark in self.csv.items())}}}'"
+        marks = ", ".join(f"{name}: {json.dumps(mark)}" for name, mark in self.csv.items())
+        return f"set {shlex.quote(f'dataset.csv={{{marks}}}')}"
 
 
 @contextmanager
