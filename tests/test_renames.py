@@ -40,6 +40,19 @@ def test_an_experiment_with_another_name_and_other_values_is_compared(repository
     assert [of["kinds"] for of in found["matrix"]["include"]] == [["training"]]
 
 
+def test_a_file_of_another_form_is_the_same_by_its_values(repository: Repository, told: Any) -> None:
+    defaults = "defaults:\n  - override /cache: none\n  - _self_\n"
+    block = f"# @package _global_\n# A.\n{defaults}trainer:\n  epochs: 2\n  seed: 3\n"
+    repository.write("experiment/one.yaml", block)
+    repository.commit("One")
+    flow = "# @package _global_\n# B.\ndefaults: [override /cache: none, _self_]\ntrainer: {seed: 3, epochs: 4}\n"
+    rename(repository, "experiment/one", "experiment/two", flow)
+    assert heads(told(*MINE)) == [
+        "two: is one under another name, and changes the training",
+        "other, small: no difference",
+    ]
+
+
 def test_a_rule_that_a_change_breaks_is_broken_under_another_name(repository: Repository, told: Any) -> None:
     rename(repository, "experiment/other", "experiment/long", OTHER.replace("epochs: 3", "epochs: 30"))
     broken = "--fail-on: found a change of the training in long by trainer.epochs; expected none"

@@ -5,18 +5,21 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
+import yaml
+
 from etlrun.planning.plan import Plan
+from etlrun.planning.unused import leaves
 from etlrun.review.difference import compare
 from etlrun.review.sides import Side
 
 _LEAST = 0.5
-"""Least share of equal lines of a file that is taken for another one under another name, as in git."""
+"""Least share of equal lines or values of a file that is taken for another one under another name, as in git."""
 _OF_ALL = (b"# @package", b"defaults:", b"- _self_")
 """What lines of any experiment begin with."""
 
 
 def renames(old: Side, new: Side, names: Sequence[str]) -> dict[str, str]:
-    """Return the old names of those that have the plan of one that is gone, or half of the lines of its file."""
+    """Return the old names of those with the plan of one that is gone, or half of the lines or values of its file."""
     gone = {name: old.variants[name].plan for name in names if name not in new.variants}
     come = {name: plan for name in names if name not in old.variants and (plan := new.variants[name].plan)}
     found: dict[str, str] = {}
@@ -38,11 +41,26 @@ def _is_same(old: Plan | None, new: Plan) -> bool:
 
 
 def _share(old: Side, was: str, new: Side, name: str) -> float:
-    """Return the share of equal lines of the files of two experiments or options, without those that all have."""
-    return difflib.SequenceMatcher(a=_lines(old, was), b=_lines(new, name), autojunk=False).ratio()
+    """Return the share of equal lines of the files of two experiments or options, or that of equal values if larger."""
+    texts = _text(old, was), _text(new, name)
+    lines = [
+        [line for line in map(bytes.strip, text.splitlines()) if line and not line.startswith(_OF_ALL)]
+        for text in texts
+    ]
+    share = difflib.SequenceMatcher(a=lines[0], b=lines[1], autojunk=False).ratio()
+    if old.variants[was].plan is None:
+        return share
+    before, after = map(_values, texts)
+    return max(share, 2 * len(before & after) / max(1, len(before) + len(after)))
 
 
-def _lines(side: Side, name: str) -> list[bytes]:
+def _values(text: bytes) -> set[str]:
+    """Return what a file sets and what its defaults list has, however it is written."""
+    found = yaml.safe_load(text) or {}
+    names = {str(of) for of in found.pop("defaults", None) or () if of != "_self_"}
+    return names | {f"{key}={value}" for key, value in leaves("", found)}
+
+
+def _text(side: Side, name: str) -> bytes:
     end = f"/{name.replace('=', '/') if '=' in name else f'experiment/{name}'}.yaml"
-    text = next((side.files[file] for file in side.variants[name].files if f"/{file}".endswith(end)), b"")
-    return [line for line in map(bytes.strip, text.splitlines()) if line and not line.startswith(_OF_ALL)]
+    return next((side.files[file] for file in side.variants[name].files if f"/{file}".endswith(end)), b"")
