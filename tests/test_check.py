@@ -202,6 +202,15 @@ def test_all_faults_are_told_at_once(mine: Path) -> None:
     assert [text.split(": found")[0] for text in faults("--strict")][2:] == ["mine/experiment/other.yaml:1"]
 
 
+def test_advice_has_its_override_on_a_line_of_its_own(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(mine / "experiment" / "other.yaml", f"{OTHER}load: {{prefetch: 0}}\n")
+    check.main(["--config-dir", "mine"])
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "other: no_prefetch: load.prefetch=0: the model waits while the next batch is prepared",
+        "    -> try load.prefetch=autotune",
+    ]
+
+
 def test_a_missing_comment_is_a_fault_of_a_strict_check_alone(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(mine / "experiment" / "other.yaml", "# @package _global_\ntrainer: {epochs: 3}\n")
     text = (

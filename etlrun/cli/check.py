@@ -79,7 +79,9 @@ def _lines(checked: Checked, advice: Mapping[Advice, list[str]]) -> Iterator[tup
         other = "".join(others) or "the defaults of the other groups"
         yield f"note: {option} does not fit {other}: {fault.place} is {fault.found}", "dim"
     for item, names in advice.items():
-        yield f"{', '.join(names)}: {item}", "dim" if item.reason else "yellow"
+        (head, *remedy), style = str(item).split("\n", 1), "dim" if item.reason else "yellow"
+        yield f"{', '.join(names)}: {head}", style
+        yield from ((line, style) for line in remedy)  # each line is escaped by itself
     for name, machine in checked.tuned.items():
         yield f"{name}: tuned on another machine ({machine}): its speed here is not known", "yellow"
     warned: dict[str, list[str]] = {}
