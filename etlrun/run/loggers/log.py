@@ -17,6 +17,7 @@ from etlrun.planning.plan import Plan
 from etlrun.planning.unused import leaves
 from etlrun.record.config import read_config
 from etlrun.record.findings import Findings
+from etlrun.record.outcome import outcome
 from etlrun.record.record import LOG, Record
 from etlrun.record.summary import COMPLETED, SUMMARY, Epoch
 from etlrun.run.loggers.writer import Behind, Opening, Writer
@@ -154,12 +155,12 @@ def figures_of(epoch: Epoch) -> dict[str, float]:
 
 
 def _figures_at_end(record: Record) -> Iterator[tuple[str, float]]:
-    """Yield the findings of the whole run, with those of its verdict and its resources."""
+    """Yield the findings of the whole run, those of its verdict and resources, and measures of the kept epoch."""
     written = record.summary.written
     for group in ("verdict", "resources"):
         yield from ((f"run/{group}/{key}", value) for key, value in _numbers(written.get(group) or {}))
     of_run = {key: value for key, value in written.items() if key in Findings.model_fields or key in _OF_COURSE}
-    yield from ((f"run/{key}", value) for key, value in _numbers(of_run))
+    yield from ((f"run/{key}", value) for key, value in _numbers({**of_run, **outcome(record.summary).measures}))
 
 
 def _numbers(values: Mapping[str, Any], without: tuple[str, ...] = ()) -> Iterator[tuple[str, float]]:
