@@ -298,6 +298,19 @@ def test_other_texts_have_no_note(tmp_path: Path, texts: list[str]) -> None:
     assert kept_from(tmp_path, "a.tsv", "".join(f"{text}\t1\n" for text in ("a", *texts))).known.notes == ()
 
 
+def test_keys_of_csv_alone_are_noted_where_no_file_is_one(tmp_path: Path) -> None:
+    lines = '{"kind": "?"}\n{"kind": "flat"}\n'
+    kept = kept_from(tmp_path, "a.jsonl", lines, missing=("?",), csv={"separator": ";"})
+    assert (values(kept), kept.known.notes) == (
+        {"kind": ["?", "flat"]},
+        (
+            "dataset.missing is about csv and tsv alone: it changes nothing here.",
+            "dataset.csv is about csv and tsv alone: it changes nothing here.",
+        ),
+    )
+    assert kept_from(tmp_path, "a.jsonl", lines, missing=("", "NA", "null")).known.notes == ()
+
+
 def test_blanks_in_a_header_are_noted(tmp_path: Path) -> None:
     kept = kept_from(tmp_path, "a.csv", "a, price\n1,2\n")
     assert kept.known.notes == ("names of columns have blanks around them in a.csv: ' price'.",)

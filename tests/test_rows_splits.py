@@ -249,10 +249,21 @@ def test_a_text_among_times_is_told_with_its_row(tmp_path: Path, values: list[st
     )
 
 
-def test_values_of_text_are_not_those_of_numbers(tmp_path: Path) -> None:
-    write(tmp_path, {"fold": ["0", "1"] * 5, "price": np.arange(10.0)})
-    assert refusal_of_plan(*written(tmp_path, "{column: fold, train: [0], test: ['1']}")) == (
-        f"{WHERE}.train: found 0, which no row has; expected values of fold: 0, 1\n    -> fold is text: write '0'"
+OF_OTHER_TYPES = [
+    (["0", "1"], "[0]", "0", "0, 1", 'write "0", as fold has it'),
+    ([0, 1], "['0', '1']", "0, 1", "0, 1", "write 0, 1, as fold has them"),
+    ([False, True], "['true']", "true", "false, true", "write true, as fold has it"),
+    (["true", "x"], "[true]", "true", "true, x", 'write "true", as fold has it'),
+]
+
+
+@pytest.mark.parametrize(("values", "given", "found", "known", "remedy"), OF_OTHER_TYPES)
+def test_values_of_one_type_are_not_those_of_another(
+    values: list[Any], given: str, found: str, known: str, remedy: str, tmp_path: Path
+) -> None:
+    write(tmp_path, {"fold": values * 5, "price": np.arange(10.0)})
+    assert refusal_of_plan(*written(tmp_path, f"{{column: fold, train: {given}}}")) == (
+        f"{WHERE}.train: found {found}, which no row has; expected values of fold: {known}\n    -> {remedy}"
     )
 
 

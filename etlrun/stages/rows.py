@@ -180,7 +180,7 @@ class Table(FileRows):
     source: ClassVar[str] = "etlrun.sources.rows.tables:TableSource"
 
     files: Annotated[Files, Expected(FILES_EXPECTED), DATA]
-    missing: Annotated[tuple[str, ...], Expected("a list of texts"), DATA]
+    missing: Annotated[tuple[str, ...], Expected("a list of texts"), DATA] = ("", "NA", "null")
     strip: Annotated[bool, Expected("true or false"), DATA]
     columns: Annotated[_Types | None, Expected(f"a mapping from columns to {TYPES}; or null"), DATA]
     errors: Annotated[Errors, Expected("strict or replace"), DATA] = "strict"

@@ -161,10 +161,11 @@ def _require_values(values: pa.Array, dataset: Rows, by: SplitBy) -> None:
     for split, of in by.values.items():
         if missing := [value for value in of if (type(value), value) not in kinds]:
             where, found = f"{dataset.key('split_by')}.{split}", f"{listed(missing)}, which no row has"
-            texts = [str(value) for value in missing if str in {type(each) for each in known}]
-            remedy = "leave it out, or repair the data"
-            if any((str, text) in kinds for text in texts):
-                remedy = f"{by.column} is text: write {', '.join(repr(text) for text in texts)}"
+            remedy, of_text = "leave it out, or repair the data", {listed([value]): value for value in known}
+            if same := [of_text[text] for value in missing if (text := listed([value])) in of_text]:
+                remedy = (
+                    f"write {', '.join(map(json.dumps, same))}, as {by.column} has {'it' if len(same) == 1 else 'them'}"
+                )
             expected = f"values of {by.column}: {listed(sorted(known))}"
             faults.append(Fault(where=where, found=found, expected=expected, remedy=remedy))
     if faults:

@@ -33,6 +33,7 @@ from etlrun.sources.rows.lines import OR_REPLACE, Dialect, ending, is_gzip, show
 from etlrun.sources.rows.of_folders import values_of_folders
 from etlrun.sources.rows.read import TableFile
 from etlrun.sources.rows.text_lines import TextLinesFile
+from etlrun.stages.base import parameters
 from etlrun.stages.column_step import items
 from etlrun.stages.rows import Table
 from etlrun.system.errors import EtlrunError, Fault, WorldError, did_you_mean, override
@@ -225,6 +226,11 @@ def opened(dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[Ta
         kinds[name] = values.kind
     origins: dict[str, TableFile] = {}
     notes: list[str] = []
+    if not any(isinstance(file, DelimitedFile) for file in several):
+        idle = (
+            of.name for of in parameters(dataset) if of.name in ("missing", "csv") and of.value and not of.is_default
+        )
+        notes += [f"{dataset.key(name)} is about csv and tsv alone: it changes nothing here." for name in idle]
     times: dict[str, set[Kind | None]] = {name: set() for name, kind in declared.items() if kind == "timestamp"}
     for file in several:
         with _explained(file.path):
