@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ import pyarrow.parquet
 import pytest
 
 from etlrun.sources.rows.keeping import kept_of
+from etlrun.sources.rows.read import TableFile, each_read
 from etlrun.sources.rows.tables import TableSource
+from etlrun.sources.rows.text_lines import TextLinesFile
 from etlrun.stages.flow import MISSING
 from etlrun.system.errors import EtlrunError, printable
 from tests.tables import CSV, a_table, houses, kept_from, types, values
@@ -334,3 +337,28 @@ def test_columns_that_differ_in_two_files_of_text_are_text_with_a_note(tmp_path:
     kept = kept_of(a_table({"train": f"{tmp_path}/a.csv", "test": f"{tmp_path}/b.csv"}, tmp_path / "kept"))
     assert values(kept)["a"] == ["1", "x"]
     assert kept.known.notes == ("a is text: its values are of type integer in a.csv, and text in b.csv.",)
+
+
+def test_small_files_are_read_ahead_and_in_order(tmp_path: Path) -> None:
+    for number in range(9):
+        (tmp_path / f"{number}.txt").write_bytes(b"a" * (2_000_000 if number == 2 else 1))
+    files = [TextLinesFile(str(path), "text", "strict") for path in sorted(tmp_path.glob("*.txt"))]
+    two, begun, yielded = threading.Barrier(2), list[str](), list[str]()
+
+    def read(file: TableFile) -> str:
+        begun.append(file.name)
+        if file.name in ("0.txt", "1.txt"):
+            two.wait(timeout=60)
+        if file.name == "8.txt":
+            raise ValueError(file.name)
+        return file.name.removesuffix(".txt")
+
+    def go_through() -> None:
+        for file, found in each_read(files, read):
+            assert file.name == f"{found}.txt"
+            assert ("2.txt" in begun) == (found >= "2")
+            yielded.append(found)
+
+    with pytest.raises(ValueError, match=r"8\.txt"):  # which the others come before
+        go_through()
+    assert yielded == [*"01234567"]

@@ -18,6 +18,7 @@ from etlrun.sources.rows.lines import (
     first_lines,
     format_fault,
     header,
+    is_gzip,
     line_of_row,
     merged_rows,
     opened,
@@ -149,7 +150,8 @@ class DelimitedFile(TableFile):
             check_utf8=self.errors == "strict",
         )
         try:
-            with opened(self.path) as file:
+            # threads of Arrow would wait for Python's lock to read from an object of Python
+            with opened(self.path) if is_gzip(self.path) else pa.OSFile(self.path) as file:
                 for batch in pyarrow.csv.open_csv(
                     file, pyarrow.csv.ReadOptions(block_size=_BLOCK), parsing, converting
                 ):

@@ -22,7 +22,7 @@ from etlrun.sources.rows.class_names import names_beside
 from etlrun.sources.rows.delimited import DelimitedFile
 from etlrun.sources.rows.files import files_of
 from etlrun.sources.rows.kept import Kept
-from etlrun.sources.rows.read import TableFile
+from etlrun.sources.rows.read import TableFile, each_read
 from etlrun.sources.rows.table import Tables, of_folders, opened, opened_file
 from etlrun.sources.rows.writing import Writer
 from etlrun.stages.base import parameters
@@ -229,9 +229,9 @@ def write_table(folder: Path, identity: str, dataset: Table, paths: dict[str, li
     try:
         with progress() as begin, _telling(begin, "rows", total) as advance:
             for split, files in tables.files.items():
-                for file in files:
+                for file, batches in each_read(files, tables.read):
                     before = rows[split]
-                    for batch in tables.batches(file):
+                    for batch in batches:
                         writer.add(batch)
                         rows[split] += batch.num_rows
                         advance(file)
@@ -278,14 +278,14 @@ def _require_exact(columns: Mapping[str, Column], tables: Tables) -> None:
 def _telling(begin: Begin, what: str, total: int) -> Iterator[Callable[[TableFile], None]]:
     """Yield a function that is told each file that has been read further, and moves a bar of megabytes."""
     done: dict[str, int] = {}
-    told, advance = 0, begin(f"Reading {what} (MB)", max(total // _MB, 1))
+    read, advance = 0, begin(f"Reading {what} (MB)", max(total // _MB, 1))
 
     def tell(file: TableFile) -> None:
-        nonlocal told
+        nonlocal read
+        before, read = read, read + file.position - done.get(file.path, 0)
         done[file.path] = file.position
-        before, told = told, sum(done.values()) // _MB
-        if told > before:
-            advance(told - before)
+        if read // _MB > before // _MB:
+            advance(read // _MB - before // _MB)
 
     yield tell
 

@@ -11,7 +11,6 @@ import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -164,18 +163,10 @@ class Dialect:
         return f"set {shlex.quote(f'dataset.csv={{{marks}}}')}"
 
 
-@contextmanager
-def _long_values() -> Iterator[None]:
-    before = csv.field_size_limit(_LONGEST_VALUE)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)
-
-
 def _rows(path: str, dialect: Dialect, *, strict: bool, errors: str = "replace") -> Iterator[tuple[int, list[str]]]:
     """Yield the line at which each row begins, and its values; blank lines are none. `errors` are of `bytes.decode`."""
-    with opened(path) as file, _long_values():
+    csv.field_size_limit(_LONGEST_VALUE)  # of all readers of the process, which may be in threads
+    with opened(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8-sig", errors=errors, newline="")
         reader = csv.reader(
             text,

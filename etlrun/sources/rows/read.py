@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 
 from etlrun.sources.rows.kinds import Kind, Seen
 from etlrun.stages.rows import Errors
+
+Found = TypeVar("Found")
+_SMALL_BYTES, _AT_ONCE = 1_000_000, 8
 
 
 def repaired(values: pa.Array) -> tuple[pa.Array, Sequence[int]]:
@@ -63,6 +69,11 @@ class TableFile(ABC):
         return Path(self.path).name
 
     @property
+    def is_small(self) -> bool:
+        """Whether what it has may be held at once."""
+        return self.bytes < _SMALL_BYTES
+
+    @property
     def columns(self) -> list[str]:
         """Names of all columns: its own, and those of its folders."""
         return [*dict.fromkeys((*self.names, *self.folders))]
@@ -100,3 +111,15 @@ class TableFile(ABC):
         """Yield what `kinds` has seen that a reader may not expect."""
         for name, seen in self.seen.items():
             yield from seen.notes(name, lambda row: Path(self.where(row)).name, self.nothing)
+
+
+def each_read(files: Iterable[TableFile], read: Callable[[TableFile], Found]) -> Iterator[tuple[TableFile, Found]]:
+    """Yield files with what `read` returns of them; small ones are read ahead, since each waits for Arrow's threads."""
+    ahead = deque[tuple[TableFile, Future[Found] | None]]()
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for file in [*files, None]:
+            while ahead and (file is None or len(ahead) > _AT_ONCE):
+                before, future = ahead.popleft()
+                yield before, read(before) if future is None else future.result()
+            if file is not None:
+                ahead.append((file, pool.submit(read, file) if file.is_small else None))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,7 +31,7 @@ from etlrun.sources.rows.kinds import (
 )
 from etlrun.sources.rows.lines import OR_REPLACE, Dialect, ending, is_gzip, shown
 from etlrun.sources.rows.of_folders import values_of_folders
-from etlrun.sources.rows.read import TableFile
+from etlrun.sources.rows.read import TableFile, each_read
 from etlrun.sources.rows.text_lines import TextLinesFile
 from etlrun.stages.base import parameters
 from etlrun.stages.column_step import items
@@ -114,12 +114,16 @@ class Tables:
         first = next(iter(self.files.values()))[0]
         return [name for name in self.kinds if name not in first.names]
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """Types in which the columns are kept."""
         joined = {name for files in self.files.values() for file in files for name in file.joined}
         metadata = {name: {"items": "texts"} for name in joined}
         return pa.schema([pa.field(name, TYPES[of], metadata=metadata.get(name)) for name, of in self.kinds.items()])
+
+    def read(self, file: TableFile) -> Iterable[pa.RecordBatch]:
+        """Return the rows of a file as `batches`, all of them if it is small."""
+        return [*self.batches(file)] if file.is_small else self.batches(file)
 
     def batches(self, file: TableFile) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file, in order, in the types of the schema."""
@@ -220,10 +224,7 @@ def opened(dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[Ta
         raise EtlrunError(faults)
     declared = _declared(dataset, first)
     kinds: dict[str, Kind | None] = dict.fromkeys(first.names)
-    for name in [of for of in first.columns if of not in first.names]:
-        values = Seen()
-        values.add(pa.array([of.folders[name] for of in several], pa.string()), 0)
-        kinds[name] = values.kind
+    kinds |= {name: _kind_of_folders(several, name) for name in first.columns if name not in first.names}
     origins: dict[str, TableFile] = {}
     notes: list[str] = []
     if not any(isinstance(file, DelimitedFile) for file in several):
@@ -232,9 +233,13 @@ def opened(dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[Ta
         )
         notes += [f"{dataset.key(name)} is about csv and tsv alone: it changes nothing here." for name in idle]
     times: dict[str, set[Kind | None]] = {name: set() for name, kind in declared.items() if kind == "timestamp"}
-    for file in several:
+
+    def read(file: TableFile) -> dict[str, Kind | None]:
         with _explained(file.path):
-            found = file.kinds(declared, partial(advance, file))
+            return file.kinds(declared, (lambda: None) if file.is_small else partial(advance, file))
+
+    for file, found in each_read(several, read):
+        advance(file)
         notes += file.notes()
         for name, of in times.items():
             of.add(found.get(name))
@@ -256,6 +261,12 @@ def opened(dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[Ta
         expected = "a column of numbers, truth values, texts, dates or timestamps"
         raise WorldError(where=first.path, found=others, expected=expected, remedy="write others")
     return Tables(files, known, tuple(dict.fromkeys(notes)), dataset.strip, left_out)
+
+
+def _kind_of_folders(files: Sequence[TableFile], name: str) -> Kind | None:
+    values = Seen()
+    values.add(pa.array([of.folders[name] for of in files], pa.string()), 0)
+    return values.kind
 
 
 def opened_file(path: str, dataset: Table) -> TableFile:
