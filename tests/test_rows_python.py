@@ -139,8 +139,8 @@ VALUES = {
     "of the time of a day": (
         "    import datetime as of\n    yield {'price': of.time(1)}\n",
         (
-            "price: found values of type time64[us]; expected numbers, truth values, texts, dates, timestamps, or "
-            "lists of numbers or of texts"
+            "price: found values of type time64[us]; expected numbers, truth values, texts, dates or timestamps, in "
+            "one column at least"
         ),
     ),
     "one for all rows": (

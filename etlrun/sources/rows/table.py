@@ -257,9 +257,18 @@ def opened(dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[Ta
         if name not in left_out
     }
     if not known:
-        others = "; ".join(f"{name}, {what}" for name, what in left_out.items())
-        expected = "a column of numbers, truth values, texts, dates or timestamps"
-        raise WorldError(where=first.path, found=others, expected=expected, remedy="write others")
+        expected, remedy = "numbers, truth values, texts, dates or timestamps, in one column at least", "write others"
+        raise EtlrunError(
+            [
+                Fault(
+                    where=f"{first.path}, {name}",
+                    found=what.removesuffix(f" in {first.name}"),
+                    expected=expected,
+                    remedy=remedy,
+                )
+                for name, what in left_out.items()
+            ]
+        )
     return Tables(files, known, tuple(dict.fromkeys(notes)), dataset.strip, left_out)
 
 
