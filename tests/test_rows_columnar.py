@@ -134,3 +134,19 @@ def test_bytes_that_are_no_texts_are_repaired_where_that_is_asked_for(tmp_path: 
     )
     kept = kept_of(a_table(str(path), tmp_path / "kept", errors="replace", **declared))
     assert values(kept) == {"rare": ["a", "\ufffd"]}
+
+
+def test_a_stream_of_arrow_that_was_not_closed_is_noted(tmp_path: Path) -> None:
+    table, path = pa.table({"x": [*range(9)]}), tmp_path / "a.arrow"
+    with pa.ipc.new_stream(path, table.schema) as stream:
+        stream.write_table(table, max_chunksize=3)
+    assert kept_of(a_table(str(path), tmp_path / "kept")).known.notes == ()
+    path.write_bytes(path.read_bytes()[:-8])
+    kept = kept_of(a_table(str(path), tmp_path / "kept"))
+    assert values(kept) == {"x": [*range(9)]}
+    note = "a.arrow ends without the end of a stream of Arrow: what wrote it may have been interrupted."
+    assert kept.known.notes == (note,)
+    for name in ("a.feather", "a.parquet"):
+        write = pyarrow.parquet.write_table if "parquet" in name else pyarrow.feather.write_feather
+        write(table, tmp_path / name)
+        assert kept_of(a_table(str(tmp_path / name), tmp_path / "kept")).known.notes == ()

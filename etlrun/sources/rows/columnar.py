@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -17,6 +19,8 @@ from etlrun.stages.rows import Errors
 from etlrun.system.errors import EtlrunError, Fault, WorldError
 
 _ROWS = 65_536
+_END = b"\xff\xff\xff\xff\0\0\0\0"
+"""What closes a stream of Arrow."""
 
 
 def _kind(values: pa.DataType) -> Kind | str | None:
@@ -82,6 +86,13 @@ class ColumnarFile(TableFile):
         are_texts = {name for name in found if (declared.get(name) or found[name]) == "text"}
         self.joined = {field.name for field in self._schema if is_list(field.type) and field.name in are_texts}
         return found  # type: ignore[return-value]
+
+    def notes(self) -> Iterator[str]:
+        with Path(self.path).open("rb") as file:
+            file.seek(-len(_END), os.SEEK_END)
+            end = file.read()
+        if not self._is_parquet and end != _END and not end.endswith(b"ARROW1"):
+            yield f"{self.name} ends without the end of a stream of Arrow: what wrote it may have been interrupted."
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:
         done = 0
