@@ -45,6 +45,14 @@ def test_advice_can_be_pasted(overrides: list[str], stage: str, expected: str) -
     plan_of(*(word for word in base if word.split("=")[0] not in keys), *pasted)
 
 
+def test_phases_behind_those_of_cached_features_are_advised_no_cache_which_is_set() -> None:
+    unfrozen = plan_of("model=mobilenet_v2", "trainer=fine_tune", "cache=memory", "cache.at=features").unfrozen
+    assert unfrozen is not None
+    conditions = {"cores": 1, "shards": 1, "cached_bytes": 10**6, "epochs": 4}
+    text = advice("transform.decode", unfrozen, [], conditions)
+    assert text == "No override helps: transform.decode needs less work, faster storage, or more cores."
+
+
 @pytest.mark.parametrize(
     ("text", "changes"),
     [

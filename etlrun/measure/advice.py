@@ -9,6 +9,7 @@ from typing import Any, cast
 from etlrun.cache.store import folder_of
 from etlrun.planning.kinds import kinds_in
 from etlrun.planning.plan import Plan, name_of_point, stage_of
+from etlrun.planning.planner import NO_CACHE
 from etlrun.planning.spec import RunSpec
 from etlrun.record.findings import StageCost
 from etlrun.stages.backbone import Backbone
@@ -119,8 +120,9 @@ def _extract(plan: Plan, conditions: Mapping[str, Any]) -> str | None:
 
 def _cache(plan: Plan, conditions: Mapping[str, Any]) -> str | None:
     """Return advice to add a cache, if there is none and later epochs would read it."""
-    if plan.spec.cache.keeps or conditions["epochs"] == 1 or isinstance(plan.spec.dataset, Rows):
-        return None  # the columns of rows are kept already
+    cache = plan.spec.cache
+    if cache.keeps or cache is NO_CACHE or conditions["epochs"] == 1 or isinstance(plan.spec.dataset, Rows):
+        return None  # phases behind those of cached features have none; the columns of rows are kept already
     if plan.train[-1].gives.sequences:  # which no cache holds
         return None
     steps = plan.spec.transform.steps
