@@ -47,7 +47,7 @@ class Source:
     def is_named(self, text: str) -> bool:
         """Return whether a text has the name of the package, as requirements spell it."""
         name = "[-_.]+".join(map(re.escape, re.split("[-_.]+", self.package.rpartition(" ")[0])))
-        return re.search(rf"(?<![\w.-]){name}(?![\w-])", text, re.IGNORECASE) is not None
+        return re.search(rf"(?<![\w.-]){name}(?![\w.-])", text, re.IGNORECASE) is not None
 
     def may_read(self, path: str) -> bool:
         """Return whether its texts have the name of a file that is no code, of a folder above it, or their pattern."""
