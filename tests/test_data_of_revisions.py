@@ -76,3 +76,64 @@ def test_data_that_a_config_newly_names_is_one_difference(repository: Repository
     repository.write("../pictures/cat/1.jpg", "2")
     repository.commit("Pictures")
     assert "differs between" not in told("HEAD~1", "HEAD", "--config-dir", "conf")
+
+
+@pytest.mark.parametrize(
+    ("link", "end", "named"),
+    [
+        pytest.param("both/data", "../data", "both/data/*.csv", id="above"),
+        pytest.param("both/a.csv", "../data/a.csv", "both/*.csv", id="inside"),
+        pytest.param("both/in/data", "../../data", "both/**/a.csv", id="at any depth"),
+    ],
+)
+def test_what_links_lead_to_is_compared_and_read(
+    repository: Repository, told: Any, link: str, end: str, named: str
+) -> None:
+    repository.replace("experiment/ship.yaml", "data/*.csv", named)
+    repository.replace("experiment/pets.yaml", "photos", "both")
+    place = repository.folder / link
+    place.parent.mkdir(parents=True)
+    place.symlink_to(end)
+    repository.commit("A link")
+    assert told("HEAD", "--config-dir", "conf") == "pets, ship: no difference\n"
+    repository.write("../data/a.csv", f"{HEAD}{ROWS * 5}")
+    repository.commit("Fewer rows")
+    listed = told("HEAD~1", "HEAD", "--config-dir", "conf")
+    assert "  dataset.rows   20 of train -> 10 of train" in listed
+    assert f"\n  dataset.files  {named} -> {named}" in listed
+    assert "\n  dataset.dir  both -> both  data" in listed
+
+
+def test_a_link_above_that_leads_elsewhere_is_a_difference(repository: Repository, told: Any) -> None:
+    repository.replace("experiment/pets.yaml", "photos", "latest/cats")
+    for version in ("v1", "v2"):
+        repository.write(f"../{version}/cats/cat/1.jpg", version)
+    latest = repository.folder / "latest"
+    latest.symlink_to("v1")
+    repository.commit("The first version")
+    latest.unlink()
+    latest.symlink_to("v2")
+    repository.commit("The second version")
+    line = "  dataset.dir  latest/cats -> latest/cats  data, from the dataset on, differs between HEAD~1 and HEAD"
+    assert line in told("HEAD~1", "HEAD", "--config-dir", "conf")
+
+
+def test_links_that_lead_to_each_other_come_to_an_end(repository: Repository, told: Any) -> None:
+    for link, end in (("a", "b/c"), ("b", "a/d"), ("photos/all", "..")):
+        (repository.folder / link).symlink_to(end)
+    repository.commit("Links")
+    repository.write("../data/a.csv", f"{HEAD}{ROWS * 5}")
+    assert "  dataset.dir  photos -> photos  data" in told("HEAD", "--config-dir", "conf")
+
+
+def test_another_commit_of_a_submodule_is_a_difference(repository: Repository, told: Any) -> None:
+    repository.replace("experiment/pets.yaml", "photos", "inner/photos")
+    (repository.folder / "inner").mkdir()
+    inner = Repository(repository.folder / "inner", "conf")
+    inner.write("../photos/cat/1.jpg", "1")
+    inner.commit("Photos")
+    repository.write("../.gitmodules", '[submodule "inner"]\npath = inner\nurl = ./inner\nignore = all\n')
+    repository.commit("A submodule")
+    inner.write("../photos/cat/1.jpg", "2")
+    inner.commit("Other photos")
+    assert "  dataset.dir  inner/photos -> inner/photos  data" in told("HEAD", "--config-dir", "conf")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from etlrun.review.git import git
+from etlrun.review.git import differing_paths, top_of
 from etlrun.stages.paths import is_remote
 
 _GROUPS = ("dataset", "transform", "model")
@@ -37,5 +38,7 @@ def _texts(key: str, value: Any, missing: frozenset[str]) -> Iterator[tuple[str,
 
 def differing_files(paths: Iterable[str], *between: str) -> set[str]:
     """Return what git has in another state in two revisions, or in one and the working tree."""
-    words = ("diff", "--name-only", *between, "--")
-    return {path for path in paths if git(Path.cwd(), *words, f":(glob){Path(path).expanduser()}")}
+    top = top_of(Path.cwd()).resolve()
+    below = {path: os.path.relpath(os.path.abspath(Path(path).expanduser()), top) for path in paths}  # noqa: PTH100
+    found = differing_paths(top, below.values(), *between)
+    return {path for path, name in below.items() if name in found}

@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 import posixpath
 import subprocess
+import sys
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatch
+from glob import has_magic
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 
 from etlrun.system.errors import ConfigError, Fault, fault, printable
@@ -13,6 +18,8 @@ from etlrun.system.errors import ConfigError, Fault, fault, printable
 _LINK, _SUBMODULE = "120000", "160000"
 """Git modes of entries that are not regular files."""
 _MOST_LINKS = 40
+_DEEPEST = 100
+"""Parts of a path, which links that lead to each other make longer without end."""
 
 
 def git(folder: Path, *words: str, given: bytes = b"", index: Path | None = None) -> bytes | None:
@@ -32,10 +39,64 @@ def top_of(folder: Path) -> Path:
 
 
 def differing(top: Path, *between: str) -> dict[str, bool]:
-    """Return the files in which the working tree or a second revision differs from one, with whether that has them."""
-    names = os.fsdecode(git(top, "diff", "--no-renames", "--no-ext-diff", "--name-status", "-z", *between) or b"")
-    fields = iter(names.split("\0")[:-1])
+    """Return what differs in the working tree or a second revision from one, with whether that has it.
+
+    Beside files these are submodules, and links which lead to what differs.
+    """
+    return dict.fromkeys(differing_paths(top, _links(top, between[0]), *between), True) | _changed(top, *between)
+
+
+def differing_paths(top: Path, paths: Iterable[str], *between: str) -> set[str]:
+    """Return which of these files, folders and patterns below `top` differ, by themselves or where links lead."""
+    links, differs = _links(top, between[0]), _changed(top, *between)
+    ordered = sorted(links)
+    met = {str(of) for name in differs for of in (PurePosixPath(name), *PurePosixPath(name).parents)}
+    found = set()
+    for path in paths if differs else ():
+        led = _led(path, links, ordered)
+        words = [f":(glob){of}" for of in led if has_magic(of)]
+        inside = (
+            str(above) in differs for of in led for above in PurePosixPath(of).parents
+        )  # of a submodule or a link
+        if (
+            not met.isdisjoint(led)
+            or any(inside)
+            or (words and git(top, "diff", "--name-only", *between, "--", *words))
+        ):
+            found.add(path)
+    return found
+
+
+def _changed(top: Path, *between: str) -> dict[str, bool]:
+    words = "--no-renames", "--no-ext-diff", "--ignore-submodules=untracked", "--name-status", "-z"
+    fields = iter(os.fsdecode(git(top, "diff", *words, *between) or b"").split("\0")[:-1])
     return {name: state != "A" for state, name in zip(fields, fields, strict=True)}
+
+
+def _links(top: Path, revision: str) -> dict[str, str]:
+    """Return the links of a revision which stay in the repository, each with the path to which it leads."""
+    names = {name: key for name, (mode, key) in _entries(top, revision).items() if mode == _LINK}
+    ends = zip(names, _blobs(top, revision, names.values()), strict=True)
+    paths = {name: posixpath.normpath(PurePosixPath(name).parent / os.fsdecode(end)) for name, end in ends}
+    return {name: path for name, path in paths.items() if not path.startswith(("/", "..", ".git/"))}
+
+
+def _led(path: str, links: Mapping[str, str], ordered: list[str]) -> list[str]:
+    """Return a path or pattern, and all to which links above it and inside of it lead."""
+    found, known = [path], {path}
+    for of in found:  # which grows
+        parts = [part for part in of.split("/") if part != "."][:_DEEPEST]
+        fixed = [*takewhile(lambda part: not has_magic(part), parts)]
+        prefix = "".join(f"{part}/" for part in fixed)
+        inside = ordered[bisect_left(ordered, prefix) : bisect_left(ordered, f"{prefix}{chr(sys.maxunicode)}")]
+        for link in (*("/".join(fixed[:n]) for n in range(1, len(fixed) + 1)), *inside):
+            pairs = [*takewhile(lambda pair: pair[1] != "**", zip(link.split("/"), parts, strict=False))]
+            if link in links and all(fnmatch(name, part) for name, part in pairs):
+                rest = [part for part in parts[len(pairs) :] if "**" not in parts]
+                new = posixpath.normpath("/".join([links[link], *rest]))
+                found += [] if new in known else [new]
+                known.add(new)
+    return found
 
 
 def asked(top: Path, path: str, *between: str) -> str:
@@ -107,9 +168,7 @@ def write_configs(top: Path, revision: str, folder: str, scratch: Path) -> None:
     Raises:
         ConfigError: A link leaves the repository, or git cannot read a file.
     """
-    listed = os.fsdecode(git(top, "ls-tree", "-r", "-z", "--full-tree", revision) or b"")
-    lines = [line.partition("\t") for line in listed.split("\0") if line]
-    entries = {name: (about.split()[0], about.split()[2]) for about, _, name in lines}
+    entries = _entries(top, revision)
     links = {name: key for name, (mode, key) in entries.items() if mode == _LINK}
     for name, target in zip(links, _blobs(top, revision, links.values()), strict=True):
         (scratch / name).parent.mkdir(parents=True, exist_ok=True)
@@ -135,6 +194,13 @@ def write_configs(top: Path, revision: str, folder: str, scratch: Path) -> None:
     for name, content in zip(files, _blobs(top, revision, files.values()), strict=True):
         (scratch / name).parent.mkdir(parents=True, exist_ok=True)
         (scratch / name).write_bytes(content)
+
+
+def _entries(top: Path, revision: str) -> dict[str, tuple[str, str]]:
+    """Return the mode and the object of all files, links and submodules of a revision."""
+    listed = os.fsdecode(git(top, "ls-tree", "-r", "-z", "--full-tree", revision) or b"")
+    lines = [line.partition("\t") for line in listed.split("\0") if line]
+    return {name: (about.split()[0], about.split()[2]) for about, _, name in lines}
 
 
 def _is_in(name: str, folder: str) -> bool:
