@@ -251,6 +251,13 @@ TEXTS_THAT_ARE_NEARLY_SO: dict[str, tuple[list[str], str]] = {
             "dataset.missing, if it stands for none."
         ),
     ),
+    "a mark among truth values": (
+        ["True", "FALSE", "nan"] * 4,
+        (
+            "4 of 12 values are nan, as in a.tsv, line 4, and all others are true or false: add it to "
+            "dataset.missing, if it stands for none."
+        ),
+    ),
     "a signed price": (["$5", "7"], "a.tsv, line 2 has $5: numbers are written without signs of currency or per cent."),
     "a share": (["5 %", "7,5 %"], "a.tsv, line 2 has 5 %: numbers are written without signs of currency or per cent."),
     "a day": (["12/31/2020", "1/2/2021"], "a.tsv, line 2 has 12/31/2020: days are written as 2020-12-31."),

@@ -32,7 +32,7 @@ from etlrun.system.errors import EtlrunError, Fault, WorldError, override, unrea
 from etlrun.system.locks import Lock
 from etlrun.system.progress import Begin, progress
 
-_FORMAT = 13
+_FORMAT = 14
 """Version of the format of kept columns, and of the code that reads files."""
 _READ = ("columns", "missing", "strip", "errors", "csv")
 """Parameters of how files are read."""

@@ -52,6 +52,7 @@ _WRITTEN = {
 """Numbers and days that are written otherwise, and how they would be read as such."""
 _TIME = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+)?(Z|[+-][0-9]{2}:?[0-9]{2})?\s*$"
 _ZONE = r"(Z|:[0-9.]+[+-][0-9]{2}:?[0-9]{2})\s*$"
+_TRUTH = r"(?i)^\s*(true|false)\s*$"
 _TRUTHS = pa.array(["true", "false"])
 _MOSTLY, _HALF, _MOST_MARKS = 0.99, 0.5, 5
 
@@ -163,14 +164,16 @@ class Seen:
         count: Number of values that are not missing.
         too_large: Row, from 0, and text of the first integer that int64 does not hold; None if there is none.
         untimed: Row and text of the first one that is written as a time, and is none; None if there is none.
-        written: Values that are written as plain numbers, as times, and as each of `_WRITTEN`, by their patterns.
+        written: Values that are plain numbers, times, truth values, and as each of `_WRITTEN` is, by their patterns.
     """
 
     kind: Kind | None = None
     count: int = 0
     too_large: tuple[int, str] | None = None
     untimed: tuple[int, str] | None = None
-    written: dict[str, _Written] = field(default_factory=lambda: {of: _Written() for of in (_PLAIN, _TIME, *_WRITTEN)})
+    written: dict[str, _Written] = field(
+        default_factory=lambda: {of: _Written() for of in (_PLAIN, _TIME, _TRUTH, *_WRITTEN)}
+    )
 
     def add(self, values: pa.Array, first: int) -> None:
         """Take notice of the next values, of which the first is that of row `first`, counted from 0."""
@@ -185,9 +188,11 @@ class Seen:
                 self.too_large = _first(values, lambda of: _casts(stripped(of), pa.int64()), first)
         is_first = not self.count
         self.count += len(there)
-        if self.kind in (*_NUMBERS, *TIMES):
-            self.written[_TIME if self.kind in TIMES else _PLAIN].count += len(there)
-        elif self.kind == "text":
+        if self.kind != "text":
+            self.written[_TIME if self.kind in TIMES else _TRUTH if self.kind == "truth" else _PLAIN].count += len(
+                there
+            )
+        else:
             is_plain = pc.match_substring_regex(values, _PLAIN)
             for pattern, of in self.written.items():
                 if of.count or is_first:
@@ -205,13 +210,18 @@ class Seen:
         """Yield what a reader may not expect of the column; `where` names a row, and `nothing` makes {} missing."""
         if self.kind != "text" or not self.count:
             return
-        begin, numbers, times = f"{name} is text, since", self.written[_PLAIN], self.written[_TIME]
+        begin, times = f"{name} is text, since", self.written[_TIME]
         for pattern, remedy in _WRITTEN.items():
             of = self.written[pattern]
             if of.first is not None and of.is_most_of(self.count):
                 yield f"{begin} {where(of.first[0])} has {_shown(of.first[1])}: {remedy}."
                 return
-        for of, are in ((numbers, "numbers"), (times, "written as times")):
+        forms = (
+            (self.written[_PLAIN], "numbers"),
+            (times, "written as times"),
+            (self.written[_TRUTH], "true or false"),
+        )
+        for of, are in forms:
             other = min(filter(None, (of.other, self.untimed if of is times else None)), default=None)
             if other is None or not of.is_most_of(self.count):
                 continue
