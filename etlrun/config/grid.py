@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -17,7 +18,6 @@ from etlrun.config.refusals import UNCOMPOSABLE, in_folder, refusal
 from etlrun.config.request import Request, composer, unfit_folder, with_hydra
 from etlrun.config.resolvers import in_override, in_values
 from etlrun.planning.spec import parse_command
-from etlrun.remote.objects import look_up_again
 from etlrun.stages import Stages
 from etlrun.stages.sweep import Sweep
 from etlrun.stages.tune import Tune
@@ -129,7 +129,8 @@ class _Command:
         self.add(stray.fault(self._known_config(), stages) for stray in strays)
 
     def __enter__(self) -> Self:
-        look_up_again()
+        if (objects := sys.modules.get("etlrun.remote.objects")) is not None:  # else none were looked up
+            objects.look_up_again()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
