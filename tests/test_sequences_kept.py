@@ -8,17 +8,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from etlrun.graph.keeping import keep_sequences
 from etlrun.measure.digest import Digest
-from etlrun.planning.plan import Plan
+from etlrun.planning.plan import Plan, stage_of
 from etlrun.planning.planner import plan as planned
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
 from etlrun.sources.rows.items import items_of
+from etlrun.sources.rows.lengths import lengths_of
+from etlrun.sources.rows.reader import Reader
+from etlrun.stages import known
+from etlrun.stages.step import RowsMap
 from tests.configs import plan_of, spec_of
 from tests.conftest import Once
 from tests.pipelines import training_pipeline
+from tests.tables import words_of as of_houses
 from tests.test_skip_batches import batches_of
 from tests.texts import TOKENS, words_of, write_reviews
 
@@ -103,3 +109,23 @@ def test_lengths_follow_from_what_was_read_to_fit_columns(reviews: Path, tmp_pat
             path.unlink()
     assert len(found[0]) == 2
     assert found[1] == found[0]
+
+
+def test_long_texts_are_worked_on_few_at_once(
+    reviews: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Any] = []
+    for bytes_at_once, most, of_batches in ((16_000_000, 160, 1_024), (1_000, 8, 14)):
+        monkeypatch.setattr(known, "_AT_ONCE_BYTES", bytes_at_once)
+        plan = planned(spec_of(*words_of(reviews, f"dataset.dir={tmp_path / str(most)}")))
+        source: Any = open_source(plan.spec.dataset)
+        columns: Any = plan.spec.transform.steps[-1]
+        split, output = source.split("train[:80%]", "dataset.split"), columns.outputs[0]
+        parts = [len(part) for part in Reader(output, {}, source, split).parts(output.steps[:2])]
+        assert (max(parts), sum(parts)) == (most, 160)
+        uncounted = source.split("train[30%:]", "dataset.split")
+        found.append((columns, lengths_of(source, uncounted, columns).tolist(), kept(plan)(tf.range(200)).to_list()))
+        stage = stage_of(planned(spec_of(*of_houses(table, "cache=memory"))).train, RowsMap)
+        assert stage is not None
+        assert stage.at_once == of_batches
+    assert found[0] == found[1]

@@ -17,7 +17,7 @@ from etlrun.sources.rows.items import keep_items
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.columns import Columns
 from etlrun.stages.lazy import tf
-from etlrun.stages.step import ROWS_AT_ONCE, RowsMap
+from etlrun.stages.step import RowsMap
 
 
 def keep_sequences(plan: Plan, contexts: Mapping[str, Context]) -> None:
@@ -38,7 +38,7 @@ def keep_sequences(plan: Plan, contexts: Mapping[str, Context]) -> None:
 def _keep(columns: Columns, stage: RowsMap, context: Context) -> None:
     apart = dataclasses.replace(context, traced={})  # since this map has no items to take yet
 
-    def made(rows: npt.NDArray[np.int64]) -> Iterator[Mapping[str, Any]]:
-        return iter(map_steps(tf.data.Dataset.from_tensor_slices(rows).batch(ROWS_AT_ONCE), stage, apart))
+    def made(rows: npt.NDArray[np.int64], count: int) -> Iterator[Mapping[str, Any]]:
+        return iter(map_steps(tf.data.Dataset.from_tensor_slices(rows).batch(count), stage, apart))
 
     keep_items(cast("RowsSource", context.source), cast("RowSplit", context.split), columns, made)

@@ -220,8 +220,8 @@ class _Planner:
             if is_fast(whole):
                 self._add(*unfit_for_fast(whole))
             whole = with_library(whole, "tensorflow")
-            is_of_rows = isinstance(self.spec.dataset, Rows) and whole.is_first
-            yield RowsMap.of(whole) if is_of_rows else whole
+            dataset = self.spec.dataset
+            yield RowsMap.of(whole, dataset.found) if isinstance(dataset, Rows) and whole.is_first else whole
             return
         place = whole.steps.index(part[0])
         before, after = whole.steps[:place], whole.steps[place + len(part) :]

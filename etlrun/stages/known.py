@@ -45,6 +45,7 @@ class Column:
         return by_dtype.get(feature.dtype, "integer" if "int" in feature.dtype else "number")
 
 
+_AT_ONCE_BYTES = 16_000_000
 MOST_COUNTED = 10_000
 """Different values of a column up to which they are counted."""
 
@@ -78,6 +79,11 @@ class Known:
     left_out: Mapping[str, str] = field(default_factory=dict)
     of_folders: tuple[str, ...] = ()
     splits: tuple[str, ...] = ()
+
+    def rows_at_once(self, most: int) -> int:
+        """Return how many rows to work on at once: `most` at the most, and of large ones what takes some megabytes."""
+        fitting = _AT_ONCE_BYTES * sum(self.rows.values()) // self.held_bytes if self.held_bytes else most
+        return max(1, min(most, fitting))
 
     @property
     def remarks(self) -> Iterator[str]:

@@ -23,6 +23,7 @@ from etlrun.stages.base import (
 )
 from etlrun.stages.code import remember
 from etlrun.stages.flow import Feature, Flow
+from etlrun.stages.known import Known
 from etlrun.stages.rescaling import Rescaling
 
 
@@ -197,10 +198,10 @@ class RowsMap(Map):
         return replace(self, at_once=0) if self.at_once else None
 
     @classmethod
-    def of(cls, other: Map) -> Self:
-        """Return the map of the same steps that makes batches for itself."""
+    def of(cls, other: Map, known: Known) -> Self:
+        """Return the map of the same steps that makes batches for itself, of rows of which this is known."""
         values = {field.name: getattr(other, field.name) for field in dataclasses.fields(Map)}
-        return cls(**values, at_once=ROWS_AT_ONCE)
+        return cls(**values, at_once=known.rows_at_once(ROWS_AT_ONCE))
 
 
 ROWS_AT_ONCE = 1_024

@@ -30,8 +30,8 @@ _FORMAT = 1
 _MOST = 2**31
 """Categories of an item from which it is not kept."""
 
-Made = Callable[[npt.NDArray[np.int64]], Iterable[Mapping[str, Any]]]
-"""A function from numbers of rows to the outputs of `ROWS_AT_ONCE` of them after the other, by name."""
+Made = Callable[[npt.NDArray[np.int64], int], Iterable[Mapping[str, Any]]]
+"""A function from numbers of rows to the outputs of so many of them after the other, by name."""
 
 
 def items_of(source: RowsSource, split: RowSplit, columns: Columns) -> dict[str, Gather]:
@@ -80,11 +80,12 @@ def _write(source: RowsSource, split: RowSplit, identity: str, names: list[str],
     """Write a list of items for each row of the table, in their order: an empty one for those of other splits."""
     writer = Writer(folder, pa.schema([(name, pa.large_list(pa.int32())) for name in names]))
     rows, written, total = np.unique(split.rows), 0, sum(source.kept.known.rows.values())
+    count = source.kept.known.rows_at_once(ROWS_AT_ONCE)
     try:
         with progress() as begin:
             advance = begin("Keeping sequences (rows)", len(rows))
-            for start, outputs in zip(range(0, len(rows), ROWS_AT_ONCE), made(rows), strict=True):
-                some = rows[start : start + ROWS_AT_ONCE]
+            for start, outputs in zip(range(0, len(rows), count), made(rows, count), strict=True):
+                some = rows[start : start + count]
                 end = total if start + len(some) == len(rows) else int(some[-1]) + 1
                 lists = [_lists(outputs[name], some - written, end - written) for name in names]
                 writer.add(pa.RecordBatch.from_arrays(lists, names))

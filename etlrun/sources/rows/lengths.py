@@ -74,9 +74,9 @@ def _write(path: Path, lengths: Lengths) -> None:
 
 
 def _counted(source: RowsSource, split: RowSplit, names: list[str], outputs: Mapping[str, Output]) -> Lengths:
-    found = np.zeros(split.num_examples, np.int32)
-    for start in range(0, split.num_examples, ROWS_AT_ONCE):
-        part = split.part(start, min(start + ROWS_AT_ONCE, split.num_examples))
+    found, at_once = np.zeros(split.num_examples, np.int32), source.kept.known.rows_at_once(ROWS_AT_ONCE)
+    for start in range(0, split.num_examples, at_once):
+        part = split.part(start, min(start + at_once, split.num_examples))
         for name in names:
             counts = Reader(outputs[name], {**outputs}, source, part).lengths(_steps(outputs[name]))
             found[start : start + len(counts)] = np.maximum(found[start : start + len(counts)], counts)

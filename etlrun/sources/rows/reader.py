@@ -21,7 +21,7 @@ from etlrun.stages.lazy import tf
 from etlrun.system.errors import WorldError
 
 _AT_ONCE = 2_048
-"""Rows whose sequences are in memory at once."""
+"""Rows whose sequences are in memory at once, at the most."""
 _LOOKED_AT = 65_536
 """Rows that are looked at for missing values at once."""
 
@@ -47,9 +47,9 @@ class Reader:
 
     def parts(self, steps: Sequence[ColumnStep]) -> Iterator[pa.Array]:
         """Yield the values after some of the steps, those of some rows after the other."""
-        lengths = []
-        for start in range(0, self.split.num_examples, _AT_ONCE):
-            values = self._part(start, _AT_ONCE).behind(steps)
+        lengths, count = [], self._source.kept.known.rows_at_once(_AT_ONCE)
+        for start in range(0, self.split.num_examples, count):
+            values = self._part(start, count).behind(steps)
             if pa.types.is_large_list(values.type):
                 lengths.append(np.diff(np.asarray(values.offsets)).astype(np.int32))
             yield values
