@@ -84,7 +84,7 @@ def a_table(files: Any, kept: Path, **others: Any) -> Table:
         "on_corrupt": "raise",
         "target": {"price": "number"},
         "inputs": None,
-        "columns": None,
+        "columns": {},
         "order": "file",
         "missing": ("", "NA", "null"),
         "strip": False,

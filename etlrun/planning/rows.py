@@ -97,7 +97,7 @@ def with_columns_of(spec: RunSpec, then: RunSpec, *, reads: bool) -> RunSpec:
     elif is_there and isinstance(before, Table) and isinstance(dataset, Table):
         is_equal = same and identity_of(dataset) == before.found.identity
         types = {name: of for name, of in before.types.items() if name in before.examples.features}
-        declared = dataset.columns or {}
+        declared = dataset.columns
         named = () if is_equal else names_of(dataclasses.replace(dataset, columns={**types, **declared}))
         types = {name: types[name] for name in named if name in types}
         dataset = dataclasses.replace(dataset, columns={**types, **declared})

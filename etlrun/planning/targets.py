@@ -60,7 +60,7 @@ def require_columns(dataset: Rows) -> None:
 
 
 def _unkept(dataset: Rows) -> Iterator[Fault]:
-    named = (*(dataset.inputs or ()), *dataset.target, *(getattr(dataset, "columns", None) or ()))
+    named = (*(dataset.inputs or ()), *dataset.target, *getattr(dataset, "columns", ()))
     for name, what in dataset.found.left_out.items():
         if dataset.inputs is None or name in named:
             yield Fault(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, InstanceOf, WithJsonSchema
+from pydantic import BeforeValidator, Field, InstanceOf, WithJsonSchema
 
 from etlrun.stages.base import DATA, SPEED, TRAINING, Expected, Text
 from etlrun.stages.dataset import Dataset, OfFiles
@@ -38,6 +38,8 @@ _Arrays = (
 )
 _ARRAYS_EXPECTED = "the path or URL of an .npz, or a mapping from columns to paths or URLs of .npy"
 _Types = dict[_Name, Type]
+_EMPTY = BeforeValidator(lambda given: {} if given is None else given, json_schema_input_type=_Types | None)
+"""Takes null, in whose place Hydra takes a mapping, for an empty one."""
 _Csv = dict[Literal["separator", "quote", "escape"], Annotated[str, Field(pattern=r"^([ -~\t]|\\t)$")] | None]
 _CSV_EXPECTED = "a mapping from separator, quote or escape to a character of ASCII or null; or null"
 _OF_ARROW = {"separator": "delimiter", "quote": "quote_char", "escape": "escape_char"}
@@ -180,9 +182,9 @@ class Table(FileRows):
     source: ClassVar[str] = "etlrun.sources.rows.tables:TableSource"
 
     files: Annotated[Files, Expected(FILES_EXPECTED), DATA]
-    missing: Annotated[tuple[str, ...], Expected("a list of texts"), DATA] = ("", "NA", "null")
+    missing: Annotated[tuple[str, ...], Expected("a list of texts"), DATA]
     strip: Annotated[bool, Expected("true or false"), DATA]
-    columns: Annotated[_Types | None, Expected(f"a mapping from columns to {TYPES}; or null"), DATA]
+    columns: Annotated[_Types, _EMPTY, Expected(f"a mapping from columns to {TYPES}; or null"), DATA]
     errors: Annotated[Errors, Expected("strict or replace"), DATA] = "strict"
     csv: Annotated[_Csv | None, Expected(_CSV_EXPECTED), DATA] = None
 
@@ -200,7 +202,7 @@ class Table(FileRows):
     @property
     def types(self) -> _Types:
         """Types of all columns, declared or found."""
-        return {name: column.type for name, column in self.found.columns.items()} | (self.columns or {})
+        return {name: column.type for name, column in self.found.columns.items()} | self.columns
 
     @property
     def patterns(self) -> Mapping[str, tuple[str, ...]]:

@@ -107,7 +107,7 @@ def _write(dataset: Python, function: Callable[[], Any], identity: str, folder: 
     paths = _write_stream(dataset, made, folder)
     given = {field.name: getattr(dataset, field.name) for field in dataclasses.fields(Rows)}
     table = Table(
-        **{**given, "files": next(iter(paths)), "columns": None, "missing": (), "strip": False, "errors": "strict"}
+        **{**given, "files": next(iter(paths)), "columns": {}, "missing": (), "strip": False, "errors": "strict"}
     )
     with _of_function(dataset, paths):
         write_table(folder, identity, table, {"train": [*paths]})

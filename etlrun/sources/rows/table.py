@@ -33,7 +33,6 @@ from etlrun.sources.rows.lines import OR_REPLACE, Dialect, ending, is_gzip, show
 from etlrun.sources.rows.of_folders import values_of_folders
 from etlrun.sources.rows.read import TableFile, each_read
 from etlrun.sources.rows.text_lines import TextLinesFile
-from etlrun.stages.base import parameters
 from etlrun.stages.column_step import items
 from etlrun.stages.rows import Table
 from etlrun.system.errors import EtlrunError, Fault, WorldError, did_you_mean, override
@@ -50,7 +49,7 @@ def _delimited(usual: str) -> _Open:
 def _lines(path: str, of: Table) -> TableFile:
     if separator := of.dialect.get("separator"):
         return _delimited(separator)(path, of)
-    return TextLinesFile(path, next(iter(of.columns or ()), "text"), of.errors)
+    return TextLinesFile(path, next(iter(of.columns), "text"), of.errors)
 
 
 _EXAMPLES = "etlrun.sources.rows.examples"
@@ -161,7 +160,7 @@ def of_folders(dataset: Table, paths: Sequence[str]) -> list[dict[str, str | Non
     """Return the columns that the names of folders have, by path: those with several values, or that are declared."""
     found = [values_of_folders(name_of(path)) for path in paths]
     names = dict.fromkeys(name for of in found for name in of)
-    several = [name for name in names if name in (dataset.columns or ()) or len({of.get(name, "") for of in found}) > 1]
+    several = [name for name in names if name in dataset.columns or len({of.get(name, "") for of in found}) > 1]
     return [{name: of[name] for name in several if name in of} for of in found]
 
 
@@ -228,9 +227,8 @@ def opened(dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[Ta
     origins: dict[str, TableFile] = {}
     notes: list[str] = []
     if not any(isinstance(file, DelimitedFile) for file in several):
-        idle = (
-            of.name for of in parameters(dataset) if of.name in ("missing", "csv") and of.value and not of.is_default
-        )
+        given = {"missing": {*dataset.missing} - {"", "NA", "null"}, "csv": dataset.csv}
+        idle = (name for name, value in given.items() if value)
         notes += [f"{dataset.key(name)} is about csv and tsv alone: it changes nothing here." for name in idle]
     times: dict[str, set[Kind | None]] = {name: set() for name, kind in declared.items() if kind == "timestamp"}
 
@@ -322,9 +320,9 @@ def _declared(dataset: Table, first: TableFile) -> dict[str, Kind]:
             expected=f"one of {', '.join(first.columns)}",
             remedy=did_you_mean(name, first.columns),
         )
-        for name in dataset.columns or ()
+        for name in dataset.columns
         if name not in first.columns
     ]
     if faults:
         raise EtlrunError(faults)
-    return {**(dataset.columns or {})}
+    return dict(dataset.columns)
