@@ -1,4 +1,4 @@
-"""What is said of runs of rows: in their output, reports and pages, and by `size`."""
+"""What is said of runs of rows: in their output, reports and pages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from tests.runs import run_here
 from tests.tables import words_of, write_houses
-from tests.trained import said
 
 
 @pytest.mark.parametrize("name", ["fit", "drain"])
@@ -19,8 +18,6 @@ def test_runs_of_rows_speak_of_no_images(name: str, tmp_path: Path, capsys: pyte
     given = [word for word in words_of(tmp_path, *others) if word != "model.step_ms=0"]  # too short to be measured
     assert run_here(tmp_path / "run", given)[0] == 0
     printed = "".join(capsys.readouterr())
-    size = said(capsys, "size", tmp_path / "run", "--step-ms", "2")
-    assert size.startswith("demand    3,150 examples/s: batches of 7 in steps of 2 ms, at an AU of 0.9\n")
     page = re.sub("<style.*?</style>", "", (tmp_path / "run" / "report.html").read_text(), flags=re.DOTALL)
-    told = [printed, size, page, *((tmp_path / "run" / each).read_text() for each in ("report.md", "plan.txt"))]
+    told = [printed, page, *((tmp_path / "run" / each).read_text() for each in ("report.md", "plan.txt"))]
     assert [re.findall("(?i).*(?:image|picture|photo).*", text) for text in told] == [[]] * len(told)

@@ -59,7 +59,7 @@ def test_a_vocabulary_is_in_one_line_of_the_file(tmp_path: Path) -> None:
     lines = (tmp_path / "run" / "columns.json").read_text().splitlines()
     (line,) = [line for line in lines if line.startswith('  "name": {"of"')]
     assert line.count('"name ') == 1_001
-    assert len(lines) == 18
+    assert len(lines) == 19
     step = render.as_dict(planned)["train"][-2]["steps"][-1]
     assert step["parameters"]["outputs"]["value"]["name"]["steps"][0]["lookup"]["values"] == "1,001 values"
 
