@@ -23,6 +23,7 @@ from etlrun.sources.rows.tables import TableSource
 from etlrun.sources.rows.text_lines import TextLinesFile
 from etlrun.stages.flow import MISSING
 from etlrun.system.errors import EtlrunError, printable
+from tests.configs import refusal_of_plan
 from tests.tables import CSV, a_table, houses, kept_from, types, values
 
 JSON = (
@@ -261,6 +262,19 @@ TEXTS_THAT_ARE_NEARLY_SO: dict[str, tuple[list[str], str]] = {
     "a signed price": (["$5", "7"], "a.tsv, line 2 has $5: numbers are written without signs of currency or per cent."),
     "a share": (["5 %", "7,5 %"], "a.tsv, line 2 has 5 %: numbers are written without signs of currency or per cent."),
     "a day": (["12/31/2020", "1/2/2021"], "a.tsv, line 2 has 12/31/2020: days are written as 2020-12-31."),
+    "a day behind its year": (
+        ["2020/1/2", "2020.12.31"],
+        "a.tsv, line 2 has 2020/1/2: days are written as 2020-12-31.",
+    ),
+    "a day of a month's name": (["31-DEC-20"], "a.tsv, line 2 has 31-DEC-20: days are written as 2020-12-31."),
+    "a time of half a day": (
+        ["12/31/2020 1:05 PM", "2020-12-31 01:05:00 PM", "31.12.2020, 13:05"],
+        "a.tsv, line 2 has 12/31/2020 1:05 PM: times are written as 2020-12-31 13:05:00.",
+    ),
+    "a zone in letters": (
+        ["2020-12-31 13:05:00.5 UTC"],
+        "a.tsv, line 2 has 2020-12-31 13:05:00.5 UTC: times are written as 2020-12-31 13:05:00.",
+    ),
     "a day that is none": (
         [*TIMES, "2020-02-30"],
         (
@@ -369,3 +383,14 @@ def test_small_files_are_read_ahead_and_in_order(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"8\.txt"):  # which the others come before
         go_through()
     assert yielded == [*"01234567"]
+
+
+def test_a_table_without_an_input_says_why_its_numbers_are_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("a\tk\n" + "".join(f"{number},5\t{'xy'[number % 2]}\n" for number in range(50)))
+    given = (f"dataset.files={path}", f"dataset.dir={tmp_path / 'kept'}", "dataset.target={k: class}")
+    assert refusal_of_plan("experiment=table", *given) == (
+        "transform.columns: found no input: a is text, since a.tsv, line 2 has 0,5: numbers are written with a decimal "
+        "point and without separators of thousands; a is no input, since nearly each row has another value: name it in "
+        "transform.columns to use it; expected at least one\n    -> name columns with their steps in transform.columns"
+    )

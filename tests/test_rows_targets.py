@@ -169,7 +169,7 @@ def changed(folder: Path, **columns: Any) -> None:
 
 
 PRICES = houses()["price"].to_pylist()
-NOT_TO_LEARN = {
+NOT_TO_LEARN: dict[str, tuple[dict[str, Any], str, str]] = {
     "no column": (
         {},
         "{cost: number}",
@@ -202,6 +202,22 @@ NOT_TO_LEARN = {
         (
             "band, which is text, such as 'n.a.' in row 199, though 199 of 200 values are numbers; expected a column "
             "of numbers\n    -> correct the other values, or leave their rows out of the data"
+        ),
+    ),
+    "a time as a number": (
+        {"band": np.full(200, "2020-01-01", "datetime64[us]")},
+        "{band: number}",
+        (
+            "band, which is a timestamp; expected a column of numbers\n"
+            "    -> write it as a number, such as the days since the first one"
+        ),
+    ),
+    "a time as a class": (
+        {"band": np.full(200, "2020-01-01", "datetime64[us]")},
+        "{band: class}",
+        (
+            "band, which is a timestamp; expected text, integers or truth values as classes\n"
+            "    -> set 'dataset.columns={band: text}'"
         ),
     ),
     "fractions": (

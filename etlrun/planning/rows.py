@@ -180,9 +180,10 @@ def _behind_steps(spec: RunSpec) -> RunSpec:
     return dataclasses.replace(spec, transform=last(spec.transform), eval_transform=last(spec.eval_transform))
 
 
-def _require_input(columns: Columns, inputs: Collection[str]) -> None:
+def _require_input(columns: Columns, inputs: Collection[str], read: Sequence[str] = ()) -> None:
     if not inputs:
-        notes = f": {'; '.join(columns.notes)}" if columns.notes else ""
+        notes = "; ".join(note.removesuffix(".") for note in (*read, *columns.notes))
+        notes = f": {notes}" if notes else ""
         remedy = "name columns with their steps in transform.columns"
         raise ConfigError([Fault(where=Columns.path, found=f"no input{notes}", expected="at least one", remedy=remedy)])
 
@@ -228,7 +229,7 @@ def _fitted(columns: Columns, source: RowsSource, splits: list[RowSplit], spec: 
     if not any(output.is_of_target for output in outputs):  # else another run has fitted them
         if faults := list(misnamed(columns, dataset.examples.features, tuple(dataset.target), dataset.weight or "")):
             raise ConfigError(faults)
-        _require_input(columns, columns.output_names)
+        _require_input(columns, columns.output_names, dataset.found.notes)
         outputs = (*outputs, *outputs_of(dataset))
     else:
         _require_inputs(source, outputs)

@@ -63,12 +63,13 @@ def _unkept(dataset: Rows) -> Iterator[Fault]:
     named = (*(dataset.inputs or ()), *dataset.target, *getattr(dataset, "columns", ()))
     for name, what in dataset.found.left_out.items():
         if dataset.inputs is None or name in named:
+            is_read_as_text = what.startswith("values of type") and "<" not in what  # as that of a struct has
             yield Fault(
                 where=dataset.key("target" if name in dataset.target else "inputs"),
                 found=f"{name}, which has {what}",
                 expected="a number, truth value, text, date, timestamp, or list of numbers or of texts in each row",
-                remedy="name the other columns in dataset.inputs, or write its parts as columns of their own; bytes of "
-                f"texts, times of day and durations are read by {override('dataset.columns', name, 'text')}",
+                remedy="name the other columns in dataset.inputs, or write its parts as columns of their own"
+                + f"; it is read as text by {override('dataset.columns', name, 'text')}" * is_read_as_text,
             )
 
 
@@ -109,10 +110,13 @@ def _unfit(source: RowsSource, target: Target) -> Iterator[Fault]:
     elif kind == "number" and (is_text or is_time):
         shown, is_mostly = as_text(source.kept, name, "number") if is_text else ("a timestamp", False)
         remedy = CORRECT if is_mostly else f"set {override('dataset.target', name, 'class')}, or clean the column"
+        if is_time:
+            remedy = "write it as a number, such as the days since the first one"
         yield _fault(f"{name}, which is {shown}", "a column of numbers", remedy)
     elif kind != "number" and (is_time or has_fraction(source.kept.arrow(name))):
         found = f"{name}, which is {'a timestamp' if is_time else 'a number with a fraction'}"
-        remedy = f"set {override('dataset.target', name, 'number')}"
+        key, value = ("dataset.columns", "text") if is_time else ("dataset.target", "number")
+        remedy = f"set {override(key, name, value)}"
         yield _fault(found, "text, integers or truth values as classes", remedy)
 
 

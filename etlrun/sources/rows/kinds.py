@@ -43,14 +43,19 @@ _WHOLE = r"^-?(0|[1-9][0-9]*)$"
 _PLAIN = r"^\s*-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 _SEPARATED = "[+-]?([0-9]+|[0-9]{1,3}([.,'\u2019 \u00a0\u202f][0-9]{3})+)([.,][0-9]+)?([eE][+-]?[0-9]+)?"
 _DASH = "[\u2010-\u2015\u2212]"
+_DAY = "([0-9]{1,2}[./-]([0-9]{1,2}|[A-Za-z]{3})[./-]([0-9]{2}|[0-9]{4})|[0-9]{4}[./][0-9]{1,2}[./][0-9]{1,2})"
+_ISO_DAY, _CLOCK, _HALF_DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}", "[T ]+[0-9:.]+", "[AaPp][Mm]"
 _WRITTEN = {
     rf"^\s*{_SEPARATED}\s*$": "numbers are written with a decimal point and without separators of thousands",
     rf"^\s*[$€£¥]?\s*{_SEPARATED}\s*[%€$£¥]?\s*$": "numbers are written without signs of currency or per cent",
     rf"^\s*{_DASH}?{_SEPARATED}\s*$": "negative numbers are written with the minus of ASCII, as -1",
-    r"^\s*[0-9]{1,2}[./-][0-9]{1,2}[./-]([0-9]{2}|[0-9]{4})\s*$": "days are written as 2020-12-31",
+    rf"^\s*{_DAY}\s*$": "days are written as 2020-12-31",
+    rf"^\s*({_DAY},?{_CLOCK}( ?{_HALF_DAY})?|{_ISO_DAY}{_CLOCK} ?({_HALF_DAY}|UTC|GMT))\s*$": (
+        "times are written as 2020-12-31 13:05:00"
+    ),
 }
 """Numbers and days that are written otherwise, and how they would be read as such."""
-_TIME = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+)?(Z|[+-][0-9]{2}:?[0-9]{2})?\s*$"
+_TIME = rf"^\s*{_ISO_DAY}([T ][0-9:.]+)?(Z|[+-][0-9]{{2}}:?[0-9]{{2}})?\s*$"
 _ZONE = r"(Z|:[0-9.]+[+-][0-9]{2}:?[0-9]{2})\s*$"
 _TRUTH = r"(?i)^\s*(true|false)\s*$"
 _TRUTHS = pa.array(["true", "false"])
