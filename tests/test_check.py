@@ -28,6 +28,15 @@ def test_own_configs_that_are_sound_are_told_so(mine: Path, capsys: pytest.Captu
     assert line.endswith(" s: no fault\n")
 
 
+def test_a_folder_in_which_nothing_is_checked_is_refused(mine: Path) -> None:
+    (mine / "notes").mkdir()
+    (found,) = faults("--config-dir", "mine/notes")
+    assert found == (
+        f"--config-dir: found no experiment and no option of a group in {mine}/notes; expected a folder of configs, "
+        "such as experiment/NAME.yaml in it\n    -> name the folder that holds the folders of groups"
+    )
+
+
 STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
 
 

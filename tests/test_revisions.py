@@ -275,6 +275,14 @@ def test_a_revision_without_configs_is_refused(repository: Repository) -> None:
     )
 
 
+@pytest.mark.usefixtures("repository")
+def test_a_folder_that_holds_no_configs_of_groups_is_refused() -> None:
+    assert refusal_of_diff("HEAD", "HEAD", "--config-dir", "mine/experiment", "--fail-on", "data") == (
+        "--config-dir: found no experiment and no option of a group in HEAD or HEAD; expected a folder of configs, "
+        "such as experiment/NAME.yaml in it\n    -> name the folder that holds the folders of groups"
+    )
+
+
 def test_the_configs_of_a_project_are_found_beside_its_package(tmp_path: Path) -> None:
     for folder in ("etlrun", "conf"):
         shutil.copytree(CONF.parent / folder, tmp_path / folder)

@@ -13,7 +13,7 @@ from etlrun.config.composer import Composer
 from etlrun.config.values import NOT_OF_A_RUN
 from etlrun.planning.plan import Plan
 from etlrun.review.evidence import evidence_in, out_of_date
-from etlrun.review.folders import Folders
+from etlrun.review.folders import Folders, without_configs
 from etlrun.review.lines import located, of_whole
 from etlrun.review.own_files import broken, never_counting, other_suffixes, unreached, without_header
 from etlrun.review.policy import policy_of
@@ -80,6 +80,8 @@ def check(folders: Folders, *, strict: bool = False) -> Checked:
         checked.warnings += headless
     if checked.configs:
         checked.add(unreached(checked.configs, folders, own, unloadable))
+    elif not checked.faults:
+        checked.add([without_configs(f"in {folders.own}")])
     if not unloadable:  # which values count is unknown
         checked.add(never_counting(checked.configs.values(), folders, own))
     return checked

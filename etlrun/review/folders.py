@@ -85,6 +85,16 @@ class Folders:
         return requests.Request(overrides=overrides, base_dir=str(self.base), config_dir=own, config_name=config_name)
 
 
+def without_configs(where: str) -> Fault:
+    """Return the fault of a folder of the user's own configs in which nothing is to be reviewed."""
+    return Fault(
+        where="--config-dir",
+        found=f"no experiment and no option of a group {where}",
+        expected="a folder of configs, such as experiment/NAME.yaml in it",
+        remedy="name the folder that holds the folders of groups",
+    )
+
+
 def _content(path: Path) -> bytes:
     try:
         return path.read_bytes()

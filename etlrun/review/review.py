@@ -13,6 +13,7 @@ from etlrun.review.data_files import differing_files
 from etlrun.review.difference import Comparison, Difference, compare, of_code
 from etlrun.review.facts import CONTRADICTION, Facts
 from etlrun.review.fills import Fills
+from etlrun.review.folders import without_configs
 from etlrun.review.git import asked, differing, top_of
 from etlrun.review.jobs import matched
 from etlrun.review.policy import Judgement
@@ -166,6 +167,8 @@ def review(old: Side, new: Side, experiment: str | None) -> Review:
         names = _listed(old, new)
         if experiment is not None and not names:
             raise ConfigError([_no_experiment(experiment, old, new)])
+        if not (old.listed or new.listed):
+            raise ConfigError([without_configs(f"in {old.word} or {new.word}")])
         before = renames(old, new, names)
         kept = [name for name in names if name not in before.values()]
         pairs = [(name, old.variants.get(before.get(name, name)), new.variants.get(name)) for name in kept]
