@@ -62,7 +62,7 @@ def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
         *begun,
         *(line for lines, _ in phases for line in lines),
         *saved,
-        f"return {returned}",
+        *(() if stage.phases is None and not saved else (f"return {returned}",)),
     )
     which = "that of the best epoch" if begun else "it"
     says = f"Train the model, and save {which} as model.keras in the working directory."
@@ -95,18 +95,20 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase) -> tuple[Lines, Line
     compiled = {"optimizer": optimizer(stage.in_phase(phase), total), **_objectives(stage, plan)}
     passes = [] if is_whole else [*(_first(phase) if differs_by_pass(part.train) else []), f"passes={phase.epochs}"]
     validation = f"validation_{suffix}({', '.join(base)})"
+    begun, saved = _kept(stage, plan)
+    given = ("history = " if saved else "return ") if is_whole else f"history_{phase.number} = "
     lines = [
         *_unfrozen(plan, phase),
         literal(Made(f"{model}.compile", (), compiled)),
         *(_QUIET if plan.evaluation and is_whole else ()),
         call(
-            f"{'history' if is_whole else f'history_{phase.number}'} = {model}.fit",
+            f"{given}{model}.fit",
             f"train_{suffix}({', '.join([*base, *passes])})",
             *([f"initial_epoch={phase.done}"] if phase.done else []),
             f"epochs={'EPOCHS' if is_whole else phase.end}",
             f"steps_per_epoch={steps}",
             *([f"validation_data={validation}"] if plan.evaluation else []),
-            *_callbacks(stage, plan.spec.logger, has_best=bool(_kept(stage, plan)[0])),
+            *_callbacks(stage, plan.spec.logger, has_best=bool(begun)),
             "shuffle=False",
             "verbose=2",
         ),

@@ -214,7 +214,7 @@ class Table(FileRows):
         return {
             **super().constants,
             "FILES": files,
-            "FOLDERS": [*self.found.of_folders],
+            "FOLDERS": tuple(self.found.of_folders),
             "BLANK": list(self.missing),
             "STRIP": self.strip,
             "ERRORS": self.errors,

@@ -26,7 +26,7 @@ SPLIT_VALUES: dict[str, Any] = {}
 """Values of that column in each split."""
 ORDER = ""
 """`random` or `file`, the order in which rows are read."""
-FOLDERS: list[str] = []
+FOLDERS: tuple[str, ...] = ()
 """Columns that the names of folders have, and no file."""
 BLANK: list[str] = []
 """Texts of a csv or tsv that stand for no value."""
