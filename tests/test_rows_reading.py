@@ -130,7 +130,7 @@ def test_a_value_at_the_end_of_a_large_file_decides(tmp_path: Path) -> None:
     assert kept.known.notes == (
         (
             "b is text, since a.csv, line 550,002 has x, though 50,000 of 50,001 values are numbers: "
-            "repair it, or add it to dataset.missing."
+            """repair it, or set 'dataset.missing=["", "NA", "null", "x"]'."""
         ),
     )
     lines = f'{{"a": 7, "c": "{filling}"}}\n' * count + '{"a": 7.5, "c": null}\n'
@@ -215,20 +215,23 @@ TEXTS_THAT_ARE_NEARLY_SO: dict[str, tuple[list[str], str]] = {
     "a mark for nothing": (
         ["1.5"] * 50 + ["?"] * 5,
         (
-            "5 of 55 values are ?, as in a.tsv, line 52, and all others are numbers: add it to dataset.missing, "
-            "if it stands for none."
+            "5 of 55 values are ?, as in a.tsv, line 52, and all others are numbers: "
+            """set 'dataset.missing=["", "NA", "null", "?"]', if it stands for none."""
         ),
     ),
     "marks for nothing": (
         ["N/A", "1.5", *["2.5"] * 50, "-", ". "],
         (
-            "3 of 54 values are N/A or - or '. ', as in a.tsv, line 2, and all others are numbers: add them to "
-            "dataset.missing, if they stand for none."
+            "3 of 54 values are N/A or - or '. ', as in a.tsv, line 2, and all others are numbers: "
+            """set 'dataset.missing=["", "NA", "null", "N/A", "-", ". "]', if they stand for none."""
         ),
     ),
     "a blank": (
         [*["1.5"] * 200, " "],
-        "a.tsv, line 202 has ' ', though 200 of 201 values are numbers: repair it, or add it to dataset.missing.",
+        (
+            "a.tsv, line 202 has ' ', though 200 of 201 values are numbers: repair it, or "
+            """set 'dataset.missing=["", "NA", "null", " "]'."""
+        ),
     ),
     "an escape": (
         [*["1.5"] * 200, "\x1b[2J" + "x" * 50],
@@ -248,15 +251,15 @@ TEXTS_THAT_ARE_NEARLY_SO: dict[str, tuple[list[str], str]] = {
     "marks among times": (
         ["0000-00-00", "-", *TIMES[:10]],
         (
-            "1 of 12 values are -, as in a.tsv, line 2, and all others are written as times: add it to "
-            "dataset.missing, if it stands for none."
+            "1 of 12 values are -, as in a.tsv, line 2, and all others are written as times: "
+            """set 'dataset.missing=["", "NA", "null", "-"]', if it stands for none."""
         ),
     ),
     "a mark among truth values": (
         ["True", "FALSE", "nan"] * 4,
         (
-            "4 of 12 values are nan, as in a.tsv, line 4, and all others are true or false: add it to "
-            "dataset.missing, if it stands for none."
+            "4 of 12 values are nan, as in a.tsv, line 4, and all others are true or false: "
+            """set 'dataset.missing=["", "NA", "null", "nan"]', if it stands for none."""
         ),
     ),
     "a signed price": (["$5", "7"], "a.tsv, line 2 has $5: numbers are written without signs of currency or per cent."),
@@ -278,15 +281,15 @@ TEXTS_THAT_ARE_NEARLY_SO: dict[str, tuple[list[str], str]] = {
     "a day that is none": (
         [*TIMES, "2020-02-30"],
         (
-            "a.tsv, line 202 has 2020-02-30, though 201 of 201 values are written as times: repair it, "
-            "or add it to dataset.missing."
+            "a.tsv, line 202 has 2020-02-30, which is no time to the microsecond, though 201 of 201 values are written as times: repair it, "
+            """or set 'dataset.missing=["", "NA", "null", "2020-02-30"]'."""
         ),
     ),
     "a text among times": (
         [*TIMES, "unknown"],
         (
             "a.tsv, line 202 has unknown, though 200 of 201 values are written as times: repair it, "
-            "or add it to dataset.missing."
+            """or set 'dataset.missing=["", "NA", "null", "unknown"]'."""
         ),
     ),
     "some zones": (
@@ -299,7 +302,7 @@ TEXTS_THAT_ARE_NEARLY_SO: dict[str, tuple[list[str], str]] = {
 @pytest.mark.parametrize(("texts", "note"), TEXTS_THAT_ARE_NEARLY_SO.values(), ids=TEXTS_THAT_ARE_NEARLY_SO)
 def test_texts_that_are_nearly_numbers_or_times_are_noted(tmp_path: Path, texts: list[str], note: str) -> None:
     in_json = re.sub("a.tsv, line ([0-9]+)", lambda found: f"a.jsonl, line {int(found[1]) - 1}", note)
-    in_json = re.sub("add (it|them) to dataset.missing", "write null", in_json)
+    in_json = re.sub(r"set 'dataset.missing=.*?\]'|add it to dataset.missing", "write null", in_json)
     tabs = "".join(f"{text}\t1\n" for text in ("a", *texts))
     lines = "".join(f"{json.dumps({'a': text})}\n" for text in texts)
     for name, content, expected in (("a.tsv", tabs, note), ("a.jsonl", lines, in_json)):

@@ -73,6 +73,11 @@ def override(key: str, name: str, value: str) -> str:
     return shlex.quote(f'{key}="{escaped}"')
 
 
+def override_of_texts(key: str, texts: Iterable[str]) -> str:
+    """Return the override of a list of texts, in words for a POSIX shell; as YAML has it, where Hydra escapes it."""
+    return shlex.quote(f"{key}={json.dumps([*texts], ensure_ascii=False)}")
+
+
 def fault(where: object, found: str, expected: str, remedy: str = "") -> Fault:
     """Return the fault of a file, a folder or an argument; unprintable characters in its name are escaped."""
     return Fault(where=printable(str(where)), found=found, expected=expected, remedy=printable(remedy))

@@ -27,16 +27,16 @@ from etlrun.sources.rows.lines import (
 )
 from etlrun.sources.rows.read import TableFile, zero_note
 from etlrun.stages.rows import Errors
-from etlrun.system.errors import EtlrunError, WorldError, override
+from etlrun.system.errors import EtlrunError, WorldError, override, override_of_texts
 
+_LONG, _OF_HYDRA = 40, '"$\\'
+"""Characters of a text that stands for no value, in an override: their number is below this one, and none is these."""
 _BLOCK = 16_000_000
 """Bytes that are parsed at once, and more than a row has."""
 
 
 class DelimitedFile(TableFile):
     """A file of values between commas (csv) or tabs (tsv), of which the first row names the columns."""
-
-    nothing = "add {} to dataset.missing"
 
     def __init__(self, path: str, dialect: Dialect, *, missing: tuple[str, ...], strip: bool, errors: Errors) -> None:
         """Read the names of the columns; raise `WorldError` if there are none, or one is empty or there twice."""
@@ -102,6 +102,13 @@ class DelimitedFile(TableFile):
                     remedy=f"set {override('dataset.columns', name, 'text')} for a code, or number for a float",
                 )
         return {name: seen.kind for name, seen in texts.items()}
+
+    def nothing(self, marks: Sequence[str]) -> str:
+        if all(
+            mark.isprintable() and len(mark) < _LONG and not {*mark} & {*_OF_HYDRA} for mark in (*self._missing, *marks)
+        ):
+            return f"set {override_of_texts('dataset.missing', dict.fromkeys((*self._missing, *marks)))}"
+        return f"add {'them' if marks[1:] else 'it'} to dataset.missing"
 
     def notes(self) -> Iterator[str]:
         if blank := [repr(name) for name in self.names if name != name.strip()]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,7 +27,7 @@ from etlrun.sources.rows.writing import Writer
 from etlrun.stages.base import parameters
 from etlrun.stages.known import Column
 from etlrun.stages.rows import Rows, Table
-from etlrun.system.errors import EtlrunError, Fault, WorldError, override, unreadable_path
+from etlrun.system.errors import EtlrunError, Fault, WorldError, override, override_of_texts, unreadable_path
 from etlrun.system.locks import Lock
 from etlrun.system.progress import Begin, progress
 
@@ -150,10 +149,7 @@ def taken_for_none(dataset: Rows, name: str) -> tuple[str, str]:
     remedy = (
         f"write another text for it, since {others[0]} has it for none, too"
         if others
-        else "set "
-        + shlex.quote(
-            f"dataset.missing={json.dumps([mark for mark in dataset.missing if mark not in found], ensure_ascii=False)}"
-        )
+        else f"set {override_of_texts('dataset.missing', (mark for mark in dataset.missing if mark not in found))}"
     )
     return f", since {texts} stand{'s' * (len(found) == 1)} for none", f", or, if that is a value, {remedy}"
 

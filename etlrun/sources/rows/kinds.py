@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -211,8 +211,8 @@ class Seen:
             some = stripped(pc.if_else(pc.and_(mask, chosen), values, None))
             self.untimed = self.untimed or _first(some, partial(_casts, kind=kind), first)
 
-    def notes(self, name: str, where: Callable[[int], str], nothing: str) -> Iterator[str]:
-        """Yield what a reader may not expect of the column; `where` names a row, and `nothing` makes {} missing."""
+    def notes(self, name: str, where: Callable[[int], str], nothing: Callable[[Sequence[str]], str]) -> Iterator[str]:
+        """Yield what a reader may not expect; `where` names a row, and `nothing` says what makes texts missing."""
         if self.kind != "text" or not self.count:
             return
         begin, times = f"{name} is text, since", self.written[_TIME]
@@ -232,12 +232,17 @@ class Seen:
                 continue
             if of.count >= _MOSTLY * self.count:
                 share = f"{of.count:,} of {self.count:,} values are {are}"
-                remedy = f"repair it, or {nothing.format('it')}"
-                yield f"{begin} {where(other[0])} has {_shown(other[1])}, though {share}: {remedy}."
+                share = (
+                    f"which is no time to the microsecond, though {share}"
+                    if other == self.untimed
+                    else f"though {share}"
+                )
+                remedy = f"repair it, or {nothing([other[1]])}"
+                yield f"{begin} {where(other[0])} has {_shown(other[1])}, {share}: {remedy}."
             else:
                 share = f"{self.count - of.count:,} of {self.count:,} values are {' or '.join(map(_shown, of.marks))}"
-                it, stands = ("them", "they stand") if of.marks[1:] else ("it", "it stands")
-                remedy = f"{nothing.format(it)}, if {stands} for none"
+                stands = "they stand" if of.marks[1:] else "it stands"
+                remedy = f"{nothing(of.marks)}, if {stands} for none"
                 yield f"{begin} {share}, as in {where(other[0])}, and all others are {are}: {remedy}."
             return
         if times.count == self.count:

@@ -52,11 +52,9 @@ class TableFile(ABC):
         left_out: What columns have whose values are of no kind, and are not kept, by name; known with the kinds.
         num_repaired: Number of rows of which a text was not UTF-8.
         seen: What `kinds` has seen of columns of texts that are not declared.
-        nothing: What makes a text, {}, a missing value.
     """
 
     names: Sequence[str]
-    nothing = "write null"
 
     def __init__(self, path: str, errors: Errors) -> None:
         self.path, self.bytes, self.position = path, Path(path).stat().st_size, 0
@@ -92,6 +90,10 @@ class TableFile(ABC):
     @abstractmethod
     def where(self, row: int) -> str:
         """Return where a row is, counted from 0, as in `houses.csv, line 3`."""
+
+    def nothing(self, marks: Sequence[str]) -> str:
+        """Return what to do so that texts are missing values."""
+        return "write null"
 
     def in_utf8(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows whose texts have U+FFFD for what is not UTF-8, and count those; as they are with `strict`."""
