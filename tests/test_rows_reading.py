@@ -281,7 +281,8 @@ TEXTS_THAT_ARE_NEARLY_SO: dict[str, tuple[list[str], str]] = {
     "a day that is none": (
         [*TIMES, "2020-02-30"],
         (
-            "a.tsv, line 202 has 2020-02-30, which is no time to the microsecond, though 201 of 201 values are written as times: repair it, "
+            "a.tsv, line 202 has 2020-02-30, which is no time to the microsecond, though 201 of 201 values are written "
+            "as times: repair it, "
             """or set 'dataset.missing=["", "NA", "null", "2020-02-30"]'."""
         ),
     ),

@@ -231,12 +231,8 @@ class Seen:
             if other is None or not of.is_most_of(self.count):
                 continue
             if of.count >= _MOSTLY * self.count:
-                share = f"{of.count:,} of {self.count:,} values are {are}"
-                share = (
-                    f"which is no time to the microsecond, though {share}"
-                    if other == self.untimed
-                    else f"though {share}"
-                )
+                what = "which is no time to the microsecond, " if other == self.untimed else ""
+                share = f"{what}though {of.count:,} of {self.count:,} values are {are}"
                 remedy = f"repair it, or {nothing([other[1]])}"
                 yield f"{begin} {where(other[0])} has {_shown(other[1])}, {share}: {remedy}."
             else:
