@@ -74,7 +74,7 @@ def override(key: str, name: str, value: str) -> str:
 
 
 def override_of_texts(key: str, texts: Iterable[str]) -> str:
-    """Return the override of a list of texts, in words for a POSIX shell; as YAML has it, where Hydra escapes it."""
+    """Return the override of a list of texts, in words for a POSIX shell; Hydra reads a backslash in a text as two."""
     return shlex.quote(f"{key}={json.dumps([*texts], ensure_ascii=False)}")
 
 

@@ -88,10 +88,12 @@ class ColumnarFile(TableFile):
         return found  # type: ignore[return-value]
 
     def notes(self) -> Iterator[str]:
+        if self._is_parquet:
+            return
         with Path(self.path).open("rb") as file:
             file.seek(-len(_END), os.SEEK_END)
             end = file.read()
-        if not self._is_parquet and end != _END and not end.endswith(b"ARROW1"):
+        if end != _END and not end.endswith(b"ARROW1"):
             yield f"{self.name} ends without the end of a stream of Arrow: what wrote it may have been interrupted."
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:

@@ -29,8 +29,10 @@ from etlrun.sources.rows.read import TableFile, zero_note
 from etlrun.stages.rows import Errors
 from etlrun.system.errors import EtlrunError, WorldError, override, override_of_texts
 
-_LONG, _OF_HYDRA = 40, '"$\\'
-"""Characters of a text that stands for no value, in an override: their number is below this one, and none is these."""
+_LONG = 40
+"""Characters from which on a text is too long for an override that a message proposes."""
+_OF_HYDRA = set('"$\\')
+"""Characters that Hydra may read otherwise within quotes: a message proposes no override with them."""
 _BLOCK = 16_000_000
 """Bytes that are parsed at once, and more than a row has."""
 
@@ -105,7 +107,7 @@ class DelimitedFile(TableFile):
 
     def nothing(self, marks: Sequence[str]) -> str:
         if all(
-            mark.isprintable() and len(mark) < _LONG and not {*mark} & {*_OF_HYDRA} for mark in (*self._missing, *marks)
+            mark.isprintable() and len(mark) < _LONG and _OF_HYDRA.isdisjoint(mark) for mark in (*self._missing, *marks)
         ):
             return f"set {override_of_texts('dataset.missing', dict.fromkeys((*self._missing, *marks)))}"
         return f"add {'them' if marks[1:] else 'it'} to dataset.missing"
