@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.golden import Case, Golden
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
 # A shell starts what it runs in the background with Ctrl-C ignored, and processes inherit that.
@@ -18,6 +20,10 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 SHARED = Path(os.environ.get("ETLRUN_SHARED", Path(__file__).parents[2] / "shared"))
 Once = Callable[[str, Callable[[Path], object]], Path]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update", action="store_true", help="write golden files anew, as tests/golden/__init__.py says")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -39,7 +45,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Leave out what is marked `slow` where nothing is chosen: plain `pytest`; files that are named run whole."""
+    """Leave out what is marked `slow` where nothing is chosen: plain `pytest`; files that are named run whole.
+
+    Golden files are written by one process.
+    """
+    if config.option.update:
+        config.option.numprocesses = 0
     if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not (
         config.option.markexpr or config.option.keyword
     ):
@@ -104,6 +115,19 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
         return shared / name
 
     return made
+
+
+@pytest.fixture
+def golden(pytestconfig: pytest.Config) -> Golden:
+    """Compares what is found with what a golden file, or a table of messages, has; `--update` writes it there."""
+
+    def compare(where: Path | Case, found: str) -> None:
+        if pytestconfig.option.update and where.read_text() != found:
+            where.write_text(found)
+        else:
+            assert found == where.read_text()
+
+    return compare
 
 
 @pytest.fixture(scope="session")

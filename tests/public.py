@@ -1,7 +1,4 @@
-"""What etlrun promises not to break, a fact a line: `python -m tests.public` writes the golden file anew.
-
-It refuses to where that would break somebody. docs/compatibility.md says what is promised.
-"""
+"""What etlrun promises not to break, a fact a line of a golden file; docs/compatibility.md says what is promised."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import importlib
 import inspect
 import json
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -73,11 +69,6 @@ def _break(name: str, was: str, now: Facts) -> str:
     choices = [{*re.split(r"[| ]", text)} - {"required"} for text in (was, now[name])]
     is_narrower = kind == "command" and (choices[0] - choices[1] or ("required" in now[name]) > ("required" in was))
     return f"{was} -> {now[name]}" if is_narrower or kind in ("exit", "summary.json") else ""
-
-
-def changed(before: Facts, now: Facts) -> list[str]:
-    """Return what holds otherwise: of keys and signatures a reviewer sees whether it is wider, or a break."""
-    return [f"{name}: {was} -> {now[name]}" for name, was in before.items() if now.get(name, was) != was]
 
 
 def _python() -> Iterator[tuple[str, str]]:
@@ -187,15 +178,3 @@ def _type(node: Mapping[str, Any]) -> str:
     inner = node.get("items") or node.get("additionalProperties")
     inside = f" of {_type(inner)}" if isinstance(inner, dict) else ""
     return f"{node.get('type', '|'.join(map(str, node.get('enum', ['any']))))}{inside}"
-
-
-def main() -> None:
-    """Write the golden file, unless that breaks a promise."""
-    now = facts()
-    if breaks := broken(golden(), now):
-        sys.exit("\n".join([*breaks, REMEDY]))
-    GOLDEN.write_text(as_text(now), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,11 +1,9 @@
-"""Eighteen pull requests, and what a person gets of each: `python -m tests.pulls` writes the golden files anew."""
+"""Eighteen pull requests, and what a person gets of each: a golden file each."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -189,13 +187,3 @@ def the_same_everywhere() -> Iterator[None]:
         patch.setattr(Machine, "here", lambda: Machine(cores=8, free_memory_bytes=16_000_000_000))
         patch.setenv("XDG_CACHE_HOME", caches)
         yield
-
-
-if __name__ == "__main__":
-    shutil.rmtree(GOLDEN, ignore_errors=True)
-    GOLDEN.mkdir()
-    with the_same_everywhere():
-        for name, pull in PULLS.items():
-            with tempfile.TemporaryDirectory() as scratch:
-                (GOLDEN / f"{name}.md").write_text(of(pull, Path(scratch)), encoding="utf-8")
-            print(name, file=sys.stderr)

@@ -20,6 +20,7 @@ from etlrun.run.backend import seed_all
 from etlrun.run.session import contexts_of
 from etlrun.sources.open import open_source
 from tests.configs import EXPERIMENTS, OF_SCHEDULES, OTHER_VALUES, beside, experiment, plan_of
+from tests.golden import Golden
 from tests.pictures import damaged, with_feature
 from tests.pipelines import as_bytes, training_pipeline
 from tests.programs import EPOCHS, MEASURES, loaded, losses_in, of_tiny, of_words
@@ -105,15 +106,12 @@ def test_a_program_tells_its_command_and_versions() -> None:
     )
 
 
-def test_a_program_reads_as_it_was_reviewed() -> None:
-    path = Path(__file__).parent / "golden" / "parallel.py"
+def test_a_program_reads_as_it_was_reviewed(golden: Golden) -> None:
     words, packages = (
         ["experiment=parallel"],
         {"tensorflow": "2.21.0", "keras": "3.15.1", "tensorflow-datasets": "4.9.10"},
     )
-    if ejected(plan_of(*words), words, packages) != path.read_text(encoding="utf-8"):
-        command = "python -m etlrun eject experiment=parallel > tests/golden/parallel.py"
-        pytest.fail(f"{path} is not the program of today; review what\n    {command}\nmakes of it")
+    golden(Path(__file__).parent / "golden" / "parallel.py", ejected(plan_of(*words), words, packages))
 
 
 REFUSED = {"trainer.devices", "trainer.hosts"}

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.golden import Golden
 from tests.pulls import GOLDEN, PULLS, of, the_same_everywhere
 
 pytestmark = pytest.mark.slow
@@ -17,8 +18,8 @@ def everywhere() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", PULLS)
-def test_a_pull_request_gets_what_its_golden_file_shows(name: str, tmp_path: Path) -> None:
-    assert of(PULLS[name], tmp_path) == (GOLDEN / f"{name}.md").read_text(encoding="utf-8")
+def test_a_pull_request_gets_what_its_golden_file_shows(name: str, tmp_path: Path, golden: Golden) -> None:
+    golden(GOLDEN / f"{name}.md", of(PULLS[name], tmp_path))
 
 
 def test_each_pull_request_has_a_golden_file() -> None:
