@@ -1,4 +1,4 @@
-"""Steps on JAX: compiled, several in one dispatch, and the start of the second job of a sweep, in turns.
+"""Steps on JAX: compiled or not, and the start of the second job of a sweep, in turns.
 
     python -m benchmarks.steps [--turns 2] [--output benchmarks/results/steps.md]
 
@@ -20,24 +20,9 @@ from pathlib import Path
 from typing import Any
 
 WORDS = ("model=mobilenet_v2_small", "dataset.eval_split=null", "trainer.epochs=1", "load.drop_remainder=true")
-FROZEN = "model.trainable=false"
 RUNS = {
     "each operation by itself, as before": ("trainer.jit_compile=false", "trainer.steps_per_epoch=6"),
     "compiled, the default": ("trainer.steps_per_epoch=25",),
-    "frozen base, batches of 4": (FROZEN, "load.batch_size=4", "trainer.steps_per_epoch=160"),
-    "frozen base, batches of 4, 8 at once": (
-        FROZEN,
-        "load.batch_size=4",
-        "trainer.steps_per_epoch=160",
-        "trainer.steps_per_execution=8",
-    ),
-    "frozen base, batches of 1": (FROZEN, "load.batch_size=1", "trainer.steps_per_epoch=400"),
-    "frozen base, batches of 1, 8 at once": (
-        FROZEN,
-        "load.batch_size=1",
-        "trainer.steps_per_epoch=400",
-        "trainer.steps_per_execution=8",
-    ),
 }
 
 

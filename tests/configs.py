@@ -189,7 +189,6 @@ OTHER_VALUES: dict[str, str] = {
     "trainer.seed": "1",
     "trainer.mixed_precision": "mixed_bfloat16",
     "trainer.jit_compile": "true",
-    "trainer.steps_per_execution": "8",
     "trainer.device": "cpu",
     "trainer.devices": "2",
     "trainer.hosts": "2",

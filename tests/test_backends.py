@@ -44,8 +44,7 @@ def test_the_same_config_trains_on_jax(tiny: Path, tmp_path: Path) -> None:
     assert [event["backend"] for event in events_of(folder) if event["event"] == "started"] == ["jax"]
 
     killed, resumed = tmp_path / "killed", tmp_path / "resumed"
-    at_once = ("trainer.checkpoint_every_steps=2", "trainer.steps_per_execution=2")  # the last batch is smaller
-    inside = [*words[:-1], *at_once, f"hydra.run.dir={killed}"]
+    inside = [*words[:-1], "trainer.checkpoint_every_steps=2", f"hydra.run.dir={killed}"]
     kill_after_state(forked_on_jax(inside, tmp_path), killed, 1)
     more = [f"trainer.resume={killed}", "trainer.epochs=3", f"hydra.run.dir={resumed}"]
     status, _, err = finish(forked_on_jax(more, tmp_path))

@@ -37,7 +37,6 @@ SPEEDS: dict[str, tuple[str, ...]] = {
     "load.shuffle_at": ("cache=none", "load.shuffle_at=before_batch"),
     "model.step_ms": ("model.step_ms=1",),
     "model.eval_step_ms": ("model.eval_step_ms=1",),
-    "trainer.steps_per_execution": ("trainer.steps_per_execution=2",),
     "trainer.checkpoint_every_steps": (),
     "trainer.checkpoint_keep": ("trainer.checkpoint_keep=2",),
     "trainer.on_nan": ("trainer.on_nan=warn",),

@@ -38,7 +38,6 @@ SAYS_NOTHING = {
     "trainer.resume": "a program starts at its first epoch",
     "trainer.checkpoint_every_steps": "a program starts at its first epoch",
     "trainer.checkpoint_keep": "a program keeps the last model alone",
-    "trainer.steps_per_execution": "a program takes one step after the other",
     **{
         f"logger.{name}": "a program logs to TensorBoard and CSV alone"
         for name in ("tracking_uri", "experiment_name", "project", "entity", "mode")

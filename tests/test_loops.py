@@ -22,6 +22,14 @@ from tests.configs import plan_of
 BATCHES = (tf.TensorSpec((None, 2)), tf.TensorSpec((None,), tf.int64))
 
 
+def test_steps_are_compiled_on_jax_unless_a_config_says_otherwise() -> None:
+    unset, off, auto = (plan_of(f"trainer.jit_compile={value}") for value in ("null", "false", "auto"))
+    trainers = [plan.spec.trainer for plan in (unset, off) if isinstance(plan.spec.trainer, Trainer)]
+    assert [trainer.jit_on("jax") for trainer in trainers] == ["auto", False]
+    assert [trainer.jit_on("tensorflow") for trainer in trainers] == [False, False]
+    assert plan_of().fingerprint == unset.fingerprint == off.fingerprint != auto.fingerprint
+
+
 def batch(size: int) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.ones((size, 2)), tf.zeros(size, tf.int64)
 

@@ -117,25 +117,6 @@ def test_a_step_with_a_new_shape_may_compile(clock: Clock) -> None:
     assert loop.measured_s == 8.375 - 4.0
 
 
-def test_steps_that_are_taken_at_once_have_equal_times_and_their_own_waits(clock: Clock) -> None:
-    meter = Meter()
-    meter.begin()
-    meter.pass_begun()
-    for wait_s, size in ((1.0, 8), (0.25, 8), (0.5, 5)):
-        clock.now_s += wait_s
-        meter.fetched(wait_s, ((size, 4, 4, 3),))
-    clock.now_s += 6.0
-    meter.executed(3, compiles=True)
-    for left in (2, 1, 0):
-        clock.now_s += 0.125  # callbacks
-        meter.stepped()
-        assert meter.ahead == left
-    loop = meter.end()
-    assert (loop.fill_s, loop.waits_s, loop.tail_s) == (1.0, [0.0, 0.25, 0.5], 0.0)
-    assert (loop.steps_s, loop.examples, loop.starts_up) == ([2.0] * 3, [8, 8, 5], [True] * 3)
-    assert loop.overhead_s == 0.375
-
-
 def test_a_loop_may_read_a_batch_ahead(clock: Clock) -> None:
     loop = measured(clock, ahead=1)
     assert loop.examples == [8, 8, 5]

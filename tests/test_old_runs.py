@@ -95,6 +95,16 @@ def test_an_old_key_of_its_config_is_refused_with_the_new_one(old: Path, capsys:
     )
 
 
+def test_a_key_that_is_gone_is_refused_unless_it_did_nothing(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = old / "config.yaml"
+    path.write_text(path.read_text().replace("steps_per_execution: 1", "steps_per_execution: auto"))
+    with pytest.raises(SystemExit):
+        main(["diff", "old"])
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[1].startswith("  old: trainer.steps_per_execution: found an unknown key; expected one of the keys ")
+    assert lines[2] == "    -> remove it: batches of several steps would be read where no wait is measured"
+
+
 @pytest.mark.usefixtures("old")
 def test_what_needs_its_model_says_that_it_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):

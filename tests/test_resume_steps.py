@@ -33,9 +33,7 @@ def results(folder: Path) -> list[list[Any]]:
     ("epochs", "overrides"),
     [
         pytest.param(0, ("cache=none",), id="first epoch"),
-        pytest.param(
-            1, ("cache=memory", "trainer.steps_per_epoch=16", "trainer.steps_per_execution=3"), id="epochs of steps"
-        ),
+        pytest.param(1, ("cache=memory", "trainer.steps_per_epoch=16"), id="epochs of steps"),
         pytest.param(0, ("cache=disk", "load.shuffle=full", "extract=sequential"), id="by number"),
         pytest.param(1, ("cache=disk", "cache.at=features", NO_DIGEST), id="features"),
         pytest.param(1, ("cache=none", "load=plain", "dataset.on_corrupt=skip", "trainer.optimizer=sgd"), id="skip"),

@@ -36,14 +36,12 @@ from tests.trained import said
 
 STAYS = ("trainer.optimizer=sgd", "trainer.learning_rate=1e-30", "trainer.epochs=2", "trainer.jit_compile=auto")
 ON_DEVICES = ("trainer.devices=4", "load.drop_remainder=true")
-FOUR, EIGHT = "on four", "by eight"
-HOW = {"": (), FOUR: ON_DEVICES, EIGHT: ("trainer.steps_per_execution=8",)}
+FOUR = "on four"
 CASES = ("several", "several in whole batches", "class weights", "sequences")
 OF = {
     ("tensorflow", ""): CASES,
     ("jax", ""): (CASES[0], *CASES[2:]),  # whose batches are all of a known size
     **{(backend, FOUR): CASES[1:3] for backend in ("tensorflow", "jax")},
-    **{(backend, EIGHT): (CASES[0], CASES[3]) for backend in ("tensorflow", "jax")},
 }
 Measures = dict[str, float]
 Numbers = npt.NDArray[Any]
@@ -61,11 +59,15 @@ def cases(folder: Path) -> dict[str, list[str]]:
 
 
 def train(folder: Path, where: str) -> None:
-    """Train models of the cases, on TensorFlow or JAX, on one device or on four, by one step or by eight at once."""
+    """Train models of the cases, on TensorFlow or JAX, on one device or on four."""
     pyarrow.parquet.write_table(test_rows_several.several(), folder / "houses.parquet")
     texts.write_reviews(folder)
     backend, _, how = where.partition(" ")
-    runs = {name: [*words, *HOW[how]] for name, words in cases(folder).items() if name in OF[backend, how]}
+    runs = {
+        name: [*words, *(ON_DEVICES if how else ())]
+        for name, words in cases(folder).items()
+        if name in OF[backend, how]
+    }
     if where == "tensorflow":
         assert [run_here(folder / name, words)[0] for name, words in runs.items()] == [0] * len(runs)
         return
@@ -73,7 +75,7 @@ def train(folder: Path, where: str) -> None:
         backend,
         [[*words, f"hydra.run.dir={folder / name}"] for name, words in runs.items()],
         folder,
-        count=4 if how == FOUR else 1,
+        count=4 if how else 1,
     )
     assert {*status} == {0}, err
 

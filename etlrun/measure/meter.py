@@ -6,7 +6,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -124,21 +123,11 @@ def spread_ms(waits_s: Sequence[float]) -> dict[str, float]:
     return {"input_wait_ms_median": median, "input_wait_ms_p95": p95}
 
 
-class _Batch(NamedTuple):
-    """A batch that was read: the kind of its step, whether that is new, its wait, and whether a pass begins with it."""
-
-    kind: Kind
-    is_new: bool
-    wait_s: float
-    is_first: bool
-
-
 class Meter:
     """Measures the loops of a run over one pipeline.
 
     A loop calls `begin`, then for each step `fetched` (once or more: some loops read a batch ahead) and `stepped`, and
-    finally `end`. `pass_begun` marks the next wait as the one for the first batch of a pass. A loop that takes several
-    steps at once calls `executed` before they are `stepped`.
+    finally `end`. `pass_begun` marks the next wait as the one for the first batch of a pass.
 
     Attributes:
         loop: Times of the loop in progress.
@@ -153,11 +142,10 @@ class Meter:
         self.loop, self._traffic = Loop(), traffic
         self.times_compiled, self.compiles_each = times_compiled, compiles_each
         self._seen: set[Kind | int] = set()
-        self._ahead: deque[_Batch] = deque()
-        self._executed: deque[tuple[_Batch, float, bool]] = deque()
+        self._ahead: deque[tuple[Kind, bool]] = deque()
         self._wait_s = 0.0
         self._began_s = self._ready_s = time.perf_counter()
-        self._is_filling, self._is_first, self._fetched = False, False, Traffic()
+        self._is_filling, self._fetched = False, Traffic()
 
     def begin(self) -> None:
         """Start the clock of a loop."""
@@ -175,7 +163,7 @@ class Meter:
 
     def pass_begun(self) -> None:
         """Mark the next batch as the first of a pass."""
-        self._is_filling = self._is_first = True
+        self._is_filling = True
 
     def started_up(self, seconds: float) -> None:
         """Record that the step was traced, during which the pipeline read its first batch."""
@@ -188,8 +176,7 @@ class Meter:
             self.loop.first_fetch_s = self._traffic().since(self._fetched).waited_s
         kind = Kind(self.times_compiled, shapes)
         compiled = kind if self.compiles_each else self.times_compiled
-        self._ahead.append(_Batch(kind, compiled not in self._seen, wait_s, self._is_first))
-        self._is_first = False
+        self._ahead.append((kind, compiled not in self._seen))
         self._seen.add(compiled)
         self.ready()
 
@@ -202,33 +189,16 @@ class Meter:
         self.loop.digest_s += seconds
         self.ready()
 
-    def executed(self, count: int, *, compiles: bool, without_s: float = 0.0) -> None:
-        """Record that the steps on the oldest `count` batches were taken at once, without `without_s` of their time.
-
-        `stepped` gives each of them the wait for its own batch, and an equal part of the time.
-        """
-        step_s = (time.perf_counter() - self._ready_s - without_s) / count
-        for batch in islice(self._ahead, count):
-            self._executed.append((batch, step_s, compiles))
-            self._wait_s = max(0.0, self._wait_s - batch.wait_s)
-        self._is_filling = False
-
     def stepped(self) -> None:
         """Record the end of the step on the oldest batch."""
-        loop, batch = self.loop, self._ahead.popleft()
-        if self._executed:
-            batch, step_s, starts_up = self._executed.popleft()
-            wait_s, fills = batch.wait_s, batch.is_first
-        else:
-            step_s, starts_up = time.perf_counter() - self._ready_s, batch.is_new
-            wait_s, fills = self._wait_s, self._is_filling
-            self._wait_s, self._is_filling = 0.0, False
-        loop.steps_s.append(step_s)
-        loop.fill_s += wait_s if fills else 0.0
-        loop.waits_s.append(0.0 if fills else wait_s)
-        loop.examples.append(batch.kind.shapes[0][0])
-        loop.kinds.append(batch.kind)
-        loop.starts_up.append(starts_up)
+        loop, (kind, is_new) = self.loop, self._ahead.popleft()
+        loop.steps_s.append(time.perf_counter() - self._ready_s)
+        loop.fill_s += self._wait_s if self._is_filling else 0.0
+        loop.waits_s.append(0.0 if self._is_filling else self._wait_s)
+        loop.examples.append(kind.shapes[0][0])
+        loop.kinds.append(kind)
+        loop.starts_up.append(is_new)
+        self._wait_s, self._is_filling = 0.0, False
 
     def end(self) -> Loop:
         """Return the finished loop; a wait since the last step was for the end of the pass."""

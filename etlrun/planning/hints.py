@@ -50,6 +50,10 @@ _OF_TABLES = (
 )
 RENAMED = {"transform.decode.scaled": "transform.decode.fast", "logger.experiment": "logger.experiment_name"}
 """Dotted keys that have another name now: old to new."""
+GONE = {
+    "trainer.steps_per_execution": (1, "remove it: batches of several steps would be read where no wait is measured")
+}
+"""Dotted keys that are gone: the value that did nothing, which configs of earlier runs have, and what to do."""
 _ALIKE_HERE, _ALIKE_ELSEWHERE = 0.5, 0.7
 """Minimum similarity of a suggested name: in the block of the unknown key, and in other blocks."""
 
@@ -86,8 +90,8 @@ class Known:
 
 def hint(path: str, value: object, config: Mapping[str, Any], stages: Stages) -> str:
     """Return a remedy that names the key or the option that was probably meant by the unknown key `path`; else ""."""
-    if path == "experiment":
-        return OF_EXPERIMENT
+    if path == "experiment" or path in GONE:
+        return GONE[path][1] if path in GONE else OF_EXPERIMENT
     if path in RENAMED:
         return f"write `{RENAMED[path]}`, its name now"
     block, _, _ = path.rpartition(".")

@@ -218,21 +218,11 @@ def remarks(spec: RunSpec) -> Iterator[str]:
 
 
 def _short_of(spec: RunSpec) -> Iterator[str]:
-    """Yield the notes on what has no effect: an early stop of nothing, more steps at once than there are."""
-    trainer, load = spec.fit, spec.load
+    """Yield the note on an early stop of what learns nothing."""
+    trainer = spec.fit
     if trainer is not None and trainer.early_stopping.patience is not None and not spec.model.learns:
         key, value = trainer.early_stopping.key("patience"), trainer.early_stopping.patience
         yield f"{key} = {value} has no effect, since {spec.model.path} learns nothing."
-    if trainer is None or trainer.steps_per_execution in {1, "auto"}:
-        return
-    count = int(trainer.steps_per_execution)
-    shown = f"{trainer.key('steps_per_execution')} = {count}"
-    for name in ("steps_per_epoch", "checkpoint_every_steps"):
-        value = getattr(trainer, name)
-        if value is not None and value < count:
-            yield f"{shown} has no effect with {trainer.key(name)}={value}, at which a dispatch has to end."
-    if load.prefetch != "autotune" and load.prefetch < count:
-        yield f"{shown}: load.prefetch={load.prefetch} holds fewer batches than are read at once, so that steps wait."
 
 
 def _of_columns(spec: RunSpec) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from etlrun.planning.hints import hint, of_name, of_value
+from etlrun.planning.hints import GONE, hint, of_name, of_value
 from etlrun.planning.located import ABSENT, innermost, owner_of, value_at
 from etlrun.planning.unused import Unused, unused, without
 from etlrun.stages import UNUSABLE, Stages
@@ -152,7 +152,7 @@ class _Parser:
     def group(self, name: str) -> dict[str, Any] | None:
         block = self.config.get(name)
         if isinstance(block, Mapping):
-            return dict(block)
+            return {key: value for key, value in block.items() if GONE.get(f"{name}.{key}", (ABSENT,))[0] != value}
         options = f"one of {', '.join(self.stages[name])}" if name in self.stages else "a mapping"
         self.add(name, "nothing" if block is None else show(block), options, f"choose {name}=…")
         return None

@@ -6,7 +6,6 @@ plan --pipelines--> batches --Model.fit--> epochs --Assessment--> events.jsonl, 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -27,7 +26,6 @@ from etlrun.run.checkpoint import CHECKPOINTS, PreviousRun, best_epoch, checkpoi
 from etlrun.run.compilation import note_of_shapes
 from etlrun.run.devices import distributed, shared_equally
 from etlrun.run.divergence import FiniteLoss
-from etlrun.run.executions import ends_of
 from etlrun.run.floor import ready_steps, without_end_warnings
 from etlrun.run.hosts.same import require_same
 from etlrun.run.keepers import readings_of
@@ -168,7 +166,6 @@ def _fit(
     specs = [pipeline.dataset.element_spec for pipeline in (work.train, validation) if pipeline is not None]
     loops.read_from_python(model, work.plan.spec.model, *specs)
     callbacks = _callbacks(work, recorder, done, trainer, whole)
-    callbacks += _several_at_once(model, work, trainer, callbacks, specs)
     loops.build_loops(model, work.plan.spec.model, work.plan.spec.load.batch_size, specs[0][1])
     if _has_stopped(model, callbacks):
         finish(model)
@@ -191,27 +188,6 @@ def _fit(
             shuffle=False,
             verbose=0,
         )
-
-
-def _several_at_once(
-    model: keras.Model, work: Work, trainer: Trainer, callbacks: list[keras.callbacks.Callback], specs: list[Any]
-) -> list[keras.callbacks.Callback]:
-    """Make `model` take several steps in a dispatch, if the config says so; return the callback for it."""
-    wanted, stage, record = trainer.steps_per_execution, work.plan.spec.model, work.record
-    if wanted == 1:
-        return []
-    key = f"{trainer.key('steps_per_execution')} = {wanted}"
-    reason = loops.reason_for_one(model, stage, trainer, callbacks)
-    if wanted != "auto" and trainer.steps_per_epoch is None and wanted > (batches := batches_in_pass(work)):
-        reason = reason or f"since a pass has {batches:,} batches"
-    if reason:
-        record.remark(f"{key}: steps are dispatched one by one, {reason}.")
-        return []
-    executions = loops.take_several(model, stage, None if wanted == "auto" else wanted, work.watches, specs)
-    first = sum(epoch.steps for epoch in work.record.summary.epochs)
-    executions.end_at(ends_of(trainer, work.plan.spec.profile.windows, first))
-    executions.chosen = lambda count, why: record.remark(f"{key} is {count}: {why}.")
-    return [executions]
 
 
 def _carry_over(record: Record, previous: PreviousRun, trainer: Trainer, monitor: str | None) -> None:

@@ -62,7 +62,7 @@ def ready_steps(model: keras.Model, work: Work, assessment: Assessment) -> list[
         if len(found) >= _FEWEST_KINDS and time.perf_counter() > until_s:
             break
         own = Watch(with_digest=False)
-        own.meter = watch.meter = Meter(times_compiled=number, compiles_each=True)  # also that of steps taken at once
+        own.meter = watch.meter = Meter(times_compiled=number)
         found.append(_timed(model, batch, own, probe_s * shares.get(shapes, 1.0)))
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,13 +11,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from etlrun.measure.watched import Pass, Watch
+from etlrun.measure.watched import Pass
 from etlrun.run import devices
-from etlrun.run.dispatch import JaxSteps, SleptSteps, TensorFlowSteps
-from etlrun.run.executions import Executions, Steps
-from etlrun.run.hosts.here import here
 from etlrun.stages.model import Emulated, ImageModel
-from etlrun.stages.trainer import Trainer
 
 
 def read_from_python(model: keras.Model, stage: ImageModel | Emulated, train: Any, validation: Any = None) -> None:
@@ -108,53 +104,6 @@ def _counted(model: keras.Model, step: Callable[[Any], Any]) -> Callable[[Any], 
         return model.get_metrics_result() if losses else found
 
     return function
-
-
-def take_several(
-    model: keras.Model, stage: ImageModel | Emulated, count: int | None, watches: Mapping[str, Watch], specs: list[Any]
-) -> Executions:
-    """Make the loops of `model` dispatch `count` steps at once; None tries in the training how many.
-
-    `specs` are the element specs of both pipelines, as `read_from_python` takes them.
-    """
-    training = Executions(_steps(model, stage, "train", specs[0]), count, watches["train"])
-    model.train_function = training
-    if count is not None and len(specs) > 1:
-        model.test_function = Executions(_steps(model, stage, "test", specs[1]), count, watches["validation"])
-    return training
-
-
-def _steps(model: keras.Model, stage: ImageModel | Emulated, name: str, spec: Any) -> Steps:
-    if isinstance(stage, Emulated):
-        return SleptSteps((stage.step_ms if name == "train" else stage.eval_step_ms) / 1000)
-    step = getattr(model, f"{name}_step")
-    if keras.backend.backend() == "jax":
-        return JaxSteps(step)
-    return TensorFlowSteps(model, _function(model, step, spec), spec)
-
-
-def reason_for_one(model: keras.Model, stage: ImageModel | Emulated, trainer: Trainer, callbacks: Sequence[Any]) -> str:
-    """Return why steps have to be dispatched one by one, though the config wants several at once; else nothing."""
-    backend, is_auto = keras.backend.backend(), trainer.steps_per_execution == "auto"
-    own = [type(of).__name__ for of in callbacks if not type(of).__module__.startswith("etlrun.") and _acts(of)]
-    if own:
-        return f"since {own[0]} acts at each of them"
-    if isinstance(stage, Emulated):
-        return "since those of an emulated model are not dispatched" if is_auto else ""
-    if backend not in ("jax", "tensorflow"):
-        return f"as Keras's {backend} backend does"
-    if backend == "tensorflow" and devices.shares() > 1:
-        return "since TensorFlow's devices meet in each of them"
-    if backend == "jax" and not model.jit_compile:
-        return f"since {trainer.key('jit_compile')} = false"
-    return "since each host would choose by itself" if is_auto and here().count > 1 else ""
-
-
-def _acts(callback: keras.callbacks.Callback) -> bool:
-    """Return whether a callback has a function for steps: in its class, or as a `LambdaCallback` in itself."""
-    hooks = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
-    found = ((getattr(callback, hook), getattr(keras.callbacks.Callback, hook)) for hook in hooks)
-    return any(getattr(function, "__func__", function) is not inherited for function, inherited in found)
 
 
 def build_loops(model: keras.Model, stage: ImageModel | Emulated, batch_size: int, targets: Any = None) -> None:

@@ -72,8 +72,6 @@ class Trainer(Stage):
         mixed_precision: Keras's dtype policy for the layers; null for float32. `auto` is mixed_bfloat16 on a GPU of
             compute capability 8.0 or more, mixed_float16 on one of 7.0 or more, and else float32.
         jit_compile: Whether XLA compiles the steps; `auto` leaves it to Keras, null does so on its jax backend alone.
-        steps_per_execution: Steps that are dispatched at once if their batches have equal shapes; `auto` tries several,
-            and takes them if they are faster and have the same results to the bit.
         device: `auto` uses an accelerator if there is one, `gpu` fails if there is none.
         devices: Number of devices that share each batch, or `all`; `load.batch_size` is that of all of them together.
         hosts: Number of processes, each on a host of its own, that read equal parts of each batch; `devices` are those
@@ -135,7 +133,6 @@ class Trainer(Stage):
     hosts: Annotated[Positive, TRAINING] = 1
     resume: Annotated[OptionalPath, SPEED]
     early_stopping: Annotated[EarlyStopping, Expected("a mapping")]
-    steps_per_execution: Annotated[Positive | Literal["auto"], Expected("a positive integer, or auto"), SPEED] = 1
     checkpoint_every_steps: Annotated[OptionalPositive, SPEED] = None
     checkpoint_keep: Annotated[Positive, SPEED] = 1
     checkpoint_best: Annotated[Monitored | None, Expected(f"{MONITORED}, or null", OF_PACKAGES), TRAINING] = None
