@@ -1,12 +1,14 @@
 from dataclasses import replace
-from typing import Any, cast
+from typing import Annotated, Any, Literal, cast
 
 import pytest
+from pydantic import Field
 
 from etlrun.stages import STAGES
-from etlrun.stages.base import SPEED, Expected, Kind, Scope, Stage, expectation, field_metadata, parameters
+from etlrun.stages.base import SPEED, Expected, Kind, Scope, Stage, field_metadata, parameters
 from etlrun.stages.colour import RandomGrey
 from etlrun.stages.dataset import TfdsDataset
+from etlrun.stages.expectations import described
 from etlrun.stages.extract import Interleave, Sequential, Tfds
 from etlrun.stages.flow import Feature, Flow, UnfitError
 from etlrun.stages.image import CenterCrop, Decode, RandomFlip, Rescale, Resize, ScaleMinusOneOne, ScaleZeroOne
@@ -64,14 +66,27 @@ def test_a_field_carries_kinds_with_the_strongest_first_unless_it_nests_stages(s
     assert len(kinds) == 1 or SPEED not in kinds
 
 
-@pytest.mark.parametrize(("stage", "field"), FIELDS, ids=NAMES)
-def test_a_field_that_configs_set_has_words_for_its_values(stage: type[Stage], field: str) -> None:
-    words = [item for item in field_metadata(stage)[field] if isinstance(item, Expected)]
-    if f"{stage.path}.{field}" == "transform.map.steps":
-        assert words == []
-    else:
-        assert [expectation(stage, field)] == [item.text for item in words]
-        assert words[0].text
+@pytest.mark.parametrize(
+    ("annotation", "words"),
+    [
+        (bool, "true or false"),
+        (bool | Literal["auto"] | None, "true, false, auto or null"),
+        (Literal["a", "b", "c"], "a, b or c"),
+        (Annotated[int, Field(ge=1, le=2**63 - 1)] | None, "a positive integer, or null"),
+        (Annotated[int, Field(ge=0)], "a non-negative integer"),
+        (Annotated[int, Field(ge=2)], "an integer from 2"),
+        (Annotated[int, Field(ge=1, le=10_000)] | Literal["all"], "an integer from 1 to 10,000, or all"),
+        (Annotated[float, Field(gt=0, le=1)], "a number above 0, at most 1"),
+        (Annotated[float, Field(ge=0, lt=1)], "a number in [0, 1)"),
+        (tuple[Annotated[int, Field(ge=1)], ...], "a list of positive integers"),
+        (tuple[str, str] | None, "a list of 2 strings, or null"),
+        (Annotated[str, Expected("a size such as 20GB")] | Literal["all"], "a size such as 20GB, or all"),
+        (dict[str, int] | None, "a mapping, or null"),
+        (EarlyStopping, "a mapping"),
+    ],
+)
+def test_a_type_says_its_values(annotation: Any, words: str) -> None:
+    assert described(annotation) == words
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,9 @@ from etlrun.planning.hints import DATASETS
 from etlrun.planning.schema import COLUMNS, STEPS
 from etlrun.planning.spec import GROUPS, RunSpec
 from etlrun.stages import STAGES, Stages
-from etlrun.stages.base import DATA, Expected, Kind, Stage, field_metadata
+from etlrun.stages.base import DATA, Kind, Stage, field_metadata
 from etlrun.stages.column_steps import COLUMN_STEPS
+from etlrun.stages.expectations import described
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
 from etlrun.stages.since import FIRST, Since
@@ -140,21 +141,20 @@ def _fields(option: str, path: str, stage: type[Stage], values: Mapping[str, Any
     """Yield the keys of a stage, and those of the stages in its fields; `values` are those of its option."""
     hints, texts = hints_of(stage, include_extras=True), attributes_of(stage)
     for field in dataclasses.fields(stage):  # type: ignore[arg-type] # as in field_metadata
-        metadata = field_metadata(stage)[field.name]
-        expected = [item.whole for item in metadata if isinstance(item, Expected)]
-        if not expected:
+        metadata, nested = field_metadata(stage)[field.name], nested_stage(hints[field.name])
+        if not metadata and nested is None:
             continue  # no value of a config, such as the steps of a map
         value = values.get(field.name, _REQUIRED if field.default is dataclasses.MISSING else field.default)
         yield Key(
             path=f"{path}.{field.name}",
             option=option,
             kinds=tuple(str(item) for item in metadata if isinstance(item, Kind)),
-            values=expected[0],
+            values=described(hints[field.name]),
             default=_yaml(value),
             meaning=texts.get(field.name, ""),
             since=next((item.version for item in metadata if isinstance(item, Since)), FIRST),
         )
-        if (nested := nested_stage(hints[field.name])) is not None:
+        if nested is not None:
             yield from _fields(option, f"{path}.{field.name}", nested, value if isinstance(value, Mapping) else {})
         elif (listed := listed_stage(hints[field.name])) is not None:
             yield from _fields(option, f"{path}.{field.name}[]", listed, {})

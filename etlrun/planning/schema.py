@@ -16,10 +16,11 @@ from pydantic import TypeAdapter
 from etlrun.planning.annotations import attributes_of, hints_of, listed_stage, nested_stage, summary_of
 from etlrun.planning.spec import GROUPS
 from etlrun.stages import UNUSABLE, Stages
-from etlrun.stages.base import Expected, Kind, Stage, field_metadata, names_of
+from etlrun.stages.base import Kind, Stage, field_metadata, names_of
 from etlrun.stages.cache import POINTS
 from etlrun.stages.column_steps import COLUMN_STEPS
 from etlrun.stages.dataset import SOURCES, TfdsDataset
+from etlrun.stages.expectations import described
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
 from etlrun.stages.step import Map
@@ -217,10 +218,9 @@ def _fields_of(stage: type[Stage]) -> dict[str, Node]:
     hints, texts = hints_of(stage, include_extras=True), attributes_of(stage)
     fields: dict[str, Node] = {}
     for field in dataclasses.fields(stage):  # type: ignore[arg-type] # as in field_metadata
-        metadata = field_metadata(stage)[field.name]
-        if not any(isinstance(item, Expected) for item in metadata):
+        metadata, nested = field_metadata(stage)[field.name], nested_stage(hints[field.name])
+        if not metadata and nested is None:
             continue  # no value of a config, such as the steps of a map
-        nested = nested_stage(hints[field.name])
         if nested is not None:
             choices = [_object(nested), *([{"type": "null"}] if field.default is None else [])]
             value: Node = _open({"anyOf": choices} if choices[1:] else choices[0])
@@ -229,19 +229,18 @@ def _fields_of(stage: type[Stage]) -> dict[str, Node]:
             value = {"anyOf": [items, {"type": "null"}, _ref(REFERENCE)]}
         else:
             value = _open(TypeAdapter(hints[field.name]).json_schema())
-        fields[field.name] = {**value, "description": _description(texts.get(field.name, ""), metadata)}
+        fields[field.name] = {**value, "description": _description(texts.get(field.name, ""), hints[field.name])}
         if field.default is not dataclasses.MISSING:
             is_block = dataclasses.is_dataclass(field.default) and not isinstance(field.default, type)
             fields[field.name]["default"] = dataclasses.asdict(field.default) if is_block else field.default
     return fields
 
 
-def _description(text: str, metadata: Sequence[object]) -> str:
+def _description(text: str, annotation: Any) -> str:
     """Return what a field means, its values, and what it changes."""
-    expected = [f"Expected: {item.whole}." for item in metadata if isinstance(item, Expected)]
-    kinds = ", ".join(item for item in metadata if isinstance(item, Kind))
-    changes = f"Changes: {kinds}." if kinds else ""
-    return "\n".join(filter(None, [text, " ".join(filter(None, [*expected, changes]))]))
+    kinds = ", ".join(item for item in getattr(annotation, "__metadata__", ()) if isinstance(item, Kind))
+    facts = f"Expected: {described(annotation)}.{f' Changes: {kinds}.' if kinds else ''}"
+    return "\n".join(filter(None, [text, facts]))
 
 
 def _open(node: Node) -> Node:

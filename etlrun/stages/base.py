@@ -289,9 +289,3 @@ def _with_kinds(stage_type: Any) -> tuple[tuple[str, tuple[Kind, ...], object], 
     }
     fields = dataclasses.fields(stage_type)
     return tuple((field.name, kinds[field.name], field.default) for field in fields if kinds[field.name])
-
-
-def expectation(stage_type: type, field: str) -> str:
-    """Return the description of the valid values of `field` of `stage_type`."""
-    texts = [item.whole for item in field_metadata(stage_type)[field] if isinstance(item, Expected)]
-    return texts[0]
