@@ -83,4 +83,4 @@ def unusable(error: OSError, folder: Path, where: str, remedy: str) -> WorldErro
     elif isinstance(error, TimeoutError):
         found, expected = str(error.strerror), "a lock that is held only briefly"
         remedy = f"`fuser {error.filename}` names the process: let it finish, or end it"
-    return WorldError(where=where, found=found, expected=expected, remedy=remedy)
+    return WorldError(where, found, expected, remedy)

@@ -286,7 +286,7 @@ class Keeper:
                 except OSError as error:
                     reason = f"{opened.reader.folder} could not be removed ({error.strerror or error})"
                     remedy = f"resume the run with another cache.dir: {reason}"
-                self.failure = WorldError(where=where, found=found, expected=expected, remedy=remedy)
+                self.failure = WorldError(where, found, expected, remedy)
 
     def close(self) -> None:
         """Close the cache at the end of the run; discard it if it is incomplete."""

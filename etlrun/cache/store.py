@@ -88,10 +88,10 @@ def folder_of(cache_dir: str | Path | None) -> Path:
         return Path(cache_dir).expanduser() if cache_dir else platformdirs.user_cache_path("etlrun")
     except RuntimeError as error:
         raise WorldError(
-            where="cache.dir",
-            found=f"{cache_dir}, in the home of an unknown user",
-            expected="a folder that can be written to",
-            remedy="give the full path",
+            "cache.dir",
+            f"{cache_dir}, in the home of an unknown user",
+            "a folder that can be written to",
+            "give the full path",
         ) from error
 
 

@@ -148,10 +148,10 @@ class Copies:
         others = " beside those that other processes use" if by_others else ""
         files = f"{count} files that are" if count > 1 else "1 file that is"
         return WorldError(
-            where="dataset.keep",
-            found=rounded(self.keep_bytes or 0),
-            expected=f"at least {ceil(10 * needed_bytes / _MB) / 10:,.1f} MB for {files} read at once{others}",
-            remedy="set dataset.keep=all, or to a size that is large enough",
+            "dataset.keep",
+            rounded(self.keep_bytes or 0),
+            f"at least {ceil(10 * needed_bytes / _MB) / 10:,.1f} MB for {files} read at once{others}",
+            "set dataset.keep=all, or to a size that is large enough",
         )
 
     def count(self, *, requests: int = 0, arrived: int = 0, fetching: int = 0, waited_s: float = 0.0) -> None:

@@ -114,9 +114,12 @@ class Fetch:
             is_told, done = True, self._done
             since_s, before = (since_s, before) if done == before else (time.monotonic(), done)
             if time.monotonic() - since_s > 2 * LONGEST_S:
-                found = f"no byte in {2 * LONGEST_S:.0f} s in another process, which fetches it"
-                remedy = f"`fuser {lock.path}` names the process: let it finish, or end it"
-                raise SilentError(self.of.url, found, "a process that fetches it", remedy)
+                raise SilentError(
+                    self.of.url,
+                    f"no byte in {2 * LONGEST_S:.0f} s in another process, which fetches it",
+                    "a process that fetches it",
+                    f"`fuser {lock.path}` names the process: let it finish, or end it",
+                )
         raise interrupted(self.of.url)
 
     def _arrive(self) -> None:
@@ -141,8 +144,9 @@ class Fetch:
                     raise reason or UnreachableError.of(self.of.url, error) from error
                 if time.monotonic() - since_s > LONGEST_S:
                     found = f"no byte in {LONGEST_S:.0f} s of tries, at last: {reason_of(error)}"
-                    remedy = "run it again, which goes on where this ends"
-                    raise SilentError(self.of.url, found, "a server that answers", remedy) from error
+                    raise SilentError(
+                        self.of.url, found, "a server that answers", "run it again, which goes on where this ends"
+                    ) from error
                 if self.stop.wait(next(pauses)):
                     raise interrupted(self.of.url) from error
         self._check(answer)

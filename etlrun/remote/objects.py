@@ -157,8 +157,9 @@ def looked_up(url: str, storage: Storage) -> Object:
 
     found = answered(url, asked)
     if found.get("type") == "directory":
-        remedy = f"name the files in it, as {url.rstrip('/')}/*"
-        raise UnreachableError(url, "a folder", "a file, or a pattern of files", remedy)
+        raise UnreachableError(
+            url, "a folder", "a file, or a pattern of files", f"name the files in it, as {url.rstrip('/')}/*"
+        )
     if found.get("size") is None:
         expected = "a server that says how large it is, so that no part of it can be missing"
         raise UnreachableError(url, "no size of the file", expected, "copy the file here, or to another server")
@@ -230,8 +231,12 @@ def found_now(pattern: str, storage: Storage) -> dict[str, Object | None]:
     """
     files, scheme = file_system(pattern, storage), scheme_of(pattern)
     if any("**" in part and part != "**" for part in pattern.split("/")):
-        remedy = "write * in the name, or ** as a folder, such as **/*.jpg"
-        raise UnreachableError(pattern, "** in a name", "** between slashes, which is all folders below", remedy)
+        raise UnreachableError(
+            pattern,
+            "** in a name",
+            "** between slashes, which is all folders below",
+            "write * in the name, or ** as a folder, such as **/*.jpg",
+        )
 
     def asked() -> Any:
         files.invalidate_cache()

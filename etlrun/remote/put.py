@@ -45,8 +45,9 @@ def there(url: str, storage: Storage) -> list[str]:
     """
     scheme = urlsplit(url).scheme
     if scheme not in _SCHEMES:
-        expected = "s3:// or gs://, whose objects appear whole"
-        raise UnreachableError(url, f"the scheme {scheme}", expected, "write here, and copy it there")
+        raise UnreachableError(
+            url, f"the scheme {scheme}", "s3:// or gs://, whose objects appear whole", "write here, and copy it there"
+        )
     files = file_system(url, storage)
     try:
         files.invalidate_cache()
@@ -74,8 +75,12 @@ def put(path: Path, url: str, storage: Storage, stop: Event | None = None, *, re
             if not is_raced and not is_worth_a_retry(error):
                 raise _unwritable(url, error) from error
             if time.monotonic() - since_s > fetch.LONGEST_S:
-                found = f"no success in {fetch.LONGEST_S:.0f} s of tries, at last: {reason_of(error)}"
-                raise UnreachableError(url, found, "a store that takes it", "run it again") from error
+                raise UnreachableError(
+                    url,
+                    f"no success in {fetch.LONGEST_S:.0f} s of tries, at last: {reason_of(error)}",
+                    "a store that takes it",
+                    "run it again",
+                ) from error
             if stop.wait(next(pauses)):
                 raise UnreachableError(url, "an interruption", "the whole object", "run it again") from error
 

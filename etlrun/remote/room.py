@@ -44,10 +44,10 @@ def unwritable(error: OSError, folder: Path, needed_bytes: int, what: str) -> Wo
         makes_room = "set dataset.keep to a size, such as 20GB, with which files that were read make room for others"
         remedy = f"free disk space, {makes_room}, or {remedy}"
     return WorldError(
-        where=str(error.filename or folder),
-        found=error.strerror or str(error),
-        expected=f"a folder with space for {rounded(needed_bytes)} of {what}",
-        remedy=remedy,
+        str(error.filename or folder),
+        error.strerror or str(error),
+        f"a folder with space for {rounded(needed_bytes)} of {what}",
+        remedy,
     )
 
 

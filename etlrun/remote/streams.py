@@ -57,8 +57,12 @@ def _of_http(files: Any, of: Object, start: int) -> Answer:
     if (version and version != of.version) or (said.isdigit() and int(said) != of.bytes):
         source.close()
         if version in ("", of.version):
-            expected = f"{of.bytes:,} bytes, as its server said before"
-            raise UnreachableError(of.url, f"an answer of {int(said):,} bytes", expected, "ask who runs the server")
+            raise UnreachableError(
+                of.url,
+                f"an answer of {int(said):,} bytes",
+                f"{of.bytes:,} bytes, as its server said before",
+                "ask who runs the server",
+            )
         raise ChangedError(of.url)
     begins = start if answer.get("Content-Range") else 0
     return Answer(start=begins, chunks=chunks, is_of_version=bool(version))

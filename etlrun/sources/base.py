@@ -227,10 +227,10 @@ class Source:
         """Return the error for a file that can't be opened or read, with the system's reason."""
         what, is_gone = self.file_of(path), reason == os.strerror(errno.ENOENT)
         return WorldError(
-            where=path,
-            found="no such file" if is_gone else reason,
-            expected=what if is_gone else f"{what} that can be read",
-            remedy=self.remedy_of(path) if is_gone else "check the file's permissions and its storage",
+            path,
+            "no such file" if is_gone else reason,
+            what if is_gone else f"{what} that can be read",
+            self.remedy_of(path) if is_gone else "check the file's permissions and its storage",
         )
 
     def file_of(self, path: str) -> str:

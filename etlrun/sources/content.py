@@ -115,10 +115,10 @@ class Content:
             found |= self._all(whole=True, shards=rest)
         except OSError as error:
             raise WorldError(
-                where=str(error.filename or Path(self._shards[0].path).parent),
-                found=str(error.strerror or error),
-                expected="a shard that can be read",
-                remedy="check the file and its permissions",
+                str(error.filename or Path(self._shards[0].path).parent),
+                str(error.strerror or error),
+                "a shard that can be read",
+                "check the file and its permissions",
             ) from error
         return [[_name(shard.path), [shard.skip, shard.take, found[shard]]] for shard in self._shards]
 

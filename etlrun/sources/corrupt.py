@@ -48,8 +48,7 @@ class CorruptRecord:
         """
         also = also and f" and {also}"
         skip = f", or set dataset.on_corrupt=skip{also} to skip and count such records"
-        remedy = f"{self.remedy}{alike or skip}"
-        return WorldError(where=self.where, found=self.reason, expected=self.expected, remedy=remedy)
+        return WorldError(self.where, self.reason, self.expected, f"{self.remedy}{alike or skip}")
 
 
 @dataclass
@@ -85,10 +84,10 @@ class Losses:
 
 def _unexplained(split: Split, kept: int, lost: int) -> WorldError:
     return WorldError(
-        where=Dataset.key("on_corrupt"),
-        found=f"{kept} examples in a pass over '{split.name}', which has {split.num_examples}, {lost} of them corrupt",
-        expected=f"{split.num_examples - lost}: only corrupt records may be missing",
-        remedy="check the storage for errors; dataset.on_corrupt=raise reports examples that a step can't process",
+        Dataset.key("on_corrupt"),
+        f"{kept} examples in a pass over '{split.name}', which has {split.num_examples}, {lost} of them corrupt",
+        f"{split.num_examples - lost}: only corrupt records may be missing",
+        "check the storage for errors; dataset.on_corrupt=raise reports examples that a step can't process",
     )
 
 
@@ -194,8 +193,10 @@ def _problem(source: Source, parse: object, record: tf.Tensor) -> Problem | None
     try:
         example = parse(record)  # type: ignore[operator]
     except tf.errors.InvalidArgumentError as error:
-        reason = headline(error) if record.numpy() else "a record of zero bytes"
-        return Problem(reason, f"an example with the features {' and '.join(source.dataset.keys.values())}")
+        return Problem(
+            headline(error) if record.numpy() else "a record of zero bytes",
+            f"an example with the features {' and '.join(source.dataset.keys.values())}",
+        )
     flow = source.dataset.examples
     for name, count in source.limits.items():
         values = np.atleast_1d(example[name].numpy())

@@ -40,9 +40,9 @@ def _unfit(path: str) -> Fault:
     name = Path(path).name
     if ".tfrec" not in name:
         found, expected = "TFRecords in a file of another name", "a file named *.tfrecord*"
-        return Fault(where=path, found=found, expected=expected, remedy=f"rename it, as to {name}.tfrecord")
+        return Fault(path, found, expected, f"rename it, as to {name}.tfrecord")
     found, expected = "a TFRecord file that is truncated or damaged", "complete records"
-    return Fault(where=path, found=found, expected=expected, remedy="write or copy it again")
+    return Fault(path, found, expected, "write or copy it again")
 
 
 def known_counts(objects: Mapping[str, Object], copies: Copies) -> dict[str, int]:

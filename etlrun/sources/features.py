@@ -58,10 +58,10 @@ def _counted(info: Any, key: str, feature: Feature, where: str) -> None:
     count = info.features[key].num_classes
     if feature.classes and count != len(feature.classes):
         raise WorldError(
-            where=where,
-            found=f"{len(feature.classes)} classes, and '{key}' has {count} in {info.full_name}",
-            expected="the number of the dataset",
-            remedy=f"write {key}: class {count}",
+            where,
+            f"{len(feature.classes)} classes, and '{key}' has {count} in {info.full_name}",
+            "the number of the dataset",
+            f"write {key}: class {count}",
         )
 
 
@@ -75,10 +75,10 @@ def _zeros_and_ones(info: Any, key: str, feature: Feature, where: str) -> None:
         if is_plain and feature.is_labels and len(stored.shape) == 1 and stored.shape[0]:
             remedy = f"write {key}: labels {stored.shape[0]}"
         raise WorldError(
-            where=where,
-            found=f"{found} in {info.full_name}",
-            expected=f"{f'{feature.shape[0]} numbers' if feature.is_labels else 'a number'} of 0 or 1 in each example",
-            remedy=remedy,
+            where,
+            f"{found} in {info.full_name}",
+            f"{f'{feature.shape[0]} numbers' if feature.is_labels else 'a number'} of 0 or 1 in each example",
+            remedy,
         )
 
 
@@ -86,10 +86,10 @@ def _image(info: Any, key: str, where: str) -> None:
     _typed(info, key, tfds.features.Image, where)
     if info.features[key].np_dtype == np.float32:  # TFDS stores their bytes as four channels
         raise WorldError(
-            where=where,
-            found=f"'{key}', which is {info.features[key]}, in {info.full_name}",
-            expected="images of uint8 or uint16",
-            remedy="choose a dataset whose images are not float32",
+            where,
+            f"'{key}', which is {info.features[key]}, in {info.full_name}",
+            "images of uint8 or uint16",
+            "choose a dataset whose images are not float32",
         )
 
 
@@ -100,10 +100,10 @@ def _typed(info: Any, key: str, kind: type, where: str) -> None:
         is_key = where in _KEYS.values()
         write = f"set {where}={{}}" if is_key else f"write {{}}: {'image' if kind is tfds.features.Image else 'class'}"
         raise WorldError(
-            where=where,
-            found=f"{found} in {info.full_name}",
-            expected=f"a feature of type {kind.__name__}: {', '.join(known) or 'there is none'}",
-            remedy=write.format(known[0]) if known else "choose a dataset of labelled images",
+            where,
+            f"{found} in {info.full_name}",
+            f"a feature of type {kind.__name__}: {', '.join(known) or 'there is none'}",
+            write.format(known[0]) if known else "choose a dataset of labelled images",
         )
 
 
@@ -112,10 +112,10 @@ def _plain(info: Any, key: str, feature: Feature, where: str) -> None:
     if key not in info.features:
         known = sorted(info.features)
         raise WorldError(
-            where=where,
-            found=f"no feature '{key}' in {info.full_name}",
-            expected=f"one of {', '.join(known)}",
-            remedy=did_you_mean(key, known, otherwise="name features of the dataset"),
+            where,
+            f"no feature '{key}' in {info.full_name}",
+            f"one of {', '.join(known)}",
+            did_you_mean(key, known, otherwise="name features of the dataset"),
         )
     has = info.features[key]
     if where == TfdsDataset.key("weight"):
@@ -125,10 +125,10 @@ def _plain(info: Any, key: str, feature: Feature, where: str) -> None:
     if (dtype, shape) != (feature.dtype, feature.shape):
         found = {tfds.features.Image: "image", tfds.features.Text: "text"}.get(type(has), _type_of(dtype, shape))
         raise WorldError(
-            where=where,
-            found=f"{key}: {feature}, and '{key}' is {has} in {info.full_name}",
-            expected="the dtype and shape of the dataset",
-            remedy=f"write {key}: {found}" if found else "choose another feature",
+            where,
+            f"{key}: {feature}, and '{key}' is {has} in {info.full_name}",
+            "the dtype and shape of the dataset",
+            f"write {key}: {found}" if found else "choose another feature",
         )
 
 

@@ -106,10 +106,10 @@ class FileContent:
             return [["images", [self._images.count, self._identified()]]]
         except OSError as error:
             raise WorldError(
-                where=str(error.filename),
-                found=str(error.strerror or error),
-                expected="an image that can be read",
-                remedy="restore it, or check its permissions",
+                str(error.filename),
+                str(error.strerror or error),
+                "an image that can be read",
+                "restore it, or check its permissions",
             ) from error
 
     def compared(self) -> FilesRead:

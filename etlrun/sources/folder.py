@@ -146,10 +146,7 @@ class FolderSource(Source):
         found = {str(folder / image.path): refused[image.path] for image in images if image.path in refused}
         if found and self.dataset.on_corrupt == "raise":
             remedy = f"remove it, or set {self.dataset.key('on_corrupt')}=skip to skip and count such files"
-            faults = [
-                Fault(where=printable(path), found=reason, expected="an image file", remedy=remedy)
-                for path, reason in found.items()
-            ]
+            faults = [Fault(printable(path), reason, "an image file", remedy) for path, reason in found.items()]
             raise EtlrunError(faults)
         return found
 

@@ -29,7 +29,7 @@ def foreign(path: str) -> Fault | None:
     if not head or is_head(head):
         return None
     found, remedy = _kind(path, head)
-    return Fault(where=path, found=found, expected="TFRecords without compression", remedy=remedy)
+    return Fault(path, found, "TFRecords without compression", remedy)
 
 
 def _kind(path: str, head: bytes) -> tuple[str, str]:

@@ -159,10 +159,9 @@ def _empty_classes(names: Iterable[str], within: Iterable[str], divided: Sequenc
 def _empty(where: Path, name: str, others: Sequence[str], kind: FileKind) -> Fault:
     """Return the fault of a folder of a class without files that are read."""
     kinds, has = ", ".join(kind.suffixes), _of_other_formats((of for of in others if of.startswith(f"{name}/")), kind)
-    found = f"a class without {kind.noun}s{has and f', but with {has}'}"
     return fault(
         where / name,
-        found,
+        f"a class without {kind.noun}s{has and f', but with {has}'}",
         f"files with {kinds}",
         f"convert them: {conversion_of(where)}" if has else "remove the folder",
     )

@@ -80,10 +80,10 @@ def _found(home: str, name: str, version: str | None, store: Storage) -> tuple[s
 def _none(family: str, name: str, version: str | None, known: list[str], store: Storage) -> EtlrunError:
     if known:
         return WorldError(
-            where=TfdsDataset.key("version"),
-            found=f"{version}, which is not in {family}",
-            expected=f"a version that is there: {', '.join(known)}",
-            remedy=f"set dataset.version={known[-1]}, or null for the newest",
+            TfdsDataset.key("version"),
+            f"{version}, which is not in {family}",
+            f"a version that is there: {', '.join(known)}",
+            f"set dataset.version={known[-1]}, or null for the newest",
         )
     try:
         file_system(family, store).ls(family, detail=False)
@@ -92,10 +92,10 @@ def _none(family: str, name: str, version: str | None, known: list[str], store: 
     except Exception as error:
         raise UnreachableError.of(family, error) from error
     return WorldError(
-        where=TfdsDataset.key("data_dir"),
-        found=f"no {family}/VERSION/{_INFO}",
-        expected=f"the folder above that of {name}, as TFDS and etlrun prepare write it",
-        remedy="check dataset.data_dir and dataset.name",
+        TfdsDataset.key("data_dir"),
+        f"no {family}/VERSION/{_INFO}",
+        f"the folder above that of {name}, as TFDS and etlrun prepare write it",
+        "check dataset.data_dir and dataset.name",
     )
 
 

@@ -45,7 +45,12 @@ def _named(
         paths = matched(pattern)
     faults += incomplete(pattern, paths)
     if not paths:
-        remedy = unmatched(pattern) or "check the pattern; relative ones start in the folder of the command"
-        found_none = missing.found.replace("{}", pattern, 1)
-        faults.append(Fault(where=missing.where, found=found_none, expected=missing.expected, remedy=remedy))
+        faults.append(
+            Fault(
+                missing.where,
+                missing.found.replace("{}", pattern, 1),
+                missing.expected,
+                unmatched(pattern) or "check the pattern; relative ones start in the folder of the command",
+            )
+        )
     return paths

@@ -87,18 +87,15 @@ def unknown(name: str, where: str, full_name: str, known: Iterable[str]) -> Worl
     listed = " or ".join(f"{split}, {split}[:80%]" for split in known)
     otherwise = "see TFDS's slicing" if whole in known else f"choose a split that is there, or a part: {listed}"
     return WorldError(
-        where=where,
-        found=f"'{name}', which {full_name} does not have",
-        expected=f"a part of one of its splits: {', '.join(known)}",
-        remedy=did_you_mean(whole, known, name.replace(whole, "{}", 1), otherwise=otherwise),
+        where,
+        f"'{name}', which {full_name} does not have",
+        f"a part of one of its splits: {', '.join(known)}",
+        did_you_mean(whole, known, name.replace(whole, "{}", 1), otherwise=otherwise),
     )
 
 
 def empty(name: str, where: str, full_name: str) -> WorldError:
     """Return the error for a split without examples."""
     return WorldError(
-        where=where,
-        found=f"no examples in '{name}' of {full_name}",
-        expected="at least one",
-        remedy="choose a larger part of the split",
+        where, f"no examples in '{name}' of {full_name}", "at least one", "choose a larger part of the split"
     )

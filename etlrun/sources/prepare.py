@@ -44,10 +44,10 @@ def prepare(dataset: TfdsDataset, opened: Callable[[TfdsDataset], Any]) -> None:
                 _write(builder, dataset, opened(dataclasses.replace(dataset, data_dir=str(folder))))
     except OSError as error:
         raise WorldError(
-            where=str(family),
-            found=str(error),
-            expected="a folder that can be written to, with space for the data",
-            remedy="set dataset.data_dir to another folder",
+            str(family),
+            str(error),
+            "a folder that can be written to, with space for the data",
+            "set dataset.data_dir to another folder",
         ) from error
 
 
@@ -136,10 +136,10 @@ def needs_package(dataset: TfdsDataset, error: ImportError) -> WorldError:
     """Return the error of a dataset whose code in TFDS needs a package that is not installed."""
     package = (error.name or "").partition(".")[0]
     return WorldError(
-        where=dataset.key("name"),
-        found=f"{dataset.name}, for which TFDS needs a package that is not installed: {one_line(error)}",
-        expected="a dataset whose packages are installed",
-        remedy=f"install {f'{package}, and ' * bool(package)}what TFDS says it needs, or prepare the data elsewhere, "
+        dataset.key("name"),
+        f"{dataset.name}, for which TFDS needs a package that is not installed: {one_line(error)}",
+        "a dataset whose packages are installed",
+        f"install {f'{package}, and ' * bool(package)}what TFDS says it needs, or prepare the data elsewhere, "
         "and set dataset.data_dir",
     )
 
@@ -148,16 +148,16 @@ def _missing(builder: Any, dataset: TfdsDataset, why: str) -> WorldError:
     if dataset.name == SAMPLE_NAME:
         folder = f" dataset.data_dir={dataset.data_dir}" * (dataset.data_dir is not None)
         return WorldError(
-            where=dataset.key("data_dir"),
-            found=f"no {builder.info.full_name} in {builder.data_dir}",
-            expected="the sample, which is made without a network",
-            remedy=f"make it: etlrun doctor dataset=sample{folder}",
+            dataset.key("data_dir"),
+            f"no {builder.info.full_name} in {builder.data_dir}",
+            "the sample, which is made without a network",
+            f"make it: etlrun doctor dataset=sample{folder}",
         )
     return WorldError(
-        where=dataset.key("data_dir"),
-        found=f"no {builder.info.full_name} in {builder.data_dir}, {' '.join(why.split())}",
-        expected="a dataset prepared by TFDS, or a network to download it",
-        remedy='on a machine with a network run `python -c "import tensorflow_datasets as tfds; '
+        dataset.key("data_dir"),
+        f"no {builder.info.full_name} in {builder.data_dir}, {' '.join(why.split())}",
+        "a dataset prepared by TFDS, or a network to download it",
+        'on a machine with a network run `python -c "import tensorflow_datasets as tfds; '
         f"tfds.builder('{dataset.name}').download_and_prepare()\"`, copy ~/tensorflow_datasets/{dataset.name} here "
         "and set dataset.data_dir to the folder above it; or set dataset=sample, which needs no network",
     )

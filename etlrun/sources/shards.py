@@ -49,10 +49,10 @@ def incomplete(pattern: str, paths: Sequence[str]) -> Iterator[Fault]:
         if len(totals) > 1:
             named = " and ".join(f"{len(numbers)} of {total}" for total, numbers in sorted(totals.items()))
             yield Fault(
-                where=printable(f"{head}*{tail}"),
-                found=f"shards of several sets: {named}",
-                expected="shards of one set, with each example once",
-                remedy=f"name one of them, as {head}*-of-{max(totals)}{tail}",
+                printable(f"{head}*{tail}"),
+                f"shards of several sets: {named}",
+                "shards of one set, with each example once",
+                f"name one of them, as {head}*-of-{max(totals)}{tail}",
             )
             continue
         ((total, numbers),) = totals.items()
@@ -67,8 +67,8 @@ def incomplete(pattern: str, paths: Sequence[str]) -> Iterator[Fault]:
         if missing:
             named = ", ".join(map(printable, missing[:_NAMED])) + (", …" if missing[_NAMED:] else "")
             yield Fault(
-                where=printable(pattern),
-                found=f"{len(numbers)} of {int(total)} shards, without {named}",
-                expected="all shards that their names promise",
-                remedy="restore them, or name the others by a pattern that leaves these out, as with [0-3] for a digit",
+                printable(pattern),
+                f"{len(numbers)} of {int(total)} shards, without {named}",
+                "all shards that their names promise",
+                "restore them, or name the others by a pattern that leaves these out, as with [0-3] for a digit",
             )

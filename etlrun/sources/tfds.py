@@ -180,10 +180,10 @@ def _require_metadata(dataset: TfdsDataset) -> None:
     if home is None or _read(home / _INFO):
         return
     raise WorldError(
-        where=str(home / _INFO),
-        found="metadata that are damaged, or can't be read",
-        expected="the JSON that TFDS writes of a prepared dataset",
-        remedy=f"copy the file again from where the dataset was prepared, or remove {home}, to prepare it again",
+        str(home / _INFO),
+        "metadata that are damaged, or can't be read",
+        "the JSON that TFDS writes of a prepared dataset",
+        f"copy the file again from where the dataset was prepared, or remove {home}, to prepare it again",
     )
 
 
@@ -192,10 +192,10 @@ def _require_tfrecords(builder: Any) -> None:
     kind = builder.info.file_format
     if kind not in (None, tfds.core.FileFormat.TFRECORD):
         raise WorldError(
-            where=str(builder.data_dir),
-            found=f"files of {kind.value}",
-            expected=f"files of {tfds.core.FileFormat.TFRECORD.value}",
-            remedy="prepare it with file_format='tfrecord' into another data_dir, by the program that prepared it; or "
+            str(builder.data_dir),
+            f"files of {kind.value}",
+            f"files of {tfds.core.FileFormat.TFRECORD.value}",
+            "prepare it with file_format='tfrecord' into another data_dir, by the program that prepared it; or "
             "write a copy: tfds.dataset_builders.store_as_tfds_dataset",
         )
 
@@ -210,10 +210,10 @@ def open_builder(dataset: TfdsDataset) -> Any:
     data_dir = str(Path(dataset.data_dir).expanduser()) if dataset.data_dir else None
     if data_dir is None and is_remote(str(tfds.core.constants.DATA_DIR)):
         raise WorldError(
-            where="TFDS_DATA_DIR",
-            found=str(tfds.core.constants.DATA_DIR),
-            expected="a folder on this machine",
-            remedy=f"set dataset.data_dir={tfds.core.constants.DATA_DIR}, which fetches what is prepared there",
+            "TFDS_DATA_DIR",
+            str(tfds.core.constants.DATA_DIR),
+            "a folder on this machine",
+            f"set dataset.data_dir={tfds.core.constants.DATA_DIR}, which fetches what is prepared there",
         )
     _require_metadata(dataset)
     try:
@@ -226,19 +226,19 @@ def open_builder(dataset: TfdsDataset) -> Any:
         if dataset.version is not None and (homes := homes_of(dataset)):
             versions = ", ".join(path.name for path in homes)
             raise WorldError(
-                where=dataset.key("version"),
-                found=f"{dataset.version}, which is not in {homes[0].parent}",
-                expected=f"a version that is prepared: {versions}",
-                remedy=f"set dataset.version={homes[-1].name}, or null for the newest",
+                dataset.key("version"),
+                f"{dataset.version}, which is not in {homes[0].parent}",
+                f"a version that is prepared: {versions}",
+                f"set dataset.version={homes[-1].name}, or null for the newest",
             ) from error
         own = {path.parent.parent.name for path in Path(data_dir or tfds.core.constants.DATA_DIR).glob(_PREPARED)}
         known = [*sorted(own), *tfds.list_builders(with_community_datasets=False)]
         check = "dataset.name, dataset.version and dataset.data_dir"
         raise WorldError(
-            where=dataset.key("name"),
-            found=f"{name} in {data_dir or tfds.core.constants.DATA_DIR}: {headline(error)}",
-            expected="a dataset known to TFDS, or its files in dataset.data_dir",
-            remedy=did_you_mean(dataset.name, known, "{}", otherwise=f"check {check}"),
+            dataset.key("name"),
+            f"{name} in {data_dir or tfds.core.constants.DATA_DIR}: {headline(error)}",
+            "a dataset known to TFDS, or its files in dataset.data_dir",
+            did_you_mean(dataset.name, known, "{}", otherwise=f"check {check}"),
         ) from error
 
 

@@ -46,7 +46,7 @@ def files_of(dataset: TFRecords) -> tuple[dict[str, list[str]], dict[str, Object
     files: dict[str, list[str]] = {}
     for split, patterns in dataset.patterns.items():
         where, found = dataset.key("files"), f"no file {{}} for {split}"
-        missing = Fault(where=where, found=found, expected="a pattern of TFRecord files")
+        missing = Fault(where, found, "a pattern of TFRecord files")
         files[split] = named(patterns, dataset.storage, missing, objects, faults)
     if faults:
         raise EtlrunError(faults)
@@ -146,10 +146,10 @@ class TFRecordSource(Source):
             return super().empty_split(name, where)
         named = ", ".join(printable(path) for path in paths[:_NAMED]) + (", …" if paths[_NAMED:] else "")
         return WorldError(
-            where=self.dataset.key("files"),
-            found=f"no records for '{name}' in {len(paths):,} file{'s' * (len(paths) > 1)}: {named}",
-            expected="at least one record",
-            remedy="write the files again, or choose others",
+            self.dataset.key("files"),
+            f"no records for '{name}' in {len(paths):,} file{'s' * (len(paths) > 1)}: {named}",
+            "at least one record",
+            "write the files again, or choose others",
         )
 
     def _sorted(self) -> Iterator[str]:
@@ -181,10 +181,10 @@ def _checked(dataset: TFRecords, counts: Mapping[str, int], there: Callable[[str
                 continue
             has = ", ".join(f"{other} ({kind_of(of)})" for other, of in sorted(held.items()))
             raise WorldError(
-                where=f"{path}, record {number}",
-                found=f"no feature '{key}'" if not found else f"'{key}', which is {_described(found, values)}",
-                expected=f"{_many(needed)}{wanted} for {name}; it has {has or 'no features'}",
-                remedy=_remedy(dataset, name, held),
+                f"{path}, record {number}",
+                f"no feature '{key}'" if not found else f"'{key}', which is {_described(found, values)}",
+                f"{_many(needed)}{wanted} for {name}; it has {has or 'no features'}",
+                _remedy(dataset, name, held),
             )
 
 

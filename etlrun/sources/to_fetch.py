@@ -59,8 +59,7 @@ def _needed(dataset: Declared) -> Iterator[Object]:
             for (file, count), first in zip(counts[name].items(), firsts[:-1], strict=True):
                 if max(start, first) < min(end, first + count):
                     if file not in objects:
-                        expected, remedy = "a shard of the dataset", "write all shards there"
-                        raise WorldError(where=file, found="no such file", expected=expected, remedy=remedy)
+                        raise WorldError(file, "no such file", "a shard of the dataset", "write all shards there")
                     found[objects[file]] = None
     yield from found
 

@@ -24,7 +24,7 @@ INTERRUPTED = 130
 """Exit status of a command that was interrupted, as shells have it."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Fault:
     """One error in a config, a file or the environment.
 
@@ -129,8 +129,8 @@ class ConfigError(EtlrunError):
 class WorldError(EtlrunError):
     """Valid config that cannot run here: missing data, weights or devices, or corrupt files."""
 
-    def __init__(self, *, where: str, found: str, expected: str, remedy: str) -> None:
-        super().__init__([Fault(where=where, found=found, expected=expected, remedy=remedy)])
+    def __init__(self, where: str, found: str, expected: str, remedy: str) -> None:
+        super().__init__([Fault(where, found, expected, remedy)])
 
 
 def likeliest(word: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:

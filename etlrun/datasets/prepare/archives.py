@@ -136,8 +136,12 @@ class Tar(Archive):
 def damaged(path: Path, error: Exception) -> Fault:
     """Return the fault of an archive that can't be read."""
     if isinstance(error, LargeHeaderError):
-        expected = f"headers of at most {LARGEST_HEADER_BYTES:,} bytes: names and attributes of members"
-        return fault(path, one_line(error), expected, "unpack it yourself if you trust it, and prepare the folder")
+        return fault(
+            path,
+            one_line(error),
+            f"headers of at most {LARGEST_HEADER_BYTES:,} bytes: names and attributes of members",
+            "unpack it yourself if you trust it, and prepare the folder",
+        )
     return fault(path, one_line(error), "a complete zip or tar archive", "download or pack it again")
 
 

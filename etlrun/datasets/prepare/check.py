@@ -104,7 +104,12 @@ def faults_of(source: Source, verdicts: Sequence[Verdict]) -> list[Fault]:
     ]
     if broken:
         listed = f", of which {LISTED} are listed" if broken[LISTED:] else ""
-        found = f"{counted(len(broken), 'broken image')} of {len(verdicts):,}{listed}"
-        remedy = "repair or remove them, or add --on-corrupt skip to leave them out"
-        faults.append(fault(source.where, found, "images that can be decoded", remedy))
+        faults.append(
+            fault(
+                source.where,
+                f"{counted(len(broken), 'broken image')} of {len(verdicts):,}{listed}",
+                "images that can be decoded",
+                "repair or remove them, or add --on-corrupt skip to leave them out",
+            )
+        )
     return faults

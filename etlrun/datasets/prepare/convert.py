@@ -34,10 +34,10 @@ def require_heic(names: Sequence[str]) -> None:
     count = sum(name.lower().endswith(_HEIC) for name in names)
     if count and importlib.util.find_spec("pillow_heif") is None:
         raise WorldError(
-            where="--convert",
-            found=f"{count:,} file{'s' * (count > 1)} of {' or '.join(_HEIC)}, and no package pillow-heif",
-            expected="the package that reads them",
-            remedy="pip install 'etlrun[phone]'",
+            "--convert",
+            f"{count:,} file{'s' * (count > 1)} of {' or '.join(_HEIC)}, and no package pillow-heif",
+            "the package that reads them",
+            "pip install 'etlrun[phone]'",
         )
 
 

@@ -78,8 +78,9 @@ def _json_lines(path: Path, faults: list[Fault]) -> Iterator[_Row]:
             try:
                 row = json.loads(line, object_pairs_hook=_once)
             except _AgainError as error:
-                found, remedy = f"several values of {error}", "remove all but one"
-                faults.append(fault(f"{path}:{number}", found, "each key once", remedy))
+                faults.append(
+                    fault(f"{path}:{number}", f"several values of {error}", "each key once", "remove all but one")
+                )
                 continue
             except ValueError as error:
                 row = str(error)
@@ -107,13 +108,25 @@ def _image(where: str, row: Mapping[str, Any], has_splits: bool, faults: list[Fa
     values = {key: str(row[key]) if _is_text(row.get(key)) else "" for key in wanted}
     missing = [key for key, value in values.items() if not value]
     if missing:
-        found = ", ".join(f"{key}={row[key]!r}" if row.get(key) not in (None, "") else f"no {key}" for key in missing)
-        faults.append(fault(where, found, f"text for {', '.join(wanted)}", "complete the line or remove it"))
+        faults.append(
+            fault(
+                where,
+                ", ".join(f"{key}={row[key]!r}" if row.get(key) not in (None, "") else f"no {key}" for key in missing),
+                f"text for {', '.join(wanted)}",
+                "complete the line or remove it",
+            )
+        )
         return None
     path = posixpath.normpath(values["path"])
     if path.startswith(("/", "../")) or path == "..":
-        remedy = "put the list into a folder above all of its images"
-        faults.append(fault(where, printable(values["path"]), "a path within the folder of the list", remedy))
+        faults.append(
+            fault(
+                where,
+                printable(values["path"]),
+                "a path within the folder of the list",
+                "put the list into a folder above all of its images",
+            )
+        )
         return None
     return path, values["label"], values.get("split", WHOLE)
 

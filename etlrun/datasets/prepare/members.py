@@ -76,9 +76,16 @@ def files_of(archive: Path, members: Iterable[Member], size: int) -> tuple[dict[
             what = (
                 f"more than {MOST_MEMBERS:,} members" if count > MOST_MEMBERS else f"{rounded(total)} and more unpacked"
             )
-            expected = f"at most {MOST_MEMBERS:,} members, and {rounded(most)} for an archive of {rounded(size)}"
-            remedy = "unpack it yourself if you trust it, and prepare the folder"
-            raise EtlrunError([fault(archive, what, expected, remedy)])
+            raise EtlrunError(
+                [
+                    fault(
+                        archive,
+                        what,
+                        f"at most {MOST_MEMBERS:,} members, and {rounded(most)} for an archive of {rounded(size)}",
+                        "unpack it yourself if you trust it, and prepare the folder",
+                    )
+                ]
+            )
         name, target = posixpath.normpath(member.name), ""
         if member.kind == "link":
             target = posixpath.normpath(posixpath.join(posixpath.dirname(name), member.link))

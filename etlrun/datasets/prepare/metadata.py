@@ -19,10 +19,10 @@ def require_unknown(options: Options) -> None:
     """Refuse the name of a dataset that TFDS would download instead of reading this one."""
     if options.name in tfds.list_builders(with_community_datasets=False):
         raise WorldError(
-            where="--name",
-            found=f"{options.name}, which is a dataset of TFDS",
-            expected="a name of its own",
-            remedy=f"choose another name, such as --name my_{options.name}",
+            "--name",
+            f"{options.name}, which is a dataset of TFDS",
+            "a name of its own",
+            f"choose another name, such as --name my_{options.name}",
         )
 
 

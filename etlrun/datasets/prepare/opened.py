@@ -35,8 +35,9 @@ def _opened(options: Options) -> Source:
         return files.of_folder(path, suffixes(converts=options.converts))
     if not path.is_file():
         remedy = "add --features image=KEY,label=KEY for a pattern of TFRecords, or check the path"
-        found = "neither a file nor a folder" if path.exists() else "no such file or folder"
-        raise EtlrunError([fault(path, found, _KINDS, remedy)])
+        raise EtlrunError(
+            [fault(path, "neither a file nor a folder" if path.exists() else "no such file or folder", _KINDS, remedy)]
+        )
     if path.suffix.lower() in lists.SUFFIXES:
         return lists.of_list(path)
     if zipfile.is_zipfile(path):
@@ -50,5 +51,13 @@ def _opened(options: Options) -> Source:
 def _require_apart(folder: Path, options: Options) -> None:
     """Refuse to write into the source."""
     if options.url is None and options.family.resolve().is_relative_to(folder.resolve()):
-        remedy = "choose another --data-dir"
-        raise EtlrunError([fault("--data-dir", f"{options.data_dir}, in the source", "a folder outside of it", remedy)])
+        raise EtlrunError(
+            [
+                fault(
+                    "--data-dir",
+                    f"{options.data_dir}, in the source",
+                    "a folder outside of it",
+                    "choose another --data-dir",
+                )
+            ]
+        )

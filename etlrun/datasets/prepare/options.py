@@ -104,8 +104,12 @@ def parsed(arguments: Mapping[str, str | None]) -> Options:
 def _name_faults(name: str) -> Iterator[Fault]:
     if not _NAME.fullmatch(name):
         likely = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-        remedy = f"write --name {likely}" if _NAME.fullmatch(likely) else "write a name such as --name flowers"
-        yield fault("--name", repr(name), "lower-case letters, digits and underscores, a letter first", remedy)
+        yield fault(
+            "--name",
+            repr(name),
+            "lower-case letters, digits and underscores, a letter first",
+            f"write --name {likely}" if _NAME.fullmatch(likely) else "write a name such as --name flowers",
+        )
     elif name == SAMPLE_NAME:
         yield fault("--name", f"{name}, which is the sample dataset", "a name of its own", "choose another --name")
 
@@ -148,8 +152,14 @@ def _percents(text: str | None, faults: list[Fault]) -> dict[str, Decimal] | Non
     if len(found) < len(pairs):
         faults.append(fault("--split", text, "each split once"))
     elif total.is_finite() and total != _WHOLE:  # type: ignore[union-attr] # no split is none
-        remedy = "write percents such as --split train=80,validation=20"
-        faults.append(fault("--split", f"{text}, which is {total} percent in all", "100 percent in all", remedy))
+        faults.append(
+            fault(
+                "--split",
+                f"{text}, which is {total} percent in all",
+                "100 percent in all",
+                "write percents such as --split train=80,validation=20",
+            )
+        )
     return found
 
 

@@ -102,8 +102,16 @@ def _require_all(options: Options, images: Sequence[Image]) -> None:
     """Raise `EtlrunError` if a split has no examples."""
     empty = [name for name in options.percents or () if name not in {image.split for image in images}]
     if empty:
-        found = f"no examples for {', '.join(empty)} among {len(images):,} images"
-        raise EtlrunError([fault("--split", found, "examples for each split", "choose other percents or more images")])
+        raise EtlrunError(
+            [
+                fault(
+                    "--split",
+                    f"no examples for {', '.join(empty)} among {len(images):,} images",
+                    "examples for each split",
+                    "choose other percents or more images",
+                )
+            ]
+        )
 
 
 def _in_order(options: Options, images: Sequence[Image]) -> dict[str, list[Image]]:

@@ -35,8 +35,14 @@ class Records(Source):
         paths = matched(pattern)
         faults += incomplete(pattern, paths)
         if not paths:
-            remedy = unmatched(pattern) or "check the path"
-            faults.append(fault(pattern, "no such file", "a pattern that matches TFRecord files", remedy))
+            faults.append(
+                fault(
+                    pattern,
+                    "no such file",
+                    "a pattern that matches TFRecord files",
+                    unmatched(pattern) or "check the path",
+                )
+            )
         entries: list[Entry] = []
         corrupt: list[Fault] = []
         lost: set[str] = set()
@@ -51,8 +57,14 @@ class Records(Source):
             lost.update(label for _, label in unfit if label)
             corrupt += [of if not of_file else replace(of, remedy=_LEFT_OUT) for of, _ in unfit]
         if not (entries or faults or corrupt):
-            found = f"no records in {len(paths):,} file{'s' * (len(paths) > 1)}"
-            faults.append(fault(pattern, found, "at least one record", "write the files again, or choose others"))
+            faults.append(
+                fault(
+                    pattern,
+                    f"no records in {len(paths):,} file{'s' * (len(paths) > 1)}",
+                    "at least one record",
+                    "write the files again, or choose others",
+                )
+            )
         if not (skips_corrupt and entries):
             faults += corrupt if entries else _first_of_each(corrupt)
         classes = classes_of((*(entry.label for entry in entries), *lost))
@@ -132,5 +144,6 @@ def _records(path: str, faults: list[Fault]) -> Iterator[tuple[int, bytes]]:
     try:
         yield from records(path)
     except DamagedError as error:
-        where = f"{path}, record {error.number}"
-        faults.append(fault(where, "a damaged record", "complete records", "write the file again"))
+        faults.append(
+            fault(f"{path}, record {error.number}", "a damaged record", "complete records", "write the file again")
+        )

@@ -97,10 +97,10 @@ def _read(source: Source, image: Image) -> bytes:
         found = getattr(error, "strerror", None) or one_line(error)
     if found:
         raise WorldError(
-            where=source.name_of(image.entry),
-            found=found,
-            expected="the file that was checked",
-            remedy="run the command again, while nothing else writes to the source",
+            source.name_of(image.entry),
+            found,
+            "the file that was checked",
+            "run the command again, while nothing else writes to the source",
         )
     return data
 
@@ -171,8 +171,12 @@ class Store:
         require_new(self._options)
         for of in self._shards:
             if looked_up(of.url, {}) != of:
-                found, remedy = "another content than was written", "run it again, while nothing else writes there"
-                raise WorldError(where=of.url, found=found, expected="what this command has written", remedy=remedy)
+                raise WorldError(
+                    of.url,
+                    "another content than was written",
+                    "what this command has written",
+                    "run it again, while nothing else writes there",
+                )
         own = {of.url: of.name for of in self._shards}
         for url in self._left - {*own}:
             if url.startswith(f"{self._options.place}/{self._options.name}-") and ".tfrecord-" in url:

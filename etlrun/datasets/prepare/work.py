@@ -33,10 +33,10 @@ def require_space(options: Options, source: Source) -> None:
     free = free_disk_bytes(options.family)
     if needed > free:
         raise WorldError(
-            where=str(options.family),
-            found=f"{rounded(free) if free else '0 bytes'} of free disk space",
-            expected=f"{rounded(needed)} for {len(source.entries):,} images",
-            remedy="free disk space, or choose another --data-dir",
+            str(options.family),
+            f"{rounded(free) if free else '0 bytes'} of free disk space",
+            f"{rounded(needed)} for {len(source.entries):,} images",
+            "free disk space, or choose another --data-dir",
         )
 
 
@@ -80,18 +80,18 @@ def require_new(options: Options) -> None:
     if f"{options.place}/{INFO}" in there(options.place, {}) if options.url else os.path.lexists(options.target):
         major, minor, patch = options.version.split(".")
         raise WorldError(
-            where=options.place,
-            found=f"version {options.version} of {options.name}, which is never overwritten",
-            expected="a version that doesn't exist",
-            remedy=f"choose another version, such as --version {major}.{minor}.{int(patch) + 1}",
+            options.place,
+            f"version {options.version} of {options.name}, which is never overwritten",
+            "a version that doesn't exist",
+            f"choose another version, such as --version {major}.{minor}.{int(patch) + 1}",
         )
 
 
 def _unwritable(options: Options, error: OSError) -> WorldError:
     is_full = error.errno in {errno.ENOSPC, errno.EDQUOT} or options.url is not None
     return WorldError(
-        where=str(error.filename or options.family),
-        found=error.strerror or str(error),
-        expected="a folder that can be written to, with space for the images",
-        remedy="free disk space, and run the same command again" if is_full else "choose another --data-dir",
+        str(error.filename or options.family),
+        error.strerror or str(error),
+        "a folder that can be written to, with space for the images",
+        "free disk space, and run the same command again" if is_full else "choose another --data-dir",
     )

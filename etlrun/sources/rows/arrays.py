@@ -163,7 +163,7 @@ def _unpacked(path: str, folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _fault(where: str, found: str, expected: str = _EXPECTED, remedy: str = "write the file again") -> Fault:
-    return Fault(where=where, found=found, expected=expected, remedy=remedy)
+    return Fault(where, found, expected, remedy)
 
 
 def _opened(path: str, where: str) -> Array | Fault:
@@ -172,8 +172,11 @@ def _opened(path: str, where: str) -> Array | Fault:
         with Path(path).expanduser().open("rb") as file:
             begins = file.read(6)
         if begins != b"\x93NUMPY":
-            kind = "an empty file" if not begins else "a pickle" if begins[:1] == b"\x80" else "another file"
-            return _fault(where, kind, remedy="save the array by np.save(path, array, allow_pickle=False)")
+            return _fault(
+                where,
+                "an empty file" if not begins else "a pickle" if begins[:1] == b"\x80" else "another file",
+                remedy="save the array by np.save(path, array, allow_pickle=False)",
+            )
         values = _mapped(path)
     except OSError as error:
         return unreadable_path(where, error, "an array")
@@ -193,8 +196,12 @@ def _unfit(values: Array, where: str) -> Fault | None:
         return None
     if values.dtype.newbyteorder("=").name in ITEM_BYTES:
         return None
-    found = f"values of type {values.dtype}, of {values.ndim} dimensions"
-    return _fault(where, found, f"texts of one dimension, or {', '.join(ITEM_BYTES)}", "convert it, and save it again")
+    return _fault(
+        where,
+        f"values of type {values.dtype}, of {values.ndim} dimensions",
+        f"texts of one dimension, or {', '.join(ITEM_BYTES)}",
+        "convert it, and save it again",
+    )
 
 
 def _of_lengths(where: str, arrays: Mapping[str, Array]) -> Iterator[Fault]:
@@ -228,8 +235,15 @@ def _column(values: Array, where: str) -> Column:
         if some.dtype.kind == "f":
             rows = np.isinf(some).reshape(len(some), -1).any(1)
             if rows.any():
-                row = f"{where}, row {first + int(rows.argmax()):,}"
-                raise EtlrunError([_fault(row, "an infinite value", "finite numbers, or NaN where one is missing")])
+                raise EtlrunError(
+                    [
+                        _fault(
+                            f"{where}, row {first + int(rows.argmax()):,}",
+                            "an infinite value",
+                            "finite numbers, or NaN where one is missing",
+                        )
+                    ]
+                )
             missing += int(np.isnan(some).reshape(len(some), -1).any(1).sum())
             some = some[~np.isnan(some)]
         elif (fault := _undecodable(some, where, first)) is not None:

@@ -87,7 +87,7 @@ def _twice(outputs: Sequence[Output]) -> Iterator[Fault]:
             found, remedy = f"an output of {' and one of '.join(of)}", "leave one of them out of dataset.inputs"
             where, expected = f"{Columns.path}.{name}", "one output of auto of that name"
             remedy += f", or name the columns with their steps in {Columns.path}"
-            yield Fault(where=where, found=found, expected=expected, remedy=remedy)
+            yield Fault(where, found, expected, remedy)
 
 
 def _useless(column: Column, values: pa.Array) -> str:

@@ -55,7 +55,7 @@ class ColumnarFile(TableFile):
         self._is_parquet = is_parquet
         self.names = self._schema.names
         faults = [
-            Fault(where=path, found=f"two columns {name}", expected="a name for each", remedy="give it another name")
+            Fault(path, f"two columns {name}", "a name for each", "give it another name")
             for name in sorted({name for name in self.names if self.names.count(name) > 1})
         ]
         if faults:
@@ -76,8 +76,12 @@ class ColumnarFile(TableFile):
         kind = "a Parquet file" if self._is_parquet else "a file of Arrow"
         if (fault := format_fault(self.path)) is not None and fault.found != kind:
             return broken(self.path, replace(fault, expected=kind), error)
-        found = f"{kind} that is cut off or damaged: {' '.join(str(error).split())}" if self.bytes else "an empty file"
-        return WorldError(where=self.path, found=found, expected="a complete one", remedy="write or copy it again")
+        return WorldError(
+            self.path,
+            f"{kind} that is cut off or damaged: {' '.join(str(error).split())}" if self.bytes else "an empty file",
+            "a complete one",
+            "write or copy it again",
+        )
 
     def kinds(self, declared: Mapping[str, Kind], tell: Callable[[], None]) -> dict[str, Kind | None]:
         found = {field.name: _kind(field.type) or None for field in self._schema}

@@ -69,7 +69,7 @@ class DelimitedFile(TableFile):
         elif twice := sorted({name for name in names if names.count(name) > 1}):
             found = f"a header with {', '.join(twice)} twice"
         if found:
-            raise WorldError(where=at_line(self.path, 1), found=found, expected="names of columns", remedy=remedy)
+            raise WorldError(at_line(self.path, 1), found, "names of columns", remedy)
 
     def _other_line(self, names: Sequence[str]) -> tuple[str, str] | None:
         """Return what the first line is if it has no names in this dialect, and what to do; else None."""
@@ -98,10 +98,10 @@ class DelimitedFile(TableFile):
             if seen.kind == "whole" and seen.too_large is not None:
                 row, text = seen.too_large
                 raise WorldError(
-                    where=f"{self.where(row)}, {name}",
-                    found=f"{shown(text)}, an integer beyond 64 bits",
-                    expected="integers from -2**63 to 2**63 - 1",
-                    remedy=f"set {override('dataset.columns', name, 'text')} for a code, or number for a float",
+                    f"{self.where(row)}, {name}",
+                    f"{shown(text)}, an integer beyond 64 bits",
+                    "integers from -2**63 to 2**63 - 1",
+                    f"set {override('dataset.columns', name, 'text')} for a code, or number for a float",
                 )
         return {name: seen.kind for name, seen in texts.items()}
 
@@ -137,12 +137,7 @@ class DelimitedFile(TableFile):
         for name, values in zip(self.names, batch.columns, strict=True):
             mask = pc.and_(mask, _is_name(values, name))
         if (place := pc.index(mask, value=True).as_py()) >= 0:
-            raise WorldError(
-                where=self.where(first + place),
-                found="the header again",
-                expected="a row of values",
-                remedy="remove the line",
-            )
+            raise WorldError(self.where(first + place), "the header again", "a row of values", "remove the line")
 
     def _texts(self) -> Iterator[pa.RecordBatch]:
         dialect = self._dialect

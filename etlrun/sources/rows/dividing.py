@@ -117,7 +117,7 @@ def values_of(kept: Kept, dataset: Rows, by: SplitBy) -> pa.Array:
     column = known.get(by.column)
     if column is None:
         found, expected = f"no column {by.column}", f"one of {', '.join(known)}"
-        fault = Fault(where=where, found=found, expected=expected, remedy=did_you_mean(by.column, known))
+        fault = Fault(where, found, expected, did_you_mean(by.column, known))
         raise ConfigError([fault])
     if faults := list(_unfit(where, kept, dataset, by, column)):
         raise ConfigError(faults)
@@ -132,25 +132,25 @@ def _unfit(where: str, kept: Kept, dataset: Rows, by: SplitBy, column: Column) -
     remedy = "choose another column"
     if feature.shape:
         found = f"{name} of shape {list(feature.shape)} in each row"
-        yield Fault(where=where, found=found, expected="one value in each row", remedy=remedy)
+        yield Fault(where, found, "one value in each row", remedy)
         return
     if column.missing:
         row = first_lacking(kept, name)
         why, otherwise = taken_for_none(dataset, name)
         found = f"{in_rows(column.missing)} of {name} without a value{why}, the first of which is row {row}"
         expected = "a value in each row, which decides its split"
-        yield Fault(where=where, found=found, expected=expected, remedy=f"leave these rows out of the data{otherwise}")
+        yield Fault(where, found, expected, f"leave these rows out of the data{otherwise}")
     if by.by == "time" and (is_text or feature.dtype == "bool"):
         kind, is_mostly = as_text(kept, name, "number", *TIMES) if is_text else ("true or false", False)
         if is_text:
             first = CORRECT if is_mostly else f"set {override('dataset.columns', name, 'timestamp')}"
             remedy = f"{first}, or {remedy}"
         found, expected = f"{name}, which is {kind}", "a column of timestamps or numbers, in whose order rows are split"
-        yield Fault(where=where, found=found, expected=expected, remedy=remedy)
+        yield Fault(where, found, expected, remedy)
     if by.by == "column" and (is_time or has_fraction(kept.arrow(name))):
         found = f"{name}, which is {'a timestamp' if is_time else 'a number with a fraction'}"
         remedy = f"set {override('dataset.split_by', 'time', name)}, or {remedy}"
-        yield Fault(where=where, found=found, expected="text, integers or truth values", remedy=remedy)
+        yield Fault(where, found, "text, integers or truth values", remedy)
 
 
 def _require_values(values: pa.Array, dataset: Rows, by: SplitBy) -> None:
@@ -166,8 +166,7 @@ def _require_values(values: pa.Array, dataset: Rows, by: SplitBy) -> None:
                 remedy = (
                     f"write {', '.join(map(json.dumps, same))}, as {by.column} has {'it' if len(same) == 1 else 'them'}"
                 )
-            expected = f"values of {by.column}: {listed(sorted(known))}"
-            faults.append(Fault(where=where, found=found, expected=expected, remedy=remedy))
+            faults.append(Fault(where, found, f"values of {by.column}: {listed(sorted(known))}", remedy))
     if faults:
         raise ConfigError(faults)
 

@@ -65,8 +65,9 @@ class ExamplesFile(TableFile):
             raise self._fault(where, f"a value of type {kind}", f"values of type {before}, as before", remedy)
         last = len(self._classes.get(name, ())) - 1
         if last >= 0 and count and kind == "integer" and not -1 <= (number := feature.int64_list.value[0]) <= last:
-            expected = f"the number of a class, from 0 to {last}, as {name}.labels.txt has them"
-            raise self._fault(where, f"{number}", expected, remedy)
+            raise self._fault(
+                where, f"{number}", f"the number of a class, from 0 to {last}, as {name}.labels.txt has them", remedy
+            )
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:
         for start in range(0, self._count, _AT_ONCE):
@@ -92,9 +93,13 @@ class ExamplesFile(TableFile):
                 (record,) = self._records.read(np.array([number]))
                 found.append(tf_example_pb2.Example.FromString(record).features.feature)
         except (DecodeError, ValueError) as error:
-            what, remedy = "a damaged record, or none of tf.train.Example", "write the file again"
-            raise self._fault(self.where(start + len(found)), what, "a serialised example", remedy) from error
+            raise self._fault(
+                self.where(start + len(found)),
+                "a damaged record, or none of tf.train.Example",
+                "a serialised example",
+                "write the file again",
+            ) from error
         return found
 
     def _fault(self, where: str, found: str, expected: str, remedy: str) -> WorldError:
-        return WorldError(where=where, found=found, expected=expected, remedy=remedy)
+        return WorldError(where, found, expected, remedy)

@@ -33,10 +33,10 @@ def files_of(dataset: Table) -> dict[str, list[str]]:
     faults: list[Fault] = []
     expected = f"a pattern of files that end in {ENDS}"
     for split, patterns in dataset.patterns.items():
-        missing = Fault(where=dataset.key("files"), found=f"no file {{}} for {split}", expected=expected)
+        missing = Fault(dataset.key("files"), f"no file {{}} for {split}", expected)
         files[split] = named(patterns, dataset.storage, missing, objects, faults)
     faults += [
-        Fault(where=path, found="a file of another name", expected=f"one that ends in {ENDS}", remedy=_otherwise(path))
+        Fault(path, "a file of another name", f"one that ends in {ENDS}", _otherwise(path))
         for path in dict.fromkeys(path for paths in files.values() for path in paths)
         if not has_format(objects[path].name if path in objects else path)
     ]
@@ -60,9 +60,12 @@ def _of_two_splits(dataset: Table, files: Mapping[str, list[str]]) -> Iterator[F
     for split, paths in files.items():
         for path in paths:
             if (before := splits.setdefault(path if is_remote(path) else Path(path).resolve(), split)) != split:
-                found = f"{path} in {before} and in {split}"
-                remedy = "leave it out of one of them; one split may be both trained on and evaluated"
-                yield Fault(where=dataset.key("files"), found=found, expected="each file in one split", remedy=remedy)
+                yield Fault(
+                    dataset.key("files"),
+                    f"{path} in {before} and in {split}",
+                    "each file in one split",
+                    "leave it out of one of them; one split may be both trained on and evaluated",
+                )
 
 
 def _copies(dataset: FileRows, objects: Mapping[str, Object]) -> dict[str, str]:
@@ -87,8 +90,14 @@ def arrays_of(dataset: Arrays) -> dict[str, str]:
         if len(found) == 1:
             objects[url] = found[0]
         else:
-            remedy = "name it without * and [, or read several files as a table of Parquet"
-            faults.append(Fault(where=url, found=f"{len(found)} files", expected="one file", remedy=remedy))
+            faults.append(
+                Fault(
+                    url,
+                    f"{len(found)} files",
+                    "one file",
+                    "name it without * and [, or read several files as a table of Parquet",
+                )
+            )
     if faults:
         raise EtlrunError(faults)
     copies = _copies(dataset, objects)

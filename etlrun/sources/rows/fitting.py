@@ -64,7 +64,7 @@ def fault_of(output: Output, unfit: UnfitStepError) -> Fault:
     where = f"{Columns.path}.{output.name}.steps[{unfit.place}]"
     if output.is_of_target:
         where = "dataset.target"
-    return Fault(where=where, found=unfit.found, expected=unfit.expected, remedy=unfit.remedy)
+    return Fault(where, unfit.found, unfit.expected, unfit.remedy)
 
 
 def unfit_for(source: RowsSource, outputs: Sequence[Output]) -> Iterator[Fault]:
@@ -81,9 +81,12 @@ def unfit_for(source: RowsSource, outputs: Sequence[Output]) -> Iterator[Fault]:
             if feature.has_missing:
                 without_missing(feature)
         except UnfitColumnError as unfit:
-            found = f"{output.name}: {unfit.found}{_first_missing(source, output.of)}"
-            remedy = f"write such values, or train again: {unfit.remedy}" if unfit.remedy else "write such values"
-            yield Fault(where=where, found=found, expected=unfit.expected, remedy=remedy)
+            yield Fault(
+                where,
+                f"{output.name}: {unfit.found}{_first_missing(source, output.of)}",
+                unfit.expected,
+                f"write such values, or train again: {unfit.remedy}" if unfit.remedy else "write such values",
+            )
 
 
 def _first_missing(source: RowsSource, names: Sequence[str]) -> str:

@@ -33,8 +33,7 @@ class JsonLinesFile(TableFile):
         self._texts: set[str] = set()
         first = next((line for _, line in lines(path)), b"")
         if not first:
-            remedy = "write an object of JSON on each line"
-            raise WorldError(where=path, found="an empty file", expected="lines of JSON", remedy=remedy)
+            raise WorldError(path, "an empty file", "lines of JSON", "write an object of JSON on each line")
         try:
             found = json.loads(first.decode(errors="replace"))
             self.names = list(found) if isinstance(found, dict) else []
@@ -65,10 +64,10 @@ class JsonLinesFile(TableFile):
         self._texts = {name for name, kind in found.items() if kind in (*TIMES, "text")}
         for name in [of for of, kind in found.items() if kind and _type(kind) != "text" and declared.get(of) in TIMES]:
             raise WorldError(
-                where=f"{self.path}, {name}",
-                found=f"values of type {found[name]}",
-                expected="times as texts, such as 2020-01-31 or 2020-01-31T12:00:00",
-                remedy=f"write them so, or leave {name} out of dataset.columns",
+                f"{self.path}, {name}",
+                f"values of type {found[name]}",
+                "times as texts, such as 2020-01-31 or 2020-01-31T12:00:00",
+                f"write them so, or leave {name} out of dataset.columns",
             )
         self._require_exact(found, declared)
         return found
@@ -94,10 +93,10 @@ class JsonLinesFile(TableFile):
             for name in large & {*row}:
                 if isinstance(row[name], int) and not -(2**63) <= row[name] < 2**63:
                     raise WorldError(
-                        where=f"{at_line(self.path, number)}, {name}",
-                        found=f"{row[name]}, an integer beyond 64 bits",
-                        expected="integers from -2**63 to 2**63 - 1",
-                        remedy="write it as a text for a code, or as a float",
+                        f"{at_line(self.path, number)}, {name}",
+                        f"{row[name]}, an integer beyond 64 bits",
+                        "integers from -2**63 to 2**63 - 1",
+                        "write it as a text for a code, or as a float",
                     )
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:

@@ -200,8 +200,7 @@ def _made(
 
 def _unusable(dataset: Rows, folder: Path, error: OSError, expected: str, remedy: str) -> WorldError:
     """Return the error for a folder of kept columns with the system's reason; `folder` if that names no file."""
-    found = f"{error.filename or folder}: {error.strerror or error}"
-    return WorldError(where=dataset.key("dir"), found=found, expected=expected, remedy=remedy)
+    return WorldError(dataset.key("dir"), f"{error.filename or folder}: {error.strerror or error}", expected, remedy)
 
 
 def _not_removed(dataset: Rows, left: Path) -> WorldError:
@@ -210,9 +209,12 @@ def _not_removed(dataset: Rows, left: Path) -> WorldError:
         owner = left.owner()
     except (KeyError, OSError):
         owner = "another user"
-    remedy = f"ask {owner} to remove it, or set {dataset.key('dir')} to another folder"
-    found, expected = f"{left} of {owner}, which is not complete", "one that this user may remove"
-    return WorldError(where=dataset.key("dir"), found=found, expected=expected, remedy=remedy)
+    return WorldError(
+        dataset.key("dir"),
+        f"{left} of {owner}, which is not complete",
+        "one that this user may remove",
+        f"ask {owner} to remove it, or set {dataset.key('dir')} to another folder",
+    )
 
 
 def write_table(folder: Path, identity: str, dataset: Table, paths: dict[str, list[str]]) -> None:
@@ -233,9 +235,12 @@ def write_table(folder: Path, identity: str, dataset: Table, paths: dict[str, li
                         advance(file)
                     file_rows.append(rows[split] - before)
                 if not rows[split]:
-                    remedy = "write the files again, or choose others"
-                    where, found = ", ".join(paths[split]), f"no rows for {split}"
-                    raise WorldError(where=where, found=found, expected="at least one row", remedy=remedy)
+                    raise WorldError(
+                        ", ".join(paths[split]),
+                        f"no rows for {split}",
+                        "at least one row",
+                        "write the files again, or choose others",
+                    )
         _require_exact(writer.columns, tables)
         writer.finish(
             rows=rows,
@@ -254,10 +259,10 @@ def _require_exact(columns: Mapping[str, Column], tables: Tables) -> None:
     """Raise `EtlrunError` for integers that a column with missing values, of floats, would round."""
     faults = [
         Fault(
-            where=f"dataset.columns.{name}",
-            found=f"missing values, and integers from {column.feature.low:.0f} to {column.feature.high:.0f}",
-            expected="integers below 2**53 where some are missing, since these are read as floats",
-            remedy=f"set {override('dataset.columns', name, 'numbers')} for rounded floats"
+            f"dataset.columns.{name}",
+            f"missing values, and integers from {column.feature.low:.0f} to {column.feature.high:.0f}",
+            "integers below 2**53 where some are missing, since these are read as floats",
+            f"set {override('dataset.columns', name, 'numbers')} for rounded floats"
             if column.feature.is_sequence
             else f"set {override('dataset.columns', name, 'text')} for a code, or number for a rounded float",
         )
@@ -290,5 +295,6 @@ def require_unchanged(stamps: dict[str, Stamp]) -> None:
     """Raise `WorldError` if a file was changed while it was read."""
     for path, stamp in stamps.items():
         if stamp_of(path) != stamp:
-            found = "a file that was changed while it was read"
-            raise WorldError(where=path, found=found, expected="one that stays", remedy="run the command again")
+            raise WorldError(
+                path, "a file that was changed while it was read", "one that stays", "run the command again"
+            )

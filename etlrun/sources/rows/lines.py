@@ -90,16 +90,16 @@ def format_fault(path: str) -> Fault | None:
             begins, is_plain = file.read(_BEGIN), False
     for pattern, found, remedy in _OTHERS:
         if re.match(pattern, begins):
-            return Fault(where=path, found=found, expected="lines of text", remedy=remedy)
+            return Fault(path, found, "lines of text", remedy)
     if is_plain:
         remedy = "leave .gz out of its name, or compress it"
-        return Fault(where=path, found="a file that is not compressed", expected="bytes of gzip", remedy=remedy)
+        return Fault(path, "a file that is not compressed", "bytes of gzip", remedy)
     encoding = json.detect_encoding(begins) if any(begins[:4]) else "utf-8"
     if encoding.startswith("utf-8"):
         return None
     name = re.sub("-([LB]E)$", r"\1", encoding.upper())  # as iconv has it
     remedy = f"convert it, {as_by(f'iconv -f {name} -t UTF-8', path)}"
-    return Fault(where=path, found=f"text in {name[:6]}", expected="text in UTF-8", remedy=remedy)
+    return Fault(path, f"text in {name[:6]}", "text in UTF-8", remedy)
 
 
 def first_lines(path: str, *marks: bytes) -> dict[bytes, int]:
@@ -124,8 +124,9 @@ def encoding_fault(path: str, otherwise: str = OR_REPLACE) -> Fault | None:
                 decoder.decode(chunk, final=not chunk)
             except UnicodeDecodeError as error:
                 line += chunk[: max(error.start, 0)].count(b"\n")
-                found = f"the byte 0x{error.object[error.start]:02x}"
-                return Fault(where=at_line(path, line), found=found, expected="text in UTF-8", remedy=remedy)
+                return Fault(
+                    at_line(path, line), f"the byte 0x{error.object[error.start]:02x}", "text in UTF-8", remedy
+                )
             line += chunk.count(b"\n")
     return None
 
@@ -226,10 +227,10 @@ def merged_rows(path: str, dialect: Dialect, width: int, errors: Errors) -> list
         others = (dialect.but(escape="\\"), dialect.but(quote=None))
         fitting = [f"{of.remedy}, or " for of in others if len(_widths(path, of)) == 1]
         raise WorldError(
-            where=at_line(path, error.line),
-            found="a quote inside a value in quotes" if error.is_inside else "a quote that is not closed",
-            expected="values in quotes that end with a quote, and quotes in them written twice",
-            remedy=f"{''.join(fitting[:1])}repair the line",
+            at_line(path, error.line),
+            "a quote inside a value in quotes" if error.is_inside else "a quote that is not closed",
+            "values in quotes that end with a quote, and quotes in them written twice",
+            f"{''.join(fitting[:1])}repair the line",
         ) from error
     return found
 
@@ -258,10 +259,10 @@ def _ragged(path: str, dialect: Dialect, line: int, row: list[str], width: int) 
         remedy = f"quote values with a separator, or, if the first ones are R's names of rows, name them, {command}"
         remedy = remedy if row[-1] else without_ends(path, dialect)
     return Fault(
-        where=at_line(path, line),
-        found=f"{len(row)} value{'s' * (len(row) != 1)}",
-        expected=f"{width}, one for each column of the header",
-        remedy=remedy,
+        at_line(path, line),
+        f"{len(row)} value{'s' * (len(row) != 1)}",
+        f"{width}, one for each column of the header",
+        remedy,
     )
 
 
@@ -309,8 +310,12 @@ def document_fault(path: str) -> Fault | None:
         if not isinstance(row, dict) or ("\n" not in text[:end] and not text[end:].lstrip(" \t\r").startswith("{")):
             return None
         found, command = "objects of JSON that are not on lines of their own", "jq -c ."
-    remedy = f"write them so, {as_by(command, path)} (with jq 1.7 or later, which keeps large integers)"
-    return Fault(where=path, found=found, expected="an object of JSON on each line", remedy=remedy)
+    return Fault(
+        path,
+        found,
+        "an object of JSON on each line",
+        f"write them so, {as_by(command, path)} (with jq 1.7 or later, which keeps large integers)",
+    )
 
 
 def json_fault(path: str, names: Sequence[str], errors: Errors) -> Fault | None:
@@ -345,15 +350,15 @@ def _json_line_fault(
     where = at_line(path, number)
     found, expected, remedy = _parsed(line)
     if isinstance(found, str):
-        return Fault(where=where, found=found, expected=expected, remedy=remedy)
+        return Fault(where, found, expected, remedy)
     row = found
     if not row and not names:
         remedy = "write the names of all columns in the first line, with null for a value that is missing"
-        return Fault(where=where, found="an object without keys", expected="names of columns", remedy=remedy)
+        return Fault(where, "an object without keys", "names of columns", remedy)
     if others := [name for name in row if name not in names]:
         found, expected = f"other keys: {', '.join(others)}", f"those of the first line: {', '.join(names)}"
         remedy = "add them to the first line, with null for a value that is missing, or leave them out"
-        return Fault(where=where, found=found, expected=expected, remedy=remedy)
+        return Fault(where, found, expected, remedy)
     return _json_types_fault(where, row, number, types)
 
 
@@ -365,23 +370,22 @@ def _json_types_fault(where: str, row: dict[str, Any], number: int, types: dict[
         before, line = types.setdefault(name, (kind, number))
         if kind == "list" and len({*map(_json_type, value)} - {None}) > 1:
             found, expected = "a list of several types", "a list whose items are of one type"
-            return Fault(where=f"{where}, {name}", found=found, expected=expected, remedy="repair the line")
+            return Fault(f"{where}, {name}", found, expected, "repair the line")
         if isinstance(value, float) and math.isinf(value):
-            found, remedy = f"{value}, which is infinite as a number", "repair the value, or write null"
-            return Fault(where=f"{where}, {name}", found=found, expected="finite numbers", remedy=remedy)
+            found = f"{value}, which is infinite as a number"
+            return Fault(f"{where}, {name}", found, "finite numbers", "repair the value, or write null")
         if isinstance(value, str) and any("\ud800" <= mark <= "\udfff" for mark in value):
             found = f"a text with a half of a character: {shown(value)}"
-            return Fault(where=f"{where}, {name}", found=found, expected="text in Unicode", remedy="repair the line")
+            return Fault(f"{where}, {name}", found, "text in Unicode", "repair the line")
         if before != kind:
             found = f"a {kind}: {shown(value)}" if value != "" else "an empty text"
             expected = f"a {before}, as in line {line:,}"
-            return Fault(where=f"{where}, {name}", found=found, expected=expected, remedy="repair the line")
+            return Fault(f"{where}, {name}", found, expected, "repair the line")
     return None
 
 
 def broken(path: str, fault: Fault | None, error: Exception) -> WorldError:
     """Return the error of a file that Arrow can't read: with the line that was found, or with Arrow's own words."""
     if fault is not None:
-        return WorldError(where=fault.where, found=fault.found, expected=fault.expected, remedy=fault.remedy)
-    found = " ".join(str(error).split())
-    return WorldError(where=path, found=found, expected="a table that Arrow can read", remedy="write the file again")
+        return WorldError(fault.where, fault.found, fault.expected, fault.remedy)
+    return WorldError(path, " ".join(str(error).split()), "a table that Arrow can read", "write the file again")

@@ -76,10 +76,16 @@ def _function(dataset: Python) -> Callable[[], Any]:
     found = dataset.entries
     if len(found) != 1:
         known = sorted(entry.name for entry in entry_points(group=ROWS))
-        count = f"{len(found)} packages with {dataset.of}" if found else dataset.of
-        expected = f"one of the entry points in {ROWS} of installed packages: {', '.join(known) or 'there are none'}"
-        remedy = did_you_mean(dataset.of, known) or f"install the package, or see {DOCS}/extending.md"
-        raise ConfigError([Fault(where=dataset.key("of"), found=count, expected=expected, remedy=remedy)])
+        raise ConfigError(
+            [
+                Fault(
+                    dataset.key("of"),
+                    f"{len(found)} packages with {dataset.of}" if found else dataset.of,
+                    f"one of the entry points in {ROWS} of installed packages: {', '.join(known) or 'there are none'}",
+                    did_you_mean(dataset.of, known) or f"install the package, or see {DOCS}/extending.md",
+                )
+            ]
+        )
     try:
         function = found[0].load()
     except Exception as error:
@@ -90,7 +96,7 @@ def _function(dataset: Python) -> Callable[[], Any]:
 
 
 def _fault(dataset: Python, found: str, expected: str, remedy: str = "repair the function") -> WorldError:
-    return WorldError(where=f"{dataset.key('of')}: {dataset.of}", found=found, expected=expected, remedy=remedy)
+    return WorldError(f"{dataset.key('of')}: {dataset.of}", found, expected, remedy)
 
 
 def _write(dataset: Python, function: Callable[[], Any], identity: str, folder: Path) -> None:
@@ -144,8 +150,8 @@ def _unmasked(dataset: Python, name: Any, values: Any) -> np.ndarray:
             found = f"{name}: {one_line(error)}"
             raise _fault(dataset, found, "an array, or lists of equal lengths") from error
     if values.dtype.kind != "f":
-        found, remedy = f"{name}: masked values of type {values.dtype}", "return x.astype(float).filled(np.nan)"
-        raise _fault(dataset, found, "floats, or values that are all there", remedy)
+        found = f"{name}: masked values of type {values.dtype}"
+        raise _fault(dataset, found, "floats, or values that are all there", "return x.astype(float).filled(np.nan)")
     return np.asarray(values.filled(np.nan))
 
 
@@ -178,16 +184,21 @@ def _explained(dataset: Python, count: list[int]) -> Iterator[None]:
     except WorldError:
         raise
     except Exception as error:
-        found = f"{type(error).__name__}: {one_line(error)}{f', after {count[0]:,} rows' if count[0] else ''}"
-        raise _fault(dataset, found, "a function that returns or yields all rows") from error
+        raise _fault(
+            dataset,
+            f"{type(error).__name__}: {one_line(error)}{f', after {count[0]:,} rows' if count[0] else ''}",
+            "a function that returns or yields all rows",
+        ) from error
 
 
 def _batches(dataset: Python, made: Any, count: list[int]) -> Iterator[pa.RecordBatch]:
     index = getattr(made, "index", None)
     if hasattr(made, "reset_index") and type(index).__name__ != "RangeIndex":
-        remedy = "return frame.reset_index() to have it as columns, or frame.reset_index(drop=True)"
         raise _fault(
-            dataset, f"a frame with the index {type(index).__name__}", "a frame whose rows are numbered", remedy
+            dataset,
+            f"a frame with the index {type(index).__name__}",
+            "a frame whose rows are numbered",
+            "return frame.reset_index() to have it as columns, or frame.reset_index(drop=True)",
         )
     if hasattr(made, "__arrow_c_stream__"):
         yield from (batch for batch in pa.RecordBatchReader.from_stream(made) if batch.num_rows)
@@ -223,8 +234,11 @@ def _unfit(dataset: Python, rows: list[Mapping[str, Any]], first: int, error: Ex
             middle = (low + high) // 2
             low, high = (middle, high) if _fits(values[:middle]) else (low, middle)
         found = f"row {first + low:,}, {name}: {shown(values[low])} of type {type(values[low]).__name__}"
-        expected = "values of one type in each column: numbers of at most 64 bits, truth values, texts, or times"
-        return _fault(dataset, found, expected)
+        return _fault(
+            dataset,
+            found,
+            "values of one type in each column: numbers of at most 64 bits, truth values, texts, or times",
+        )
     found = f"values of another type among rows {first:,} to {first + len(rows) - 1:,}: {one_line(error)}"
     return _fault(dataset, found, "values of one type in each column")
 
@@ -252,8 +266,13 @@ def _checked(dataset: Python, rows: Iterator[Any], count: list[int]) -> Iterator
             raise _fault(dataset, found, f"those of the first row: {', '.join(sorted(names))}")
         for name, value in row.items():
             if any(isinstance(of, _LISTS) for of in (value if isinstance(value, _LISTS) else ())):
-                found, remedy = f"{place}, {name}: lists in a list", "return arrays by name, with all rows in each"
-                raise _fault(dataset, found, "a single value, or a list of numbers, in each column of a row", remedy)
+                found = f"{place}, {name}: lists in a list"
+                raise _fault(
+                    dataset,
+                    found,
+                    "a single value, or a list of numbers, in each column of a row",
+                    "return arrays by name, with all rows in each",
+                )
             if isinstance(value, datetime) and zones.setdefault(name, is_zoned := bool(value.tzinfo)) != is_zoned:
                 found, others = ("with", "without") if is_zoned else ("without", "with")
                 found = f"{place}, {name}: a time {found} a zone"

@@ -83,10 +83,12 @@ class Reader:
         try:
             return counts_in(map(items, self.parts(steps)), least, most, folder)
         except OSError as error:
-            found = f"{folder}: {error.strerror or error}"
-            expected, remedy = "space for the counts of all tokens", "free disk space, or set it to another folder"
-            where = self._source.dataset.key("dir")
-            raise WorldError(where=where, found=found, expected=expected, remedy=remedy) from error
+            raise WorldError(
+                self._source.dataset.key("dir"),
+                f"{folder}: {error.strerror or error}",
+                "space for the counts of all tokens",
+                "free disk space, or set it to another folder",
+            ) from error
 
     @cached_property
     def missing(self) -> int:

@@ -203,10 +203,10 @@ class RowsSource(Source):
         count, row, total = max(blocks)
         value = f"{by.column} {shown(self.kept, by.column, row)} has {count:,} of {total:,} rows, which stay together"
         return WorldError(
-            where=where,
-            found=f"no rows in '{name}' of {self.full_name}, since {value}",
-            expected="at least one",
-            remedy="choose a larger part of the split, or another column",
+            where,
+            f"no rows in '{name}' of {self.full_name}, since {value}",
+            "at least one",
+            "choose a larger part of the split, or another column",
         )
 
     @property

@@ -176,9 +176,12 @@ def _explained(path: str) -> Iterator[None]:
         yield
     except (OSError, EOFError, zlib.error) as error:
         is_cut_off = is_gzip(path) and getattr(error, "errno", None) is None
-        found = "compressed bytes that are cut off or damaged" if is_cut_off else " ".join(str(error).split())
-        remedy = "check its permissions and its storage, or write it again"
-        raise WorldError(where=path, found=found, expected="a file that can be read", remedy=remedy) from error
+        raise WorldError(
+            path,
+            "compressed bytes that are cut off or damaged" if is_cut_off else " ".join(str(error).split()),
+            "a file that can be read",
+            "check its permissions and its storage, or write it again",
+        ) from error
 
 
 def _checked(file: TableFile, name: str, values: pa.Array, kind: Kind, first: int) -> pa.Array:
@@ -189,10 +192,10 @@ def _checked(file: TableFile, name: str, values: pa.Array, kind: Kind, first: in
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         place, value = first_unfit(values, kind)
         raise WorldError(
-            where=f"{file.where(first + place)}, {name}",
-            found=shown(value) or "an empty text",
-            expected="text in UTF-8" if kind == "text" else f"a value of type {kind}",
-            remedy=f"repair the value{OR_REPLACE}"
+            f"{file.where(first + place)}, {name}",
+            shown(value) or "an empty text",
+            "text in UTF-8" if kind == "text" else f"a value of type {kind}",
+            f"repair the value{OR_REPLACE}"
             if kind == "text"
             else f"repair the value, or set another type by {override('dataset.columns', name, 'text')}",
         ) from error
@@ -200,10 +203,10 @@ def _checked(file: TableFile, name: str, values: pa.Array, kind: Kind, first: in
         place = pc.index(infinite, value=True).as_py()
         place = pc.list_parent_indices(found)[place].as_py() if kind == "numbers" else place
         raise WorldError(
-            where=f"{file.where(first + place)}, {name}",
-            found=f"{shown(values[place].as_py())}, which is infinite as a number",
-            expected="finite numbers",
-            remedy="repair the value, or leave it empty, which is missing",
+            f"{file.where(first + place)}, {name}",
+            f"{shown(values[place].as_py())}, which is infinite as a number",
+            "finite numbers",
+            "repair the value, or leave it empty, which is missing",
         )
     return found
 
@@ -258,12 +261,7 @@ def opened(dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[Ta
         expected, remedy = "numbers, truth values, texts, dates or timestamps, in one column at least", "write others"
         raise EtlrunError(
             [
-                Fault(
-                    where=f"{first.path}, {name}",
-                    found=what.removesuffix(f" in {first.name}"),
-                    expected=expected,
-                    remedy=remedy,
-                )
+                Fault(f"{first.path}, {name}", what.removesuffix(f" in {first.name}"), expected, remedy)
                 for name, what in left_out.items()
             ]
         )
@@ -292,10 +290,10 @@ def _differing(first: TableFile, file: TableFile) -> Fault | None:
         return None
     named = [f"without {', '.join(lacking)}"] * bool(lacking) + [f"with {', '.join(beside)}"] * bool(beside)
     return Fault(
-        where=file.path,
-        found=f"columns {' and '.join(named)}",
-        expected=f"the columns of {first.path}",
-        remedy="write the same columns to all files, or leave one of them out of dataset.files",
+        file.path,
+        f"columns {' and '.join(named)}",
+        f"the columns of {first.path}",
+        "write the same columns to all files, or leave one of them out of dataset.files",
     )
 
 
@@ -304,10 +302,10 @@ def _mixed(name: str, one: TableFile, kind: Kind | None, other: TableFile, found
     if isinstance(one, DelimitedFile) and isinstance(other, DelimitedFile):
         return f"{name} is text: its values are of type {kind} in {one.name}, and {found} in {other.name}."
     raise WorldError(
-        where=f"{other.path}, {name}",
-        found=f"values of type {found}",
-        expected=f"values of type {kind}, as in {one.path}",
-        remedy=f"write the files with one type, or set {override('dataset.columns', name, 'text')}",
+        f"{other.path}, {name}",
+        f"values of type {found}",
+        f"values of type {kind}, as in {one.path}",
+        f"write the files with one type, or set {override('dataset.columns', name, 'text')}",
     )
 
 
@@ -315,10 +313,10 @@ def _declared(dataset: Table, first: TableFile) -> dict[str, Kind]:
     """Return the kinds that the config declares; raise `EtlrunError` for columns that the files don't have."""
     faults = [
         Fault(
-            where=f"{dataset.key('columns')}.{name}",
-            found="a column that the files don't have",
-            expected=f"one of {', '.join(first.columns)}",
-            remedy=did_you_mean(name, first.columns),
+            f"{dataset.key('columns')}.{name}",
+            "a column that the files don't have",
+            f"one of {', '.join(first.columns)}",
+            did_you_mean(name, first.columns),
         )
         for name in dataset.columns
         if name not in first.columns

@@ -28,12 +28,11 @@ class TextLinesFile(TableFile):
             raise EtlrunError([fault])
         self._marks = first_lines(path, b"\n", b"\r", b"\0")
         if b"\r" in self._marks and b"\n" not in self._marks:
-            found, remedy = "line ends of CR alone", f"convert them, {as_by(_TO_LF, path)}"
-            raise WorldError(where=path, found=found, expected="those of LF", remedy=remedy)
+            raise WorldError(path, "line ends of CR alone", "those of LF", f"convert them, {as_by(_TO_LF, path)}")
         with opened(path) as file:
             is_empty = not file.read(1)
         if is_empty:
-            raise WorldError(where=path, found="an empty file", expected="lines of text", remedy="write one")
+            raise WorldError(path, "an empty file", "lines of text", "write one")
 
     def notes(self) -> Iterator[str]:
         yield from zero_note(self.name, self._marks.get(b"\0"))

@@ -69,7 +69,7 @@ def _listing(dataset: TextFolder) -> Listing:
     listing = once_listed(dataset.folder, dataset.key("folder"), TEXTS)
     if listing.refused:
         faults = [
-            Fault(where=printable(str(listing.folder / path)), found=why, expected="a text", remedy="remove it")
+            Fault(printable(str(listing.folder / path)), why, "a text", "remove it")
             for path, why in listing.refused.items()
         ]
         raise EtlrunError(faults)

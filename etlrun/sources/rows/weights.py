@@ -54,9 +54,7 @@ def require_unchanged(outputs: Sequence[Output]) -> None:
     changed = [of for of, now in zip(outputs, with_weights(outputs)[0], strict=True) if now != of]
     if changed:
         found, remedy = "a file that was changed since the run was planned", "restore it, or start a new run"
-        raise ConfigError(
-            [Fault(where=str(of.weights), found=found, expected="one that stays", remedy=remedy) for of in changed]
-        )
+        raise ConfigError([Fault(str(of.weights), found, "one that stays", remedy) for of in changed])
 
 
 def vectors_of(output: Output) -> dict[str, Any]:
