@@ -17,9 +17,9 @@ class Backbone(Stage):
         features: Features per example.
     """
 
-    path: ClassVar[str] = "model.backbone"
+    path = "model.backbone"
     pictures_at_once: ClassVar[int] = 64
-    nodes: ClassVar[tuple[Nodes, ...]] = (
+    nodes = (
         Nodes(("Unbatch",), is_single=True),
         Nodes(examples=pictures_at_once),
         Nodes(BATCHES, examples=pictures_at_once),

@@ -77,7 +77,7 @@ class _Cache(Stage):
             space, and lose details. All passes read them, the first one, too.
     """
 
-    block: ClassVar[str] = "cache"
+    block = "cache"
     outlives_run: ClassVar[bool] = False
     """Whether later runs read it."""
     share: ClassVar[float] = MEMORY_SHARE
@@ -111,16 +111,16 @@ class _Cache(Stage):
 class NoCache(_Cache):
     """No cache: each pass reads and transforms again."""
 
-    path: ClassVar[str] = "cache.none"
+    path = "cache.none"
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryCache(_Cache):
     """A cache in the memory of the process: the first pass fills it, later passes read it."""
 
-    path: ClassVar[str] = "cache.memory"
-    keeps: ClassVar[bool] = True
-    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("MemoryCache",)), _SIZED)
+    path = "cache.memory"
+    keeps = True
+    nodes = (Nodes(("MemoryCache",)), _SIZED)
 
     def call(self) -> Call:
         return Call("cache")
@@ -130,13 +130,13 @@ class MemoryCache(_Cache):
 class DiskCache(_Cache):
     """A cache in files: the first pass fills it; later passes, and later runs on the same data, read it."""
 
-    path: ClassVar[str] = "cache.disk"
-    keeps: ClassVar[bool] = True
-    outlives_run: ClassVar[bool] = True
-    share: ClassVar[float] = 0.95
-    read_bytes_per_s: ClassVar[float] = 1e9
-    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Concatenate",)), _WRITTEN)
-    nodes_of_reading: ClassVar[tuple[Nodes, ...] | None] = (Nodes(("Concatenate", "Map", "ParallelMap")),)
+    path = "cache.disk"
+    keeps = True
+    outlives_run = True
+    share = 0.95
+    read_bytes_per_s = 1e9
+    nodes = (Nodes(("Concatenate",)), _WRITTEN)
+    nodes_of_reading = (Nodes(("Concatenate", "Map", "ParallelMap")),)
 
     @classmethod
     def space(cls, folder: Path) -> Space:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
@@ -65,7 +65,7 @@ def greyed(image: tf.Tensor) -> tf.Tensor:
 class _Colour(Step):
     """Base of the random steps: same shape, dtype and range."""
 
-    random: ClassVar[bool] = True
+    random = True
 
     def gives(self, incoming: Feature) -> Feature:
         require_colours(incoming)
@@ -80,8 +80,8 @@ class RandomBrightness(_Colour):
         max_delta: Largest change up or down, as a share of the range 255.
     """
 
-    path: ClassVar[str] = "transform.random_brightness"
-    calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn, clipped, brightened)
+    path = "transform.random_brightness"
+    calls = (drawn, clipped, brightened)
 
     max_delta: Annotated[Fraction, DATA]
 
@@ -112,8 +112,8 @@ class _ByFactor(_Colour):
 class RandomContrast(_ByFactor):
     """Scales the distance of each pixel from the mean of its channel, as `tf.image.random_contrast` does."""
 
-    path: ClassVar[str] = "transform.random_contrast"
-    calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn, clipped, contrasted)
+    path = "transform.random_contrast"
+    calls = (drawn, clipped, contrasted)
 
     @staticmethod
     def op(image: tf.Tensor, *, lower: float, upper: float, seed: tf.Tensor) -> tf.Tensor:
@@ -129,8 +129,8 @@ class RandomSaturation(_ByFactor):
         lower: Smallest factor; 0 is grey, 1 changes nothing.
     """
 
-    path: ClassVar[str] = "transform.random_saturation"
-    calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn, clipped, saturated)
+    path = "transform.random_saturation"
+    calls = (drawn, clipped, saturated)
 
     @staticmethod
     def op(image: tf.Tensor, *, lower: float, upper: float, seed: tf.Tensor) -> tf.Tensor:
@@ -146,8 +146,8 @@ class RandomHue(_Colour):
         max_delta: Largest turn in both directions, as a share of the colour circle.
     """
 
-    path: ClassVar[str] = "transform.random_hue"
-    calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn, clipped, recoloured)
+    path = "transform.random_hue"
+    calls = (drawn, clipped, recoloured)
 
     max_delta: Annotated[HalfTurn, DATA]
 
@@ -165,8 +165,8 @@ class RandomGrey(_Colour):
         probability: Probability for each image; 1 makes all grey, of validation, too, and nothing is random.
     """
 
-    path: ClassVar[str] = "transform.random_grey"
-    calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn, rounded, greyed)
+    path = "transform.random_grey"
+    calls = (drawn, rounded, greyed)
 
     probability: Annotated[Probability, DATA]
 
@@ -191,7 +191,7 @@ class Normalize(Step):
         std: Standard deviations of red, green and blue, of pixels that are scaled to [0, 1].
     """
 
-    path: ClassVar[str] = "transform.normalize"
+    path = "transform.normalize"
 
     mean: Annotated[Means, DATA]
     std: Annotated[Deviations, DATA]
@@ -216,7 +216,7 @@ class Normalize(Step):
 class ZeroCenterBgr(Step):
     """Reverses red, green and blue, and subtracts ImageNet's mean of each, as Keras's ResNet and VGG require."""
 
-    path: ClassVar[str] = "transform.zero_center_bgr"
+    path = "transform.zero_center_bgr"
 
     def gives(self, incoming: Feature) -> Feature:
         require_colours(incoming)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field
 
@@ -26,8 +26,8 @@ class Bucketize(ColumnStep):
         boundaries: Numbers in ascending order; a value that equals one of them is above it.
     """
 
-    name: ClassVar[str] = "bucketize"
-    main: ClassVar[str] = "boundaries"
+    name = "bucketize"
+    main = "boundaries"
 
     boundaries: Annotated[_Boundaries, Expected(_ASCENDING), DATA]
 
@@ -57,10 +57,10 @@ class Quantiles(Bucketize):
         boundaries: Boundaries of the ranges; null for the quantiles of the training split.
     """
 
-    name: ClassVar[str] = "quantiles"
-    main: ClassVar[str] = "count"
-    learned: ClassVar[tuple[str, ...]] = ("boundaries",)
-    not_of_op: ClassVar[tuple[str, ...]] = ("count",)
+    name = "quantiles"
+    main = "count"
+    learned = ("boundaries",)
+    not_of_op = ("count",)
 
     count: Annotated[Annotated[int, Field(ge=2, le=10_000)], Expected("an integer from 2 to 10,000"), DATA]
     boundaries: Annotated[_Boundaries | None, Expected(f"null to learn them, or {_ASCENDING}"), DATA] = None  # type: ignore[assignment]
@@ -83,8 +83,8 @@ class Identity(ColumnStep):
         categories: Number of categories; a larger value, or a negative one, is an error.
     """
 
-    name: ClassVar[str] = "identity"
-    main: ClassVar[str] = "categories"
+    name = "identity"
+    main = "categories"
 
     categories: Annotated[Positive, DATA]
 
@@ -118,8 +118,8 @@ class Hash(ColumnStep):
         bins: Number of bins.
     """
 
-    name: ClassVar[str] = "hash"
-    main: ClassVar[str] = "bins"
+    name = "hash"
+    main = "bins"
 
     bins: Annotated[Positive, DATA]
 
@@ -143,9 +143,9 @@ class Cross(ColumnStep):
         bins: Number of bins.
     """
 
-    name: ClassVar[str] = "cross"
-    main: ClassVar[str] = "bins"
-    takes: ClassVar[int] = 2
+    name = "cross"
+    main = "bins"
+    takes = 2
 
     bins: Annotated[Positive, DATA]
 

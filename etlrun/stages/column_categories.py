@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
@@ -35,10 +35,10 @@ class Lookup(ColumnStep):
         oov: Number of indices for values that are not in the vocabulary, before its own; or `error`.
     """
 
-    name: ClassVar[str] = "lookup"
-    main: ClassVar[str] = "values"
-    learned: ClassVar[tuple[str, ...]] = ("values",)
-    not_of_op: ClassVar[tuple[str, ...]] = ("file", "top", "min_count")
+    name = "lookup"
+    main = "values"
+    learned = ("values",)
+    not_of_op = ("file", "top", "min_count")
 
     values: Annotated[_Values | None, Expected("a list of texts or of integers, or null to learn it"), DATA] = None
     file: Annotated[OptionalPath, DATA] = None
@@ -174,7 +174,7 @@ class Lookup(ColumnStep):
 class Classes(Lookup):
     """The index of a class, in the order of their values; a plan puts it behind a target that is a class."""
 
-    name: ClassVar[str] = "class"
+    name = "class"
 
     oov: Annotated[Literal["error"], Expected("error"), DATA] = "error"
 
@@ -197,8 +197,8 @@ class OneHot(ColumnStep):
         categories: Number of categories, which the step before it knows.
     """
 
-    name: ClassVar[str] = "one_hot"
-    learned: ClassVar[tuple[str, ...]] = ("categories",)
+    name = "one_hot"
+    learned = ("categories",)
 
     categories: Annotated[OptionalPositive, DATA] = None
 
@@ -237,10 +237,10 @@ class Embed(ColumnStep):
         content: Digest of the files, which planning finds.
     """
 
-    name: ClassVar[str] = "embed"
-    main: ClassVar[str] = "dimension"
-    learned: ClassVar[tuple[str, ...]] = ("padding",)
-    not_of_op: ClassVar[tuple[str, ...]] = ("dimension", "weights", "words", "trainable", "content")
+    name = "embed"
+    main = "dimension"
+    learned = ("padding",)
+    not_of_op = ("dimension", "weights", "words", "trainable", "content")
 
     dimension: Annotated[OptionalPositive, DATA] = None
     weights: Annotated[OptionalPath, DATA] = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field
 
@@ -55,10 +55,10 @@ class Fill(ColumnStep):
         filled: The value that was learned.
     """
 
-    name: ClassVar[str] = "fill"
-    main: ClassVar[str] = "value"
-    learned: ClassVar[tuple[str, ...]] = ("filled",)
-    not_of_op: ClassVar[tuple[str, ...]] = ("value", "indicator")
+    name = "fill"
+    main = "value"
+    learned = ("filled",)
+    not_of_op = ("value", "indicator")
 
     value: Annotated[str | int | _Finite, Expected("mean, median, most_frequent, a number or a text"), DATA]
     indicator: Annotated[bool, Expected("true or false"), DATA] = False
@@ -107,7 +107,7 @@ class Fill(ColumnStep):
 class Missing(ColumnStep):
     """1 where the value is missing, else 0."""
 
-    name: ClassVar[str] = "missing"
+    name = "missing"
 
     @staticmethod
     def op(values: tf.Tensor) -> tf.Tensor:
@@ -128,7 +128,7 @@ class Missing(ColumnStep):
 class Log1p(ColumnStep):
     """The natural logarithm of 1 plus the value, of values above -1."""
 
-    name: ClassVar[str] = "log1p"
+    name = "log1p"
 
     @staticmethod
     def op(values: tf.Tensor) -> tf.Tensor:
@@ -155,8 +155,8 @@ class Standardize(ColumnStep):
         std: Standard deviation to divide by; null for that of the training split.
     """
 
-    name: ClassVar[str] = "standardize"
-    learned: ClassVar[tuple[str, ...]] = ("mean", "std")
+    name = "standardize"
+    learned = ("mean", "std")
 
     mean: _Statistic = None
     std: _Divisor = None
@@ -198,8 +198,8 @@ class MinMax(ColumnStep):
         high: Value that becomes 1; null for the largest one of the training split.
     """
 
-    name: ClassVar[str] = "minmax"
-    learned: ClassVar[tuple[str, ...]] = ("low", "high")
+    name = "minmax"
+    learned = ("low", "high")
 
     low: _Statistic = None
     high: _Statistic = None
@@ -234,8 +234,8 @@ class Robust(ColumnStep):
         range: Distance of the quartiles to divide by; null for that of the training split.
     """
 
-    name: ClassVar[str] = "robust"
-    learned: ClassVar[tuple[str, ...]] = ("median", "range")
+    name = "robust"
+    learned = ("median", "range")
 
     median: _Statistic = None
     range: _Divisor = None
@@ -266,8 +266,8 @@ class Clip(ColumnStep):
         range: Smallest and largest value, `[low, high]`, of which one may be null.
     """
 
-    name: ClassVar[str] = "clip"
-    main: ClassVar[str] = "range"
+    name = "clip"
+    main = "range"
 
     range: Annotated[
         tuple[_Finite | None, _Finite | None], Expected("[low, high], two numbers of which one may be null"), DATA

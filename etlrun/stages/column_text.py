@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
@@ -27,8 +27,8 @@ class StandardizeText(ColumnStep):
             for the text as it is.
     """
 
-    name: ClassVar[str] = "standardize_text"
-    main: ClassVar[str] = "to"
+    name = "standardize_text"
+    main = "to"
 
     to: Annotated[
         Literal["lower_and_strip_punctuation", "lower", "none"],
@@ -67,11 +67,11 @@ class Tokenize(ColumnStep):
         vocabulary: The pieces, which planning reads from the file.
     """
 
-    name: ClassVar[str] = "tokenize"
-    main: ClassVar[str] = "by"
-    of_sequences: ClassVar[bool] = True
+    name = "tokenize"
+    main = "by"
+    of_sequences = True
 
-    not_of_op: ClassVar[tuple[str, ...]] = ("file",)
+    not_of_op = ("file",)
 
     by: Annotated[
         Literal["whitespace", "characters", "regex", "wordpiece"],
@@ -142,9 +142,9 @@ class Ngrams(ColumnStep):
         size: Largest number of tokens in a run.
     """
 
-    name: ClassVar[str] = "ngrams"
-    main: ClassVar[str] = "size"
-    of_sequences: ClassVar[bool] = True
+    name = "ngrams"
+    main = "size"
+    of_sequences = True
 
     size: Annotated[Annotated[int, Field(ge=2)], Expected("an integer from 2"), DATA]
 
@@ -168,9 +168,9 @@ class Truncate(ColumnStep):
         keep: Whether the `first` ones are kept, or the `last`.
     """
 
-    name: ClassVar[str] = "truncate"
-    main: ClassVar[str] = "length"
-    of_sequences: ClassVar[bool] = True
+    name = "truncate"
+    main = "length"
+    of_sequences = True
 
     length: Annotated[Positive, DATA]
     keep: Annotated[Literal["first", "last"], Expected("first or last"), DATA] = "first"
@@ -192,9 +192,9 @@ class Truncate(ColumnStep):
 class MultiHot(OneHot):
     """A vector with a 1 at the index of each category in a sequence, as Keras's `multi_hot`."""
 
-    name: ClassVar[str] = "multi_hot"
-    of_sequences: ClassVar[bool] = True
-    gives_sequences: ClassVar[bool] = False
+    name = "multi_hot"
+    of_sequences = True
+    gives_sequences = False
 
     @staticmethod
     def op(index: Any, *, categories: int) -> tf.Tensor:
@@ -219,10 +219,10 @@ class TfIdf(ColumnStep):
             null to learn them from the training split.
     """
 
-    name: ClassVar[str] = "tf_idf"
-    learned: ClassVar[tuple[str, ...]] = ("weights",)
-    of_sequences: ClassVar[bool] = True
-    gives_sequences: ClassVar[bool] = False
+    name = "tf_idf"
+    learned = ("weights",)
+    of_sequences = True
+    gives_sequences = False
 
     weights: Annotated[tuple[float, ...] | None, Expected("a list of numbers, or null to learn them"), DATA] = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from etlrun.stages.base import DATA, Expected
 from etlrun.stages.column_step import ColumnStep
@@ -19,8 +19,8 @@ class Part(ColumnStep):
         part: `year`, `month` (1 to 12), `day` (1 to 31), `weekday` (0 is Monday), `hour` or `minute`.
     """
 
-    name: ClassVar[str] = "part"
-    main: ClassVar[str] = "part"
+    name = "part"
+    main = "part"
 
     part: Annotated[
         Literal["year", "month", "day", "weekday", "hour", "minute"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from etlrun.stages.base import DATA, Expected
 from etlrun.stages.column_step import LARGEST, ColumnStep, UnfitColumnError
@@ -184,7 +184,7 @@ class Columns(Step):
         notes: Notes for the reader, one sentence each.
     """
 
-    path: ClassVar[str] = "transform.columns"
+    path = "transform.columns"
 
     outputs: Annotated[tuple[Output, ...], Expected("a mapping from names to columns, or auto"), DATA]
     dropped: Annotated[tuple[str, ...], Expected("names of features"), DATA] = ()

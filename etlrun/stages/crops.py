@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -59,7 +59,7 @@ class Pad(Step):
         value: Value of the pixels of a constant border; 0 with `reflect`.
     """
 
-    path: ClassVar[str] = "transform.pad"
+    path = "transform.pad"
 
     by: Annotated[Border, DATA]
     mode: Annotated[Literal["constant", "reflect"], Expected("constant or reflect"), DATA]
@@ -95,9 +95,9 @@ class RandomCrop(Step):
         size: Height and width in pixels.
     """
 
-    path: ClassVar[str] = "transform.random_crop"
-    random: ClassVar[bool] = True
-    calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn, placed)
+    path = "transform.random_crop"
+    random = True
+    calls = (drawn, placed)
 
     size: Annotated[Size, DATA]
 
@@ -131,10 +131,10 @@ class RandomResizedCrop(Step):
         antialias: Whether to filter before downscaling, as torchvision does.
     """
 
-    path: ClassVar[str] = "transform.random_resized_crop"
-    random: ClassVar[bool] = True
-    is_costly: ClassVar[bool] = True
-    calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn, rounded, rectangles, placed, crop_box)
+    path = "transform.random_resized_crop"
+    random = True
+    is_costly = True
+    calls = (drawn, rounded, rectangles, placed, crop_box)
 
     size: Annotated[Size, DATA]
     scale: Annotated[Shares, DATA]

@@ -64,7 +64,7 @@ class Dataset(Stage):
         given_by: Field that says where the examples are.
     """
 
-    path: ClassVar[str] = "dataset"
+    path = "dataset"
     source: ClassVar[str]
     printed: ClassVar[str] = ""
     slicing: ClassVar[Language] = FILES
@@ -227,11 +227,11 @@ class TfdsDataset(Declared):
         download: Whether to download and prepare a missing dataset.
     """
 
-    source: ClassVar[str] = "etlrun.sources.tfds:TfdsSource"
-    printed: ClassVar[str] = "etlrun.eject.printed.tfds"
-    slicing: ClassVar[Language] = TFDS
-    is_of_tfds: ClassVar[bool] = True
-    given_by: ClassVar[str] = "data_dir"
+    source = "etlrun.sources.tfds:TfdsSource"
+    printed = "etlrun.eject.printed.tfds"
+    slicing = TFDS
+    is_of_tfds = True
+    given_by = "data_dir"
 
     version: Annotated[Annotated[str, Field(pattern=_VERSION)] | None, Expected(_VERSION_EXPECTED), DATA]
     data_dir: Annotated[Annotated[str, Field(min_length=1)] | None, Expected("a path or a URL, or null"), SPEED]
@@ -268,8 +268,8 @@ class Folder(Dataset):
             of splits, all are the split `train`.
     """
 
-    source: ClassVar[str] = "etlrun.sources.folder:FolderSource"
-    printed: ClassVar[str] = "etlrun.eject.printed.folder"
+    source = "etlrun.sources.folder:FolderSource"
+    printed = "etlrun.eject.printed.folder"
 
     dir: Annotated[Annotated[str, Field(min_length=1), AfterValidator(of_this_machine)], Expected(_PATH), DATA]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 from etlrun.stages.augment import Probability, Ratios, Shares, drawn, ordered, with_value, within
 from etlrun.stages.base import DATA, Number, Positive
@@ -27,7 +27,7 @@ class _Erasing(Step):
         value: Value of the erased pixels.
     """
 
-    random: ClassVar[bool] = True
+    random = True
 
     value: Annotated[Number, DATA]
 
@@ -45,8 +45,8 @@ class Cutout(_Erasing):
         length: Side of the square in pixels.
     """
 
-    path: ClassVar[str] = "transform.cutout"
-    calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn, placed, within, erased)
+    path = "transform.cutout"
+    calls = (drawn, placed, within, erased)
 
     length: Annotated[Positive, DATA]
 
@@ -70,8 +70,8 @@ class RandomErasing(_Erasing):
         ratio: Smallest and largest height of the rectangle, divided by its width.
     """
 
-    path: ClassVar[str] = "transform.random_erasing"
-    calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn, rectangles, placed, within, erased)
+    path = "transform.random_erasing"
+    calls = (drawn, rectangles, placed, within, erased)
 
     probability: Annotated[Probability, DATA]
     scale: Annotated[Shares, DATA]

@@ -25,7 +25,7 @@ class Extract(Stage):
         parses: Whether it outputs features instead of serialised examples.
     """
 
-    block: ClassVar[str] = "extract"
+    block = "extract"
     parses: ClassVar[bool] = False
 
     @property
@@ -56,8 +56,8 @@ class Tfds(Extract):
         decode: Whether images are decoded in TFDS's own parallel map; if not, `decode` is a step.
     """
 
-    path: ClassVar[str] = "extract.tfds"
-    parses: ClassVar[bool] = True
+    path = "extract.tfds"
+    parses = True
 
     decode: Annotated[Flag, SPEED]
 
@@ -107,7 +107,7 @@ class Shards(Extract):
 class Sequential(Shards):
     """Reads one shard after the other."""
 
-    path: ClassVar[str] = "extract.sequential"
+    path = "extract.sequential"
 
     @property
     def is_numbered(self) -> bool:
@@ -127,8 +127,8 @@ class Interleave(Shards):
         deterministic: `false` outputs records as they arrive, so that no run can be repeated exactly.
     """
 
-    path: ClassVar[str] = "extract.interleave"
-    tuned: ClassVar[Tuned | None] = Tuned("num_parallel_calls", "parallelism", "extract.num_parallel_calls")
+    path = "extract.interleave"
+    tuned = Tuned("num_parallel_calls", "parallelism", "extract.num_parallel_calls")
 
     cycle_length: Annotated[Cycle, ORDER]
     block_length: Annotated[Positive, ORDER]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from etlrun.stages.base import SPEED, Positive, Stage
 from etlrun.stages.dataset import Dataset, Declared
@@ -20,8 +20,8 @@ class Fetch(Stage):
         keep: How much of what is fetched stays on this machine.
     """
 
-    path: ClassVar[str] = "extract.fetch"
-    changes_data: ClassVar[bool] = False
+    path = "extract.fetch"
+    changes_data = False
 
     at_once: Annotated[Positive, SPEED]
     keep: Annotated[Keep, SPEED]

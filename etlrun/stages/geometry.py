@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -64,9 +63,9 @@ def zoomed(image: tf.Tensor, change: tf.Tensor, fill_mode: str) -> tf.Tensor:
 class RandomFlipUpDown(Step):
     """Flips half of the images vertically; a different half in each pass."""
 
-    path: ClassVar[str] = "transform.random_flip_up_down"
-    random: ClassVar[bool] = True
-    calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn,)
+    path = "transform.random_flip_up_down"
+    random = True
+    calls = (drawn,)
 
     def gives(self, incoming: Feature) -> Feature:
         require_pixels(incoming)
@@ -87,7 +86,7 @@ class _Moved(Step):
         fill_mode: `constant` fills with 0, `reflect` mirrors at the edge, `nearest` repeats the edge.
     """
 
-    random: ClassVar[bool] = True
+    random = True
 
     fill_mode: Annotated[FillMode, DATA]
 
@@ -104,8 +103,8 @@ class RandomRotation(_Moved):
         degrees: Largest angle in both directions.
     """
 
-    path: ClassVar[str] = "transform.random_rotation"
-    calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn, rounded, affine, rotated)
+    path = "transform.random_rotation"
+    calls = (drawn, rounded, affine, rotated)
 
     degrees: Annotated[Degrees, DATA]
 
@@ -124,8 +123,8 @@ class RandomTranslation(_Moved):
         width_factor: Largest move to the left or the right, as a share of the width.
     """
 
-    path: ClassVar[str] = "transform.random_translation"
-    calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn, rounded, affine, translated)
+    path = "transform.random_translation"
+    calls = (drawn, rounded, affine, translated)
 
     height_factor: Annotated[Fraction, DATA]
     width_factor: Annotated[Fraction, DATA]
@@ -147,8 +146,8 @@ class RandomZoom(_Moved):
         factor: Largest change of the sides of the part that is shown: 0.2 shows 80 % to 120 % of them.
     """
 
-    path: ClassVar[str] = "transform.random_zoom"
-    calls: ClassVar[tuple[Callable[..., Any], ...]] = (drawn, rounded, affine, zoomed)
+    path = "transform.random_zoom"
+    calls = (drawn, rounded, affine, zoomed)
 
     factor: Annotated[Zoom, DATA]
 

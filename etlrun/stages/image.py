@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from etlrun.stages.base import DATA, SPEED, Expected, Flag, Number, Size
 from etlrun.stages.flow import IMAGE_RANK, Feature, UnfitError, remedy_of_kind
@@ -33,11 +33,11 @@ class Decode(Step):
             sides then are at least those of `resize`, and with subsampled colours that are repeated, not interpolated.
     """
 
-    path: ClassVar[str] = "transform.decode"
-    is_costly: ClassVar[bool] = True
-    points: ClassVar[tuple[str, ...]] = ("decoded", "decode")
-    not_of_op: ClassVar[tuple[str, ...]] = ("library", "fast")
-    chooses_stages: ClassVar[tuple[str, ...]] = ("library",)
+    path = "transform.decode"
+    is_costly = True
+    points = ("decoded", "decode")
+    not_of_op = ("library", "fast")
+    chooses_stages = ("library",)
 
     library: Annotated[Literal["tensorflow", "turbo"], Expected("tensorflow or turbo"), DATA] = "turbo"
     fast: Annotated[Flag, DATA] = False
@@ -78,8 +78,8 @@ class Resize(Step):
         dtype: `uint8` rounds to integers, which take a quarter of the space of `float32`.
     """
 
-    path: ClassVar[str] = "transform.resize"
-    is_costly: ClassVar[bool] = True
+    path = "transform.resize"
+    is_costly = True
 
     size: Annotated[Size, DATA]
     method: Annotated[Literal["bilinear", "nearest", "area"], Expected("bilinear, nearest or area"), DATA]
@@ -122,7 +122,7 @@ class EncodeJpeg(Step):
         quality: Quality from 1 to 100.
     """
 
-    path: ClassVar[str] = "cache.codec"
+    path = "cache.codec"
 
     quality: Annotated[int, DATA]
 
@@ -144,9 +144,9 @@ class DecodeJpeg(Step):
         library: `turbo` gives the same pixels in less time.
     """
 
-    path: ClassVar[str] = "cache.decode_jpeg"
-    is_costly: ClassVar[bool] = True
-    not_of_op: ClassVar[tuple[str, ...]] = ("library",)
+    path = "cache.decode_jpeg"
+    is_costly = True
+    not_of_op = ("library",)
 
     size: Annotated[Size, DATA]
     library: Annotated[Literal["tensorflow", "turbo"], SPEED]
@@ -168,7 +168,7 @@ class DecodeJpeg(Step):
 class CenterCrop(Step):
     """Crops an image to its largest centred square."""
 
-    path: ClassVar[str] = "transform.center_crop"
+    path = "transform.center_crop"
 
     def gives(self, incoming: Feature) -> Feature:
         require_decoded(incoming)
@@ -192,8 +192,8 @@ class RandomFlip(Step):
     parameter of speed or order can change it.
     """
 
-    path: ClassVar[str] = "transform.random_flip"
-    random: ClassVar[bool] = True
+    path = "transform.random_flip"
+    random = True
 
     def gives(self, incoming: Feature) -> Feature:
         require_decoded(incoming)
@@ -231,7 +231,7 @@ class Rescale(Scaling):
         offset: Number that is added to each pixel after that.
     """
 
-    path: ClassVar[str] = "transform.rescale"
+    path = "transform.rescale"
 
     scale: Annotated[Number, DATA]
     offset: Annotated[Number, DATA]
@@ -268,9 +268,9 @@ def _scaled(incoming: Feature, low: float) -> Feature:
 class ScaleZeroOne(Scaling):
     """Scales [0, 255] to [0, 1], as TensorFlow Hub's MobileNetV2 requires."""
 
-    path: ClassVar[str] = "transform.scale_zero_one"
-    factors: ClassVar[tuple[float, float]] = (1 / 255.0, 0.0)
-    written: ClassVar[str] = "1 / 255"
+    path = "transform.scale_zero_one"
+    factors = (1 / 255.0, 0.0)
+    written = "1 / 255"
 
     def gives(self, incoming: Feature) -> Feature:
         return _scaled(incoming, 0.0)
@@ -285,9 +285,9 @@ class ScaleZeroOne(Scaling):
 class ScaleMinusOneOne(Scaling):
     """Scales [0, 255] to [-1, 1], as Keras's MobileNetV2 requires."""
 
-    path: ClassVar[str] = "transform.scale_minus_one_one"
-    factors: ClassVar[tuple[float, float]] = (1 / 127.5, -1.0)
-    written: ClassVar[str] = "1 / 127.5, -1.0"
+    path = "transform.scale_minus_one_one"
+    factors = (1 / 127.5, -1.0)
+    written = "1 / 127.5, -1.0"
 
     def gives(self, incoming: Feature) -> Feature:
         return _scaled(incoming, -1.0)

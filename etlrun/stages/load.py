@@ -45,11 +45,11 @@ class Shuffle(Stage):
         seed: Seed of the trainer.
     """
 
-    path: ClassVar[str] = "load.shuffle"
-    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Shuffle",)),)
-    scope: ClassVar[Scope] = Scope.EACH
-    only_reorders: ClassVar[bool] = True
-    random: ClassVar[bool] = True
+    path = "load.shuffle"
+    nodes = (Nodes(("Shuffle",)),)
+    scope = Scope.EACH
+    only_reorders = True
+    random = True
 
     buffer_size: Annotated[Positive, TRAINING, ORDER]
     seed: Annotated[Natural, ORDER]
@@ -80,17 +80,17 @@ class FullShuffle(Stage):
         is_by_class: Whether `op` takes the classes of all examples instead of their number.
     """
 
-    path: ClassVar[str] = "load.shuffle_full"
+    path = "load.shuffle_full"
     is_by_class: ClassVar[bool] = False
-    nodes: ClassVar[tuple[Nodes, ...]] = (
+    nodes = (
         Nodes(("Unbatch",), is_single=True),
         Nodes(("Map", "ParallelMap"), is_single=True, examples=AT_ONCE),
         Nodes(BATCHES, examples=AT_ONCE),
     )
-    nodes_of_reading: ClassVar[tuple[Nodes, ...] | None] = ()
-    scope: ClassVar[Scope] = Scope.EACH
-    only_reorders: ClassVar[bool] = True
-    random: ClassVar[bool] = True
+    nodes_of_reading = ()
+    scope = Scope.EACH
+    only_reorders = True
+    random = True
 
     seed: Annotated[Natural, ORDER]
 
@@ -130,9 +130,9 @@ class SampleByClass(FullShuffle):
     The examples of a class are drawn without repetition until all of them have been; then they start again.
     """
 
-    path: ClassVar[str] = "load.sample_by_class"
-    is_by_class: ClassVar[bool] = True
-    only_reorders: ClassVar[bool] = True
+    path = "load.sample_by_class"
+    is_by_class = True
+    only_reorders = True
 
     @staticmethod
     def op(labels: np.typing.NDArray[np.int64], seed: int) -> np.typing.NDArray[np.int64]:  # type: ignore[override]
@@ -156,10 +156,10 @@ class Batch(Stage):
         num_parallel_calls: Batches that are put together in parallel; null for one after the other.
     """
 
-    path: ClassVar[str] = "load.batch"
-    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(BATCHES),)
-    tuned: ClassVar[Tuned | None] = Tuned("num_parallel_calls", "parallelism", "load.num_parallel_calls")
-    scope: ClassVar[Scope] = Scope.EACH
+    path = "load.batch"
+    nodes = (Nodes(BATCHES),)
+    tuned = Tuned("num_parallel_calls", "parallelism", "load.num_parallel_calls")
+    scope = Scope.EACH
 
     batch_size: Annotated[Positive, TRAINING, ORDER]
     drop_remainder: Annotated[Flag, DATA, TRAINING]
@@ -188,11 +188,11 @@ class Prefetch(Stage):
         buffer_size: Buffer size in batches.
     """
 
-    path: ClassVar[str] = "load.prefetch"
-    changes_data: ClassVar[bool] = False
-    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Prefetch",)),)
-    tuned: ClassVar[Tuned | None] = Tuned("buffer_size", "buffer_size", "load.prefetch")
-    scope: ClassVar[Scope] = Scope.AROUND
+    path = "load.prefetch"
+    changes_data = False
+    nodes = (Nodes(("Prefetch",)),)
+    tuned = Tuned("buffer_size", "buffer_size", "load.prefetch")
+    scope = Scope.AROUND
 
     buffer_size: Annotated[Buffer, SPEED]
 
@@ -233,7 +233,7 @@ class Load(Stage):
         service: Other processes or machines that read and transform the examples; null for none.
     """
 
-    path: ClassVar[str] = "load"
+    path = "load"
 
     shuffle_buffer: Annotated[ShuffleBuffer, TRAINING, ORDER]
     batch_size: Annotated[Positive, TRAINING, ORDER]

@@ -20,7 +20,7 @@ class Logger(Stage):
         callback: Keras's own callback for it, which an ejected program has; None for none.
     """
 
-    block: ClassVar[str] = "logger"
+    block = "logger"
     package: ClassVar[str] = ""
     extra: ClassVar[str] = ""
     remedy: ClassVar[str] = "free disk space, and check the permissions of the folder"
@@ -37,27 +37,27 @@ class Logger(Stage):
 class NoLogger(Logger):
     """No log beside the run's folder."""
 
-    path: ClassVar[str] = "logger.none"
+    path = "logger.none"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TensorBoard(Logger):
     """Writes event files for TensorBoard into `tensorboard/` in the run's folder."""
 
-    path: ClassVar[str] = "logger.tensorboard"
-    package: ClassVar[str] = "tensorboard"
-    extra: ClassVar[str] = "tensorboard"
-    writer: ClassVar[str] = "etlrun.run.loggers.files:TensorBoardWriter"
-    callback: ClassVar[Made | None] = Made("keras.callbacks.TensorBoard", ("tensorboard",), {"write_graph": False})
+    path = "logger.tensorboard"
+    package = "tensorboard"
+    extra = "tensorboard"
+    writer = "etlrun.run.loggers.files:TensorBoardWriter"
+    callback = Made("keras.callbacks.TensorBoard", ("tensorboard",), {"write_graph": False})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Csv(Logger):
     """Writes `csv/epochs.csv`, with a row for each epoch, and `csv/run.csv` into the run's folder."""
 
-    path: ClassVar[str] = "logger.csv"
-    writer: ClassVar[str] = "etlrun.run.loggers.files:CsvWriter"
-    callback: ClassVar[Made | None] = Made("keras.callbacks.CSVLogger", ("epochs.csv",))
+    path = "logger.csv"
+    writer = "etlrun.run.loggers.files:CsvWriter"
+    callback = Made("keras.callbacks.CSVLogger", ("epochs.csv",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +70,11 @@ class Mlflow(Logger):
         experiment_name: Name of the experiment; it is created if there is none.
     """
 
-    path: ClassVar[str] = "logger.mlflow"
-    package: ClassVar[str] = "mlflow"
-    extra: ClassVar[str] = "mlflow"
-    writer: ClassVar[str] = "etlrun.run.loggers.servers:MlflowWriter"
-    remedy: ClassVar[str] = (
-        "check that the server of logger.tracking_uri runs and can be reached, and MLflow's credentials"
-    )
+    path = "logger.mlflow"
+    package = "mlflow"
+    extra = "mlflow"
+    writer = "etlrun.run.loggers.servers:MlflowWriter"
+    remedy = "check that the server of logger.tracking_uri runs and can be reached, and MLflow's credentials"
 
     tracking_uri: Annotated[OptionalText, SPEED]
     experiment_name: Annotated[Text, SPEED]
@@ -92,11 +90,11 @@ class Wandb(Logger):
         mode: `online` uploads during the run, `offline` writes files only.
     """
 
-    path: ClassVar[str] = "logger.wandb"
-    package: ClassVar[str] = "wandb"
-    extra: ClassVar[str] = "wandb"
-    writer: ClassVar[str] = "etlrun.run.loggers.servers:WandbWriter"
-    remedy: ClassVar[str] = (
+    path = "logger.wandb"
+    package = "wandb"
+    extra = "wandb"
+    writer = "etlrun.run.loggers.servers:WandbWriter"
+    remedy = (
         "run `wandb login` or set WANDB_API_KEY, check the network, or set logger.mode=offline and `wandb sync` later"
     )
 

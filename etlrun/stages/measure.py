@@ -33,7 +33,7 @@ class Measure(Stage):
         silence: Checks of `etlrun check` to silence, each with the reason; it changes nothing else.
     """
 
-    path: ClassVar[str] = "measure"
+    path = "measure"
 
     au_min: Annotated[
         Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None,
@@ -60,8 +60,8 @@ Window = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=1)]]
 class NoProfile(Stage):
     """No profile is recorded."""
 
-    path: ClassVar[str] = "profile.none"
-    block: ClassVar[str] = "profile"
+    path = "profile.none"
+    block = "profile"
     windows: ClassVar[tuple[Window, ...]] = ()
 
 
@@ -73,8 +73,8 @@ class Trace(Stage):
         windows: [first, end) of each window, in training steps counted from 0 over all epochs; ordered and disjoint.
     """
 
-    path: ClassVar[str] = "profile.trace"
-    block: ClassVar[str] = "profile"
+    path = "profile.trace"
+    block = "profile"
 
     windows: Annotated[
         Annotated[tuple[Window, ...], Field(min_length=1)],

@@ -111,11 +111,11 @@ class Mix(Stage):
             other.
     """
 
-    path: ClassVar[str] = "load.mix"
+    path = "load.mix"
     feature: ClassVar[str] = "image"
-    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Map", "ParallelMap"), is_single=True),)
-    scope: ClassVar[Scope] = Scope.EACH
-    random: ClassVar[bool] = True
+    nodes = (Nodes(("Map", "ParallelMap"), is_single=True),)
+    scope = Scope.EACH
+    random = True
     deterministic: ClassVar[bool] = True
     """Batches stay in order: mixing takes each of them as long."""
     calls: ClassVar[tuple[Callable[..., Any], ...]] = (rounded, within, beta, mixed_up, cut_mixed)

@@ -182,10 +182,10 @@ class MobileNetV2(ImageModel):
             thousands of steps before validation is reliable.
     """
 
-    path: ClassVar[str] = "model.mobilenet_v2"
-    block: ClassVar[str] = "model"
+    path = "model.mobilenet_v2"
+    block = "model"
     application: ClassVar[str] = "MobileNetV2"  # type: ignore[misc]
-    of_same_weights: ClassVar[tuple[str, str]] = (
+    of_same_weights = (
         "MobileNetV2 without its top and with the same alpha",
         "set model.alpha to that of the file",
     )
@@ -235,9 +235,9 @@ class KerasApplication(ImageModel):
         batch_norm_momentum: Momentum of the base's moving averages; null keeps Keras's.
     """
 
-    path: ClassVar[str] = "model.keras_application"
-    block: ClassVar[str] = "model"
-    names: ClassVar[tuple[str, ...]] = tuple(APPLICATIONS)
+    path = "model.keras_application"
+    block = "model"
+    names = tuple(APPLICATIONS)
 
     name: Annotated[Name, TRAINING]
     weights: Annotated[OptionalPath, TRAINING]
@@ -290,9 +290,9 @@ class Emulated(Model):
         eval_step_ms: Duration of a validation step in milliseconds.
     """
 
-    path: ClassVar[str] = "model.emulated"
-    block: ClassVar[str] = "model"
-    learns: ClassVar[bool] = False
+    path = "model.emulated"
+    block = "model"
+    learns = False
     trainable: ClassVar[bool] = False
     weights: ClassVar[None] = None
 

@@ -25,7 +25,7 @@ class Network(Model):
         predicts: Whether `network` gives the prediction of the target itself, as its head does otherwise.
     """
 
-    block: ClassVar[str] = "model"
+    block = "model"
     network: ClassVar[Callable[..., Any]]
     takes_sequences: ClassVar[bool] = False
     predicts: ClassVar[bool] = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -25,7 +25,7 @@ class Phase(Stage):
         learning_rate: Learning rate of the optimizer; null for `trainer.learning_rate`.
     """
 
-    path: ClassVar[str] = "trainer.phases"
+    path = "trainer.phases"
 
     epochs: Annotated[Positive, TRAINING]
     unfreeze: Annotated[

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from etlrun.stages.base import DATA, Text
 from etlrun.stages.plugins import ROWS
@@ -23,8 +23,8 @@ class Python(Rows):
             split `train`.
     """
 
-    source: ClassVar[str] = "etlrun.sources.rows.python:PythonSource"
-    given_by: ClassVar[str] = "of"
+    source = "etlrun.sources.rows.python:PythonSource"
+    given_by = "of"
 
     of: Annotated[Text, DATA]
 

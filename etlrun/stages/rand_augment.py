@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
@@ -136,10 +135,10 @@ class RandAugment(Step):
             rotates by 30 degrees, changes colours by a factor of 0.1 or 1.9, keeps 4 bits, and inverts all pixels.
     """
 
-    path: ClassVar[str] = "transform.rand_augment"
-    random: ClassVar[bool] = True
-    is_costly: ClassVar[bool] = True
-    calls: ClassVar[tuple[Callable[..., Any], ...]] = (
+    path = "transform.rand_augment"
+    random = True
+    is_costly = True
+    calls = (
         drawn, rounded, affine, rotated, sheared, moved_by, blended, grey_of, mean_of, smoothed,
         looked_up, stretched, equalized, augmented,
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, InstanceOf, WithJsonSchema
 
@@ -68,7 +68,7 @@ class Rows(Dataset):
         known: What reading has found; null before.
     """
 
-    printed: ClassVar[str] = "etlrun.eject.printed.rows"
+    printed = "etlrun.eject.printed.rows"
 
     target: Annotated[_Target, Expected(f"a mapping from columns to {TARGETS}"), DATA, TRAINING]
     weight: Annotated[Text | None, Expected("a column, or null"), DATA, TRAINING] = None
@@ -179,7 +179,7 @@ class Table(FileRows):
             null where that is a character like any other; and what makes the character behind it one.
     """
 
-    source: ClassVar[str] = "etlrun.sources.rows.tables:TableSource"
+    source = "etlrun.sources.rows.tables:TableSource"
 
     files: Annotated[Files, Expected(FILES_EXPECTED), DATA]
     missing: Annotated[tuple[str, ...], Expected("a list of texts"), DATA]
@@ -236,7 +236,7 @@ class Arrays(FileRows):
             are the columns. All rows are the split `train`. Files of URLs are fetched once, into the folder `dir`.
     """
 
-    source: ClassVar[str] = "etlrun.sources.rows.arrays:ArraysSource"
+    source = "etlrun.sources.rows.arrays:ArraysSource"
 
     files: Annotated[_Arrays, Expected(_ARRAYS_EXPECTED), DATA]
 
@@ -279,8 +279,8 @@ class TextFolder(Rows):
         errors: `strict` refuses texts that are not in UTF-8, `replace` takes U+FFFD for what can't be decoded.
     """
 
-    source: ClassVar[str] = "etlrun.sources.rows.texts:TextFolderSource"
-    given_by: ClassVar[str] = "folder"
+    source = "etlrun.sources.rows.texts:TextFolderSource"
+    given_by = "folder"
 
     folder: Annotated[_Name, Expected("the path of a folder on this machine"), DATA]
     errors: Annotated[Errors, Expected("strict or replace"), DATA]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -29,7 +29,7 @@ class Schedule(Stage):
         factors: Rates after the boundaries, relative to `learning_rate`.
     """
 
-    path: ClassVar[str] = "trainer.schedule"
+    path = "trainer.schedule"
 
     name: Annotated[
         Literal["constant", "cosine", "exponential", "piecewise"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from etlrun.stages.base import CUT, DATA, ORDER, Expected, Flag, Nodes, Positive, Stage
 from etlrun.stages.buckets import sizes_of
@@ -48,7 +48,7 @@ class Bucket(Batch):
         columns: What makes the sequences, of which the longest one of an example counts.
     """
 
-    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(CUT),)
+    nodes = (Nodes(CUT),)
 
     boundaries: Annotated[tuple[Positive, ...], Expected("a list of positive integers"), ORDER]
     batch_sizes: Annotated[tuple[Positive, ...], Expected("a list of positive integers"), ORDER]
@@ -91,8 +91,8 @@ class PadSequences(Stage):
             the batch.
     """
 
-    path: ClassVar[str] = "load.pad"
-    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Map", "ParallelMap"), is_single=True),)
+    path = "load.pad"
+    nodes = (Nodes(("Map", "ParallelMap"), is_single=True),)
 
     boundaries: Annotated[tuple[Positive, ...], Expected("a list of positive integers"), ORDER]
 

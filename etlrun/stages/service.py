@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
-from etlrun.stages.base import SPEED, Expected, Flag, Nodes, Scope, Stage
+from etlrun.stages.base import SPEED, Expected, Flag, Scope, Stage
 
 _Address = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^\s:/,\[\]]+):[1-9][0-9]{0,4}$")]
 _Timeout = Annotated[float, Field(ge=1, allow_inf_nan=False), Expected("a number of seconds, at least 1")]
@@ -31,10 +31,10 @@ class Service(Stage):
             machine, without encryption or authentication: who reaches a port can read files and run operations there.
     """
 
-    path: ClassVar[str] = "load.service"
-    changes_data: ClassVar[bool] = False
-    nodes: ClassVar[tuple[Nodes, ...]] = ()
-    scope: ClassVar[Scope] = Scope.EACH
+    path = "load.service"
+    changes_data = False
+    nodes = ()
+    scope = Scope.EACH
 
     address: Annotated[_Addresses, Expected("HOST:PORT, or a list of them"), SPEED] = None
     timeout_s: Annotated[_Timeout, SPEED] = 120.0

@@ -102,12 +102,12 @@ class Step(Stage):
 class Parse(Step):
     """Parses the features of a serialised example; a plan puts it before the first step."""
 
-    path: ClassVar[str] = "transform.parse"
-    parses: ClassVar[bool] = True
-    changes_data: ClassVar[bool] = False
-    points: ClassVar[tuple[str, ...]] = ("source",)
-    makers: ClassVar[tuple[Callable[..., Any], ...]] = ()
-    rests_on: ClassVar[tuple[str, ...]] = ()
+    path = "transform.parse"
+    parses = True
+    changes_data = False
+    points = ("source",)
+    makers = ()
+    rests_on = ()
 
     def flow(self, incoming: Flow) -> Flow:
         return incoming.replace(record="")
@@ -123,9 +123,9 @@ class ParseBatch(Stage):
         deterministic: As that of the map.
     """
 
-    path: ClassVar[str] = "transform.parse_batch"
-    changes_data: ClassVar[bool] = False
-    maps_each: ClassVar[bool] = True
+    path = "transform.parse_batch"
+    changes_data = False
+    maps_each = True
 
     examples: Annotated[Positive, SPEED]
     num_parallel_calls: Annotated[Parallelism, SPEED]
@@ -157,11 +157,11 @@ class Map(Stage):
         steps: Steps in the order in which they are applied.
     """
 
-    path: ClassVar[str] = "transform.map"
-    block: ClassVar[str] = "transform"
-    maps_each: ClassVar[bool] = True
-    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Map", "ParallelMap")),)
-    tuned: ClassVar[Tuned | None] = Tuned("num_parallel_calls", "parallelism", "transform.num_parallel_calls")
+    path = "transform.map"
+    block = "transform"
+    maps_each = True
+    nodes = (Nodes(("Map", "ParallelMap")),)
+    tuned = Tuned("num_parallel_calls", "parallelism", "transform.num_parallel_calls")
     is_first: ClassVar[bool] = True
     """Whether its input is as it was read."""
     at_once: ClassVar[int] = 0
@@ -212,8 +212,8 @@ ROWS_AT_ONCE = 1_024
 class _Later(Map):
     """Base of the maps behind another stage of the same pipeline."""
 
-    nodes: ClassVar[tuple[Nodes, ...]] = (Nodes(("Map", "ParallelMap"), is_single=True),)
-    is_first: ClassVar[bool] = False
+    nodes = (Nodes(("Map", "ParallelMap"), is_single=True),)
+    is_first = False
 
     @classmethod
     def like(cls, other: Map, steps: tuple[Step, ...]) -> Self:
@@ -225,12 +225,12 @@ class _Later(Map):
 class AfterCache(_Later):
     """Applies the steps after a cache, which are repeated in each pass."""
 
-    path: ClassVar[str] = "transform.after_cache"
-    scope: ClassVar[Scope] = Scope.EACH
+    path = "transform.after_cache"
+    scope = Scope.EACH
 
 
 @dataclass(frozen=True, kw_only=True)
 class AfterTurbo(_Later):
     """Applies the steps after `transform.turbo`."""
 
-    path: ClassVar[str] = "transform.after_turbo"
+    path = "transform.after_turbo"

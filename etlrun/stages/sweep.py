@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -40,7 +40,7 @@ class Sweep(Stage):
         objectives: Results of each job for a search (`hydra/sweeper=optuna`), in the order of its directions.
     """
 
-    path: ClassVar[str] = "sweep"
+    path = "sweep"
 
     repeats: Annotated[int, Field(ge=1, le=1_000), Expected("an integer from 1 to 1,000")]
     seed: Seed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -25,7 +25,7 @@ class Tabular(Network):
         wide: Whether there is a linear part beside the hidden layers (wide and deep learning; Cheng et al. 2016).
     """
 
-    path: ClassVar[str] = "model.tabular"
+    path = "model.tabular"
 
     units: Annotated[tuple[Positive, ...], Expected("a list of positive integers"), TRAINING]
     dropout: Annotated[_Rate, Expected("a number in [0, 1)"), TRAINING]

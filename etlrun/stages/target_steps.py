@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Self
 
 from etlrun.stages.base import DATA, Expected
 from etlrun.stages.column_categories import Classes
@@ -20,7 +20,7 @@ MOST_LABELS = 10_000
 class Binary(Classes):
     """The index of one of two classes, of which the positive one is 1; a plan puts it behind a binary target."""
 
-    name: ClassVar[str] = "binary"
+    name = "binary"
 
     def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
         found = super().fitted(values, incoming).values or ()
@@ -43,9 +43,9 @@ class Number(ColumnStep):
         mean: Mean of the training split. `std` is its standard deviation, `least` the smallest value.
     """
 
-    name: ClassVar[str] = "number"
-    learned: ClassVar[tuple[str, ...]] = ("mean", "std", "least")
-    not_of_op: ClassVar[tuple[str, ...]] = ("standardize", *learned)
+    name = "number"
+    learned = ("mean", "std", "least")
+    not_of_op = ("standardize", *learned)
 
     standardize: Annotated[bool, Expected("true or false"), DATA] = False
     mean: Annotated[float | None, Expected("null"), DATA] = None
@@ -83,8 +83,8 @@ class Labels(ColumnStep):
         values: The labels, in order.
     """
 
-    name: ClassVar[str] = "labels"
-    learned: ClassVar[tuple[str, ...]] = ("values",)
+    name = "labels"
+    learned = ("values",)
 
     separator: Annotated[str | None, Expected("a text, or null"), DATA] = None
     values: Annotated[tuple[str, ...] | None, Expected("null"), DATA] = None
@@ -143,7 +143,7 @@ def labels_in(values: pa.Array, separator: str) -> tuple[str, ...]:
 class Weight(ColumnStep):
     """The weight of a row in the loss; a plan puts it behind `dataset.weight`."""
 
-    name: ClassVar[str] = "weight"
+    name = "weight"
 
     @staticmethod
     def op(values: tf.Tensor) -> tf.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -27,8 +27,8 @@ class TextModel(Network):
         dropout: Share of the vectors' and the units' values that are dropped in training.
     """
 
-    path: ClassVar[str] = "model.text"
-    takes_sequences: ClassVar[bool] = True
+    path = "model.text"
+    takes_sequences = True
 
     layer: Annotated[
         Literal["pool", "conv", "gru", "transformer"], Expected("pool, conv, gru or transformer"), TRAINING

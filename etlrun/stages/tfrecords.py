@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from etlrun.stages.base import DATA, TRAINING, Expected, OptionalPositive
 from etlrun.stages.dataset import Declared
@@ -24,8 +24,8 @@ class TFRecords(Declared):
         num_classes: Number of classes of the target, whose values are 0 to below it; null if it is no class.
     """
 
-    source: ClassVar[str] = "etlrun.sources.tfrecord:TFRecordSource"
-    printed: ClassVar[str] = "etlrun.eject.printed.tfrecord"
+    source = "etlrun.sources.tfrecord:TFRecordSource"
+    printed = "etlrun.eject.printed.tfrecord"
 
     files: Annotated[Files, Expected(FILES_EXPECTED), DATA]
     num_classes: Annotated[OptionalPositive, DATA, TRAINING]

@@ -46,7 +46,7 @@ class EarlyStopping(Stage):
         min_delta: Minimum change that counts as an improvement.
     """
 
-    path: ClassVar[str] = "trainer.early_stopping"
+    path = "trainer.early_stopping"
 
     patience: Annotated[OptionalPositive, TRAINING]
     monitor: Annotated[Monitored, Expected(MONITORED, OF_PACKAGES), TRAINING]
@@ -109,8 +109,8 @@ class Trainer(Stage):
         phases: Parts of the training, each with further layers of the base; null for one part, with `epochs`.
     """
 
-    path: ClassVar[str] = "trainer.fit"
-    block: ClassVar[str] = "trainer"
+    path = "trainer.fit"
+    block = "trainer"
     seconds: ClassVar[None] = None
     """None, because it ends only with an epoch."""
     step_ms: ClassVar[float] = 0.0
@@ -273,8 +273,8 @@ class Drain(Stage):
         step_cores: Cores that compute in that time, as a model on a CPU does; 0 waits as for an accelerator.
     """
 
-    path: ClassVar[str] = "trainer.drain"
-    block: ClassVar[str] = "trainer"
+    path = "trainer.drain"
+    block = "trainer"
     steps_per_epoch: ClassVar[None] = None
     """None, because its epochs are passes."""
 

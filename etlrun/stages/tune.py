@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -26,7 +26,7 @@ class Tune(Stage):
         resume: Folder of an interrupted search to resume; null for a new one.
     """
 
-    path: ClassVar[str] = "tune"
+    path = "tune"
 
     budget_s: PositiveNumber
     allow: Annotated[

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
-from etlrun.stages.base import BATCHES, ORDER, SPEED, Flag, Nodes, Parallelism, Stage, Tuned
+from etlrun.stages.base import BATCHES, ORDER, SPEED, Flag, Nodes, Parallelism, Stage
 from etlrun.stages.code import remember
 from etlrun.stages.image import CenterCrop, Decode, DecodeJpeg, Resize
 from etlrun.stages.lazy import cv2, np, simplejpeg, tf
@@ -33,12 +33,12 @@ class Turbo(Stage):
         skips: Whether images that can't be decoded are left out of such batches, instead of an error.
     """
 
-    path: ClassVar[str] = "transform.turbo"
-    block: ClassVar[str] = "transform"
-    told_as: ClassVar[str] = Decode.path
-    maps_each: ClassVar[bool] = True
-    does_steps: ClassVar[bool] = True
-    tuned: ClassVar[Tuned | None] = Map.tuned
+    path = "transform.turbo"
+    block = "transform"
+    told_as = Decode.path
+    maps_each = True
+    does_steps = True
+    tuned = Map.tuned
 
     num_parallel_calls: Annotated[Parallelism, SPEED]
     deterministic: Annotated[Flag, ORDER]
@@ -154,7 +154,7 @@ def usable(
 class TurboAfterCache(Turbo):
     """The same after a cache, for its JPEGs, or for decoded images, which it crops and resizes."""
 
-    path: ClassVar[str] = "transform.turbo_after_cache"
+    path = "transform.turbo_after_cache"
 
 
 def turbo_steps(steps: Sequence[Step]) -> tuple[bool, ...]:
