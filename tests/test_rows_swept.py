@@ -11,7 +11,7 @@ import pytest
 from etlrun.cli import main as cli
 from etlrun.results import page, report, shown
 from etlrun.results.results import Results
-from etlrun.stages.metrics import falls
+from etlrun.stages.objectives import falls
 from etlrun.sweep.order import RunKey
 from tests.sweeps import collected, sweep_of
 

@@ -19,8 +19,8 @@ from etlrun.stages.keras_objects import callbacks as own_callbacks
 from etlrun.stages.keras_objects import objectives, optimizer
 from etlrun.stages.logger import Logger
 from etlrun.stages.made import Made, Text
-from etlrun.stages.metrics import falls
 from etlrun.stages.model import Emulated
+from etlrun.stages.objectives import falls
 from etlrun.stages.phases import PlannedPhase
 from etlrun.stages.sequences import Bucket
 from etlrun.stages.trainer import Drain, Trainer

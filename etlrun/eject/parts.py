@@ -18,9 +18,9 @@ from etlrun.stages.keras_objects import base, head, rescaling, unstandardized
 from etlrun.stages.made import Made, Text, quoted, user_path
 from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.network import Network, embedded, masks, vectors
+from etlrun.stages.objectives import loss_of
 from etlrun.stages.pretrained import set_vectors, vectors_in
 from etlrun.stages.reach import with_called
-from etlrun.stages.targets import loss_of
 from etlrun.stages.trainer import Drain
 
 Functions = tuple[str, ...]

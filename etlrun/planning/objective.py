@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from etlrun.planning.spec import RunSpec
-from etlrun.stages.targets import KINDS, Kinds, kind_of
+from etlrun.stages.objectives import KINDS, Kinds, default_metrics, kind_of
 from etlrun.stages.trainer import Trainer
 
 
@@ -16,14 +16,12 @@ def with_defaults(spec: RunSpec, of_targets: Sequence[Kinds]) -> RunSpec:
 
     Several targets have the loss of each kind.
     """
-    trainer, kinds = spec.fit, [KINDS[kind] for kind in of_targets]
+    trainer = spec.fit
     if trainer is None or not spec.model.learns:
         return spec
-    is_left = trainer.loss == Trainer.loss and len(kinds) == 1
-    loss: Any = kinds[0].losses[0] if is_left else trainer.loss
-    metrics = trainer.metrics
-    if metrics == Trainer.metrics:
-        metrics = tuple(dict.fromkeys(name for kind in kinds for name in kind.metrics))
+    is_left = trainer.loss == Trainer.loss and len(of_targets) == 1
+    loss: Any = KINDS[of_targets[0]].losses[0] if is_left else trainer.loss
+    metrics = default_metrics(of_targets) if trainer.metrics == Trainer.metrics else trainer.metrics
     return replace(spec, trainer=replace(trainer, loss=loss, metrics=metrics))
 
 

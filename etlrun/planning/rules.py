@@ -16,10 +16,9 @@ from etlrun.stages.column_numbers import EPSILON, Standardize
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.load import Batch
-from etlrun.stages.metrics import is_of_kind
 from etlrun.stages.model import require_one_size
+from etlrun.stages.objectives import is_of_kind, kind_of, loss_of
 from etlrun.stages.rows import Rows
-from etlrun.stages.targets import kind_of, loss_of
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault, override
 

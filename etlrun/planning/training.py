@@ -9,10 +9,9 @@ from etlrun.stages.base import Stage
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Trace, Window
-from etlrun.stages.metrics import classes_of, is_loss, is_metric, is_of_kind, is_score
 from etlrun.stages.network import Network
+from etlrun.stages.objectives import KINDS, classes_of, is_loss, is_of_kind, kind_of, metric_of, metrics_of, top_of
 from etlrun.stages.plugins import LOSSES, METRICS, names
-from etlrun.stages.targets import KINDS, kind_of
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault, did_you_mean
 
@@ -131,7 +130,7 @@ def _monitored(spec: RunSpec, key: str, metric: str) -> Iterator[Fault]:
     kind, name = kind_of(flow.features[flow.target]), metric.removeprefix("val_")
     measured_names = [of for of in trainer.metrics if is_of_kind(of, kind)] if trainer else []
     if not is_loss(metric) and not is_of_kind(name, kind):
-        others = f", or {KINDS[kind].measured}" if measured_names else ""
+        others = f", or {metrics_of(kind)}" if measured_names else ""
         needed = f"loss or val_loss{others}, since the target {flow.target} is {KINDS[kind].title}"
         yield fault(key, show(metric), needed, f"set {key}=val_loss")
     elif trainer is not None and name not in ("loss", *measured_names):
@@ -172,11 +171,17 @@ def _objective(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
     if (
         flow.features[flow.target].is_class
         and spec.load.mixes
-        and (scores := [name for name in trainer.metrics if is_score(name) or name in names(METRICS)])
+        and (scores := [name for name in trainer.metrics if name in names(METRICS) or _is_of_one(name)])
     ):
         expected = f"no {' or '.join(scores)} with mixed images, which have two classes"
         remedy = f"remove {' and '.join(scores)}, or set load.mixup_alpha=0 and load.cutmix_alpha=0"
         yield conflict(trainer, "metrics", expected, remedy)
+
+
+def _is_of_one(name: str) -> bool:
+    """Return whether a metric is of images that have one class, and no two that are mixed."""
+    metric = metric_of(name, "class")
+    return metric is not None and not metric.takes_mixed
 
 
 def _beside_own_loss(spec: RunSpec, trainer: Trainer) -> Iterator[Fault]:
@@ -204,7 +209,7 @@ def _unlike_targets(trainer: Trainer, flow: Flow) -> Iterator[Fault]:
         "metrics": ""
         if trainer.metrics == Trainer.metrics
         or all(any(is_of_kind(of, kind) for kind in kinds) for of in trainer.metrics)
-        else ", or ".join(dict.fromkeys(KINDS[kind].measured for kind in kinds)),
+        else ", or ".join(dict.fromkeys(metrics_of(kind) for kind in kinds)),
     }
     if trainer.loss == "poisson" and any(target.std is not None for target in targets):
         expected["loss"] = "another one with {number: standardize}"
@@ -261,8 +266,7 @@ def warmup_past(trainer: Trainer, steps: int) -> Iterator[Fault]:
 
 def past_classes(trainer: Trainer, classes: Sequence[str]) -> Iterator[Fault]:
     """Yield the faults of metrics of classes that the dataset does not have, or over more than it has: always 1."""
-    places = [int(name.split("_")[1]) for name in trainer.metrics if is_metric(name) and name.startswith("top_")]
-    if max(places, default=0) >= len(classes):
+    if max(map(top_of, trainer.metrics), default=0) >= len(classes):
         expected = f"at most top_{len(classes) - 1}_accuracy, since there are {len(classes)} classes"
         yield conflict(trainer, "metrics", expected, "name a smaller number")
     for name in dict.fromkeys(classes_of(trainer.metrics)):

@@ -35,8 +35,6 @@ THUMBNAILS, EVALUATIONS = "thumbnails.json", "evaluations"
 MOST_THUMBNAILS = 16
 _MOST_ROWS, _MOST_NOTES, _MOST_NAMES, _MOST_METRICS = 50, 20, 30, 10
 """Epochs in the table, notes, names of classes or stages, and metrics besides loss and accuracy on the page."""
-_ERRORS, _OF_CLASSES = ("mae", "rmse", "r2"), "confusions and worst mistakes"
-"""Metrics of numbers, and what the evaluation of classes shows."""
 _LINE, _TEXT, _CONFIG = 300, 3_000, 8_000
 """Characters of a note or name, of an error or command, and of the config: what files hold makes no page too large."""
 _PARTS = (("computing", "first"), ("waiting for input", "second"), ("start-up", "third"), ("validation", "fourth"))
@@ -116,7 +114,6 @@ def html(folder: Path) -> str | None:
         usage=[chart for chart in _usage(summary) if chart is not None],
         thumbnails=_thumbnails(folder),
         evaluations=list(_evaluations(folder)),
-        evaluated="errors and worst examples" if shown_metric(summary.epochs) in _ERRORS else _OF_CLASSES,
         notes=[_cut(note, _LINE) for note in summary.remarks[:_MOST_NOTES]],
         more_notes=max(0, len(summary.remarks) - _MOST_NOTES),
         table=_table(summary.epochs),

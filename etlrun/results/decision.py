@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from etlrun.measure.gains import BETTER, FEWEST_ROUNDS, TIED, UNTOLD, WORSE, Noise, Rates, gains
 from etlrun.results.results import BASELINE, ConfigResult, Decision, are_others
 from etlrun.review.difference import Comparison
-from etlrun.stages.metrics import falls
+from etlrun.stages.objectives import falls
 from etlrun.system.terminal import number
 
 _ALIKE = 1.02

@@ -16,7 +16,7 @@ from etlrun.record.summary import COMPLETED
 from etlrun.results import heatmap, plots, shown
 from etlrun.results.results import BASELINE, ConfigResult, Results, Run
 from etlrun.results.shown import Cell
-from etlrun.stages.metrics import falls
+from etlrun.stages.objectives import falls
 from etlrun.sweep.unfit import describe
 from etlrun.system import pages
 from etlrun.system.terminal import TEXTS

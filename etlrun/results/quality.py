@@ -13,7 +13,7 @@ from etlrun.record.outcome import Outcome
 from etlrun.record.summary import MEASURES
 from etlrun.results.data import Completed
 from etlrun.results.results import BASELINE, Quality, Run
-from etlrun.stages.metrics import falls
+from etlrun.stages.objectives import falls, scale_of
 from etlrun.trained.scores import wilson
 
 
@@ -137,6 +137,10 @@ def _quality(values: Sequence[float], lead: Lead | None, name: str) -> Quality:
     if not all(map(math.isfinite, values)):
         return Quality(mean=None, low=None, high=None, runs=len(values), lead=None)
     low, high = interval_of_mean(values) or (None, None)
-    if low is not None and high is not None:  # losses and errors are at least 0, shares from 0 to 1, R2 at most 1
-        low, high = low if name.endswith("r2") else max(low, 0.0), high if falls(name) else min(high, 1.0)
+    if low is not None and high is not None:
+        scale = scale_of(name)
+        low, high = (
+            low if scale.low is None else max(low, scale.low),
+            high if scale.high is None else min(high, scale.high),
+        )
     return Quality(mean=statistics.fmean(values), low=low, high=high, runs=len(values), lead=lead)

@@ -18,7 +18,7 @@ from etlrun.record.record import RESULTS
 from etlrun.record.state import state_of
 from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, Summary, read_summary, shown_metric
 from etlrun.results.results import TOO_SLOW
-from etlrun.stages.metrics import falls
+from etlrun.stages.objectives import falls
 from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger
 from etlrun.sweep.runs import unfinished
 from etlrun.sweep.tune import SEARCH, WINDOWS

@@ -22,7 +22,7 @@ from etlrun.record.summary import SUMMARY, Epoch, Summary, read_summary
 from etlrun.stages import Stages
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.image import Decode
-from etlrun.stages.metrics import falls
+from etlrun.stages.objectives import falls
 from etlrun.stages.rows import Rows
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, Fault, WorldError

@@ -28,8 +28,8 @@ from etlrun.stages.flow import Flow
 from etlrun.stages.made import make
 from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.network import Network, embedded, masks, vectors
+from etlrun.stages.objectives import loss_of
 from etlrun.stages.plugins import MODELS, named
-from etlrun.stages.targets import loss_of
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError, headline
 

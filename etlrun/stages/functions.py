@@ -13,10 +13,9 @@ from pydantic import AfterValidator, Field
 
 from etlrun.stages.code import remember
 from etlrun.stages.lazy import keras, tf
-from etlrun.stages.metrics import is_metric
+from etlrun.stages.objectives import KINDS, metric_of
 from etlrun.stages.plugins import CALLBACKS, LOSSES, METRICS, Plugin, named, names
 from etlrun.stages.reach import KERAS, beyond, odd_default, parameters_of, with_called
-from etlrun.stages.targets import KINDS
 from etlrun.system.errors import did_you_mean
 
 _REFERS = ", and refers to nothing else but keras, tf, np, math and functions of its module"
@@ -58,7 +57,7 @@ def _wrong(group: str, name: str, made: FunctionType) -> Iterator[str]:
     other = named(group, name)
     if other is not None and other.path != f"{made.__module__}.{made.__name__}":
         yield f"the name {name}, which {other.package} already has"
-    if (is_metric(name) or name == "loss") if group == METRICS else (group == LOSSES and name in _LOSSES):
+    if (metric_of(name) or name == "loss") if group == METRICS else (group == LOSSES and name in _LOSSES):
         yield f"the name {name}, which etlrun already has"
     if not name.isidentifier() or name.startswith("val_"):
         yield f"the name {name!r}, which is no name of Python's, or begins with val_"

@@ -10,10 +10,9 @@ from typing import Any
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.functions import arguments_of
 from etlrun.stages.made import Made, Named, Text
-from etlrun.stages.metrics import is_of_kind, is_score, score_and_class
 from etlrun.stages.model import ImageModel
+from etlrun.stages.objectives import KINDS, Kinds, kind_of, loss_of, metric_of
 from etlrun.stages.plugins import CALLBACKS, LOSSES, METRICS, Plugin, named
-from etlrun.stages.targets import KINDS, kind_of, loss_of
 from etlrun.stages.trainer import Trainer
 
 _OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop", "sgd": "SGD"}
@@ -102,18 +101,28 @@ def _of_kind(
     mixes: bool,
 ) -> dict[str, Any]:
     """Return the loss and the metrics of etlrun for a kind of target."""
-    if target.is_labels:
-        return _of_two(trainer, multi_label=True, num_labels=target.shape[0])
-    if classes is None:
-        return _of_numbers(trainer, target)
-    if target.is_binary:
-        return _of_two(trainer)
-    loss: Any = Named(f"{_MIX}.mixed_crossentropy") if mixes else "sparse_categorical_crossentropy"
-    if class_weights or trainer.loss_arguments:
+    kind, loss = _kind(target, classes), loss_of(target, trainer.loss)
+    given = trainer.loss_arguments if kind != "number" else {}
+    if kind == "number":
+        made: Any = loss if target.std is None else Made("etlrun.run.regression.Scaled", (loss, target.std))
+    elif kind != "class":
+        smoothing = {name: of for name, of in given.items() if name != "focal_gamma"}
+        made = Made("keras.losses.BinaryCrossentropy", (), smoothing)
+        if "focal_gamma" in given:
+            made = Made("keras.losses.BinaryFocalCrossentropy", (), {"gamma": given["focal_gamma"], **smoothing})
+    elif class_weights or given:
         weights = {"class_weights": class_weights} if class_weights else {}
-        loss = Made("etlrun.run.crossentropy.Crossentropy", (), {**weights, **trainer.loss_arguments})
-    metrics = (name for name in trainer.metrics if is_of_kind(name, "class"))
-    return {"loss": loss, "metrics": [_metric(name, classes, mixes=mixes) for name in metrics]}
+        made = Made("etlrun.run.crossentropy.Crossentropy", (), {**weights, **given})
+    else:
+        made = Named(f"{_MIX}.mixed_crossentropy") if mixes else "sparse_categorical_crossentropy"
+    metrics = [of.made(name, target, classes, mixes=mixes) for name in trainer.metrics if (of := metric_of(name, kind))]
+    return {"loss": made, **({"metrics": metrics} if metrics or kind != "number" else {})}
+
+
+def _kind(target: Feature, classes: Any) -> Kinds:
+    """Return the kind of a target, of which mixed images of `classes` are none any more."""
+    is_mixed = classes is not None and not target.is_labels and not target.is_binary
+    return "class" if is_mixed else kind_of(target)
 
 
 def objectives(
@@ -134,50 +143,6 @@ def objectives(
             **({"loss_weights": {name: weights[name] for name in each}} if {*weights.values()} != {1.0} else {}),
         }
     return {"weighted_metrics" if flow.weight and key == "metrics" else key: of for key, of in found.items()}
-
-
-def _of_numbers(trainer: Trainer, target: Feature) -> dict[str, Any]:
-    loss: Any = loss_of(target, trainer.loss)
-    if target.std is not None:
-        loss = Made("etlrun.run.regression.Scaled", (loss, target.std))
-    made = {
-        "mae": Made("keras.metrics.MeanAbsoluteError", (), {"name": "mae"}),
-        "rmse": Made("keras.metrics.RootMeanSquaredError", (), {"name": "rmse"}),
-        "r2": Made("etlrun.run.regression.R2", (), {} if target.mean is None else {"origin": target.mean}),
-    }
-    metrics = [made[name] for name in trainer.metrics if name in made]
-    return {"loss": loss, **({"metrics": metrics} if metrics else {})}
-
-
-def _of_two(trainer: Trainer, **of_auc: Any) -> dict[str, Any]:
-    given = trainer.loss_arguments
-    smoothing = {name: given[name] for name in ("label_smoothing",) if name in given}
-    loss = Made("keras.losses.BinaryCrossentropy", (), smoothing)
-    if "focal_gamma" in given:
-        loss = Made("keras.losses.BinaryFocalCrossentropy", (), {"gamma": given["focal_gamma"], **smoothing})
-    names = {"accuracy": "BinaryAccuracy", "auc": "AUC", "precision": "Precision", "recall": "Recall"}
-    metrics = [
-        Made(f"keras.metrics.{names[name]}", (), {**(of_auc if name == "auc" else {}), "name": name})
-        for name in trainer.metrics
-        if name in names
-    ]
-    return {"loss": loss, "metrics": metrics}
-
-
-def _metric(name: str, classes: Sequence[str] | Text, *, mixes: bool) -> Any:
-    if is_score(name):
-        score, of = score_and_class(name)
-        return Made("etlrun.run.class_score.ClassScore", (score, *([classes.index(of)] if of else [])), {"name": name})
-    if name == "accuracy":
-        return _mixed("mixed_accuracy", name=name) if mixes else name
-    k = int(name.split("_")[1])
-    if mixes:
-        return _mixed("mixed_top_accuracy", name=name, k=k)
-    return Made("keras.metrics.SparseTopKCategoricalAccuracy", (k,), {"name": name})
-
-
-def _mixed(function: str, **keywords: Any) -> Made:
-    return Made("keras.metrics.MeanMetricWrapper", (Named(f"{_MIX}.{function}"),), keywords)
 
 
 def base(stage: ImageModel, shape: tuple[int | None, ...], weights: str | Text | None) -> Made:
@@ -205,10 +170,9 @@ def head(
     the `loss` poisson are positive. `place` is that of the target, if there are several.
     Its layer has the name of none of the `inputs`.
     """
-    is_of_classes = num_classes is not None and not target.is_labels  # a target of mixed images is no class any more
-    kind = KINDS["class" if is_of_classes and not target.is_binary else kind_of(target)]
+    kind = KINDS[_kind(target, num_classes)]
     units: Any = math.prod(side or 0 for side in target.shape)
-    if is_of_classes:
+    if num_classes is not None and not target.is_labels:
         units = 1 if target.is_binary else num_classes
     activation = "exponential" if kind.activation is None and loss == "poisson" else kind.activation
     activated = {} if activation is None else {"activation": activation}

@@ -1,4 +1,4 @@
-"""Targets: what the kind of one decides of its head, its loss and its metrics, and how a config describes them."""
+"""Targets of rows as a config describes them."""
 
 from __future__ import annotations
 
@@ -9,69 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
-from etlrun.stages.flow import Feature
-from etlrun.stages.plugins import LOSSES, names
-
-Kinds = Literal["class", "binary", "labels", "number"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kind:
-    """What a kind of target decides.
-
-    Attributes:
-        title: The kind in a message, behind the name of the target.
-        losses: Values of `trainer.loss` for it, the default first.
-        metrics: Metrics of its rows where a config names none, the one that is shown first before the others.
-        measured: Metrics that it may have, in a message.
-        activation: Activation of its head in Keras; None for none.
-        layer: Name of the layer that gives its predictions.
-    """
-
-    title: str
-    losses: tuple[str, ...]
-    metrics: tuple[str, ...]
-    measured: str
-    activation: str | None
-    layer: str
-
-
-_CROSSENTROPIES = ("crossentropy", "focal_crossentropy")
-KINDS: dict[Kinds, Kind] = {
-    "class": Kind(
-        title="a class",
-        losses=_CROSSENTROPIES,
-        metrics=("accuracy",),
-        measured="accuracy, top_N_accuracy, precision, recall, f1 or recall_of_CLASS",
-        activation="softmax",
-        layer="probabilities",
-    ),
-    "binary": Kind(
-        title="one of two classes",
-        losses=_CROSSENTROPIES,
-        metrics=("accuracy", "auc", "precision", "recall"),
-        measured="accuracy, auc, precision or recall",
-        activation="sigmoid",
-        layer="probability",
-    ),
-    "labels": Kind(
-        title="several labels",
-        losses=_CROSSENTROPIES,
-        metrics=("accuracy", "auc", "precision", "recall"),
-        measured="accuracy, auc, precision or recall",
-        activation="sigmoid",
-        layer="probabilities",
-    ),
-    "number": Kind(
-        title="not a class",
-        losses=("mean_squared_error", "mean_absolute_error", "huber", "poisson"),
-        metrics=("mae", "rmse", "r2"),
-        measured="mae, rmse or r2",
-        activation=None,
-        layer="value",
-    ),
-}
-"""Kinds of targets by their names in `dataset.target` of rows."""
+from etlrun.stages.objectives import Kinds
 
 Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Options = dict[Literal["standardize", "separator", "weight"], bool | Weight | Annotated[str, Field(min_length=1)]]
@@ -150,16 +88,3 @@ def unfit_of_several(target: Mapping[str, tuple[str, Mapping[str, Any]]]) -> Ite
         if "weight" in options and len(target) == 1:
             expected = "none with a single target, whose loss is the whole one"
             yield f"target.{name}.{kind}.weight", str(options["weight"]), expected, "leave it out"
-
-
-def kind_of(target: Feature) -> Kinds:
-    """Return the kind of a target."""
-    if target.is_labels:
-        return "labels"
-    return "binary" if target.is_binary else "class" if target.is_class else "number"
-
-
-def loss_of(target: Feature, loss: str) -> str:
-    """Return the loss for a target; the default of `trainer.loss` stands for that of the kind of the target."""
-    losses = (*KINDS[kind_of(target)].losses, *names(LOSSES))
-    return loss if loss in losses else losses[0]

@@ -23,7 +23,7 @@ from etlrun.stages.base import (
     Text,
 )
 from etlrun.stages.functions import Arguments, Loss, argument_faults, own_functions
-from etlrun.stages.metrics import METRICS, MONITORED, Metric, Monitored, falls
+from etlrun.stages.objectives import MONITORED, NAMES, MetricName, Monitored, falls
 from etlrun.stages.paths import OptionalPath
 from etlrun.stages.phases import Phase, PlannedPhase
 from etlrun.stages.plugins import CALLBACKS, LOSSES, OF_YOUR_OWN, Plugin, names
@@ -160,7 +160,7 @@ class Trainer(Stage):
     ] = "crossentropy"
     focal_gamma: Annotated[Factor, TRAINING] = 2.0
     label_smoothing: Annotated[Annotated[float, Field(ge=0, lt=1)], Expected("a number in [0, 1)"), TRAINING] = 0.0
-    metrics: Annotated[tuple[Metric, ...], Expected(f"a list of {METRICS}", OF_PACKAGES), TRAINING] = ("accuracy",)
+    metrics: Annotated[tuple[MetricName, ...], Expected(f"a list of {NAMES}", OF_PACKAGES), TRAINING] = ("accuracy",)
     callbacks: Annotated[tuple[Text, ...], Expected("a list of names of installed packages"), TRAINING] = ()
     arguments: Annotated[
         Arguments | None,

@@ -17,8 +17,8 @@ from etlrun.sources.base import Source, Split
 from etlrun.sources.rows.gathering import as_tensor
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.columns import Columns
+from etlrun.stages.objectives import kind_of
 from etlrun.stages.sequences import padded
-from etlrun.stages.targets import kind_of
 from etlrun.system.errors import WorldError, headline
 from etlrun.trained.model import tester
 from etlrun.trained.numbered import Batch, Pass

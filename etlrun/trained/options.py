@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from etlrun.stages.targets import kind_of
+from etlrun.stages.objectives import kind_of
 from etlrun.system.errors import Fault
 from etlrun.trained.load import Trained
 
