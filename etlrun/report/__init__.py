@@ -1,0 +1,34 @@
+"""Every result as one document, drawn for terminals, Markdown, pages, notebooks, CSV and JSON.
+
+A function `of_…` of the package that knows the result returns a `Doc` (`doc.py`): the result as its title, and parts
+below it. Nobody draws by hand:
+
+    doc = Doc(
+        "val accuracy 0.91 in epoch 3",                      # what came of it; the heading of a page
+        [
+            Lines([("kept", "epoch 3"), ("note", "…")]),      # label and text, or a `Line` with a style
+            Table(epochs, [
+                Col("epoch", lambda row: row.number, is_head=True),
+                Col("loss", lambda row: row.loss, ".4f"),     # a format; None is drawn as `-`
+                Col("data", lambda row: row.digest, text=lambda row: row.digest[-8:]),
+            ], title="Epochs"),
+            Chart([Series("train", points), Series("validation", others, "second")], title="loss", x="epoch"),
+            Section("Config", [Code(text, title="The composed config", is_folded=True)], only=["html"]),
+        ],
+        over="Run outputs/1",                                 # what it is of, above the heading
+        rows=Table(…),                                        # what CSV has, else the first table
+        json=lambda: {…},                                     # what JSON has, else the rows of the CSV
+    )
+    RENDER["md"](doc)                                         # `render.py`: text, md, html, csv, json
+    show(doc)                                                 # print it, in colours where there are any
+    fragment(doc)                                             # `html.py`: for notebooks; `pieces`: a page, bit by bit
+
+- Columns, lines, charts and parts of which there is nothing are left out by the renderers, not by who makes them.
+- `only` names the formats that a part is for: of `FORMATS`; a chart, images and a choice are for pages anyway.
+- Terminals print titles of sections alone; pages and Markdown those of all parts.
+- A heat map or a confusion matrix is a table with `Col.share`, bars beside numbers are `Col.bar`, figures in large
+  letters `Lines(…, is_large=True)`, facts with a link a `Link`, cells with thumbnails a `Picture` or a list of them.
+- A style is one of `STYLES`, the same on terminals and pages.
+
+Nothing here knows TensorFlow, matplotlib or what is drawn; jinja2 is loaded when a page is made.
+"""

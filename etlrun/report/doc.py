@@ -1,0 +1,301 @@
+"""Documents: what a result says, without a word on how it is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from etlrun.system.terminal import significant
+
+FORMATS = ("text", "md", "html", "notebook")
+"""Formats that show the parts of a document; CSV and JSON have its rows."""
+STYLES = ("good", "bad", "mark", "accent", "soft", "strong")
+"""What a line, a cell or a section may look like: a class of pages, a colour of terminals."""
+Text = Callable[[Any], str]
+
+
+class Line(NamedTuple):
+    """A fact.
+
+    Attributes:
+        label: What it is about; empty for a sentence of its own.
+        text: The fact, or a `Link`.
+        beside: What stands smaller beside it, such as an interval.
+        style: One of `STYLES`, or none.
+    """
+
+    label: str
+    text: str | Link
+    beside: str = ""
+    style: str = ""
+
+
+class Link(NamedTuple):
+    """Text that leads to an address, on pages and in Markdown."""
+
+    text: str
+    address: str
+
+
+class Picture(NamedTuple):
+    """An image.
+
+    Attributes:
+        url: Its data URL, or an address; empty for a text in its place.
+        text: What stands below it, in one or several lines.
+        alt: What it shows, for screen readers.
+        width: Pixels on the page.
+        height: Pixels on the page.
+    """
+
+    url: str
+    text: str = ""
+    alt: str = ""
+    width: int = 64
+    height: int = 64
+
+
+@dataclass(frozen=True)
+class Col:
+    """Column of a table.
+
+    Attributes:
+        name: Its head.
+        read: Function from a row to a value: a number, a text, a truth, a `Link`, a `Picture`, or a list of them.
+        format: Format of numbers, such as `.2f` or `.1%`; without one five significant digits are shown.
+        text: Function from a row to what is shown of it; CSV, JSON and sorting have the value.
+        title: Its whole name, where `name` is short.
+        note: Lines below its head, on pages.
+        style: Function from a row to the style of its cell.
+        share: Function from a row to how dark its cell is, from 0 to 1.
+        bar: Whether pages show a bar, as long as the value is large.
+        is_head: Whether its cells are the heads of the rows.
+        is_long: Whether its texts may be wrapped.
+        is_code: Whether its texts are code.
+        is_choice: Whether pages offer its texts to choose rows by, where the table is sorted by readers.
+        differs: Values beside which terminals leave the column out where all rows have the same; None to show it.
+    """
+
+    name: str
+    read: Callable[[Any], Any]
+    format: str = ""
+    text: Text | None = None
+    title: str = ""
+    note: str = ""
+    style: Text | None = None
+    share: Callable[[Any], float | None] | None = None
+    bar: bool = False
+    is_head: bool = False
+    is_long: bool = False
+    is_code: bool = False
+    is_choice: bool = False
+    differs: Collection[str] | None = None
+
+    def cell(self, row: Any) -> str:
+        """Return the text of a row in this column; `-` for a value that is missing, nothing for a picture."""
+        return self.text(row) if self.text is not None else worded(self.read(row), self.format)
+
+
+def worded(value: Any, spec: str = "") -> str:
+    """Return a value as text; `-` for None."""
+    if value is None or isinstance(value, (Link, Picture)):
+        return "-" if value is None else value.text
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        return format(value, spec) if spec else f"{value:,}" if isinstance(value, int) else significant(value)
+    return ", ".join(map(worded, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Part of a document.
+
+    Attributes:
+        title: Its heading.
+        note: What is to be known about it, below.
+        only: Formats that show it; empty for all.
+        is_folded: Whether it is opened by a click, where there are any.
+        style: One of `STYLES`, or none.
+    """
+
+    title: str = ""
+    note: str = ""
+    only: Collection[str] = ()
+    is_folded: bool = False
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Lines(Part):
+    """Facts, each in a line; pages show them in large letters if they are so."""
+
+    lines: Iterable[Line | tuple[str, str | Link]]
+    is_large: bool = field(default=False, kw_only=True)
+
+    def each(self) -> list[Line]:
+        """Return the lines that say something."""
+        return [Line(*line) for line in self.lines if line[1]]
+
+
+@dataclass(frozen=True)
+class Paragraph(Part):
+    """A paragraph."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Code(Part):
+    """Text as it is: a command, a file, a diagram.
+
+    Attributes:
+        text: The text.
+        language: Its language, for Markdown.
+        is_copied: Whether pages offer to copy it.
+    """
+
+    text: str
+    language: str = field(default="", kw_only=True)
+    is_copied: bool = field(default=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Table(Part):
+    """Rows of the same kind.
+
+    Attributes:
+        rows: Rows.
+        columns: How they are read.
+        most: Rows that terminals and notebooks show; None for all.
+        sort: Name of the column by which the rows are sorted, and readers of a page may sort and filter them; or empty.
+        falls: Whether it is sorted from the smallest value on.
+        mark: Function from a row to whether it stands out.
+        words: Function from a row to words by which a page finds it, beside those of its cells.
+    """
+
+    rows: Sequence[Any]
+    columns: Sequence[Col]
+    most: int | None = field(default=None, kw_only=True)
+    sort: str = field(default="", kw_only=True)
+    falls: bool = field(default=False, kw_only=True)
+    mark: Callable[[Any], bool] | None = field(default=None, kw_only=True)
+    words: Text | None = field(default=None, kw_only=True)
+
+    def filled(self, *, is_terminal: bool = False) -> list[tuple[Col, list[str]]]:
+        """Return the columns in which there is something, with the text of each row."""
+        columns = [(column, [column.cell(row) for row in self.rows]) for column in self.columns]
+        return [
+            (column, cells)
+            for column, cells in columns
+            if any(cell.strip("-") for cell in cells) or any(_has_picture(column.read(row)) for row in self.rows)
+            if not is_terminal or column.differs is None or _tells(cells, column.differs)
+        ]
+
+
+def _has_picture(value: Any) -> bool:
+    return isinstance(value, Picture) or (isinstance(value, list) and any(map(_has_picture, value)))
+
+
+def _tells(cells: Sequence[str], wrong: Collection[str]) -> bool:
+    """Return whether a column tells rows apart; one that is the same for all, and nothing wrong, does not."""
+    return len(cells) == 1 or len(set(cells)) > 1 or cells[0] in wrong
+
+
+class Series(NamedTuple):
+    """Marks of a chart that belong together.
+
+    Attributes:
+        name: Name in the legend.
+        points: x and y of each, in the order of x for a line; y is None, NaN or infinite where there is no value.
+        look: Class of the style sheet: first, second, third, fourth, other, ideal, predicted.
+        mark: `line`, `dot`, `diamond`, `star`, `cloud` of many points, `bar` on top of those of the series before,
+            `range`: a line from each second point to the next one, or `level`: a line across the chart, with its name.
+        labels: Texts of the points, which are drawn where there is room, the first ones first.
+    """
+
+    name: str
+    points: Sequence[tuple[float, float | None]]
+    look: str = "first"
+    mark: str = "line"
+    labels: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Chart(Part):
+    """A chart, for pages and notebooks.
+
+    Attributes:
+        series: Its marks.
+        x: What the horizontal axis is.
+        y: What the vertical axis is.
+        from_zero: Whether the vertical axis has zero.
+        unit: Whether both axes go from 0 to 1.
+        rows: Names of the places 0, 1, … of the vertical axis, from the top, instead of numbers.
+    """
+
+    series: Sequence[Series]
+    x: str = field(default="", kw_only=True)
+    y: str = field(default="", kw_only=True)
+    from_zero: bool = field(default=False, kw_only=True)
+    unit: bool = field(default=False, kw_only=True)
+    rows: Sequence[str] = field(default=(), kw_only=True)
+
+
+@dataclass(frozen=True)
+class Images(Part):
+    """Images side by side; they may be made one after another as they are drawn."""
+
+    pictures: Iterable[Picture]
+
+
+@dataclass(frozen=True)
+class Choice(Part):
+    """Tables of the same columns, of which a page shows two side by side, as its reader chooses.
+
+    Attributes:
+        tables: Tables by their names.
+        chosen: Names of those that are shown first.
+    """
+
+    tables: Mapping[str, Table]
+    chosen: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Section(Part):
+    """Parts below a title of their own."""
+
+    title: str = field()
+    parts: Sequence[Part]
+
+
+@dataclass(frozen=True)
+class Doc:
+    """A result.
+
+    Attributes:
+        title: What came of it.
+        parts: What there is to say and to show.
+        over: What it is of.
+        badge: State and its style, behind `over`.
+        foot: Command that made it.
+        refresh_s: Seconds after which a page loads itself again; 0 for never.
+        rows: Rows for CSV; None for those of the first table.
+        json: Function that returns what JSON has, as plain values; None for the rows.
+    """
+
+    title: str
+    parts: Sequence[Part]
+    over: str = field(default="", kw_only=True)
+    badge: tuple[str, str] | None = field(default=None, kw_only=True)
+    foot: str = field(default="", kw_only=True)
+    refresh_s: int = field(default=0, kw_only=True)
+    rows: Table | None = field(default=None, kw_only=True)
+    json: Callable[[], Any] | None = field(default=None, kw_only=True)
+
+
+def parts_for(parts: Sequence[Part], name: str) -> list[Part]:
+    """Return the parts for a format."""
+    return [part for part in parts if not part.only or name in part.only]

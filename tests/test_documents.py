@@ -1,0 +1,214 @@
+"""Documents in each format: what is drawn of lines, tables, charts and images, and what is left out."""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from etlrun.report.chart import MOST_BARS, MOST_POINTS, draw
+from etlrun.report.doc import (
+    Chart,
+    Choice,
+    Code,
+    Col,
+    Doc,
+    Images,
+    Line,
+    Lines,
+    Link,
+    Paragraph,
+    Part,
+    Picture,
+    Section,
+    Series,
+    Table,
+)
+from etlrun.report.html import fragment, pieces
+from etlrun.report.render import RENDER, show
+from etlrun.report.text import text
+
+EVIL = "<b>*x*</b> `|` [y](z)"
+ROWS: list[dict[str, Any]] = [
+    {"name": "one", "rate": 1234.5, "status": "completed", "error": ""},
+    {"name": EVIL, "rate": None, "status": "completed", "error": "word " * 50},
+]
+COLUMNS = (
+    Col("name", lambda row: row["name"], is_head=True),
+    Col("examples/s", lambda row: row["rate"], ",.1f", bar=True),
+    Col("status", lambda row: row["status"], differs=("failed",), style=lambda _: "good", is_choice=True),
+    Col("nothing", lambda _: None),
+    Col("error", lambda row: row["error"], is_long=True),
+)
+TABLE = Table(ROWS, COLUMNS, title="Rows", sort="examples/s", mark=lambda row: row["rate"] is not None)
+
+
+def doc_of(*parts: Part, **values: Any) -> Doc:
+    return Doc("the result", parts, **values)
+
+
+def body(*parts: Part) -> str:
+    """The page below its heading."""
+    return RENDER["html"](doc_of(*parts)).partition("</header>")[2].partition("<script>")[0]
+
+
+def test_lines_have_their_labels_in_one_column_and_further_lines_below() -> None:
+    lines: list[Any] = [("result", "0.5")]
+    lines += [Line("accuracy of it", "0.9", "(0.8 to 1)", "good"), ("none", ""), ("", "a\nb")]
+    assert text(doc_of(Lines(lines))) == "result         0.5\naccuracy of it 0.9 (0.8 to 1)\na\nb\n"
+    assert text(doc_of(Lines([("note", "a\nb\x1b")]))) == "note      a\n          b\\x1b\n"
+    assert "\x1b[32m0.9 (0.8 to 1)\x1b[0m" in text(doc_of(Lines(lines)), is_coloured=True)
+    assert RENDER["md"](doc_of(Lines(lines))) == (
+        "# the result\n\n- result    0.5\n- accuracy of it 0.9 (0.8 to 1)\n- a b\n"
+    )
+    assert '<dd class="good">0.9<small>(0.8 to 1)</small></dd>' in body(Lines(lines))
+
+
+def test_a_table_on_a_terminal_has_no_empty_columns_none_that_are_equal_and_wraps_long_texts() -> None:
+    assert text(doc_of(TABLE), width=60) == (
+        "name                   examples/s  error\n"
+        "one                       1,234.5\n"
+        f"{EVIL}           -  {'word ' * 4}word\n" + f"{' ' * 35}{'word ' * 4}word\n" * 9
+    )
+    (line,) = text(doc_of(Table(ROWS, COLUMNS[:1], most=1))).splitlines()[2:]
+    assert line == "more      1 rows"
+    assert text(doc_of(Table([], COLUMNS), Chart([]), Images([]), Section("none", []))) == ""
+
+
+def test_what_others_wrote_is_no_markup() -> None:
+    rows = RENDER["md"](doc_of(TABLE)).splitlines()[2:]
+    assert rows[2:5] == [
+        "| name | examples/s | status | error |",
+        "| --- | --- | --- | --- |",
+        "| one | 1,234.5 | completed |  |",
+    ]
+    told = "&#60;b>&#42;x&#42;&#60;/b> &#96;\\|&#96; &#91;y](z)"
+    assert rows[5].startswith(f"| {told} | - | completed | word word")
+    whole = [Lines([(EVIL, EVIL)]), Paragraph(EVIL, title=EVIL), Code(EVIL), Images([Picture("x", EVIL, EVIL)])]
+    assert "<b>" not in RENDER["html"](doc_of(TABLE, *whole, over=EVIL, foot=EVIL, badge=(EVIL, "good")))
+    assert "<b>" not in fragment(doc_of(Chart([Series(EVIL, [(0, 0)])], title=EVIL, x=EVIL, rows=[EVIL])))
+    assert RENDER["md"](doc_of(Code("a\n```\nb", language="yaml"))).endswith("````yaml\na\n```\nb\n````\n")
+    code = Table([["a`b|"]], [Col("code", lambda row: row[0], is_code=True)])
+    assert RENDER["md"](doc_of(code)).endswith("| `` a`b\\| `` |\n")
+
+
+def test_a_page_sorts_by_exact_values_and_marks_rows() -> None:
+    page = body(TABLE)
+    assert '<th scope="col" class="figure bar" aria-sort="descending"><button type="button">examples/s' in page
+    assert '<tr class="chosen"><th scope="row">one</th><td class="figure bar" data-value="1234.5"' in page
+    assert 'style="--bar: 100.0%">1,234.5</td><td class="good">completed</td>' in page
+    assert "nothing" not in page
+    notebook = fragment(doc_of(TABLE))
+    assert "<button" not in notebook
+    assert "<script" not in notebook
+
+
+def test_a_page_has_a_script_only_if_there_is_something_to_do_and_says_which_one_may_run() -> None:
+    assert "script" not in RENDER["html"](doc_of(Lines([("a", "b")]), Section("s", [Code("c")])))
+    parts: Sequence[Part] = (TABLE, Code("x", is_copied=True), Choice({"</script>": TABLE}), Section("s", [TABLE]))
+    for part in parts:
+        page = RENDER["html"](doc_of(part))
+        assert "script-src 'sha256-" in page
+        assert page.count("</script>") == 1 + isinstance(part, Choice)
+    held = json.loads(re.findall('<script type="application/json">(.*?)</script>', body(parts[2]))[0])
+    assert (held["header"][:2], held["tables"][0]["label"]) == (["name", "examples/s"], "</script>")
+
+
+def test_pictures_stand_in_cells_and_are_drawn_one_after_another() -> None:
+    pictures = [Picture("data:image/png;base64,AA", "a\nb", "shown", 2, 1), Picture("", "no image")]
+    column = Col("at", lambda row: row, note="float32\n0 to 1")
+    assert '<img src="data:image/png;base64,AA" alt="shown" width="2" height="1"><figcaption>a\nb<' in body(
+        Table([pictures], [column])
+    )
+    assert "<small>float32</small><small>0 to 1</small>" in body(Table([pictures], [column]))
+    made = []
+
+    def one_by_one() -> Any:
+        for number in range(3):
+            made.append(number)
+            yield Picture(f"data:{number}")
+
+    page = pieces(doc_of(Images(one_by_one())))
+    next(piece for piece in page if "data:0" in piece)
+    assert made != [0, 1, 2]
+    assert RENDER["md"](doc_of(Images(pictures), Images([Picture("a b.png", "", "alt")]))) == (
+        "# the result\n\n![alt](a%20b.png)\n"
+    )
+
+
+def test_links_and_folded_parts() -> None:
+    part = Lines([("page", Link("a page", "https://x.org/a b.html"))], title="More", is_folded=True)
+    assert RENDER["md"](doc_of(part, over="Run")).splitlines()[2:] == [
+        "the result", "", "<details><summary>More</summary>", "", "- page      [a page](https://x.org/a%20b.html)", "",
+        "</details>",
+    ]  # fmt: skip
+    assert '<a href="https://x.org/a b.html">a page</a>' in body(part)
+    assert text(doc_of(part)) == "page      a page\n"
+
+
+def test_parts_are_for_the_formats_that_they_name() -> None:
+    doc = doc_of(*(Paragraph(f"for {name}", only=[name]) for name in ("text", "md", "html", "notebook")))
+    drawn = {"text": text(doc), "md": RENDER["md"](doc), "html": RENDER["html"](doc), "notebook": fragment(doc)}
+    assert {name: re.findall("for [a-z]+", of.partition("</style>")[2] or of) for name, of in drawn.items()} == {
+        name: [f"for {name}"] for name in drawn
+    }
+
+
+def test_rows_are_csv_and_json_with_their_values() -> None:
+    assert RENDER["csv"](doc_of(Section("s", [TABLE]))).splitlines()[:2] == [
+        "name,examples/s,status,nothing,error", "one,1234.5,completed,,",
+    ]  # fmt: skip
+    assert json.loads(RENDER["json"](doc_of(TABLE)))[0]["examples/s"] == 1234.5
+    assert RENDER["json"](doc_of(TABLE, json=lambda: {"a": (1, None)})) == '{\n  "a": [\n    1,\n    null\n  ]\n}\n'
+    assert RENDER["csv"](doc_of(rows=Table([1], [Col("n", lambda row: row)]))) == "n\n1\n"
+
+
+@pytest.mark.parametrize(("variables", "is_coloured"), [({}, False), ({"FORCE_COLOR": "1"}, True),
+                                                        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False)])  # fmt: skip
+def test_it_is_printed_in_colours_where_they_are_wanted(
+    variables: dict[str, str], *, is_coloured: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    show(doc_of(Section("t", [Paragraph("p")], style="bad")))
+    assert capsys.readouterr().out == ("\x1b[1;31mt\x1b[0m\n  p\n\n" if is_coloured else "t\n  p\n\n")
+
+
+def test_a_chart_says_what_it_leaves_out_and_what_is_no_number() -> None:
+    whole = [(float(x), float(x)) for x in range(1, 1002)]
+    drawn = draw(Chart([Series("train", whole)], title="loss", x="epoch"))
+    assert drawn.note == "251 of 1,001 points are drawn."
+    assert drawn.svg.count("L") + drawn.svg.count("M") - drawn.svg.count("M66 ") == 251 <= MOST_POINTS
+    stacked = draw(Chart([Series("a", [(n, 1.0) for n in range(1000)], mark="bar")], x="epoch"))
+    assert stacked.note == "A bar is the mean of 10 of 1,000."
+    assert stacked.svg.count("z") == MOST_BARS
+    values = [1.0, float("nan"), 2.0, float("inf")]
+    drawn = draw(Chart([Series("train", [*enumerate(values, 1)])], title="loss", x="epoch"))
+    assert drawn.note == "train loss: not a finite number in 2 of 4 epochs, first in 2."
+    assert drawn.svg.count('<circle class="dot first"') == 2
+    assert 'aria-label="loss. train: 1 to 2, minimum 1, maximum 2"' in drawn.svg
+    drawn = draw(Chart([Series("train", [(1, None)])], title="loss", x="epoch"))
+    assert (drawn.svg, drawn.note) == ("", "train loss: not a finite number in 1 of 1 epochs, first in 1.")
+
+
+@pytest.mark.parametrize("values", [[0.0], [1e299, -1e299], [1e-320, 2e-320], [5.0, 5.0], [1e308, 1.0], [1e9, 1e9 + 1]])
+@pytest.mark.parametrize("mark", ["line", "dot", "diamond", "star", "cloud", "bar", "level"])
+def test_any_values_can_be_drawn(values: list[float], mark: str) -> None:
+    points: list[Any] = [*enumerate(values, 1)]
+    for from_zero in (False, True):
+        svg = draw(Chart([Series("train", points, mark=mark, labels=["a", "b"])], x="epoch", from_zero=from_zero)).svg
+        assert svg
+        assert not re.search("nan|inf", svg)
+
+
+def test_a_chart_has_names_of_rows_ranges_and_labels_where_there_is_room() -> None:
+    series = [Series("predicted", [(1, 0), (3, 0), (2, 1), (4, 1)], "predicted", "range"),
+              Series("windows", [(2, 0), (2, 0), (3, 1)], mark="dot", labels=["a", "a", "b"])]  # fmt: skip
+    svg = draw(Chart(series, x="seconds", rows=["no change", "cache=memory"])).svg
+    assert re.findall(">([^<>]+)</text>", svg)[:2] == ["no change", "cache=memory"]
+    (ranges,) = re.findall('class="line predicted" d="([^"]+)"', svg)
+    assert ranges.count("M") == ranges.count("L") == 2
+    assert re.findall('class="ink">([^<>]+)<', svg) == ["no change", "cache=memory", "a", "a", "b"]
