@@ -123,7 +123,7 @@ def test_encoded_images_are_decoded_first(name: str) -> None:
 
 
 FRACTION, SHARES = "a number from 0 to 1", "[lower, upper], two numbers above 0, at most 1"
-RATIOS, PROBABILITY = "[lower, upper], two positive numbers", "a probability above 0, at most 1"
+RATIOS, PROBABILITY = "[lower, upper], two positive numbers", "a number above 0, at most 1"
 ORDERED = "[lower, upper], the lower number first\n    -> swap the two"
 
 
@@ -138,7 +138,7 @@ ORDERED = "[lower, upper], the lower number first\n    -> swap the two"
         (
             "random_hue.max_delta",
             "0.6",
-            "found 0.6; expected a number from 0 to 0.5, which is half of the colour circle",
+            "found 0.6; expected a number from 0 to 0.5",
         ),
         ("random_grey.probability", "0", f"found 0; expected {PROBABILITY}"),
         ("random_resized_crop.size", "[0,3]", "found [0, 3]; expected [height, width], two integers from 1 to 65,536"),
@@ -157,10 +157,10 @@ ORDERED = "[lower, upper], the lower number first\n    -> swap the two"
             "{by: 1, mode: reflect, value: 3}",
             ".value: found 3.0; expected 0 with mode=reflect, which uses no value\n    -> set transform.pad.value=0",
         ),
-        ("random_rotation.degrees", "-5", "found -5; expected degrees from 0 to 180"),
+        ("random_rotation.degrees", "-5", "found -5; expected a number from 0 to 180"),
         ("random_rotation.fill_mode", "wrap", "found 'wrap'; expected constant, reflect or nearest"),
         ("random_translation.width_factor", "2", f"found 2; expected {FRACTION}"),
-        ("random_zoom.factor", "1", "found 1; expected a number from 0 to below 1"),
+        ("random_zoom.factor", "1", "found 1; expected a number in [0, 1)"),
         ("cutout.length", "0", "found 0; expected a positive integer"),
         ("rand_augment.magnitude", "31", "found 31; expected an integer from 0 to 30"),
         ("rand_augment.num_layers", "0", "found 0; expected an integer from 1 to 14"),

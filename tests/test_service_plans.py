@@ -52,7 +52,7 @@ def test_a_service_changes_no_result() -> None:
             ("load.service.address=nowhere", "load.service.timeout_s=0.5"),
             (
                 "load.service.address: found 'nowhere'; expected HOST:PORT, or a list of them\n"
-                "load.service.timeout_s: found 0.5; expected a number of seconds, at least 1"
+                "load.service.timeout_s: found 0.5; expected a number from 1"
             ),
         ),
         (

@@ -217,7 +217,7 @@ def test_unfit_overrides_are_refused_at_once(run: Path, capsys: pytest.CaptureFi
         "  load.prefetch: found -1; expected an integer from 0 to 1,000,000, or autotune",
     ]
     assert refused(capsys, "evaluate", run, "dataset.split=3", "dataset.on_corrupt=often", status=2) == [
-        "  dataset.split: found 3; expected a string or null",
+        "  dataset.split: found 3; expected a string, or null",
         "  dataset.on_corrupt: found 'often'; expected raise or skip",
     ]
 

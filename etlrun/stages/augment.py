@@ -10,19 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from pydantic import Field
-
-from etlrun.stages.base import Expected
+from etlrun.stages.base import Expected, PositiveNumber, Share
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.image import require_decoded
 from etlrun.stages.lazy import tf
 
-Fraction = Annotated[float, Field(ge=0, le=1), Expected("a number from 0 to 1")]
-Probability = Annotated[float, Field(gt=0, le=1), Expected("a probability above 0, at most 1")]
-_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-_Share = Annotated[float, Field(gt=0, le=1)]
-Ratios = Annotated[tuple[_Positive, _Positive], Expected("[lower, upper], two positive numbers")]
-Shares = Annotated[tuple[_Share, _Share], Expected("[lower, upper], two numbers above 0, at most 1")]
+Ratios = Annotated[tuple[PositiveNumber, PositiveNumber], Expected("[lower, upper], two positive numbers")]
+Shares = Annotated[tuple[Share, Share], Expected("[lower, upper], two numbers above 0, at most 1")]
 
 
 def drawn(image: tf.Tensor, seed: tf.Tensor, salt: str, count: int) -> tf.Tensor:

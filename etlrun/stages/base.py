@@ -54,25 +54,25 @@ class Expected:
 AUTOTUNE: Literal["autotune"] = "autotune"
 
 Flag = Annotated[bool, Expected("true or false")]
-Text = Annotated[str, Field(min_length=1), Expected("a string")]
-OptionalText = Annotated[str | None, Expected("a string or null")]
+Text = Annotated[str, Field(min_length=1)]
+OptionalText = str | None
 _LARGEST = 2**63 - 1
 
-Natural = Annotated[int, Field(ge=0, le=_LARGEST), Expected("a non-negative integer")]
-Factor = Annotated[float, Field(ge=0, allow_inf_nan=False), Expected("a non-negative number")]
-Seed = Annotated[int, Field(ge=0, lt=2**32), Expected("an integer from 0 to 2**32 - 1")]
-Positive = Annotated[int, Field(ge=1, le=_LARGEST), Expected("a positive integer")]
-OptionalPositive = Annotated[Annotated[int, Field(ge=1, le=_LARGEST)] | None, Expected("a positive integer, or null")]
-PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False), Expected("a positive number")]
+Natural = Annotated[int, Field(ge=0, le=_LARGEST)]
+Factor = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
+Positive = Annotated[int, Field(ge=1, le=_LARGEST)]
+OptionalPositive = Positive | None
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Rate = Annotated[float, Field(ge=0, lt=1)]
+Share = Annotated[float, Field(gt=0, le=1)]
+PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Number = Annotated[float, Field(allow_inf_nan=False), Expected("a finite number")]
 Parallelism = Annotated[
     Annotated[int, Field(ge=1, le=10_000)] | Literal["autotune", "cores", "cores-1"] | None,
     Expected("an integer from 1 to 10,000, autotune, cores, cores-1, or null for a serial stage"),
 ]
-Buffer = Annotated[
-    Annotated[int, Field(ge=0, le=1_000_000)] | Literal["autotune"],
-    Expected("an integer from 0 to 1,000,000, or autotune"),
-]
+Buffer = Annotated[int, Field(ge=0, le=1_000_000)] | Literal["autotune"]
 _Side = Annotated[int, Field(ge=1, le=65_536)]
 Size = Annotated[tuple[_Side, _Side], Expected("[height, width], two integers from 1 to 65,536")]
 

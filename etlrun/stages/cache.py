@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
-
-from etlrun.stages.base import DATA, SPEED, Expected, Nodes, Stage
+from etlrun.stages.base import DATA, SPEED, Expected, Nodes, Stage, Text
 from etlrun.stages.call import Call
 from etlrun.stages.flow import Flow
 from etlrun.stages.paths import OptionalPath
@@ -16,9 +14,6 @@ from etlrun.system import machine
 
 POINTS = ("source", "decoded", "transformed", "features")
 """Points of a pipeline with names of their own, in order. A step's name means the point after that step."""
-
-Point = Annotated[str, Field(min_length=1), Expected("source, decoded, transformed, features, or the name of a step")]
-Dtype = Annotated[Literal["auto", "uint8"], Expected("auto or uint8")]
 
 
 _WRITTEN = Nodes(("Map",), is_single=True)
@@ -85,11 +80,11 @@ class _Cache(Stage):
     read_bytes_per_s: ClassVar[float] = 4e9
     """Rate at which it is read, where none was measured."""
 
-    at: Annotated[Point, SPEED]
-    dtype: Annotated[Dtype, SPEED]
+    at: Annotated[Text, Expected("source, decoded, transformed, features, or the name of a step"), SPEED]
+    dtype: Annotated[Literal["auto", "uint8"], SPEED]
     dir: Annotated[OptionalPath, SPEED]
-    when_busy: Annotated[Literal["wait", "uncached"], Expected("wait or uncached"), SPEED]
-    codec: Annotated[Literal["raw", "jpeg90", "jpeg95"], Expected("raw, jpeg90 or jpeg95"), DATA] = "raw"
+    when_busy: Annotated[Literal["wait", "uncached"], SPEED]
+    codec: Annotated[Literal["raw", "jpeg90", "jpeg95"], DATA] = "raw"
 
     @classmethod
     def space(cls, folder: Path) -> Space:  # noqa: ARG003 - for those that are on disk

@@ -8,19 +8,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from etlrun.stages.augment import Fraction, Probability, clipped, drawn, require_colours, rounded
-from etlrun.stages.base import DATA, Expected, Factor
+from etlrun.stages.augment import clipped, drawn, require_colours, rounded
+from etlrun.stages.base import DATA, Expected, Factor, Fraction, Number, PositiveNumber, Share
 from etlrun.stages.flow import Feature
 from etlrun.stages.lazy import tf
 from etlrun.stages.rescaling import Rescaling
 from etlrun.stages.step import Step
 
-HalfTurn = Annotated[float, Field(ge=0, le=0.5), Expected("a number from 0 to 0.5, which is half of the colour circle")]
-_Number = Annotated[float, Field(allow_inf_nan=False)]
-Means = Annotated[tuple[_Number, _Number, _Number], Expected("[red, green, blue], three finite numbers")]
-_Deviation = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Means = Annotated[tuple[Number, Number, Number], Expected("[red, green, blue], three finite numbers")]
 Deviations = Annotated[
-    tuple[_Deviation, _Deviation, _Deviation], Expected("[red, green, blue], three positive numbers")
+    tuple[PositiveNumber, PositiveNumber, PositiveNumber], Expected("[red, green, blue], three positive numbers")
 ]
 
 
@@ -149,7 +146,7 @@ class RandomHue(_Colour):
     path = "transform.random_hue"
     calls = (drawn, clipped, recoloured)
 
-    max_delta: Annotated[HalfTurn, DATA]
+    max_delta: Annotated[float, Field(ge=0, le=0.5), DATA]
 
     @staticmethod
     def op(image: tf.Tensor, *, max_delta: float, seed: tf.Tensor) -> tf.Tensor:
@@ -168,7 +165,7 @@ class RandomGrey(_Colour):
     path = "transform.random_grey"
     calls = (drawn, rounded, greyed)
 
-    probability: Annotated[Probability, DATA]
+    probability: Annotated[Share, DATA]
 
     @property
     def random(self) -> bool:  # type: ignore[override] # of the others all instances are

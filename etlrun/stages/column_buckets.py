@@ -9,12 +9,12 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field
 
-from etlrun.stages.base import DATA, Expected, Positive
+from etlrun.stages.base import DATA, Expected, Number, Positive
 from etlrun.stages.column_step import ColumnStep, constant, known, number, shown, without_missing
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.lazy import pa, pc, tf
 
-_Boundaries = Annotated[tuple[Annotated[float, Field(allow_inf_nan=False)], ...], Field(min_length=1)]
+_Boundaries = Annotated[tuple[Number, ...], Field(min_length=1)]
 _ASCENDING = "a list of numbers, each above the one before it"
 
 
@@ -62,7 +62,7 @@ class Quantiles(Bucketize):
     learned = ("boundaries",)
     not_of_op = ("count",)
 
-    count: Annotated[Annotated[int, Field(ge=2, le=10_000)], Expected("an integer from 2 to 10,000"), DATA]
+    count: Annotated[Annotated[int, Field(ge=2, le=10_000)], DATA]
     boundaries: Annotated[_Boundaries | None, Expected(f"null to learn them, or {_ASCENDING}"), DATA] = None  # type: ignore[assignment]
 
     def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:

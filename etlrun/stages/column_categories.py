@@ -44,7 +44,7 @@ class Lookup(ColumnStep):
     file: Annotated[OptionalPath, DATA] = None
     top: Annotated[OptionalPositive, DATA] = None
     min_count: Annotated[Positive, DATA] = 1
-    oov: Annotated[Annotated[int, Field(ge=1)] | Literal["error"], Expected("a positive integer, or error"), DATA] = 1
+    oov: Annotated[Annotated[int, Field(ge=1)] | Literal["error"], DATA] = 1
 
     @staticmethod
     def op(found: tf.Tensor, *, values: list[str | int], oov: Any, table: Any = None) -> tf.Tensor:
@@ -176,7 +176,7 @@ class Classes(Lookup):
 
     name = "class"
 
-    oov: Annotated[Literal["error"], Expected("error"), DATA] = "error"
+    oov: Annotated[Literal["error"], DATA] = "error"
 
     def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
         as_integers = values if incoming.dtype == "string" else (lambda: values().cast("int64"))

@@ -9,15 +9,14 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field
 
-from etlrun.stages.base import DATA, Expected
+from etlrun.stages.base import DATA, Expected, Number
 from etlrun.stages.column_step import ColumnStep, UnfitColumnError, constant, known, number, shown, without_missing
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.lazy import pa, pc, tf
 
-_Finite = Annotated[float, Field(allow_inf_nan=False)]
 _LEARNED = Expected("a finite number, or null to learn it")
-_Statistic = Annotated[_Finite | None, _LEARNED, DATA]
-_Divisor = Annotated[Annotated[_Finite, Field(gt=0)] | None, Expected("a positive number, or null to learn it"), DATA]
+_Statistic = Annotated[Number | None, _LEARNED, DATA]
+_Divisor = Annotated[Annotated[Number, Field(gt=0)] | None, Expected("a positive number, or null to learn it"), DATA]
 _STATISTICS = ("mean", "median", "most_frequent")
 
 
@@ -60,9 +59,9 @@ class Fill(ColumnStep):
     learned = ("filled",)
     not_of_op = ("value", "indicator")
 
-    value: Annotated[str | int | _Finite, Expected("mean, median, most_frequent, a number or a text"), DATA]
-    indicator: Annotated[bool, Expected("true or false"), DATA] = False
-    filled: Annotated[str | int | _Finite | None, Expected("null"), DATA] = None
+    value: Annotated[str | int | Number, Expected("mean, median, most_frequent, a number or a text"), DATA]
+    indicator: Annotated[bool, DATA] = False
+    filled: Annotated[str | int | Number | None, Expected("null"), DATA] = None
 
     @staticmethod
     def op(values: tf.Tensor, *, filled: float | str) -> tf.Tensor:
@@ -270,7 +269,7 @@ class Clip(ColumnStep):
     main = "range"
 
     range: Annotated[
-        tuple[_Finite | None, _Finite | None], Expected("[low, high], two numbers of which one may be null"), DATA
+        tuple[Number | None, Number | None], Expected("[low, high], two numbers of which one may be null"), DATA
     ]
 
     @staticmethod

@@ -30,11 +30,7 @@ class StandardizeText(ColumnStep):
     name = "standardize_text"
     main = "to"
 
-    to: Annotated[
-        Literal["lower_and_strip_punctuation", "lower", "none"],
-        Expected("lower_and_strip_punctuation, lower or none"),
-        DATA,
-    ]
+    to: Annotated[Literal["lower_and_strip_punctuation", "lower", "none"], DATA]
 
     @staticmethod
     def op(found: tf.Tensor, *, to: str) -> tf.Tensor:
@@ -73,11 +69,7 @@ class Tokenize(ColumnStep):
 
     not_of_op = ("file",)
 
-    by: Annotated[
-        Literal["whitespace", "characters", "regex", "wordpiece"],
-        Expected("whitespace, characters, regex or wordpiece"),
-        DATA,
-    ]
+    by: Annotated[Literal["whitespace", "characters", "regex", "wordpiece"], DATA]
     pattern: Annotated[OptionalText, DATA] = None
     file: Annotated[OptionalPath, DATA] = None
     vocabulary: Annotated[tuple[str, ...] | None, Expected("null, since its file has it"), DATA] = None
@@ -146,7 +138,7 @@ class Ngrams(ColumnStep):
     main = "size"
     of_sequences = True
 
-    size: Annotated[Annotated[int, Field(ge=2)], Expected("an integer from 2"), DATA]
+    size: Annotated[Annotated[int, Field(ge=2)], DATA]
 
     @staticmethod
     def op(found: Any, *, size: int) -> Any:
@@ -173,7 +165,7 @@ class Truncate(ColumnStep):
     of_sequences = True
 
     length: Annotated[Positive, DATA]
-    keep: Annotated[Literal["first", "last"], Expected("first or last"), DATA] = "first"
+    keep: Annotated[Literal["first", "last"], DATA] = "first"
 
     @staticmethod
     def op(found: Any, *, length: int, keep: str) -> Any:
@@ -224,7 +216,7 @@ class TfIdf(ColumnStep):
     of_sequences = True
     gives_sequences = False
 
-    weights: Annotated[tuple[float, ...] | None, Expected("a list of numbers, or null to learn them"), DATA] = None
+    weights: Annotated[tuple[float, ...] | None, DATA] = None
 
     @staticmethod
     def op(index: Any, *, weights: list[float]) -> tf.Tensor:

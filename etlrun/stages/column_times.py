@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from etlrun.stages.base import DATA, Expected
+from etlrun.stages.base import DATA
 from etlrun.stages.column_step import ColumnStep
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.lazy import tf
@@ -22,11 +22,7 @@ class Part(ColumnStep):
     name = "part"
     main = "part"
 
-    part: Annotated[
-        Literal["year", "month", "day", "weekday", "hour", "minute"],
-        Expected("year, month, day, weekday, hour or minute"),
-        DATA,
-    ]
+    part: Annotated[Literal["year", "month", "day", "weekday", "hour", "minute"], DATA]
 
     @staticmethod
     def op(values: tf.Tensor, *, part: str) -> tf.Tensor:

@@ -9,12 +9,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from etlrun.stages.augment import Ratios, Shares, drawn, ordered, require_pixels, rounded, with_value
-from etlrun.stages.base import DATA, Expected, Flag, Number, Size
+from etlrun.stages.base import DATA, Flag, Number, Size
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.lazy import tf
 from etlrun.stages.step import Step
-
-Border = Annotated[int, Field(ge=0, le=65_536), Expected("an integer from 0 to 65,536")]
 
 
 def rectangles(sides: tf.Tensor, draws: tf.Tensor, scale: tuple[float, float], ratio: tuple[float, float]) -> tf.Tensor:
@@ -61,8 +59,8 @@ class Pad(Step):
 
     path = "transform.pad"
 
-    by: Annotated[Border, DATA]
-    mode: Annotated[Literal["constant", "reflect"], Expected("constant or reflect"), DATA]
+    by: Annotated[int, Field(ge=0, le=65_536), DATA]
+    mode: Annotated[Literal["constant", "reflect"], DATA]
     value: Annotated[Number, DATA]
 
     def rules(self) -> Iterator[tuple[str, str, str, str]]:

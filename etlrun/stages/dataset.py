@@ -74,7 +74,7 @@ class Dataset(Stage):
     name: Annotated[Text, DATA]
     split: Annotated[Text, DATA]
     eval_split: Annotated[OptionalText, DATA]
-    on_corrupt: Annotated[Literal["raise", "skip"], Expected("raise or skip"), DATA]
+    on_corrupt: Annotated[Literal["raise", "skip"], DATA]
 
     @classmethod
     def key_of(cls, pipeline: str) -> str:
@@ -186,7 +186,7 @@ class Declared(OfFiles):
     label_key: Annotated[Text, DATA]
     features: Annotated[Features | None, Expected(FEATURES), DATA] = None
     target: Annotated[Targets | None, Expected(TARGETS), DATA, TRAINING] = None
-    weight: Annotated[Text | None, Expected("a feature, or null"), DATA, TRAINING] = None
+    weight: Annotated[Text | None, DATA, TRAINING] = None
     keep: Annotated[Keep, SPEED] = "all"
     copies: Annotated[OptionalPath, SPEED] = None
 

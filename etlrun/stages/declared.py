@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from etlrun.stages.base import Text
 from etlrun.stages.flow import ITEM_BYTES, Feature, Flow
 from etlrun.stages.targets import Weight
 
@@ -22,12 +23,11 @@ _OF_TARGETS = r"number|binary|(class|labels) [1-9]\d{0,5}"
 _TYPES = "types such as float32, uint8 28x28, class, image or text"
 _Type = Annotated[str, Field(pattern=rf"^({'|'.join(STRINGS)}|{_UNNAMED})$")]
 _TargetType = Annotated[str, Field(pattern=rf"^({'|'.join(STRINGS)}|{_OF_TARGETS}|{_UNNAMED})$")]
-_Name = Annotated[str, Field(min_length=1)]
 _Weighted = Annotated[dict[_TargetType, dict[Literal["weight"], Weight]], Field(min_length=1, max_length=1)]
 
-Features = Annotated[dict[_Name, _Type], Field(min_length=1)]
+Features = Annotated[dict[Text, _Type], Field(min_length=1)]
 """Names of features with their types; for an array also its shape: `float32 28x28`."""
-Targets = Annotated[dict[_Name, _TargetType | _Weighted], Field(min_length=1)]
+Targets = Annotated[dict[Text, _TargetType | _Weighted], Field(min_length=1)]
 """Names of features to predict with their types, or with these and the weight of their loss."""
 FEATURES = f"a mapping from names of features to {_TYPES}, or null"
 TARGETS = (

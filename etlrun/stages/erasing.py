@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from etlrun.stages.augment import Probability, Ratios, Shares, drawn, ordered, with_value, within
-from etlrun.stages.base import DATA, Number, Positive
+from etlrun.stages.augment import Ratios, Shares, drawn, ordered, with_value, within
+from etlrun.stages.base import DATA, Number, Positive, Share
 from etlrun.stages.crops import placed, rectangles
 from etlrun.stages.flow import Feature
 from etlrun.stages.lazy import tf
@@ -73,7 +73,7 @@ class RandomErasing(_Erasing):
     path = "transform.random_erasing"
     calls = (drawn, rectangles, placed, within, erased)
 
-    probability: Annotated[Probability, DATA]
+    probability: Annotated[Share, DATA]
     scale: Annotated[Shares, DATA]
     ratio: Annotated[Ratios, DATA]
 

@@ -9,13 +9,9 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from etlrun.stages.base import ORDER, SPEED, Expected, Flag, Parallelism, Positive, Stage, Tuned
+from etlrun.stages.base import ORDER, SPEED, Flag, Parallelism, Positive, Stage, Tuned
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.image import Decode
-
-Cycle = Annotated[
-    Annotated[int, Field(ge=1, le=10_000)] | Literal["all"], Expected("an integer from 1 to 10,000, or all")
-]
 
 
 class Extract(Stage):
@@ -130,7 +126,7 @@ class Interleave(Shards):
     path = "extract.interleave"
     tuned = Tuned("num_parallel_calls", "parallelism", "extract.num_parallel_calls")
 
-    cycle_length: Annotated[Cycle, ORDER]
+    cycle_length: Annotated[Annotated[int, Field(ge=1, le=10_000)] | Literal["all"], ORDER]
     block_length: Annotated[Positive, ORDER]
     num_parallel_calls: Annotated[Parallelism, SPEED]
     deterministic: Annotated[Flag, ORDER]

@@ -7,15 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from etlrun.stages.augment import Fraction, drawn, require_pixels, rounded, with_value
-from etlrun.stages.base import DATA, Expected
+from etlrun.stages.augment import drawn, require_pixels, rounded, with_value
+from etlrun.stages.base import DATA, Fraction, Rate
 from etlrun.stages.flow import Feature
 from etlrun.stages.lazy import tf
 from etlrun.stages.step import Step
-
-Degrees = Annotated[float, Field(ge=0, le=180), Expected("degrees from 0 to 180")]
-Zoom = Annotated[float, Field(ge=0, lt=1), Expected("a number from 0 to below 1")]
-FillMode = Annotated[Literal["constant", "reflect", "nearest"], Expected("constant, reflect or nearest")]
 
 
 def affine(image: tf.Tensor, rows: list[tf.Tensor], fill_mode: str, interpolation: str) -> tf.Tensor:
@@ -88,7 +84,7 @@ class _Moved(Step):
 
     random = True
 
-    fill_mode: Annotated[FillMode, DATA]
+    fill_mode: Annotated[Literal["constant", "reflect", "nearest"], DATA]
 
     def gives(self, incoming: Feature) -> Feature:
         require_pixels(incoming)
@@ -106,7 +102,7 @@ class RandomRotation(_Moved):
     path = "transform.random_rotation"
     calls = (drawn, rounded, affine, rotated)
 
-    degrees: Annotated[Degrees, DATA]
+    degrees: Annotated[float, Field(ge=0, le=180), DATA]
 
     @staticmethod
     def op(image: tf.Tensor, *, fill_mode: str, degrees: float, seed: tf.Tensor) -> tf.Tensor:
@@ -149,7 +145,7 @@ class RandomZoom(_Moved):
     path = "transform.random_zoom"
     calls = (drawn, rounded, affine, zoomed)
 
-    factor: Annotated[Zoom, DATA]
+    factor: Annotated[Rate, DATA]
 
     @staticmethod
     def op(image: tf.Tensor, *, fill_mode: str, factor: float, seed: tf.Tensor) -> tf.Tensor:

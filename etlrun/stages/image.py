@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from etlrun.stages.base import DATA, SPEED, Expected, Flag, Number, Size
+from etlrun.stages.base import DATA, SPEED, Flag, Number, Size
 from etlrun.stages.flow import IMAGE_RANK, Feature, UnfitError, remedy_of_kind
 from etlrun.stages.lazy import tf
 from etlrun.stages.step import Step
@@ -39,7 +39,7 @@ class Decode(Step):
     not_of_op = ("library", "fast")
     chooses_stages = ("library",)
 
-    library: Annotated[Literal["tensorflow", "turbo"], Expected("tensorflow or turbo"), DATA] = "turbo"
+    library: Annotated[Literal["tensorflow", "turbo"], DATA] = "turbo"
     fast: Annotated[Flag, DATA] = False
 
     @property
@@ -82,9 +82,9 @@ class Resize(Step):
     is_costly = True
 
     size: Annotated[Size, DATA]
-    method: Annotated[Literal["bilinear", "nearest", "area"], Expected("bilinear, nearest or area"), DATA]
+    method: Annotated[Literal["bilinear", "nearest", "area"], DATA]
     antialias: Annotated[Flag, DATA]
-    dtype: Annotated[Literal["uint8", "float32"], Expected("uint8 or float32"), DATA]
+    dtype: Annotated[Literal["uint8", "float32"], DATA]
 
     @property
     def joins_turbo(self) -> bool:

@@ -15,7 +15,6 @@ from etlrun.stages.base import (
     SPEED,
     TRAINING,
     Buffer,
-    Expected,
     Factor,
     Flag,
     Natural,
@@ -32,8 +31,6 @@ from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.flow import Flow
 from etlrun.stages.lazy import np, tf
 from etlrun.stages.service import Service
-
-ShuffleBuffer = Annotated[int, Field(ge=0, le=100_000_000), Expected("an integer from 0 to 100,000,000")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,22 +232,22 @@ class Load(Stage):
 
     path = "load"
 
-    shuffle_buffer: Annotated[ShuffleBuffer, TRAINING, ORDER]
+    shuffle_buffer: Annotated[int, Field(ge=0, le=100_000_000), TRAINING, ORDER]
     batch_size: Annotated[Positive, TRAINING, ORDER]
     drop_remainder: Annotated[Flag, DATA, TRAINING]
     prefetch: Annotated[Buffer, SPEED]
-    shuffle_at: Annotated[Literal["auto", "before_batch"], Expected("auto or before_batch"), SPEED] = "auto"
-    shuffle: Annotated[Literal["buffer", "full"], Expected("buffer or full"), TRAINING, ORDER] = "buffer"
+    shuffle_at: Annotated[Literal["auto", "before_batch"], SPEED] = "auto"
+    shuffle: Annotated[Literal["buffer", "full"], TRAINING, ORDER] = "buffer"
     num_parallel_calls: Annotated[Parallelism, SPEED] = None
-    sample: Annotated[Literal["all", "uniform_by_class"], Expected("all or uniform_by_class"), DATA, TRAINING] = "all"
-    class_weights: Annotated[Literal["none", "balanced"], Expected("none or balanced"), TRAINING] = "none"
+    sample: Annotated[Literal["all", "uniform_by_class"], DATA, TRAINING] = "all"
+    class_weights: Annotated[Literal["none", "balanced"], TRAINING] = "none"
     mixup_alpha: Annotated[Factor, DATA, TRAINING] = 0.0
     cutmix_alpha: Annotated[Factor, DATA, TRAINING] = 0.0
-    boundaries: Annotated[tuple[Positive, ...] | None, Expected("a list of positive integers, or null"), ORDER] = None
-    batch_sizes: Annotated[tuple[Positive, ...] | None, Expected("a list of positive integers, or null"), ORDER] = None
+    boundaries: Annotated[tuple[Positive, ...] | None, ORDER] = None
+    batch_sizes: Annotated[tuple[Positive, ...] | None, ORDER] = None
     tokens_per_batch: Annotated[OptionalPositive, ORDER] = None
     drop_long: Annotated[Flag, DATA] = False
-    service: Annotated[Service | None, Expected("a mapping, or null")] = None
+    service: Service | None = None
 
     def faults(self) -> Iterator[tuple[str, str, str, str]]:
         yield from unfit_buckets(self)

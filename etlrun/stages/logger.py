@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from etlrun.stages.base import SPEED, Expected, OptionalText, Stage, Text
+from etlrun.stages.base import SPEED, OptionalText, Stage, Text
 from etlrun.stages.made import Made
 
 
@@ -100,7 +100,7 @@ class Wandb(Logger):
 
     project: Annotated[Text, SPEED]
     entity: Annotated[OptionalText, SPEED]
-    mode: Annotated[Literal["online", "offline"], Expected("online or offline"), SPEED]
+    mode: Annotated[Literal["online", "offline"], SPEED]
 
 
 LOGGERS: dict[str, type[Logger]] = {

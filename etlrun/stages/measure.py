@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from etlrun.stages.base import SPEED, Expected, Flag, Stage
+from etlrun.stages.base import SPEED, Expected, Flag, Fraction, Stage
 from etlrun.system.errors import did_you_mean
 
 ADVICE = {
@@ -35,11 +35,7 @@ class Measure(Stage):
 
     path = "measure"
 
-    au_min: Annotated[
-        Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None,
-        Expected("a number from 0 to 1, or null"),
-        SPEED,
-    ]
+    au_min: Annotated[Fraction | None, SPEED]
     digest: Annotated[Flag, SPEED]
     silence: Annotated[dict[str, str], Expected("a mapping from names of checks to reasons")] = field(
         default_factory=dict, compare=False

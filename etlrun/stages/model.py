@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field
 
 from etlrun.stages.applications import APPLICATIONS, Application
-from etlrun.stages.base import SPEED, TRAINING, Expected, Flag, Stage
+from etlrun.stages.base import SPEED, TRAINING, Expected, Flag, Rate, Stage
 from etlrun.stages.flow import SERIALISED, Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
 from etlrun.stages.paths import OptionalPath
@@ -21,11 +21,6 @@ _USUAL_SIDE = 64
 
 Duration = Annotated[
     float, Field(ge=0, le=86_400_000, allow_inf_nan=False), Expected("a number from 0 to 86,400,000, which is a day")
-]
-Width = Annotated[float, Field(gt=0, le=10, allow_inf_nan=False), Expected("a positive number, at most 10")]
-Momentum = Annotated[
-    Annotated[float, Field(ge=0, lt=1)] | None,
-    Expected("a number in [0, 1), or null"),
 ]
 Name = Annotated[
     str,
@@ -190,10 +185,10 @@ class MobileNetV2(ImageModel):
         "set model.alpha to that of the file",
     )
 
-    alpha: Annotated[Width, TRAINING]
+    alpha: Annotated[float, Field(gt=0, le=10), TRAINING]
     weights: Annotated[OptionalPath, TRAINING]
     trainable: Annotated[Flag, TRAINING]
-    batch_norm_momentum: Annotated[Momentum, TRAINING]
+    batch_norm_momentum: Annotated[Rate | None, TRAINING]
 
     @property
     def features(self) -> int:
@@ -242,7 +237,7 @@ class KerasApplication(ImageModel):
     name: Annotated[Name, TRAINING]
     weights: Annotated[OptionalPath, TRAINING]
     trainable: Annotated[Flag, TRAINING]
-    batch_norm_momentum: Annotated[Momentum, TRAINING]
+    batch_norm_momentum: Annotated[Rate | None, TRAINING]
 
     @property
     def application(self) -> str:  # type: ignore[override] # read only

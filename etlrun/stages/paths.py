@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from etlrun.stages.base import Expected
+from etlrun.stages.base import Expected, Text
 from etlrun.system.hidden import Variable
 
 
@@ -29,9 +29,7 @@ OptionalPath = Annotated[
     Annotated[str, Field(min_length=1), AfterValidator(of_this_machine)] | None,
     Expected("a path on this machine, or null"),
 ]
-Pattern = Annotated[str, Field(min_length=1), AfterValidator(of_this_machine)]
-_Named = Annotated[str, Field(min_length=1)]
-Patterns = _Named | Annotated[tuple[_Named, ...], Field(min_length=1)]
+Patterns = Text | Annotated[tuple[Text, ...], Field(min_length=1)]
 Files = Patterns | Annotated[dict[Annotated[str, Field(pattern=r"^\w+$")], Patterns], Field(min_length=1)]
 FILES_EXPECTED = "a pattern of files or URLs, a list of patterns, or a mapping from names of splits to one of these"
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from etlrun.stages.base import TRAINING, Expected, Positive, Stage
+from etlrun.stages.base import TRAINING, Expected, Positive, PositiveNumber, Stage
 
 Unfrozen = Literal["last_block", "all"] | Annotated[int, Field(ge=1)]
 """Layers of a base that are trained: its last block, all of them, or the last ones, by number."""
@@ -31,9 +31,7 @@ class Phase(Stage):
     unfreeze: Annotated[
         Unfrozen | None, Expected("last_block, a positive number of layers, all, or null"), TRAINING
     ] = None
-    learning_rate: Annotated[
-        Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Expected("a positive number, or null"), TRAINING
-    ] = None
+    learning_rate: Annotated[PositiveNumber | None, TRAINING] = None
 
     def __repr__(self) -> str:
         """Return the phase as in a config."""

@@ -8,14 +8,11 @@ from typing import Annotated
 from pydantic import Field
 
 from etlrun.stages.augment import drawn, require_colours, rounded
-from etlrun.stages.base import DATA, Expected
+from etlrun.stages.base import DATA
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.geometry import affine, rotated
 from etlrun.stages.lazy import tf
 from etlrun.stages.step import Step
-
-Layers = Annotated[int, Field(ge=1, le=14), Expected("an integer from 1 to 14")]
-Magnitude = Annotated[int, Field(ge=0, le=30), Expected("an integer from 0 to 30")]
 
 
 def sheared(image: tf.Tensor, right: tf.Tensor, down: tf.Tensor) -> tf.Tensor:
@@ -143,8 +140,8 @@ class RandAugment(Step):
         looked_up, stretched, equalized, augmented,
     )  # fmt: skip
 
-    num_layers: Annotated[Layers, DATA]
-    magnitude: Annotated[Magnitude, DATA]
+    num_layers: Annotated[int, Field(ge=1, le=14), DATA]
+    magnitude: Annotated[int, Field(ge=0, le=30), DATA]
 
     def gives(self, incoming: Feature) -> Feature:
         require_colours(incoming)

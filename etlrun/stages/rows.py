@@ -30,14 +30,13 @@ Errors = Literal["strict", "replace"]
 
 TYPES = "text, integer, number, truth, timestamp, integers or numbers"
 
-_Name = Annotated[str, Field(min_length=1)]
-_Target = Annotated[dict[_Name, Described], Field(min_length=1)]
+_Target = Annotated[dict[Text, Described], Field(min_length=1)]
 _Arrays = (
     Annotated[str, Field(pattern=r"\.npz$")]
-    | Annotated[dict[Annotated[str, Field(pattern=r"^\w+$")], _Name], Field(min_length=1)]
+    | Annotated[dict[Annotated[str, Field(pattern=r"^\w+$")], Text], Field(min_length=1)]
 )
 _ARRAYS_EXPECTED = "the path or URL of an .npz, or a mapping from columns to paths or URLs of .npy"
-_Types = dict[_Name, Type]
+_Types = dict[Text, Type]
 _EMPTY = BeforeValidator(lambda given: {} if given is None else given, json_schema_input_type=_Types | None)
 """Takes null, in whose place Hydra takes a mapping, for an empty one."""
 _Csv = dict[Literal["separator", "quote", "escape"], Annotated[str, Field(pattern=r"^([ -~\t]|\\t)$")] | None]
@@ -71,9 +70,9 @@ class Rows(Dataset):
     printed = "etlrun.eject.printed.rows"
 
     target: Annotated[_Target, Expected(f"a mapping from columns to {TARGETS}"), DATA, TRAINING]
-    weight: Annotated[Text | None, Expected("a column, or null"), DATA, TRAINING] = None
-    inputs: Annotated[tuple[_Name, ...] | None, Expected("a list of columns, or null"), DATA]
-    order: Annotated[Literal["random", "file"], Expected("random or file"), DATA]
+    weight: Annotated[Text | None, DATA, TRAINING] = None
+    inputs: Annotated[tuple[Text, ...] | None, DATA]
+    order: Annotated[Literal["random", "file"], DATA]
     split_by: Annotated[Written | None, Expected(EXPECTED), DATA] = None
     dir: Annotated[OptionalPath, SPEED]
     known: Annotated[
@@ -182,10 +181,10 @@ class Table(FileRows):
     source = "etlrun.sources.rows.tables:TableSource"
 
     files: Annotated[Files, Expected(FILES_EXPECTED), DATA]
-    missing: Annotated[tuple[str, ...], Expected("a list of texts"), DATA]
-    strip: Annotated[bool, Expected("true or false"), DATA]
+    missing: Annotated[tuple[str, ...], DATA]
+    strip: Annotated[bool, DATA]
     columns: Annotated[_Types, _EMPTY, Expected(f"a mapping from columns to {TYPES}; or null"), DATA]
-    errors: Annotated[Errors, Expected("strict or replace"), DATA] = "strict"
+    errors: Annotated[Errors, DATA] = "strict"
     csv: Annotated[_Csv | None, Expected(_CSV_EXPECTED), DATA] = None
 
     def faults(self) -> Iterator[tuple[str, str, str, str]]:
@@ -282,8 +281,8 @@ class TextFolder(Rows):
     source = "etlrun.sources.rows.texts:TextFolderSource"
     given_by = "folder"
 
-    folder: Annotated[_Name, Expected("the path of a folder on this machine"), DATA]
-    errors: Annotated[Errors, Expected("strict or replace"), DATA]
+    folder: Annotated[Text, Expected("the path of a folder on this machine"), DATA]
+    errors: Annotated[Errors, DATA]
 
     def faults(self) -> Iterator[tuple[str, str, str, str]]:
         yield from super().faults()

@@ -7,11 +7,7 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Annotated, Literal
 
-from pydantic import Field
-
-from etlrun.stages.base import TRAINING, Expected, Factor, Natural, OptionalPositive, Positive, Stage
-
-_Share = Annotated[float, Field(ge=0, le=1)]
+from etlrun.stages.base import TRAINING, Factor, Fraction, Natural, OptionalPositive, Positive, Share, Stage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,19 +27,13 @@ class Schedule(Stage):
 
     path = "trainer.schedule"
 
-    name: Annotated[
-        Literal["constant", "cosine", "exponential", "piecewise"],
-        Expected("constant, cosine, exponential or piecewise"),
-        TRAINING,
-    ] = "constant"
+    name: Annotated[Literal["constant", "cosine", "exponential", "piecewise"], TRAINING] = "constant"
     warmup_steps: Annotated[Natural, TRAINING] = 0
     decay_steps: Annotated[OptionalPositive, TRAINING] = None
-    alpha: Annotated[_Share, Expected("a number from 0 to 1"), TRAINING] = 0.0
-    decay_rate: Annotated[
-        Annotated[float, Field(gt=0, le=1)] | None, Expected("a number above 0, at most 1, or null"), TRAINING
-    ] = None
-    boundaries: Annotated[tuple[Positive, ...], Expected("a list of positive integers"), TRAINING] = ()
-    factors: Annotated[tuple[Factor, ...], Expected("a list of non-negative numbers"), TRAINING] = ()
+    alpha: Annotated[Fraction, TRAINING] = 0.0
+    decay_rate: Annotated[Share | None, TRAINING] = None
+    boundaries: Annotated[tuple[Positive, ...], TRAINING] = ()
+    factors: Annotated[tuple[Factor, ...], TRAINING] = ()
 
     @property
     def needs_run(self) -> bool:

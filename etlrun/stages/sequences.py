@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from etlrun.stages.base import CUT, DATA, ORDER, Expected, Flag, Nodes, Positive, Stage
+from etlrun.stages.base import CUT, DATA, ORDER, Flag, Nodes, Positive, Stage
 from etlrun.stages.buckets import sizes_of
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Flow
@@ -50,8 +50,8 @@ class Bucket(Batch):
 
     nodes = (Nodes(CUT),)
 
-    boundaries: Annotated[tuple[Positive, ...], Expected("a list of positive integers"), ORDER]
-    batch_sizes: Annotated[tuple[Positive, ...], Expected("a list of positive integers"), ORDER]
+    boundaries: Annotated[tuple[Positive, ...], ORDER]
+    batch_sizes: Annotated[tuple[Positive, ...], ORDER]
     drop_long: Annotated[Flag, DATA]
     columns: Columns
 
@@ -94,7 +94,7 @@ class PadSequences(Stage):
     path = "load.pad"
     nodes = (Nodes(("Map", "ParallelMap"), is_single=True),)
 
-    boundaries: Annotated[tuple[Positive, ...], Expected("a list of positive integers"), ORDER]
+    boundaries: Annotated[tuple[Positive, ...], ORDER]
 
     @staticmethod
     def op(sequences: dict[str, Any], *, boundaries: list[int]) -> dict[str, tf.Tensor]:

@@ -11,7 +11,6 @@ from pydantic import Field
 from etlrun.stages.base import SPEED, Expected, Flag, Scope, Stage
 
 _Address = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^\s:/,\[\]]+):[1-9][0-9]{0,4}$")]
-_Timeout = Annotated[float, Field(ge=1, allow_inf_nan=False), Expected("a number of seconds, at least 1")]
 _Addresses = Annotated[tuple[_Address, ...], Field(min_length=1)] | _Address | None
 LAST_PORT = 65535
 
@@ -37,7 +36,7 @@ class Service(Stage):
     scope = Scope.EACH
 
     address: Annotated[_Addresses, Expected("HOST:PORT, or a list of them"), SPEED] = None
-    timeout_s: Annotated[_Timeout, SPEED] = 120.0
+    timeout_s: Annotated[float, Field(ge=1, allow_inf_nan=False), SPEED] = 120.0
     trusted_network: Annotated[Flag, SPEED] = False
 
     @property

@@ -6,13 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import Field
-
-from etlrun.stages.base import TRAINING, Expected, Flag, Positive
+from etlrun.stages.base import TRAINING, Flag, Positive, Rate
 from etlrun.stages.lazy import keras
 from etlrun.stages.network import Network
-
-_Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +23,8 @@ class Tabular(Network):
 
     path = "model.tabular"
 
-    units: Annotated[tuple[Positive, ...], Expected("a list of positive integers"), TRAINING]
-    dropout: Annotated[_Rate, Expected("a number in [0, 1)"), TRAINING]
+    units: Annotated[tuple[Positive, ...], TRAINING]
+    dropout: Annotated[Rate, TRAINING]
     wide: Annotated[Flag, TRAINING]
 
     @staticmethod

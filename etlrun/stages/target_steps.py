@@ -47,7 +47,7 @@ class Number(ColumnStep):
     learned = ("mean", "std", "least")
     not_of_op = ("standardize", *learned)
 
-    standardize: Annotated[bool, Expected("true or false"), DATA] = False
+    standardize: Annotated[bool, DATA] = False
     mean: Annotated[float | None, Expected("null"), DATA] = None
     std: Annotated[float | None, Expected("null"), DATA] = None
     least: Annotated[float | None, Expected("null"), DATA] = None

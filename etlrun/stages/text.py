@@ -6,13 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
-
-from etlrun.stages.base import TRAINING, Expected, Positive
+from etlrun.stages.base import TRAINING, Positive, Rate
 from etlrun.stages.lazy import keras
 from etlrun.stages.network import Network
-
-_Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +26,9 @@ class TextModel(Network):
     path = "model.text"
     takes_sequences = True
 
-    layer: Annotated[
-        Literal["pool", "conv", "gru", "transformer"], Expected("pool, conv, gru or transformer"), TRAINING
-    ]
+    layer: Annotated[Literal["pool", "conv", "gru", "transformer"], TRAINING]
     units: Annotated[Positive, TRAINING]
-    dropout: Annotated[_Rate, Expected("a number in [0, 1)"), TRAINING]
+    dropout: Annotated[Rate, TRAINING]
 
     @staticmethod
     def network(inputs: Mapping[str, Any], masks: Mapping[str, Any], *, layer: str, units: int, dropout: float) -> Any:

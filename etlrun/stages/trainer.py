@@ -18,6 +18,7 @@ from etlrun.stages.base import (
     OptionalPositive,
     Positive,
     PositiveNumber,
+    Rate,
     Seed,
     Stage,
     Text,
@@ -32,8 +33,6 @@ from etlrun.stages.schedule import Schedule, shown
 from etlrun.system.errors import did_you_mean
 
 _CONSTANT = Schedule()
-_NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-_Norm = Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,39 +116,29 @@ class Trainer(Stage):
     step_cores: ClassVar[float] = 0.0
     """0, because the steps are those of a model."""
 
-    epochs: Annotated[Annotated[int, Field(ge=1, le=2**63 - 1)] | None, Expected("a positive integer"), TRAINING]
+    epochs: Annotated[OptionalPositive, Expected("a positive integer"), TRAINING]
     steps_per_epoch: Annotated[OptionalPositive, TRAINING]
-    optimizer: Annotated[Literal["adam", "adamw", "rmsprop", "sgd"], Expected("adam, adamw, rmsprop or sgd"), TRAINING]
+    optimizer: Annotated[Literal["adam", "adamw", "rmsprop", "sgd"], TRAINING]
     learning_rate: Annotated[PositiveNumber, TRAINING]
     seed: Annotated[Seed, TRAINING]
-    mixed_precision: Annotated[
-        Literal["mixed_float16", "mixed_bfloat16", "auto"] | None,
-        Expected("mixed_float16, mixed_bfloat16, auto or null"),
-        TRAINING,
-    ]
-    jit_compile: Annotated[bool | Literal["auto"] | None, Expected("true, false, auto or null"), TRAINING]
-    device: Annotated[Literal["auto", "cpu", "gpu"], Expected("auto, cpu or gpu"), TRAINING]
-    devices: Annotated[Positive | Literal["all"], Expected("a positive integer, or all"), TRAINING] = 1
+    mixed_precision: Annotated[Literal["mixed_float16", "mixed_bfloat16", "auto"] | None, TRAINING]
+    jit_compile: Annotated[bool | Literal["auto"] | None, TRAINING]
+    device: Annotated[Literal["auto", "cpu", "gpu"], TRAINING]
+    devices: Annotated[Positive | Literal["all"], TRAINING] = 1
     hosts: Annotated[Positive, TRAINING] = 1
     resume: Annotated[OptionalPath, SPEED]
-    early_stopping: Annotated[EarlyStopping, Expected("a mapping")]
+    early_stopping: EarlyStopping
     checkpoint_every_steps: Annotated[OptionalPositive, SPEED] = None
     checkpoint_keep: Annotated[Positive, SPEED] = 1
     checkpoint_best: Annotated[Monitored | None, Expected(f"{MONITORED}, or null", OF_PACKAGES), TRAINING] = None
-    keep: Annotated[Literal["best", "last"], Expected("best or last"), TRAINING] = "best"
-    schedule: Annotated[Schedule, Expected("a mapping")] = _CONSTANT
-    clipnorm: Annotated[_Norm, Expected("a positive number, or null"), TRAINING] = None
-    global_clipnorm: Annotated[_Norm, Expected("a positive number, or null"), TRAINING] = None
-    clipvalue: Annotated[_Norm, Expected("a positive number, or null"), TRAINING] = None
-    gradient_accumulation_steps: Annotated[
-        Annotated[int, Field(ge=2, le=1_000_000)] | None, Expected("an integer from 2 to 1,000,000, or null"), TRAINING
-    ] = None
-    weight_decay: Annotated[
-        Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, Expected("a non-negative number, or null"), TRAINING
-    ] = None
-    ema_momentum: Annotated[
-        Annotated[float, Field(ge=0, lt=1)] | None, Expected("a number in [0, 1), or null"), TRAINING
-    ] = None
+    keep: Annotated[Literal["best", "last"], TRAINING] = "best"
+    schedule: Schedule = _CONSTANT
+    clipnorm: Annotated[PositiveNumber | None, TRAINING] = None
+    global_clipnorm: Annotated[PositiveNumber | None, TRAINING] = None
+    clipvalue: Annotated[PositiveNumber | None, TRAINING] = None
+    gradient_accumulation_steps: Annotated[Annotated[int, Field(ge=2, le=1_000_000)] | None, TRAINING] = None
+    weight_decay: Annotated[Factor | None, TRAINING] = None
+    ema_momentum: Annotated[Rate | None, TRAINING] = None
     loss: Annotated[
         Loss,
         Expected(
@@ -159,7 +148,7 @@ class Trainer(Stage):
         TRAINING,
     ] = "crossentropy"
     focal_gamma: Annotated[Factor, TRAINING] = 2.0
-    label_smoothing: Annotated[Annotated[float, Field(ge=0, lt=1)], Expected("a number in [0, 1)"), TRAINING] = 0.0
+    label_smoothing: Annotated[Rate, TRAINING] = 0.0
     metrics: Annotated[tuple[MetricName, ...], Expected(f"a list of {NAMES}", OF_PACKAGES), TRAINING] = ("accuracy",)
     callbacks: Annotated[tuple[Text, ...], Expected("a list of names of installed packages"), TRAINING] = ()
     arguments: Annotated[
@@ -167,7 +156,7 @@ class Trainer(Stage):
         Expected("a mapping from names to arguments, such as {tversky: {alpha: 0.3}}, or null"),
         TRAINING,
     ] = None
-    on_nan: Annotated[Literal["fail", "warn"], Expected("fail or warn"), SPEED] = "fail"
+    on_nan: Annotated[Literal["fail", "warn"], SPEED] = "fail"
     phases: Annotated[
         Annotated[tuple[Phase, ...], Field(min_length=1)] | None,
         Expected("a list of phases, such as [{epochs: 3}, {epochs: 5, unfreeze: last_block}], or null"),
@@ -283,13 +272,11 @@ class Drain(Stage):
         """Epochs of the run; None for no such limit."""
         return self.epochs
 
-    seconds: Annotated[
-        Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Expected("a positive number, or null"), TRAINING
-    ]
+    seconds: Annotated[PositiveNumber | None, TRAINING]
     epochs: Annotated[OptionalPositive, TRAINING]
     seed: Annotated[Seed, TRAINING]
-    step_ms: Annotated[_NotNegative, Expected("a non-negative number of milliseconds"), SPEED] = 0.0
-    step_cores: Annotated[_NotNegative, Expected("a non-negative number of cores"), SPEED] = 0.0
+    step_ms: Annotated[Factor, SPEED] = 0.0
+    step_cores: Annotated[Factor, SPEED] = 0.0
 
     def rules(self) -> Iterator[tuple[str, str, str, str]]:
         if self.seconds is None and self.epochs is None:
