@@ -7,11 +7,10 @@ and two steps draw independent numbers. Two parameters of one step take differen
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated
 
 from etlrun.stages.base import Expected, PositiveNumber, Share
-from etlrun.stages.flow import Feature, UnfitError
+from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.image import require_decoded
 from etlrun.stages.lazy import tf
 
@@ -50,7 +49,7 @@ def within(sides: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
     return (is_row[:, tf.newaxis] & is_column)[..., tf.newaxis]
 
 
-def ordered(field: str, values: tuple[float, float]) -> Iterator[tuple[str, str, str, str]]:
+def ordered(field: str, values: tuple[float, float]) -> Faults:
     """Yield the fault of a field [lower, upper] whose lower end is above the upper one."""
     if values[0] > values[1]:
         yield field, str(list(values)), "[lower, upper], the lower number first", "swap the two"
@@ -60,16 +59,16 @@ def require_pixels(incoming: Feature) -> None:
     """Raise `UnfitError` unless the feature is a decoded image of uint8 or float32."""
     require_decoded(incoming)
     if incoming.dtype not in ("uint8", "float32"):
-        raise UnfitError(expected="uint8 or float32 pixels", remedy="put `resize` before it in the steps")
+        raise UnfitError("uint8 or float32 pixels", "put `resize` before it in the steps")
 
 
 def require_colours(incoming: Feature) -> None:
     """Raise `UnfitError` unless the feature is a decoded image of three channels of uint8 or float32 in [0, 255]."""
     require_pixels(incoming)
     if incoming.shape[-1] != 3:  # noqa: PLR2004
-        raise UnfitError(expected="an image of three channels", remedy="leave the step out")
+        raise UnfitError("an image of three channels", "leave the step out")
     if (incoming.low, incoming.high) != (0.0, 255.0):
-        raise UnfitError(expected="pixels in [0, 255]", remedy="put it before the scaling in the steps")
+        raise UnfitError("pixels in [0, 255]", "put it before the scaling in the steps")
 
 
 def with_value(incoming: Feature, value: float) -> Feature:
@@ -77,8 +76,8 @@ def with_value(incoming: Feature, value: float) -> Feature:
     require_pixels(incoming)
     if incoming.dtype == "uint8" and value not in range(256):
         raise UnfitError(
-            expected=f"float32 pixels, since uint8 can't hold the value {value:g}",
-            remedy="set a whole value from 0 to 255, or put the step after the scaling",
+            f"float32 pixels, since uint8 can't hold the value {value:g}",
+            "set a whole value from 0 to 255, or put the step after the scaling",
         )
     if incoming.low is None or incoming.high is None:
         return incoming

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import ConfigDict, Field
 
 from etlrun.stages.call import Call
-from etlrun.stages.flow import Flow
+from etlrun.stages.flow import Faults, Flow
 from etlrun.stages.plugins import names
 from etlrun.stages.rescaling import Rescaling
 
@@ -217,11 +217,11 @@ class Stage:
         """Packages whose version may change its output."""
         return ()
 
-    def faults(self) -> typing.Iterator[tuple[str, str, str, str]]:
+    def faults(self) -> Faults:
         """Yield faults of single fields that their types don't check: (field, found, expected, remedy)."""
         yield from ()
 
-    def rules(self) -> typing.Iterator[tuple[str, str, str, str]]:
+    def rules(self) -> Faults:
         """Yield faults between valid fields: (field, found, expected, remedy)."""
         yield from ()
 

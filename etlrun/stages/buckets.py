@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Protocol
+
+from etlrun.stages.flow import Faults
 
 
 class Buckets(Protocol):
@@ -39,7 +40,7 @@ def sizes_of(buckets: Buckets) -> tuple[int, ...]:
     return buckets.batch_sizes or (buckets.batch_size,) * len(boundaries)
 
 
-def unfit_buckets(buckets: Buckets) -> Iterator[tuple[str, str, str, str]]:
+def unfit_buckets(buckets: Buckets) -> Faults:
     """Yield key, found, expected and remedy of each value that the others do not allow."""
     boundaries = buckets.boundaries or ()
     for name in ("batch_sizes", "tokens_per_batch", "drop_long"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -10,7 +9,7 @@ from pydantic import Field
 
 from etlrun.stages.augment import clipped, drawn, require_colours, rounded
 from etlrun.stages.base import DATA, Expected, Factor, Fraction, Number, PositiveNumber, Share
-from etlrun.stages.flow import Feature
+from etlrun.stages.flow import Faults, Feature
 from etlrun.stages.lazy import tf
 from etlrun.stages.rescaling import Rescaling
 from etlrun.stages.step import Step
@@ -100,7 +99,7 @@ class _ByFactor(_Colour):
     lower: Annotated[Factor, DATA]
     upper: Annotated[Factor, DATA]
 
-    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+    def rules(self) -> Faults:
         if self.lower > self.upper:
             yield "lower", str(self.lower), f"at most upper, which is {self.upper}", "swap the two"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Any, Self
@@ -11,7 +11,7 @@ from pydantic import Field
 
 from etlrun.stages.base import DATA, Expected, Number, Positive
 from etlrun.stages.column_step import ColumnStep, constant, known, number, shown, without_missing
-from etlrun.stages.flow import Feature, UnfitError
+from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.lazy import pa, pc, tf
 
 _Boundaries = Annotated[tuple[Number, ...], Field(min_length=1)]
@@ -38,7 +38,7 @@ class Bucketize(ColumnStep):
         found = tf.searchsorted(tf.constant(boundaries, tf.float64), flat, side="right", out_type=tf.int64)
         return tf.reshape(found, tf.shape(values))
 
-    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+    def faults(self) -> Faults:
         pairs = [(low, high) for low, high in pairwise(self.boundaries or ()) if low >= high]
         if pairs:
             yield "boundaries", f"{shown(pairs[0][1])} behind {shown(pairs[0][0])}", _ASCENDING, "sort them"
@@ -102,11 +102,11 @@ class Identity(ColumnStep):
         number(without_missing(incoming))
         low, high = incoming.low, incoming.high
         if any(end is not None and end != int(end) for end in (low, high)):
-            raise UnfitError(expected="integers", remedy="put `bucketize` or `quantiles` in its place")
+            raise UnfitError("integers", "put `bucketize` or `quantiles` in its place")
         if low is not None and high is not None and (low < 0 or high >= self.categories):
             remedy = f"write {{identity: {int(high) + 1}}}" if low >= 0 else "use lookup, or bucketize"
             expected = f"integers from 0 to {self.categories - 1}"
-            raise UnfitError(expected=expected, remedy=remedy)
+            raise UnfitError(expected, remedy)
         return Feature(dtype="int64", shape=incoming.shape, categories=self.categories)
 
 
@@ -131,7 +131,7 @@ class Hash(ColumnStep):
 
     def gives(self, incoming: Feature) -> Feature:
         if incoming.dtype.startswith("float") or incoming.format not in (None, "text"):
-            raise UnfitError(expected="text or integers", remedy="put `bucketize` before it")
+            raise UnfitError("text or integers", "put `bucketize` before it")
         return Feature(dtype="int64", shape=incoming.shape, categories=self.bins)
 
 
@@ -160,10 +160,10 @@ class Cross(ColumnStep):
         """Return its output for several columns; raise `UnfitError` if it doesn't accept one of them."""
         for feature in incoming:
             if feature.is_sequence:
-                raise UnfitError(expected="single values, no sequences", remedy="choose other columns")
+                raise UnfitError("single values, no sequences", "choose other columns")
             if feature.dtype.startswith("float") or feature.format not in (None, "text"):
                 remedy = "name an output above it that ends with `bucketize` or `quantiles`, and `embed`"
-                raise UnfitError(expected="text, integers or categories", remedy=remedy)
+                raise UnfitError("text, integers or categories", remedy)
         if len({feature.shape for feature in incoming}) > 1:
-            raise UnfitError(expected="columns of one shape", remedy="choose others")
+            raise UnfitError("columns of one shape", "choose others")
         return Feature(dtype="int64", shape=incoming[0].shape, categories=self.bins)

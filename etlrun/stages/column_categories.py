@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
@@ -12,7 +12,7 @@ from pydantic import Field
 from etlrun.stages.base import DATA, Expected, Flag, OptionalPositive, Positive
 from etlrun.stages.column_numbers import listed, most_frequent
 from etlrun.stages.column_step import ColumnStep, UnfitColumnError, category, items, known, shown, without_missing
-from etlrun.stages.flow import Feature, UnfitError
+from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.lazy import pa, pc, tf
 from etlrun.stages.paths import OptionalPath
 from etlrun.stages.pretrained import dimension_in
@@ -80,7 +80,7 @@ class Lookup(ColumnStep):
         unknown = 0 if self.oov == 1 else -1
         return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, numbers), unknown)
 
-    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+    def faults(self) -> Faults:
         values = self.values or ()
         if len({isinstance(value, str) for value in values}) > 1:
             number = next(value for value in values if not isinstance(value, str))
@@ -89,7 +89,7 @@ class Lookup(ColumnStep):
             twice = next(value for place, value in enumerate(values) if value in values[:place])
             yield "values", f"{twice} twice", "each value once", "remove one of the two"
 
-    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+    def rules(self) -> Faults:
         if self.values is not None and self.file is not None:
             yield "file", self.file, "null, since the values are given", "remove one of the two"
         for name in ("top", "min_count"):
@@ -111,9 +111,9 @@ class Lookup(ColumnStep):
     def _limited(self, values: tuple[Any, ...]) -> Self:
         if len(values) > MOST_VALUES:
             raise UnfitColumnError(
-                found=f"{len(values):,} different values",
-                expected=f"at most {MOST_VALUES:,} values of a vocabulary",
-                remedy="set `top` to fewer, or use {hash: 100000} in its place",
+                f"{len(values):,} different values",
+                f"at most {MOST_VALUES:,} values of a vocabulary",
+                "set `top` to fewer, or use {hash: 100000} in its place",
             )
         return self.replace(values=values)
 
@@ -124,15 +124,15 @@ class Lookup(ColumnStep):
             found, counts = most_frequent(known(values()))
         kept = [value for value, count in zip(found, counts, strict=True) if count >= self.min_count][: self.top]
         if any(isinstance(value, float) for value in kept):
-            raise UnfitError(expected="text or integers", remedy="put `bucketize` or `quantiles` in its place")
+            raise UnfitError("text or integers", "put `bucketize` or `quantiles` in its place")
         if not kept:
             little, most = f"in {self.min_count} rows of the training split", f"in {counts[0]}"
             if incoming.is_sequence:
                 little, most = f"{self.min_count:,} times in the training split", f"there {counts[0]:,} times"
             raise UnfitColumnError(
-                found=f"no value {little}",
-                expected="at least one value of the vocabulary",
-                remedy=f"lower `min_count`; the most frequent value is {most}",
+                f"no value {little}",
+                "at least one value of the vocabulary",
+                f"lower `min_count`; the most frequent value is {most}",
             )
         return self._limited(tuple(kept))
 
@@ -145,13 +145,13 @@ class Lookup(ColumnStep):
 
     def gives(self, incoming: Feature) -> Feature:
         if incoming.format not in (None, "text") or incoming.categories is not None:
-            raise UnfitError(expected="text or integers", remedy="leave it out, or put it before the categories")
+            raise UnfitError("text or integers", "leave it out, or put it before the categories")
         if self.oov == "error":
             without_missing(incoming)
         if self.values and isinstance(self.values[0], str) is not (incoming.dtype == "string"):
             kinds = ("text", "integers") if isinstance(self.values[0], str) else ("integers", "text")
             remedy = f"list {kinds[1]}" if self.file is None else "give `values`, since those of a file are text"
-            raise UnfitError(expected=f"{kinds[0]}, as the vocabulary has", remedy=remedy)
+            raise UnfitError(f"{kinds[0]}, as the vocabulary has", remedy)
         extra = self.oov if isinstance(self.oov, int) else 0
         categories = len(self.values or ()) + extra
         return Feature(dtype="int64", shape=incoming.shape, categories=categories, unknown=extra)
@@ -218,7 +218,7 @@ class OneHot(ColumnStep):
         depth = category(incoming)
         if self.categories is not None and self.categories < depth:
             remedy = "leave `categories` out, since the step before it knows them"
-            raise UnfitError(expected=f"at most {self.categories} categories", remedy=remedy)
+            raise UnfitError(f"at most {self.categories} categories", remedy)
         depth = self.categories or depth
         return Feature(dtype="float32", shape=(*incoming.shape, depth), low=0.0, high=1.0)
 
@@ -259,7 +259,7 @@ class Embed(ColumnStep):
         kept = "" if self.weights is None else f" from {self.weights}{'' if self.trainable else ', which stay'}"
         return f"{self.name}{'' if self.dimension is None else f' {self.dimension}'}{kept}"
 
-    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+    def rules(self) -> Faults:
         if (self.words is not None) is not str(self.weights).endswith(".npy"):
             found, remedy = self.words or "null", "add words: words.txt" if self.words is None else "leave it out"
             yield "words", found, "the words of an .npy, and null of text", remedy
@@ -279,7 +279,7 @@ class Embed(ColumnStep):
         reason = error.strerror if isinstance(error, OSError) else error
         expected = f"vectors{f' of {self.dimension} numbers' if self.dimension else ''} with their words"
         remedy = "correct the path, or the file, or `dimension`"
-        return UnfitColumnError(found=f"{self.weights}, {reason}", expected=expected, remedy=remedy)
+        return UnfitColumnError(f"{self.weights}, {reason}", expected, remedy)
 
     def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
         return self.replace(padding=incoming.is_sequence)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
@@ -11,7 +11,7 @@ from pydantic import Field
 
 from etlrun.stages.base import DATA, Expected, Number
 from etlrun.stages.column_step import ColumnStep, UnfitColumnError, constant, known, number, shown, without_missing
-from etlrun.stages.flow import Feature, UnfitError
+from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.lazy import pa, pc, tf
 
 _LEARNED = Expected("a finite number, or null to learn it")
@@ -89,13 +89,13 @@ class Fill(ColumnStep):
 
     def gives(self, incoming: Feature) -> Feature:
         if incoming.format == "timestamp" or incoming.categories is not None:
-            raise UnfitError(expected="numbers or text", remedy="put it behind `part`, or before the categories")
+            raise UnfitError("numbers or text", "put it behind `part`, or before the categories")
         if incoming.dtype == "string" and self.value in ("mean", "median"):
-            raise UnfitError(expected="numbers", remedy="write {fill: most_frequent}, or the text itself")
+            raise UnfitError("numbers", "write {fill: most_frequent}, or the text itself")
         if incoming.dtype == "string" and not isinstance(self.value, str):
-            raise UnfitError(expected="numbers", remedy=f"write the text in quotes: {{fill: '{self.value}'}}")
+            raise UnfitError("numbers", f"write the text in quotes: {{fill: '{self.value}'}}")
         if incoming.dtype != "string" and isinstance(self.value, str) and self.value not in _STATISTICS:
-            raise UnfitError(expected="text", remedy="write {fill: median}, or a number")
+            raise UnfitError("text", "write {fill: median}, or a number")
         found = incoming.replace(has_missing=False)
         if isinstance(self.value, str) or incoming.low is None or incoming.high is None:
             return found
@@ -119,7 +119,7 @@ class Missing(ColumnStep):
 
     def gives(self, incoming: Feature) -> Feature:
         if incoming.format == "timestamp" or incoming.categories is not None:
-            raise UnfitError(expected="numbers or text", remedy="put it behind `part`, or before the categories")
+            raise UnfitError("numbers or text", "put it behind `part`, or before the categories")
         return Feature(dtype="float32", shape=incoming.shape, low=0.0, high=1.0)
 
 
@@ -137,7 +137,7 @@ class Log1p(ColumnStep):
     def gives(self, incoming: Feature) -> Feature:
         found = number(incoming)
         if incoming.low is not None and incoming.low <= -1:
-            raise UnfitError(expected="values above -1", remedy="put {clip: [0, null]} before it, or leave it out")
+            raise UnfitError("values above -1", "put {clip: [0, null]} before it, or leave it out")
         return found
 
 
@@ -182,9 +182,9 @@ class Standardize(ColumnStep):
 def too_large(ends: pa.Scalar) -> UnfitColumnError:
     """Return the error of numbers whose mean or deviation is infinite, with their ends."""
     return UnfitColumnError(
-        found=f"numbers from {ends['min'].as_py():g} to {ends['max'].as_py():g}, whose standard deviation is infinite",
-        expected="numbers whose squares are finite",
-        remedy="repair them, write them in a larger unit, or put `clip` before it",
+        f"numbers from {ends['min'].as_py():g} to {ends['max'].as_py():g}, whose standard deviation is infinite",
+        "numbers whose squares are finite",
+        "repair them, write them in a larger unit, or put `clip` before it",
     )
 
 
@@ -208,7 +208,7 @@ class MinMax(ColumnStep):
         """Return (values - low) / (high - low)."""
         return (tf.cast(values, tf.float64) - low) / (high - low)
 
-    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+    def faults(self) -> Faults:
         if self.low is not None and self.high is not None and self.low >= self.high:
             yield "high", shown(self.high), f"a number above {shown(self.low)}", ""
 
@@ -279,7 +279,7 @@ class Clip(ColumnStep):
         found = found if range[0] is None else tf.maximum(found, tf.constant(range[0], tf.float64))
         return found if range[1] is None else tf.minimum(found, tf.constant(range[1], tf.float64))
 
-    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+    def faults(self) -> Faults:
         low, high = self.range
         if (low is None and high is None) or (low is not None and high is not None and low >= high):
             ends = ", ".join("null" if end is None else shown(end) for end in self.range)

@@ -20,9 +20,9 @@ _LARGE = 10_000
 class UnfitColumnError(UnfitError):
     """Error of a step that can't work on the values of a column, with what was found there."""
 
-    def __init__(self, *, found: str, expected: str, remedy: str) -> None:
+    def __init__(self, found: str, expected: str, remedy: str) -> None:
         self.found = found
-        super().__init__(expected=expected, remedy=remedy)
+        super().__init__(expected, remedy)
 
 
 class ColumnStep(Stage):
@@ -147,7 +147,7 @@ def number(incoming: Feature) -> Feature:
         remedy = (
             "put `part` before it" if incoming.format == "timestamp" else "leave it out, or use a step such as hash"
         )
-        raise UnfitError(expected="numbers", remedy=remedy)
+        raise UnfitError("numbers", remedy)
     return Feature(dtype="float64", shape=incoming.shape, has_missing=incoming.has_missing)
 
 
@@ -156,14 +156,14 @@ def without_missing(incoming: Feature) -> Feature:
     if incoming.has_missing:
         remedy = "put {fill: most_frequent} before it" if incoming.dtype == "string" else "put {fill: median} before it"
         found = f"{incoming} of which some are missing"
-        raise UnfitColumnError(found=found, expected="a value in each row", remedy=remedy)
+        raise UnfitColumnError(found, "a value in each row", remedy)
     return incoming
 
 
 def category(incoming: Feature) -> int:
     """Return the number of categories; raise `UnfitError` unless `incoming` is the index of one."""
     if incoming.categories is None:
-        raise UnfitError(expected="the index of a category", remedy="put `lookup`, `bucketize` or `hash` before it")
+        raise UnfitError("the index of a category", "put `lookup`, `bucketize` or `hash` before it")
     return incoming.categories
 
 
@@ -177,9 +177,9 @@ def known(values: pa.Array) -> pa.Array:
     found = items(values).drop_null()
     if not len(found):
         raise UnfitColumnError(
-            found=f"no value in the {len(values):,} rows of the training split",
-            expected="at least one value to learn from",
-            remedy="leave the column out, or give the values in the config",
+            f"no value in the {len(values):,} rows of the training split",
+            "at least one value to learn from",
+            "leave the column out, or give the values in the config",
         )
     return found
 
@@ -187,4 +187,4 @@ def known(values: pa.Array) -> pa.Array:
 def constant(what: str, *, others: str = "") -> UnfitColumnError:
     """Return the error of a column whose values do not differ, in the training split."""
     remedy = f"leave the column out{others}"
-    return UnfitColumnError(found=what, expected="values that differ in the training split", remedy=remedy)
+    return UnfitColumnError(what, "values that differ in the training split", remedy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
@@ -12,7 +12,7 @@ from pydantic import Field
 from etlrun.stages.base import DATA, Expected, OptionalText, Positive
 from etlrun.stages.column_categories import OneHot
 from etlrun.stages.column_step import ColumnStep, category
-from etlrun.stages.flow import Feature, UnfitError
+from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.lazy import np, pa, pc, tf
 from etlrun.stages.paths import OptionalPath
 from etlrun.stages.vocabulary import pieces_of, wordpieces
@@ -101,7 +101,7 @@ class Tokenize(ColumnStep):
     def opened(self) -> Self:
         return self if self.file is None else self.replace(vocabulary=self.vocabulary or pieces_of(self.file))
 
-    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+    def faults(self) -> Faults:
         if self.pattern is None:
             return
         try:
@@ -110,7 +110,7 @@ class Tokenize(ColumnStep):
             found = f"{self.pattern}: {str(error).removeprefix('Invalid regular expression: ')}"
             yield "pattern", found, "a regular expression in the syntax of RE2", "correct it"
 
-    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+    def rules(self) -> Faults:
         if (self.by == "regex") is not (self.pattern is not None):
             found = "null" if self.pattern is None else self.pattern
             expected = "a regular expression of what is between two tokens" if self.by == "regex" else "null"
@@ -147,7 +147,7 @@ class Ngrams(ColumnStep):
 
     def gives(self, incoming: Feature) -> Feature:
         if incoming.dtype != "string":
-            raise UnfitError(expected="tokens", remedy="put it behind `tokenize`")
+            raise UnfitError("tokens", "put it behind `tokenize`")
         return sequence(incoming)
 
 
@@ -237,21 +237,19 @@ class TfIdf(ColumnStep):
     def gives(self, incoming: Feature) -> Feature:
         depth = category(sequence(incoming))
         if self.weights is not None and len(self.weights) != depth:
-            raise UnfitError(
-                expected=f"{len(self.weights)} categories, as it has weights", remedy="leave `weights` out"
-            )
+            raise UnfitError(f"{len(self.weights)} categories, as it has weights", "leave `weights` out")
         return Feature(dtype="float32", shape=(depth,), low=0.0, high=math.inf)
 
 
 def _text(incoming: Feature) -> Feature:
     """Return the feature; raise `UnfitError` unless it is a text."""
     if incoming.dtype != "string" or incoming.shape or incoming.format != "text":
-        raise UnfitError(expected="text", remedy="leave it out, or put it before `tokenize`")
+        raise UnfitError("text", "leave it out, or put it before `tokenize`")
     return incoming
 
 
 def sequence(incoming: Feature) -> Feature:
     """Return the feature; raise `UnfitError` unless it is a sequence."""
     if not incoming.is_sequence:
-        raise UnfitError(expected="a sequence, such as the tokens of a text", remedy="put `tokenize` before it")
+        raise UnfitError("a sequence, such as the tokens of a text", "put `tokenize` before it")
     return incoming

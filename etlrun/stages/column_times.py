@@ -53,7 +53,7 @@ class Part(ColumnStep):
     def gives(self, incoming: Feature) -> Feature:
         if incoming.format != "timestamp":
             remedy = "set dataset.columns={NAME: timestamp} if the column holds times"
-            raise UnfitError(expected="a timestamp", remedy=remedy)
+            raise UnfitError("a timestamp", remedy)
         ends = {"month": (1, 12), "day": (1, 31), "weekday": (0, 6), "hour": (0, 23), "minute": (0, 59)}
         low, high = ends.get(self.part, (None, None))
         return Feature(dtype="float64", shape=incoming.shape, low=low, high=high, has_missing=incoming.has_missing)

@@ -76,9 +76,9 @@ class Output:
             done.append(made)
         if given.dtype == "float64" and max(abs(given.low or 0), abs(given.high or 0)) > LARGEST:
             large = UnfitColumnError(
-                found=f"numbers from {given.low:g} to {given.high:g}",
-                expected=f"numbers of at most {LARGEST:.4g}, since a model takes float32",
-                remedy="repair them, or put `clip` or `standardize` behind the other steps",
+                f"numbers from {given.low:g} to {given.high:g}",
+                f"numbers of at most {LARGEST:.4g}, since a model takes float32",
+                "repair them, or put `clip` or `standardize` behind the other steps",
             )
             raise UnfitStepError(len(self.steps), large, "")
         last: Feature = given.replace(dtype="float32") if given.dtype in ("float64", "bool") else given
@@ -156,9 +156,9 @@ class Output:
 def nothing(_steps: Sequence[ColumnStep], **_how: bool) -> pa.Array:
     """Refuse to return values of a dataset that is not read by columns; raise `UnfitColumnError`."""
     raise UnfitColumnError(
-        found="a step that learns from the training split",
-        expected="its values, since this dataset is not read by columns",
-        remedy="give all values of the step, such as {standardize: {mean: 0, std: 1}}, or read its TFRecord files "
+        "a step that learns from the training split",
+        "its values, since this dataset is not read by columns",
+        "give all values of the step, such as {standardize: {mean: 0, std: 1}}, or read its TFRecord files "
         "as rows: dataset=table",
     )
 

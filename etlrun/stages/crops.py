@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -10,7 +9,7 @@ from pydantic import Field
 
 from etlrun.stages.augment import Ratios, Shares, drawn, ordered, require_pixels, rounded, with_value
 from etlrun.stages.base import DATA, Flag, Number, Size
-from etlrun.stages.flow import Feature, UnfitError
+from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.lazy import tf
 from etlrun.stages.step import Step
 
@@ -63,7 +62,7 @@ class Pad(Step):
     mode: Annotated[Literal["constant", "reflect"], DATA]
     value: Annotated[Number, DATA]
 
-    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+    def rules(self) -> Faults:
         if self.mode == "reflect" and self.value:
             yield "value", str(self.value), "0 with mode=reflect, which uses no value", "set transform.pad.value=0"
 
@@ -72,8 +71,8 @@ class Pad(Step):
         height, width, channels = incoming.shape
         if self.mode == "reflect" and any(side is not None and side <= self.by for side in (height, width)):
             raise UnfitError(
-                expected=f"images of at least {self.by + 1}x{self.by + 1} pixels, which a border of {self.by} mirrors",
-                remedy="set a smaller transform.pad.by",
+                f"images of at least {self.by + 1}x{self.by + 1} pixels, which a border of {self.by} mirrors",
+                "set a smaller transform.pad.by",
             )
         height, width = (None if side is None else side + 2 * self.by for side in (height, width))
         padded = with_value(incoming, self.value) if self.mode == "constant" else incoming
@@ -104,8 +103,8 @@ class RandomCrop(Step):
         *sides, channels = incoming.shape
         if any(side is not None and side < crop for side, crop in zip(sides, self.size, strict=True)):
             raise UnfitError(
-                expected="images of at least {}x{} pixels".format(*self.size),
-                remedy="set a smaller transform.random_crop.size, or put `pad` or a larger `resize` before it",
+                f"images of at least {'x'.join(map(str, self.size))} pixels",
+                "set a smaller transform.random_crop.size, or put `pad` or a larger `resize` before it",
             )
         return incoming.replace(shape=(*self.size, channels))
 
@@ -139,7 +138,7 @@ class RandomResizedCrop(Step):
     ratio: Annotated[Ratios, DATA]
     antialias: Annotated[Flag, DATA]
 
-    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+    def faults(self) -> Faults:
         yield from (*ordered("scale", self.scale), *ordered("ratio", self.ratio))
 
     def gives(self, incoming: Feature) -> Feature:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -22,7 +21,7 @@ from etlrun.stages.declared import (
     target_of,
     unfit,
 )
-from etlrun.stages.flow import Flow
+from etlrun.stages.flow import Faults, Flow
 from etlrun.stages.made import user_path
 from etlrun.stages.paths import (
     STORAGE_EXPECTED,
@@ -85,7 +84,7 @@ class Dataset(Stage):
         """Return the split that the pipeline `train` or `validation` reads; None for no validation."""
         return self.split if pipeline == "train" else self.eval_split
 
-    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+    def faults(self) -> Faults:
         for key, split in (("split", self.split), ("eval_split", self.eval_split)):
             for found, remedy in malformed(split, self.slicing) if split is not None else ():
                 yield key, found, EXPECTED, remedy
@@ -154,7 +153,7 @@ class OfFiles(Dataset):
 
     storage: Annotated[Storage | None, Expected(STORAGE_EXPECTED), SPEED] = None
 
-    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+    def faults(self) -> Faults:
         yield from super().faults()
         for found in with_secrets(self.urls):
             yield self.given_by, *found
@@ -209,11 +208,11 @@ class Declared(OfFiles):
     def loss_weights(self) -> dict[str, float]:
         return {name: described(of)[1].get("weight", 1.0) for name, of in (self.target or {LABEL: "class"}).items()}
 
-    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+    def faults(self) -> Faults:
         yield from super().faults()
         yield from unfit_of_several({name: described(of) for name, of in (self.target or {}).items()})
 
-    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+    def rules(self) -> Faults:
         yield from unfit(self.examples, self.features or {IMAGE: ""}, self.key("weight"))
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from etlrun.stages.base import Text
-from etlrun.stages.flow import ITEM_BYTES, Feature, Flow
+from etlrun.stages.flow import ITEM_BYTES, Faults, Feature, Flow
 from etlrun.stages.targets import Weight
 
 STRINGS: dict[str, Feature] = {
@@ -63,7 +63,7 @@ def target_of(declared: Any) -> Feature:
     return STRINGS["class"].replace(classes=names) if kind == "class" and count else feature_of(text)
 
 
-def unfit(flow: Flow, declared: Collection[str], weight_key: str) -> Iterator[tuple[str, str, str, str]]:
+def unfit(flow: Flow, declared: Collection[str], weight_key: str) -> Faults:
     """Yield the faults of targets, and of a weight, beside the `declared` inputs: key, found, expected and remedy."""
     is_one = "which is the target" if len(flow.targets) == 1 else "which is a target"
     for name in flow.targets:

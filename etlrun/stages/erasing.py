@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
 from etlrun.stages.augment import Ratios, Shares, drawn, ordered, with_value, within
 from etlrun.stages.base import DATA, Number, Positive, Share
 from etlrun.stages.crops import placed, rectangles
-from etlrun.stages.flow import Feature
+from etlrun.stages.flow import Faults, Feature
 from etlrun.stages.lazy import tf
 from etlrun.stages.step import Step
 
@@ -77,7 +76,7 @@ class RandomErasing(_Erasing):
     scale: Annotated[Shares, DATA]
     ratio: Annotated[Ratios, DATA]
 
-    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+    def faults(self) -> Faults:
         yield from (*ordered("scale", self.scale), *ordered("ratio", self.ratio))
 
     @staticmethod

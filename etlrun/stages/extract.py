@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
 from etlrun.stages.base import ORDER, SPEED, Flag, Parallelism, Positive, Stage, Tuned
-from etlrun.stages.flow import Flow, UnfitError
+from etlrun.stages.flow import Faults, Flow, UnfitError
 from etlrun.stages.image import Decode
 
 
@@ -70,7 +69,7 @@ class Tfds(Extract):
         flow = incoming.replace(record="")
         images = [name for name in flow.features if flow.features[name].format == "image"] if self.decode else []
         if self.decode and not images:
-            raise UnfitError(expected="a feature that is an encoded image", remedy="set extract.decode=false")
+            raise UnfitError("a feature that is an encoded image", "set extract.decode=false")
         for name in images:
             flow = flow.with_feature(name, Decode().gives(flow.features[name]))
         return flow
@@ -149,7 +148,7 @@ class Interleave(Shards):
         """Return how many of the shards are open at once."""
         return shards if self.cycle_length == "all" else min(self.cycle_length, shards)
 
-    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+    def rules(self) -> Faults:
         calls = self.num_parallel_calls
         if isinstance(calls, int) and self.cycle_length != "all" and calls > self.cycle_length:
             yield (

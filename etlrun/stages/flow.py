@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from etlrun.system.errors import printable
 
@@ -24,10 +24,14 @@ NUMBERS_APART = 4_294_967_311
 """Distance of the seeds of two examples, larger than the number of passes, so that all are different; a prime."""
 
 
+Faults: TypeAlias = Iterator[tuple[str, str, str, str]]
+"""Faults of a stage's fields: the field, what was found, what was expected, and the remedy, which may be empty."""
+
+
 class UnfitError(Exception):
     """Error of a stage that doesn't accept the output of the stage before it."""
 
-    def __init__(self, *, expected: str, remedy: str) -> None:
+    def __init__(self, expected: str, remedy: str) -> None:
         self.expected = expected
         self.remedy = remedy
         super().__init__(expected)
@@ -205,9 +209,7 @@ class Flow:
                 remedy = "set transform=columns model=tabular: this step is for images"
             elif [self.features[other].format for other in self.inputs] == ["image"]:
                 remedy = f"leave dataset.features out, and set dataset.image_key={self.inputs[0]}"
-            raise UnfitError(
-                expected=f"a feature {name!r}; known are {', '.join(sorted(self.features))}", remedy=remedy
-            )
+            raise UnfitError(f"a feature {name!r}; known are {', '.join(sorted(self.features))}", remedy)
         return Feature(dtype="string", format=SERIALISED) if self.is_serialised else self.features[name]
 
     def with_feature(self, name: str, feature: Feature) -> Flow:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from etlrun.stages.code import remember
+from etlrun.stages.flow import Faults
 from etlrun.stages.lazy import keras, tf
 from etlrun.stages.objectives import KINDS, metric_of
 from etlrun.stages.plugins import CALLBACKS, LOSSES, METRICS, Plugin, named, names
@@ -84,9 +85,7 @@ def own_functions(loss: str, metrics: Iterable[str], callbacks: Iterable[str]) -
     return [plugin for group, name in wanted if (plugin := named(group, name)) is not None]
 
 
-def argument_faults(
-    used: Iterable[Plugin], given: Mapping[str, Mapping[str, Any]]
-) -> Iterator[tuple[str, str, str, str]]:
+def argument_faults(used: Iterable[Plugin], given: Mapping[str, Mapping[str, Any]]) -> Faults:
     """Yield the faults of arguments by the names of losses, metrics and callbacks: key, found, expected, remedy."""
     known = {plugin.name: plugin.arguments for plugin in used}
     for name, arguments in given.items():

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from etlrun.stages.base import DATA, SPEED, Flag, Number, Size
-from etlrun.stages.flow import IMAGE_RANK, Feature, UnfitError, remedy_of_kind
+from etlrun.stages.flow import IMAGE_RANK, Faults, Feature, UnfitError, remedy_of_kind
 from etlrun.stages.lazy import tf
 from etlrun.stages.step import Step
 
@@ -16,7 +15,7 @@ def require_decoded(incoming: Feature) -> None:
     """Raise `UnfitError` unless the feature is a decoded image."""
     if incoming.dtype == "string" or len(incoming.shape) != IMAGE_RANK:
         remedy = remedy_of_kind(incoming) or "put `decode` before it in the steps"
-        raise UnfitError(expected="a decoded image", remedy=remedy)
+        raise UnfitError("a decoded image", remedy)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +50,14 @@ class Decode(Step):
         """Not with TensorFlow, because TFDS decodes to the same pixels."""
         return self.uses_turbo
 
-    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+    def rules(self) -> Faults:
         if self.fast and not self.uses_turbo:
             yield "fast", "true", f"false with library={self.library}", "set transform.decode.library=turbo"
 
     def gives(self, incoming: Feature) -> Feature:
         if incoming.format != "image":
             remedy = remedy_of_kind(incoming) or "leave `decode` out of the steps, or set extract.decode=false"
-            raise UnfitError(expected="an encoded image", remedy=remedy)
+            raise UnfitError("an encoded image", remedy)
         return Feature(dtype="uint8", shape=(None, None, 3), low=0.0, high=255.0)
 
     @staticmethod
@@ -101,8 +100,8 @@ class Resize(Step):
         require_decoded(incoming)
         if self.dtype == "uint8" and (incoming.low, incoming.high) != (0.0, 255.0):
             raise UnfitError(
-                expected="pixels in [0, 255], since it rounds to uint8",
-                remedy="put the scaling after `resize`, or set transform.resize.dtype=float32",
+                "pixels in [0, 255], since it rounds to uint8",
+                "put the scaling after `resize`, or set transform.resize.dtype=float32",
             )
         return incoming.replace(dtype=self.dtype, shape=(*self.size, 3))
 
@@ -260,7 +259,7 @@ class Rescale(Scaling):
 def _scaled(incoming: Feature, low: float) -> Feature:
     require_decoded(incoming)
     if (incoming.low, incoming.high) != (0.0, 255.0):
-        raise UnfitError(expected="pixels in [0, 255]", remedy="keep one of the scaling steps and remove the other")
+        raise UnfitError("pixels in [0, 255]", "keep one of the scaling steps and remove the other")
     return incoming.replace(dtype="float32", low=low, high=1.0)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -28,7 +28,7 @@ from etlrun.stages.base import (
 )
 from etlrun.stages.buckets import unfit_buckets
 from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
-from etlrun.stages.flow import Flow
+from etlrun.stages.flow import Faults, Flow
 from etlrun.stages.lazy import np, tf
 from etlrun.stages.service import Service
 
@@ -249,10 +249,10 @@ class Load(Stage):
     drop_long: Annotated[Flag, DATA] = False
     service: Service | None = None
 
-    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+    def faults(self) -> Faults:
         yield from unfit_buckets(self)
 
-    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+    def rules(self) -> Faults:
         for name, *texts in self.service.rules() if self.service else ():
             yield f"service.{name}", *texts  # type: ignore[misc] # three of them
         if self.sample != "all" and not self.is_by_number:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from etlrun.stages.base import SPEED, Expected, Flag, Fraction, Stage
+from etlrun.stages.flow import Faults
 from etlrun.system.errors import did_you_mean
 
 ADVICE = {
@@ -41,7 +41,7 @@ class Measure(Stage):
         default_factory=dict, compare=False
     )
 
-    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+    def faults(self) -> Faults:
         for name, reason in self.silence.items():
             if name not in ADVICE:
                 yield f"silence.{name}", "an unknown check", f"one of {', '.join(ADVICE)}", did_you_mean(name, ADVICE)
@@ -78,7 +78,7 @@ class Trace(Stage):
         SPEED,
     ]
 
-    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+    def faults(self) -> Faults:
         end = 0
         for first, next_end in self.windows:
             if first >= next_end or first < end:

@@ -126,13 +126,13 @@ class Mix(Stage):
 
     def flow(self, incoming: Flow) -> Flow:
         if self.feature not in incoming.features:
-            raise UnfitError(expected="images", remedy="set load.mixup_alpha=0 and load.cutmix_alpha=0")
+            raise UnfitError("images", "set load.mixup_alpha=0 and load.cutmix_alpha=0")
         require_decoded(incoming.feature(self.feature))
         if not incoming.features[incoming.target].is_class:
-            raise UnfitError(expected="a class to predict", remedy="set load.mixup_alpha=0 and load.cutmix_alpha=0")
+            raise UnfitError("a class to predict", "set load.mixup_alpha=0 and load.cutmix_alpha=0")
         if len(incoming.targets) > 1 or incoming.weight:
             expected = "a class as the only target, without weights of examples"
-            raise UnfitError(expected=expected, remedy="set load.mixup_alpha=0 and load.cutmix_alpha=0")
+            raise UnfitError(expected, "set load.mixup_alpha=0 and load.cutmix_alpha=0")
         return incoming.with_feature(incoming.target, MIXED)
 
     @property

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from etlrun.stages.applications import APPLICATIONS, Application
 from etlrun.stages.base import SPEED, TRAINING, Expected, Flag, Rate, Stage
-from etlrun.stages.flow import SERIALISED, Feature, Flow, UnfitError
+from etlrun.stages.flow import SERIALISED, Faults, Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
 from etlrun.stages.paths import OptionalPath
 from etlrun.stages.phases import Unfrozen
@@ -37,11 +37,11 @@ def require_one_size(incoming: Flow) -> None:
         if feature.is_sequence:
             if not incoming.is_padded:
                 raise UnfitError(
-                    expected="sequences of one length",
-                    remedy="set load=padded or load=bucketed, or end the steps of text with multi_hot or tf_idf",
+                    "sequences of one length",
+                    "set load=padded or load=bucketed, or end the steps of text with multi_hot or tf_idf",
                 )
         elif None in feature.shape:
-            raise UnfitError(expected="images of one size", remedy="add `resize` to the steps")
+            raise UnfitError("images of one size", "add `resize` to the steps")
 
 
 class Model(Stage):
@@ -149,15 +149,15 @@ class ImageModel(Model):
 
     def flow(self, incoming: Flow) -> Flow:
         if len(incoming.inputs) != 1:
-            raise UnfitError(expected="a single image", remedy="name no other input in dataset.features")
+            raise UnfitError("a single image", "name no other input in dataset.features")
         image = incoming.feature(incoming.inputs[0])
         require_decoded(image)
         require_one_size(incoming)
         side = max(self.smallest, _USUAL_SIDE)
         if min(side or 0 for side in image.shape[:2]) < self.smallest:
             raise UnfitError(
-                expected=f"images of at least {self.smallest}x{self.smallest} pixels",
-                remedy=f"set transform.resize.size=[{side},{side}] or larger",
+                f"images of at least {self.smallest}x{self.smallest} pixels",
+                f"set transform.resize.size=[{side},{side}] or larger",
             )
         self.require_preprocessed(image)
         return incoming
@@ -202,8 +202,8 @@ class MobileNetV2(ImageModel):
     def require_preprocessed(self, image: Feature) -> None:
         if not _is_scaled(image) and not (image.is_normalized and self.weights != "imagenet"):
             raise UnfitError(
-                expected="pixels in [-1, 1] or [0, 1]",
-                remedy="end the steps with `scale_minus_one_one` (Keras) or `scale_zero_one` (Hub)",
+                "pixels in [-1, 1] or [0, 1]",
+                "end the steps with `scale_minus_one_one` (Keras) or `scale_zero_one` (Hub)",
             )
 
     def notes(self, incoming: Flow) -> Iterator[str]:
@@ -260,7 +260,7 @@ class KerasApplication(ImageModel):
     def restored(self) -> Self:
         return self if self.is_scaled_by_weights else super().restored
 
-    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+    def rules(self) -> Faults:
         if not self._known.has_batch_norms and self.batch_norm_momentum is not None:
             expected = f"null with {self.name}, which has no batch norms"
             yield "batch_norm_momentum", str(self.batch_norm_momentum), expected, "set model.batch_norm_momentum=null"
@@ -273,7 +273,7 @@ class KerasApplication(ImageModel):
         wanted = self._known.preprocessing
         is_free = self.weights != "imagenet" and wanted.mode != "none"
         if not wanted.fits(image) and not (is_free and (_is_scaled(image) or image.is_normalized)):
-            raise UnfitError(expected=f"{wanted.expected} for {self.name}", remedy=wanted.remedy)
+            raise UnfitError(f"{wanted.expected} for {self.name}", wanted.remedy)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,25 +45,23 @@ class Network(Model):
                 remedy = (
                     f"give the output another name in transform.columns: {{{name.replace('/', '_')}: {{of: {name}}}}}"
                 )
-                raise UnfitError(
-                    expected=f"inputs without a slash in their names, which Keras refuses, as in {name}", remedy=remedy
-                )
+                raise UnfitError(f"inputs without a slash in their names, which Keras refuses, as in {name}", remedy)
             if feature.dtype == "string" or feature.format == "timestamp":
-                raise UnfitError(expected=f"numbers or categories, not {name}", remedy="add steps to transform.columns")
+                raise UnfitError(f"numbers or categories, not {name}", "add steps to transform.columns")
             if feature.has_missing:
-                raise UnfitError(expected=f"a value of {name} in each row", remedy="add {fill: median} to its steps")
+                raise UnfitError(f"a value of {name} in each row", "add {fill: median} to its steps")
             if feature.is_sequence and not self.takes_sequences:
                 raise UnfitError(
-                    expected=f"vectors, not sequences as {name}",
-                    remedy="set model=text, or end its steps with multi_hot or tf_idf",
+                    f"vectors, not sequences as {name}",
+                    "set model=text, or end its steps with multi_hot or tf_idf",
                 )
             if feature.is_sequence and feature.categories is None and feature.dtype.startswith("int"):
                 raise UnfitError(
-                    expected=f"numbers of {name} as floats, or as vectors",
-                    remedy="end its steps with standardize, or with lookup and embed",
+                    f"numbers of {name} as floats, or as vectors",
+                    "end its steps with standardize, or with lookup and embed",
                 )
             if feature.categories is not None and feature.embedding is None:
-                raise UnfitError(expected=f"{name} as vectors", remedy="end its steps with one_hot or embed")
+                raise UnfitError(f"{name} as vectors", "end its steps with one_hot or embed")
         return incoming
 
 

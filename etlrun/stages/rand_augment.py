@@ -146,9 +146,7 @@ class RandAugment(Step):
     def gives(self, incoming: Feature) -> Feature:
         require_colours(incoming)
         if incoming.dtype != "uint8":
-            raise UnfitError(
-                expected="uint8 pixels", remedy="put it behind `decode`, or set transform.resize.dtype=uint8"
-            )
+            raise UnfitError("uint8 pixels", "put it behind `decode`, or set transform.resize.dtype=uint8")
         return incoming
 
     @staticmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, InstanceOf, WithJsonSchema
 
 from etlrun.stages.base import DATA, SPEED, TRAINING, Expected, Text
 from etlrun.stages.dataset import Dataset, OfFiles
-from etlrun.stages.flow import Flow
+from etlrun.stages.flow import Faults, Flow
 from etlrun.stages.known import BETWEEN, Known, Type
 from etlrun.stages.made import user_path
 from etlrun.stages.paths import (
@@ -117,13 +117,13 @@ class Rows(Dataset):
         """How a column decides which rows a split has; None if none does."""
         return None if self.split_by is None else SplitBy.of(self.split_by)
 
-    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+    def faults(self) -> Faults:
         yield from super().faults()
         yield from unfit_options(self.target)
         for found, expected, remedy in faults_of(self.split_by) if self.split_by is not None else ():
             yield "split_by", found, expected, remedy
 
-    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+    def rules(self) -> Faults:
         is_one = "which is the target" if len(self.target) == 1 else "which is a target"
         for name in self.target:
             if name in (self.inputs or ()):
@@ -187,7 +187,7 @@ class Table(FileRows):
     errors: Annotated[Errors, DATA] = "strict"
     csv: Annotated[_Csv | None, Expected(_CSV_EXPECTED), DATA] = None
 
-    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+    def faults(self) -> Faults:
         yield from super().faults()
         marks = [*filter(None, {"quote": '"', **self.dialect}.values())]
         if len({*marks}) < len(marks):
@@ -284,7 +284,7 @@ class TextFolder(Rows):
     folder: Annotated[Text, Expected("the path of a folder on this machine"), DATA]
     errors: Annotated[Errors, DATA]
 
-    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+    def faults(self) -> Faults:
         yield from super().faults()
         if is_remote(self.folder):
             remedy = "copy it here, or write its texts as JSON lines, which dataset=table reads from URLs"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Annotated, Literal
 
 from etlrun.stages.base import TRAINING, Factor, Fraction, Natural, OptionalPositive, Positive, Share, Stage
+from etlrun.stages.flow import Faults
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Schedule(Stage):
         """Whether it depends on the number of steps of the whole run."""
         return self.name in ("cosine", "exponential") and self.decay_steps is None
 
-    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+    def rules(self) -> Faults:
         used = {
             "constant": (),
             "cosine": ("decay_steps", "alpha"),
@@ -58,7 +58,7 @@ class Schedule(Stage):
         if self.name == "piecewise":
             yield from self._pieces()
 
-    def _pieces(self) -> Iterator[tuple[str, str, str, str]]:
+    def _pieces(self) -> Faults:
         steps = (self.warmup_steps, *self.boundaries)
         if not self.boundaries or any(one >= other for one, other in pairwise(steps)):
             expected = f"steps after the {self.warmup_steps} of the warm-up, in increasing order"

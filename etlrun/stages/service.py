@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
 from etlrun.stages.base import SPEED, Expected, Flag, Scope, Stage
+from etlrun.stages.flow import Faults
 
 _Address = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^\s:/,\[\]]+):[1-9][0-9]{0,4}$")]
 _Addresses = Annotated[tuple[_Address, ...], Field(min_length=1)] | _Address | None
@@ -44,7 +44,7 @@ class Service(Stage):
         """Dispatchers from which the batches are read in turn."""
         return (self.address,) if isinstance(self.address, str) else self.address or ()
 
-    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+    def rules(self) -> Faults:
         if self.address is None:
             expected = "HOST:PORT of a dispatcher, or a list of them"
             remedy = "start `etlrun service dispatcher` and a worker, and set load.service.address=localhost:5050"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from etlrun.stages.base import Expected, Flag, Natural, Positive, PositiveNumber, Seed, Stage, Text
+from etlrun.stages.flow import Faults
 from etlrun.stages.paths import OptionalPath
 
 Objective = Literal["throughput", "utilisation", "peak_memory"]
@@ -58,7 +58,7 @@ class Sweep(Stage):
     ]
     objectives: Annotated[tuple[Objective, ...], Field(min_length=1)]
 
-    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+    def faults(self) -> Faults:
         if len(set(self.objectives)) < len(self.objectives):
             yield "objectives", str(list(self.objectives)), "each objective once", "remove one of the two"
         if self.vary_seed and self.repeats < FEWEST_REPEATS:

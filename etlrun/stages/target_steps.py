@@ -63,9 +63,9 @@ class Number(ColumnStep):
         most = pc.max(found).as_py() or 0
         if max(abs(least or 0), abs(most)) > LARGEST:
             raise UnfitColumnError(
-                found=f"numbers from {least:g} to {most:g}",
-                expected=f"numbers of at most {LARGEST:.4g}, since a model predicts float32",
-                remedy="repair them, or write them in a larger unit",
+                f"numbers from {least:g} to {most:g}",
+                f"numbers of at most {LARGEST:.4g}, since a model predicts float32",
+                "repair them, or write them in a larger unit",
             )
         return self.replace(mean=mean, std=std, least=least)
 
@@ -121,9 +121,9 @@ class Labels(ColumnStep):
         found = labels_in(values(), self.separator)
         if not found or len(found) > MOST_LABELS:
             raise UnfitColumnError(
-                found=f"{len(found):,} labels in the training split",
-                expected=f"from 1 to {MOST_LABELS:,} different ones",
-                remedy="name the text between two labels of a row: {labels: ','}",
+                f"{len(found):,} labels in the training split",
+                f"from 1 to {MOST_LABELS:,} different ones",
+                "name the text between two labels of a row: {labels: ','}",
             )
         return self.replace(values=found)
 

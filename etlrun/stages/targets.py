@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
+from etlrun.stages.flow import Faults
 from etlrun.stages.objectives import Kinds
 
 Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -65,7 +66,7 @@ def _parsed(described: Any) -> tuple[Kinds, dict[str, Any]]:
     return kind, options
 
 
-def unfit_options(target: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+def unfit_options(target: Mapping[str, Any]) -> Faults:
     """Yield the faults of the options of targets: key, what was found, what was expected, and the remedy."""
     described = {name: _parsed(of) for name, of in target.items()}
     yield from unfit_of_several(described)
@@ -79,7 +80,7 @@ def unfit_options(target: Mapping[str, Any]) -> Iterator[tuple[str, str, str, st
                 yield where, str(value), known[key][1], ""
 
 
-def unfit_of_several(target: Mapping[str, tuple[str, Mapping[str, Any]]]) -> Iterator[tuple[str, str, str, str]]:
+def unfit_of_several(target: Mapping[str, tuple[str, Mapping[str, Any]]]) -> Faults:
     """Yield the faults of the names and of the weights of targets, of which each has a kind and options."""
     for name, (kind, options) in target.items():
         if len(target) > 1 and not re.fullmatch(r"[\w.-]+", name, re.ASCII):

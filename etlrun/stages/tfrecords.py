@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Annotated, Any
 
 from etlrun.stages.base import DATA, TRAINING, Expected, OptionalPositive
 from etlrun.stages.dataset import Declared
+from etlrun.stages.flow import Faults
 from etlrun.stages.made import user_path
 from etlrun.stages.paths import FILES_EXPECTED, Files, is_remote, patterns_of
 
@@ -48,14 +49,14 @@ class TFRecords(Declared):
     def urls(self) -> tuple[str, ...]:
         return tuple(pattern for of in self.patterns.values() for pattern in of if is_remote(pattern))
 
-    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+    def faults(self) -> Faults:
         yield from super().faults()
         files = [pattern for of in self.patterns.values() for pattern in of if not is_remote(pattern)]
         if self.urls and files:
             found, remedy = f"URLs, and {files[0]}", "copy those of this machine there, or those of URLs here"
             yield "files", found, "URLs alone, or files on this machine alone", remedy
 
-    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+    def rules(self) -> Faults:
         yield from super().rules()
         flow, found = self.examples, "null" if self.num_classes is None else str(self.num_classes)
         target = flow.features[flow.target]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -23,6 +22,7 @@ from etlrun.stages.base import (
     Stage,
     Text,
 )
+from etlrun.stages.flow import Faults
 from etlrun.stages.functions import Arguments, Loss, argument_faults, own_functions
 from etlrun.stages.objectives import MONITORED, NAMES, MetricName, Monitored, falls
 from etlrun.stages.paths import OptionalPath
@@ -215,7 +215,7 @@ class Trainer(Stage):
         """The loss, metrics and callbacks that installed packages add."""
         return own_functions(self.loss, self.metrics, self.callbacks)
 
-    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+    def faults(self) -> Faults:
         known = names(CALLBACKS)
         for place, name in enumerate(self.callbacks):
             if name not in known or name in self.callbacks[:place]:
@@ -227,7 +227,7 @@ class Trainer(Stage):
         for key, *texts in argument_faults(self.own_functions, self.arguments or {}):
             yield f"arguments.{key}", *texts  # type: ignore[misc] # three of them
 
-    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+    def rules(self) -> Faults:
         for name, *texts in self.schedule.rules():
             yield f"schedule.{name}", *texts  # type: ignore[misc] # three of them
         for name in [*self.clipping][1:]:
@@ -241,7 +241,7 @@ class Trainer(Stage):
             yield "focal_gamma", str(self.focal_gamma), expected, f"set {self.key('loss')}={remedy}"
         yield from self._epochs()
 
-    def _epochs(self) -> Iterator[tuple[str, str, str, str]]:
+    def _epochs(self) -> Faults:
         if self.phases is None and self.epochs is None:
             yield "epochs", "null", "a positive integer without trainer.phases", f"set {self.key('epochs')}"
         if self.phases and self.phases[0].unfreeze is not None:
@@ -278,6 +278,6 @@ class Drain(Stage):
     step_ms: Annotated[Factor, SPEED] = 0.0
     step_cores: Annotated[Factor, SPEED] = 0.0
 
-    def rules(self) -> Iterator[tuple[str, str, str, str]]:
+    def rules(self) -> Faults:
         if self.seconds is None and self.epochs is None:
             yield "seconds", "null, as is trainer.epochs", "a limit", "set trainer.seconds or trainer.epochs"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from etlrun.stages.base import Expected, PositiveNumber, Seed, Stage
+from etlrun.stages.flow import Faults
 from etlrun.stages.paths import OptionalPath
 
 Allowed = Literal["speed", "order", "data"]
@@ -35,7 +35,7 @@ class Tune(Stage):
     seed: Seed
     resume: OptionalPath
 
-    def faults(self) -> Iterator[tuple[str, str, str, str]]:
+    def faults(self) -> Faults:
         if "speed" not in self.allow or len(set(self.allow)) < len(self.allow):
             found, expected = str(list(self.allow)), "speed, and each further kind once"
             yield "allow", found, expected, "set tune.allow=[speed], [speed,order] or [speed,order,data]"

@@ -89,4 +89,4 @@ def _lines(path: str, otherwise: str) -> Iterator[tuple[int, str]]:
 
 
 def _unfit(found: str, expected: str, remedy: str) -> UnfitColumnError:
-    return UnfitColumnError(found=found, expected=expected, remedy=remedy)
+    return UnfitColumnError(found, expected, remedy)

@@ -28,12 +28,10 @@ def beyond(output: Output, place: int, readers: Sequence[Reader]) -> UnfitColumn
             row = pc.list_parent_indices(values)[at].as_py()
             found = f"{numbers[at]} of {output.of[0]} in {reader.split.where(reader.split.shards[0], row)}"
             if not isinstance(step, Identity):
-                return UnfitColumnError(
-                    found=found, expected="values above -1", remedy="put {clip: [0, null]} before it, or leave it out"
-                )
+                return UnfitColumnError(found, "values above -1", "put {clip: [0, null]} before it, or leave it out")
             last = step.categories - 1
             remedy = f"name more categories, or put {{clip: [0, {last}]}} before it"
-            return UnfitColumnError(found=found, expected=f"integers from 0 to {last}", remedy=remedy)
+            return UnfitColumnError(found, f"integers from 0 to {last}", remedy)
     return None
 
 

@@ -182,9 +182,9 @@ def _outside(output: Output, readers: Sequence[Reader]) -> Iterator[Fault]:
                     UnfitStepError(
                         place,
                         UnfitColumnError(
-                            found=f"{', '.join(different[:_LISTED])}{more} in {rows}, of {output.of[0]}",
-                            expected=f"a value of the vocabulary: {shown(step.values)}",
-                            remedy="add the value to `values`, or set `oov` to 1",
+                            f"{', '.join(different[:_LISTED])}{more} in {rows}, of {output.of[0]}",
+                            f"a value of the vocabulary: {shown(step.values)}",
+                            "add the value to `values`, or set `oov` to 1",
                         ),
                         "",
                     ),

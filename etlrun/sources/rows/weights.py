@@ -83,5 +83,5 @@ def _lookup(output: Output) -> Lookup:
     found = next((step for step in reversed(output.steps) if isinstance(step, Lookup)), None)
     if found is None or not isinstance((found.values or (None,))[0], str):
         expected, remedy = "a vocabulary of texts before vectors of words", "put `lookup` before it"
-        raise UnfitColumnError(found="embed with weights", expected=expected, remedy=remedy)
+        raise UnfitColumnError("embed with weights", expected, remedy)
     return found
