@@ -33,7 +33,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import applied
 from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.stages import STAGES
 
 BATCH, BUFFER, LATER_EPOCHS = 32, 1024, 5

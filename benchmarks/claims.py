@@ -45,7 +45,7 @@ from etlrun.review.caches import REBUILT, VALID, caches
 from etlrun.review.difference import Comparison
 from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.stages import STAGES
 from etlrun.stages.base import DATA, ORDER, SPEED, Kind
 

@@ -37,7 +37,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.measure.digest import Digest
 from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.stages import STAGES
 
 

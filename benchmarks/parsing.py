@@ -22,7 +22,7 @@ from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.run.session import contexts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.stages import STAGES
 
 SIDES = {"one at a time": "null", "32 in a call": "32", "256 in a call": "256"}

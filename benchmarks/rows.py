@@ -13,7 +13,7 @@ from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.planning.plan import Plan
 from etlrun.run.session import contexts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.stages import STAGES
 
 TARGET = "price"

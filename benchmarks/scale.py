@@ -29,8 +29,7 @@ from typing import Any
 
 from benchmarks.decoding import TENSORFLOW
 from benchmarks.processes import summary_of
-from etlrun.sources.content import Shard
-from etlrun.sources.numbered import starts_of
+from etlrun.sources.content import Shard, starts_of
 from etlrun.system.machine import cores
 
 NAME, VERSION = "cats_vs_dogs", "4.0.1"

@@ -33,7 +33,7 @@ from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.run.session import contexts_of
 from etlrun.service.pipeline import ServedPipeline
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.stages import STAGES
 
 HELD_S = 0.001

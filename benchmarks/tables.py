@@ -35,7 +35,7 @@ from benchmarks.decoding import Measured, in_turns, read
 from benchmarks.rows import TARGET, by_etlrun, plan_of, sections
 from benchmarks.tables_large import large
 from benchmarks.tables_models import models
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.sources.rows.fitting import fitted
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.columns import Columns

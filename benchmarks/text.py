@@ -39,7 +39,7 @@ from benchmarks.tables_models import SEEDS, of_seeds
 from benchmarks.text_many import many, plan_of
 from etlrun.graph.keeping import keep_sequences
 from etlrun.run.session import contexts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.stages.column_categories import Lookup
 from etlrun.stages.columns import Columns
 from etlrun.system.machine import cores

@@ -29,7 +29,7 @@ from etlrun.measure.beside import Beside
 from etlrun.measure.resources import Sampler
 from etlrun.measure.watched import Watch, Watched
 from etlrun.run import loops
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.stages import STAGES
 
 STEP_S = 0.010

@@ -141,7 +141,7 @@ def tiny(once: Once) -> Path:
 @pytest.fixture(scope="session")
 def sample(once: Once) -> Path:
     """The data_dir of the sample dataset."""
-    from etlrun.sources.open import open_source
+    from etlrun.sources.base import open_source
     from tests.configs import spec_of
 
     return once("sample", lambda data_dir: open_source(spec_of(f"dataset.data_dir={data_dir}").dataset))

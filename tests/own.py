@@ -13,7 +13,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.planning.plan import Plan
 from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from tests.configs import plan_of
 from tests.pictures import jpeg
 from tests.pipelines import as_bytes

@@ -9,7 +9,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.planning.plan import Plan
 from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 
 
 def _unexpected(text: str) -> None:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.service.pipeline import ServedPipeline
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from tests.configs import TENSORFLOW, plan_of
 from tests.forked import Forked, forked
 from tests.runs import small

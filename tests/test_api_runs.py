@@ -20,7 +20,7 @@ from etlrun.planning.plan import Plan
 from etlrun.run.interrupts import interrupts
 from etlrun.run.session import contexts_of
 from etlrun.service.pipeline import pipelines_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from tests.pictures import jpeg
 from tests.runs import emulated
 from tests.tables import words_of

@@ -1,7 +1,6 @@
 from pathlib import Path
 
-from etlrun.cache.entries import first_difference, nearest
-from etlrun.cache.store import Identity, Store
+from etlrun.cache.store import Identity, Store, first_difference, nearest
 from tests.stores import IDENTITY, published
 
 

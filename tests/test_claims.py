@@ -7,7 +7,7 @@ import pytest
 from benchmarks.claims import OTHER_DATA, SPEED_ONLY, claims
 from benchmarks.policies import FAILS, PASSES
 from benchmarks.trainings import OTHER_TRAINING, Trainer, first_of, singles
-from etlrun.sources.open import on_disk, open_source
+from etlrun.sources.base import on_disk, open_source
 from etlrun.stages.base import DATA, ORDER
 from tests.configs import composed, spec_of
 

@@ -11,7 +11,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.planning.plan import Plan, at_cache
 from etlrun.review.difference import compare
 from etlrun.run.session import contexts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from tests import pictures
 from tests.configs import TENSORFLOW, plan_of, refusal_of_plan, refusal_of_spec
 from tests.pipelines import as_bytes, training_pipeline

@@ -11,7 +11,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.measure.digest import Digest
 from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from tests.configs import KINDS, TENSORFLOW, plan_of, refusal_of_plan
 from tests.runs import run_here, small
 

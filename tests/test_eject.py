@@ -18,7 +18,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.measure.digest import Digest
 from etlrun.run.backend import seed_all
 from etlrun.run.session import contexts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from tests.configs import EXPERIMENTS, OF_SCHEDULES, OTHER_VALUES, beside, experiment, plan_of
 from tests.golden import Golden
 from tests.pictures import damaged, with_feature

@@ -10,7 +10,7 @@ import pytest
 from etlrun.cli import main as cli
 from etlrun.graph.build import Pipeline
 from etlrun.run.session import contexts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.sources.usable import CONVERT
 from etlrun.trained.evaluate import evaluate
 from etlrun.trained.load import trained

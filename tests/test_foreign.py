@@ -10,10 +10,9 @@ import tensorflow as tf
 
 from etlrun.graph.build import Pipeline
 from etlrun.run.session import contexts_of
+from etlrun.sources.base import open_source
 from etlrun.sources.content import Content, Shard
-from etlrun.sources.corrupt import corrupt_records
-from etlrun.sources.labels import labels_of
-from etlrun.sources.open import open_source
+from etlrun.sources.corrupt import corrupt_records, labels_of
 from etlrun.stages.dataset import Dataset
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of

@@ -14,8 +14,7 @@ from scipy import stats
 
 from etlrun.planning.plan import Plan
 from etlrun.review.difference import compare
-from etlrun.sources.content import Shard
-from etlrun.sources.numbered import Numbered, starts_of
+from etlrun.sources.content import Numbered, Shard, starts_of
 from etlrun.stages.load import FullShuffle
 from etlrun.system.errors import ConfigError, WorldError
 from tests.configs import plan_of

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from etlrun.cli.main import main
-from etlrun.remote.failures import UnreachableError
-from etlrun.remote.objects import file_system, looked_up
+from etlrun.remote.objects import UnreachableError, file_system, looked_up
 from etlrun.system import hidden
 from etlrun.system.errors import headline
 from etlrun.system.hidden import Variable, in_review, traced

@@ -10,7 +10,7 @@ from etlrun.planning.plan import Plan
 from etlrun.run.hosts.here import Place
 from etlrun.run.hosts.same import differences, said_by
 from etlrun.run.keepers import readings_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from tests.hosts import SHARED, on_two_hosts
 from tests.own import PETS, image, of_folder, of_records, records
 from tests.runs import finish, small, summary_of

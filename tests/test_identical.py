@@ -5,10 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from etlrun.datasets.prepare.identical import DIGEST, digest_of, identical
+from etlrun.datasets.prepare.check import DIGEST, Image, digest_of, duplicates, identical, in_order
 from etlrun.datasets.prepare.source import Entry
-from etlrun.datasets.prepare.splits import Image, duplicates
-from etlrun.datasets.prepare.threads import in_order
 from etlrun.system.machine import cores
 
 

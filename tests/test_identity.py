@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from etlrun.graph.build import Pipeline
 from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.stages.image import Resize
 from tests.configs import TENSORFLOW, plan_of
 from tests.runs import small

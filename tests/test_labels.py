@@ -12,8 +12,8 @@ from etlrun.config.request import Request
 from etlrun.planning.plan import Plan
 from etlrun.record.record import Record
 from etlrun.run.session import prepared as prepared_run
-from etlrun.sources.labels import counts_of, labels_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
+from etlrun.sources.corrupt import counts_of, labels_of
 from etlrun.stages import STAGES
 from etlrun.system.errors import WorldError
 from tests.own import image, of_folder, of_records, prepared, records, write_photos, write_records

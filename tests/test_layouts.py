@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from etlrun.cli import main as cli
-from etlrun.datasets.prepare import members
+from etlrun.datasets.prepare import archives
 from etlrun.datasets.prepare.archives import Archive
-from etlrun.sources.layout import SUFFIXES
-from etlrun.sources.listing import Listing, listed, notes_on
+from etlrun.sources.listing import SUFFIXES, Listing, listed, notes_on
 from etlrun.system.errors import EtlrunError
 from tests.own import batches, examples, image, of_folder, prepared, refused, write_records
 from tests.pipelines import as_bytes
@@ -209,7 +208,7 @@ def test_an_archive_is_refused_like_its_folder(name: str, tmp_path: Path, capsys
 
 def test_an_archive_with_an_image_beside_its_classes_below_one_folder(tmp_path: Path) -> None:
     found = [
-        members.Member(name=f"top/{name}", kind="file", link="", size=1, place=0)
+        archives.Member(name=f"top/{name}", kind="file", link="", size=1, place=0)
         for name in ("cover.jpg", "a/1.jpg", "b/2.jpg")
     ]
     archive = Archive(put(tmp_path, "any.zip") / "any.zip", found, SUFFIXES)

@@ -9,8 +9,8 @@ import pytest
 
 from etlrun.cli import main as cli
 from etlrun.sources import listing
+from etlrun.sources.base import on_disk
 from etlrun.sources.listing import listed
-from etlrun.sources.open import on_disk
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of
 

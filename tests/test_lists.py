@@ -12,7 +12,7 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.sources.rows.keeping import kept_of
 from etlrun.sources.rows.kept import Kept
 from etlrun.system.errors import EtlrunError

@@ -19,7 +19,7 @@ from etlrun.planning.plan import stage_of
 from etlrun.run.backend import seed_all
 from etlrun.run.model import build
 from etlrun.run.session import contexts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.sources.rows.source import RowSplit
 from etlrun.stages.columns import Columns
 from etlrun.stages.network import masks, vectors

@@ -11,7 +11,7 @@ from etlrun.eject.program import ejected, versions
 from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import staged
 from etlrun.run.session import contexts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.stages.mix import Mix, beta, mixed_accuracy, mixed_crossentropy
 from etlrun.system.errors import ConfigError
 from tests.configs import plan_of

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from etlrun.cli import main as cli
+from etlrun.sources.base import open_source
 from etlrun.sources.corrupt import corrupt_records
-from etlrun.sources.open import open_source
 from etlrun.system.errors import EtlrunError
 from etlrun.trained.paths import found
 from etlrun.trained.predict import ImageFiles

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of
 from tests.own import PETS, image, prepared, records, write_photos

@@ -12,8 +12,8 @@ from etlrun.planning.plan import Plan
 from etlrun.record.record import Record
 from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of, prepared
+from etlrun.sources.base import open_source
 from etlrun.sources.corrupt import corrupt_records
-from etlrun.sources.open import open_source
 from etlrun.system.errors import EtlrunError
 from tests.own import PETS, batches, image, of_folder, of_records, records
 from tests.pipelines import as_bytes

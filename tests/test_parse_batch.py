@@ -6,7 +6,7 @@ import pytest
 
 from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.system.errors import ConfigError
 from tests.configs import plan_of
 from tests.own import batches, of_folder, of_records, records

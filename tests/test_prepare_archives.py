@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.datasets.prepare import archives, members
+from etlrun.datasets.prepare import archives
 from tests.own import content, prepared, refused, stamps, write_photos
 from tests.pictures import jpeg
 
@@ -162,14 +162,14 @@ def test_links_that_end_at_no_file_are_listed(tmp_path: Path, capsys: pytest.Cap
 def test_bombs_are_refused(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(members, "SMALL_BYTES", 1_000_000)
+    monkeypatch.setattr(archives, "SMALL_BYTES", 1_000_000)
     path = packed(write_photos(tmp_path / "photos", 4), kind, "", {"disc/zeros.jpg": bytes(8_000_000)})
     first, found, remedy = refused(capsys, path, tmp_path / "data")
     assert first == "etlrun: 1 fault"
     assert found.startswith("  SOURCE: found 8.0 MB and more unpacked; expected at most 5,000,000 members, and ")
     assert remedy == "    -> unpack it yourself if you trust it, and prepare the folder"
-    monkeypatch.setattr(members, "SMALL_BYTES", 10_000_000)
-    monkeypatch.setattr(members, "MOST_MEMBERS", 4)
+    monkeypatch.setattr(archives, "SMALL_BYTES", 10_000_000)
+    monkeypatch.setattr(archives, "MOST_MEMBERS", 4)
     found = refused(capsys, path, tmp_path / "data")[1]
     assert found.startswith(
         "  SOURCE: found more than 4 members; expected at most 4 members, and 10 MB for an archive of"

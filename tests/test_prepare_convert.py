@@ -11,9 +11,8 @@ import pytest
 from PIL import Image
 
 from etlrun.cli import main as cli
-from etlrun.datasets.prepare.convert import converted
-from etlrun.sources.pixels import pillow_as_header_reader
-from etlrun.sources.usable import problem
+from etlrun.datasets.prepare.readers import converted
+from etlrun.sources.usable import pillow_as_header_reader, problem
 from tests import encoded
 from tests.own import prepared, refused, write_photos
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from etlrun.datasets.prepare.check import Image, assigned
 from etlrun.datasets.prepare.source import Entry
-from etlrun.datasets.prepare.splits import Image, assigned
 from tests.own import content, examples, prepared, refused, write_photos
 
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.sources.tfrecord import are_sorted
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of

@@ -16,10 +16,9 @@ import numpy as np
 import pytest
 
 import etlrun
-from etlrun.remote import fetch
+from etlrun.remote import transfers
 from etlrun.remote.copies import Copies
-from etlrun.remote.failures import answered
-from etlrun.remote.objects import listed, look_up_again
+from etlrun.remote.objects import answered, listed, look_up_again
 from etlrun.sources.rows.keeping import kept_of
 from etlrun.system.errors import EtlrunError
 from tests.servers import Server, serving
@@ -125,7 +124,7 @@ def test_progress_counts_no_byte_twice(server: Server, tmp_path: Path, content: 
     path, told = Path(Copies(tmp_path, {}).path(of)), list[tuple[int, int]]()
     path.parent.mkdir(parents=True)
     path.with_name(".part").write_bytes(content[:MB])
-    fetch.Fetch(of, path, {}, Event(), lambda: None, lambda *counts: told.append(counts)).run()
+    transfers.Fetch(of, path, {}, Event(), lambda: None, lambda *counts: told.append(counts)).run()
     assert path.read_bytes() == content
     assert [sum(counts) for counts in zip(*told, strict=True)] == [len(content)] * 2
     assert told[0] == (0, MB)
@@ -155,7 +154,7 @@ def test_a_busy_server_is_asked_again_what_there_is() -> None:
 
 
 def test_a_server_that_stays_busy_is_given_up(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "LONGEST_S", 1.0)
+    monkeypatch.setattr(transfers, "LONGEST_S", 1.0)
     url, server.first = server.put("x.csv", b"a,b\n"), [503] * 100
     assert refusal(url, tmp_path) == (
         f"{url}: found no byte in 1 s of tries, at last: 503 Service Unavailable; expected a server that answers\n"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.remote import fetch
+from etlrun.remote import transfers
 from etlrun.remote.copies import Copies
 from etlrun.remote.objects import looked_up
-from etlrun.remote.put import put, put_all, there
+from etlrun.remote.transfers import put, put_all, there
 from etlrun.system.errors import EtlrunError
 from tests.buckets import Bucket, store
 from tests.pictures import jpeg
@@ -58,7 +58,7 @@ def test_a_store_that_is_busy_is_asked_again(store: Bucket, files: list[tuple[Pa
 def test_a_store_that_stays_busy_is_given_up(
     store: Bucket, files: list[tuple[Path, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch, "LONGEST_S", 0.0)
+    monkeypatch.setattr(transfers, "LONGEST_S", 0.0)
     put(*files[0], {})
     store.statuses = [503] * 1_000
     assert re.fullmatch(

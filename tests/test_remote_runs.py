@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from etlrun.graph.here import with_figures
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.sources.remote import RemoteSplit
 from etlrun.system.machine import rounded
 from tests.configs import plan_of

@@ -15,8 +15,8 @@ import tensorflow as tf
 from etlrun.planning.plan import Plan
 from etlrun.remote.objects import look_up_again
 from etlrun.run.interrupts import interrupts
+from etlrun.sources.base import on_disk, open_source
 from etlrun.sources.corrupt import raise_cause
-from etlrun.sources.open import on_disk, open_source
 from etlrun.system.errors import EtlrunError
 from etlrun.system.machine import rounded
 from tests.boxes import words_of

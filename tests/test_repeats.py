@@ -11,7 +11,7 @@ import pytest
 from etlrun.graph.build import Pipeline
 from etlrun.planning.plan import Plan
 from etlrun.run.session import contexts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.stages.load import SampleByClass, distinct
 from tests.own import PETS, batches, image, of_folder, of_records, records
 from tests.pipelines import as_bytes

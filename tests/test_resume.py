@@ -10,7 +10,7 @@ import pytest
 
 import etlrun
 from etlrun.config.request import Request
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.system.errors import ConfigError, WorldError
 from tests.configs import spec_of
 from tests.forked import forked

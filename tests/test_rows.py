@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from etlrun.measure.digest import Digest
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.sources.rows.kept import Kept
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.columns import Columns

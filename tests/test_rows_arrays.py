@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from etlrun.planning.plan import Plan
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.sources.rows.arrays import KeptArrays
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.columns import Columns

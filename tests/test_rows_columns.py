@@ -16,7 +16,7 @@ from jsonschema import Draft7Validator
 from etlrun.planning.render import text
 from etlrun.planning.schema import schema
 from etlrun.review.difference import compare
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.stages import STAGES
 from etlrun.stages.base import DATA
 from etlrun.stages.flow import MISSING

@@ -27,7 +27,7 @@ from etlrun.eject.text import literal
 from etlrun.graph.build import Pipeline
 from etlrun.planning.plan import Plan
 from etlrun.run.session import contexts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.system.errors import ConfigError
 from tests.configs import CONF, plan_of
 from tests.pipelines import training_pipeline

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from etlrun.graph.build import Pipeline
 from etlrun.run.session import contexts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.trained.formats import unfit
 from etlrun.trained.load import trained
 from tests.runs import run_here

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.system.errors import EtlrunError
 from tests.configs import CONF, plan_of
 from tests.runs import run_here

@@ -16,7 +16,7 @@ from etlrun.eject.program import ejected
 from etlrun.measure.digest import Digest
 from etlrun.planning.plan import Plan, given_to_model
 from etlrun.run import model as models
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.stages.keras_objects import objectives
 from etlrun.stages.made import make
 from etlrun.stages.target_steps import Labels

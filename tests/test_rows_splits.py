@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from etlrun.graph.here import with_figures
-from etlrun.sources.open import on_disk, open_source
+from etlrun.sources.base import on_disk, open_source
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.columns import Columns
 from etlrun.system.errors import EtlrunError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from tests.configs import plan_of
 from tests.test_rows_eject import require_same_batches
 from tests.test_rows_python import refusal

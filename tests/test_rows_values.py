@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from etlrun.planning.columns import misnamed
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.stages.column_buckets import Cross, Identity
 from etlrun.stages.column_categories import Lookup
 from etlrun.stages.column_numbers import Fill, Standardize

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.stages.flow import MISSING
 from tests.configs import plan_of
 from tests.test_rows_python import installed, refusal

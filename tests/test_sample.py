@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from etlrun.sources.open import open_source, source_type
+from etlrun.sources.base import open_source, source_type
 from etlrun.sources.sample import ahead, draw
 from etlrun.sources.sample.draw import CLASSES, JPEG_QUALITY, NUM_EXAMPLES, jpeg, picture
 from tests.configs import plan_of

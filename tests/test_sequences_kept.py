@@ -15,7 +15,7 @@ from etlrun.measure.digest import Digest
 from etlrun.planning.plan import Plan, stage_of
 from etlrun.planning.planner import plan as planned
 from etlrun.run.session import contexts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.sources.rows.items import items_of
 from etlrun.sources.rows.lengths import lengths_of
 from etlrun.sources.rows.reader import Reader

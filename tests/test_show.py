@@ -19,7 +19,7 @@ from etlrun.datasets.examine.show import Wanted, collect
 from etlrun.graph.build import Pipeline
 from etlrun.planning.plan import Plan
 from etlrun.run.session import contexts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.stages.flow import Feature
 from etlrun.stages.image import Decode
 from etlrun.system.errors import ConfigError, WorldError

@@ -10,7 +10,7 @@ from etlrun.planning import render
 from etlrun.planning.plan import Plan
 from etlrun.review.difference import compare
 from etlrun.run.backend import seed_all
-from etlrun.sources.open import on_disk
+from etlrun.sources.base import on_disk
 from tests.configs import TENSORFLOW, plan_of
 from tests.own import PETS, image, of_folder
 from tests.pipelines import as_bytes, training_pipeline

@@ -23,8 +23,8 @@ from etlrun.record.summary import MEASURES, read_summary
 from etlrun.run import model as models  # noqa: F401 - registers what a saved model has
 from etlrun.run.backend import seed_all
 from etlrun.run.session import contexts_of
-from etlrun.sources.labels import counts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
+from etlrun.sources.corrupt import counts_of
 from etlrun.stages import STAGES
 from etlrun.stages.balance import balanced
 from etlrun.stages.flow import Flow

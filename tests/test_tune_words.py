@@ -19,7 +19,7 @@ from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
 from etlrun.record.record import Record
 from etlrun.record.summary import COMPLETED, Epoch, Read, Summary
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.sources.sample import draw
 from etlrun.stages import STAGES
 from etlrun.sweep.process import started

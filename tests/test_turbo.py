@@ -15,7 +15,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.graph.identity import identity
 from etlrun.planning.plan import Plan, at_cache
 from etlrun.run.session import contexts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.stages.image import CenterCrop, Decode, Resize
 from etlrun.stages.turbo import Turbo
 from tests import pictures

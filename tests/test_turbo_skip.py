@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from etlrun.graph.build import Pipeline
 from etlrun.run.session import contexts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from tests import pictures
 from tests.configs import plan_of
 from tests.pipelines import as_bytes, training_pipeline

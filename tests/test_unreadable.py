@@ -19,8 +19,8 @@ from etlrun.measure.assessment import Work
 from etlrun.record.record import Record
 from etlrun.run import run
 from etlrun.run.session import at_work, contexts_of, opened, prepared
+from etlrun.sources.base import open_source
 from etlrun.sources.corrupt import Losses
-from etlrun.sources.open import open_source
 from etlrun.stages import STAGES
 from etlrun.system.errors import WorldError
 from tests import pictures

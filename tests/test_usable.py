@@ -16,8 +16,8 @@ from etlrun.graph.build import Pipeline
 from etlrun.graph.parts import of_pass
 from etlrun.graph.records import usable
 from etlrun.run.session import contexts_of
+from etlrun.sources.base import open_source
 from etlrun.sources.corrupt import corrupt_records
-from etlrun.sources.open import open_source
 from etlrun.sources.usable import CONVERT, Problem, problem
 from etlrun.stages.image import Decode
 from etlrun.stages.turbo import Turbo

@@ -9,7 +9,7 @@ import pytest
 from etlrun.graph.here import with_figures
 from etlrun.record.record import Record
 from etlrun.run import run
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.sources.tfds import open_builder
 from etlrun.stages.dataset import TfdsDataset
 from etlrun.system.errors import EtlrunError, WorldError

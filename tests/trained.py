@@ -16,7 +16,7 @@ from etlrun.planning.spec import parse
 from etlrun.record.config import read_config
 from etlrun.run import run as runs
 from etlrun.run.session import contexts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.stages import STAGES
 from tests.configs import composed
 from tests.runs import run_here, small

@@ -8,7 +8,7 @@ DIR/KEY.claim          held by the run that fills the cache
 DIR/KEY.in_use.*       held by a run that reads the cache, if it may write to DIR
 
 A lock of the operating system ends with the process that holds it in any case, so that no claim outlives its owner.
-Listing the caches takes no lock. All other files in DIR are ignored.
+Listing the caches takes no lock. Other files and folders in DIR are foreign: they are neither read nor removed.
 """
 
 from __future__ import annotations
@@ -18,20 +18,171 @@ import errno
 import hashlib
 import json
 import os
+import re
 import uuid
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 
-from etlrun.cache.entries import Entry
-from etlrun.cache.folders import FILLING, GONE, PUBLISHED, discard, files_of, named, unusable
-from etlrun.cache.locks import is_marked, mark, unmark
-from etlrun.cache.parts import MANIFEST, BrokenError, Manifest, Reader, require_files
+from etlrun.cache.parts import INDEX, MANIFEST, BrokenError, Manifest, Reader, require_files
 from etlrun.system.errors import WorldError
-from etlrun.system.locks import Lock, alone
+from etlrun.system.locks import Lock, acquire, alone
+
+_KEY = "[0-9a-f]{20}"
+PUBLISHED, FILLING, GONE = (
+    re.compile(_KEY),
+    re.compile(rf"{_KEY}\.filling"),
+    re.compile(rf"{_KEY}\.gone\.[0-9a-f]{{8}}"),
+)
+"""Names of folders: of a cache, of one being filled, of one being removed."""
+_FILE = re.compile(rf"{re.escape(MANIFEST)}|{re.escape(INDEX)}|part_[0-9]{{5,}}\.bin")
+
+
+def named(folder: Path, *names: re.Pattern[str]) -> list[Path]:
+    """Return the sorted paths in `folder` with such names; none if the folder doesn't exist."""
+    try:
+        found = sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []
+    return [path for path in found if any(pattern.fullmatch(path.name) for pattern in names)]
+
+
+def files_of(folder: Path) -> list[os.DirEntry[str]]:
+    """Return the files of a cache; raise `FileNotFoundError` if it is missing, `FileExistsError` if it is no cache."""
+    found = "a link"
+    if not folder.is_symlink():
+        try:
+            with os.scandir(folder) as items:
+                files = list(items)
+        except NotADirectoryError:
+            found = "a file"
+        else:
+            others = [item.name for item in files if not _is_own(item)]
+            if not others:
+                return files
+            found = f"a folder that holds {os.fsencode(min(others)).decode(errors='backslashreplace')}"
+    raise FileExistsError(errno.EEXIST, f"{found} has the name of a cache", str(folder))
+
+
+def _is_own(item: os.DirEntry[str]) -> bool:
+    return _FILE.fullmatch(item.name) is not None and item.is_file(follow_symlinks=False)
+
+
+def discard(folder: Path) -> None:
+    """Remove a cache, if it exists; raise `OSError` if it can't be removed, or isn't a cache."""
+    with contextlib.suppress(FileNotFoundError):
+        for file in files_of(folder):
+            Path(file).unlink(missing_ok=True)
+        folder.rmdir()
+
+
+def strangers(folder: Path) -> list[tuple[str, str]]:
+    """Return names of caches that belong to something else or can't be inspected, each with the reason."""
+    found = []
+    for path in named(folder, PUBLISHED, FILLING, GONE):
+        try:
+            files_of(path)
+        except FileNotFoundError:  # removed by another process
+            continue
+        except OSError as error:
+            found.append((path.name, error.strerror or str(error)))
+    return found
+
+
+def unusable(error: OSError, folder: Path, where: str, remedy: str) -> WorldError:
+    """Return the error for a folder of caches that can't be used; `remedy` is for one that isn't writable."""
+    found, expected = f"{error.filename or folder}: {error.strerror or error}", "a folder that can be written to"
+    if isinstance(error, FileExistsError) and error.filename == str(folder):
+        found = f"{folder}: a file or a broken link has this name"
+    elif isinstance(error, TimeoutError):
+        found, expected = str(error.strerror), "a lock that is held only briefly"
+        remedy = f"`fuser {error.filename}` names the process: let it finish, or end it"
+    return WorldError(where, found, expected, remedy)
+
+
+def mark(path: Path) -> Lock:
+    """Mark what the name of `path` begins with as in use by this process, until `unmark`."""
+    lock = Lock(path.with_name(f"{path.name}.in_use.{os.getpid()}.{uuid.uuid4().hex[:8]}"))
+    acquire(lock)
+    return lock
+
+
+def unmark(lock: Lock) -> None:
+    """Remove the mark."""
+    lock.release()
+    with suppress(OSError):
+        lock.path.unlink()
+
+
+def is_marked(path: Path) -> bool:
+    """Return whether a process uses it. Removes marks of dead processes; one that can't be inspected counts as held."""
+    return bool(marks_of(path))
+
+
+def marks_of(path: Path) -> list[Path]:
+    """Return the marks that processes hold, as `is_marked` does."""
+    held = []
+    marks = re.compile(rf"{re.escape(path.name)}\.in_use\.[0-9]+\.[0-9a-f]{{8}}")
+    for found in named(path.parent, marks):
+        lock = Lock(found)
+        try:
+            lock.acquire()
+        except OSError:  # includes `TimeoutError`
+            held.append(found)
+        else:
+            with suppress(OSError):  # before it is released: a process that is about to hold it creates it again
+                found.unlink()
+            lock.release()
+    return held
+
+
+Pairs = Sequence[Sequence[Any]]
+"""An identity: names with their values."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A published cache.
+
+    Attributes:
+        key: Key of its identity.
+        manifest: Manifest; None if it can't be read.
+        bytes: Size of all its files.
+        used_s: Time of the last use, in seconds since 1970.
+        in_use: Whether a run is reading it.
+    """
+
+    key: str
+    manifest: Manifest | None
+    bytes: int
+    used_s: float
+    in_use: bool
+
+
+def first_difference(wanted: Pairs, there: Pairs) -> tuple[str, Any, Any] | None:
+    """Return the first name whose values differ, with both values; None if there is no difference."""
+    others = dict(map(tuple, there))
+    for name, value in wanted:
+        if name not in others or others[name] != value:
+            return name, value, others.get(name)
+    names = {name for name, _ in wanted}
+    return next(((name, None, value) for name, value in there if name not in names), None)
+
+
+def nearest(wanted: Pairs, entries: Sequence[Entry]) -> Entry | None:
+    """Return the entry that has most in common with `wanted`; of several, the one used last."""
+    readable = [entry for entry in entries if entry.manifest is not None]
+    pairs = {json.dumps(pair) for pair in wanted}
+    return max(
+        readable,
+        key=lambda entry: (len(pairs & {json.dumps(p) for p in entry.manifest.identity}), entry.used_s),  # type: ignore[union-attr]
+        default=None,
+    )
+
 
 Identity = list[list[Any]]
 

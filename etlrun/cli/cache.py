@@ -11,10 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from etlrun.cache.entries import Entry, first_difference, nearest
-from etlrun.cache.folders import strangers, unusable
 from etlrun.cache.keeper import Keeper
-from etlrun.cache.store import Store
+from etlrun.cache.store import Entry, Store, first_difference, nearest, strangers, unusable
 from etlrun.cli import parsers
 from etlrun.cli.commands import COMMANDS
 from etlrun.remote.room import Fetched, fetched_in, remove_unused

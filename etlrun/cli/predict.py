@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, TextIO, cast
 
 from etlrun.cli import parsers
-from etlrun.remote.names import named_by_url
+from etlrun.remote.copies import named_by_url
 from etlrun.stages.paths import is_remote
 from etlrun.system.errors import EtlrunError, Fault
 from etlrun.system.files import appearing, refuse_unwritable

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 from etlrun.cli import parsers
 from etlrun.config.grammar import typed
-from etlrun.datasets.prepare.opened import opened
 from etlrun.datasets.prepare.options import Options, parsed
 from etlrun.datasets.prepare.prepare import Prepared, is_training, prepare
+from etlrun.datasets.prepare.readers import opened
+from etlrun.datasets.prepare.shards import INFO, require_new
 from etlrun.datasets.prepare.source import LISTED, Source
-from etlrun.datasets.prepare.work import INFO, require_new
-from etlrun.remote.put import there
-from etlrun.sources.layout import OTHER_IMAGES
+from etlrun.remote.transfers import there
+from etlrun.sources.listing import OTHER_IMAGES
 from etlrun.system.terminal import print_table, say
 
 if TYPE_CHECKING:
-    from etlrun.datasets.prepare.splits import Image
+    from etlrun.datasets.prepare.check import Image
 
 _HEADER = ("split", "examples", "shards", "classes", "MB")
 

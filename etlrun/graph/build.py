@@ -18,8 +18,7 @@ from etlrun.graph.declared import differs, wrong
 from etlrun.graph.numbered import count_of_batched, in_random_order
 from etlrun.graph.passes import Passes
 from etlrun.planning.plan import PlannedStage, at_cache, by_number
-from etlrun.sources.base import Split
-from etlrun.sources.identified import Identified
+from etlrun.sources.base import Identified, Split
 from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import Scope
 from etlrun.stages.flow import Flow

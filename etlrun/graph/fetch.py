@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etlrun.remote.copies import Ahead
-from etlrun.remote.failures import interrupted
+from etlrun.remote.objects import interrupted
 from etlrun.sources.corrupt import Losses
 from etlrun.sources.remote import RemoteSplit
 from etlrun.stages.lazy import tf

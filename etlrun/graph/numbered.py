@@ -11,10 +11,8 @@ import numpy.typing as npt
 
 from etlrun.graph.context import Context
 from etlrun.planning.plan import PlannedStage, stage_of
-from etlrun.sources.base import Source, Split
-from etlrun.sources.corrupt import raise_first
-from etlrun.sources.identified import Records
-from etlrun.sources.labels import labels_of
+from etlrun.sources.base import Records, Source, Split
+from etlrun.sources.corrupt import labels_of, raise_first
 from etlrun.sources.rows.lengths import lengths_of
 from etlrun.sources.rows.numbers import RowNumbers
 from etlrun.stages.base import Stage

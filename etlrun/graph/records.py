@@ -6,8 +6,7 @@ import functools
 from typing import Any
 
 from etlrun.graph.context import Context
-from etlrun.sources.pixels import MOST_PIXELS, SMALL_JPEG_BYTES
-from etlrun.sources.usable import without_refused
+from etlrun.sources.usable import MOST_PIXELS, SMALL_JPEG_BYTES, without_refused
 from etlrun.stages.lazy import tf
 
 _LOOKED_AT = r"(BM|GIF8|RIFF|\CPNG)\C*"

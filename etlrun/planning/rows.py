@@ -13,8 +13,8 @@ from etlrun.planning.objective import with_defaults
 from etlrun.planning.spec import RunSpec
 from etlrun.planning.splits import leaks_noted, notes_of
 from etlrun.planning.targets import outputs_of, require_columns, require_targets, require_values
-from etlrun.remote.names import name_of
-from etlrun.sources.open import source_type
+from etlrun.remote.copies import name_of
+from etlrun.sources.base import source_type
 from etlrun.sources.rows.choice import LONGEST, chosen
 from etlrun.sources.rows.files import names_of
 from etlrun.sources.rows.fitting import fault_of, fitted, unfit_for

@@ -7,20 +7,21 @@ DIR/fetched/KEY/.lock     held by the process that fetches it
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from functools import partial
 from math import ceil
 from pathlib import Path
 from threading import Condition, Event, Lock, Thread
 
-from etlrun.remote.failures import UnreachableError, interrupted
-from etlrun.remote.fetch import LONGEST_S, Fetch, SilentError
-from etlrun.remote.objects import Object, Storage, changed
+from etlrun.remote.objects import Object, Storage, UnreachableError, changed, interrupted
 from etlrun.remote.room import FETCHED, Room
+from etlrun.remote.transfers import LONGEST_S, Fetch, SilentError
 from etlrun.stages.paths import AT_ONCE
 from etlrun.system.errors import EtlrunError, Fault, WorldError
 from etlrun.system.machine import rounded
@@ -407,3 +408,44 @@ class Ahead:
             with self._changed:
                 self._latest_bytes += count
                 self._changed.notify_all()
+
+
+_urls: dict[str, str] = {}
+
+
+def copied(objects: Sequence[Object], copies: Copies) -> list[str]:
+    """Return the paths of copies of objects as `Copies.all` does; from now on they are named by the URLs."""
+    name_copies(objects, copies)
+    return copies.all(objects)
+
+
+def name_copies(objects: Iterable[Object], copies: Copies) -> None:
+    """Name copies of objects, which may be fetched later, by the URLs from now on."""
+    _urls.update({copies.path(of): of.url for of in objects})
+
+
+def name_of(path: str) -> str:
+    """Return the URL of a copy; other paths as they are."""
+    return _urls.get(path, path)
+
+
+@contextmanager
+def named_by_url() -> Iterator[None]:
+    """Let the faults of an `EtlrunError` in the block name URLs instead of the paths of their copies."""
+    try:
+        yield
+    except EtlrunError as error:
+        error.faults = tuple(map(_of_urls, error.faults))
+        error.args = ("\n".join(map(str, error.faults)),)
+        raise
+
+
+def _of_urls(of: Fault) -> Fault:
+    where, found, expected, remedy = map(_with_urls, (of.where, of.found, of.expected, of.remedy))
+    return dataclasses.replace(of, where=where, found=found, expected=expected, remedy=remedy)
+
+
+def _with_urls(text: str) -> str:
+    for path, url in _urls.items():
+        text = text.replace(path, url)
+    return text

@@ -22,8 +22,7 @@ from types import MappingProxyType
 from typing import ClassVar, Protocol
 from weakref import WeakSet
 
-from etlrun.cache.folders import named
-from etlrun.cache.locks import mark, marks_of, unmark
+from etlrun.cache.store import mark, marks_of, named, unmark
 from etlrun.remote.objects import Object
 from etlrun.system.errors import WorldError
 from etlrun.system.locks import Lock, alone

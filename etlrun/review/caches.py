@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from etlrun.graph.identity import planned
 from etlrun.planning.plan import Plan, at_cache
 from etlrun.review.fills import Fills
-from etlrun.sources.open import on_disk
+from etlrun.sources.base import on_disk
 from etlrun.stages.cache import Cache, cache_bytes
 from etlrun.stages.trainer import Trainer
 from etlrun.system.machine import megabytes, rounded

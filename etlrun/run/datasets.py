@@ -18,9 +18,8 @@ from etlrun.graph.keeping import keep_sequences
 from etlrun.planning.plan import Plan, reads_features
 from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of, require_enough
-from etlrun.sources.base import Source
+from etlrun.sources.base import Source, open_source, source_type
 from etlrun.sources.corrupt import raise_cause
-from etlrun.sources.open import open_source, source_type
 from etlrun.system.terminal import tell
 
 

@@ -29,7 +29,7 @@ from etlrun.run.device_lines import say_device, worker
 from etlrun.run.hosts.here import here, place_of
 from etlrun.run.interrupts import interrupts
 from etlrun.run.loggers.log import Log
-from etlrun.sources.open import source_type
+from etlrun.sources.base import source_type
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.trainer import Trainer
 from etlrun.system.ends import how_ended

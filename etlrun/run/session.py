@@ -28,10 +28,8 @@ from etlrun.run.hosts.here import here
 from etlrun.run.hosts.parts import Part, notes_on
 from etlrun.run.keepers import keepers_of, readings_of
 from etlrun.service.pipeline import pipelines_of
-from etlrun.sources.base import Source
-from etlrun.sources.corrupt import corrupt_records, raise_cause
-from etlrun.sources.labels import counts_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import Source, open_source
+from etlrun.sources.corrupt import corrupt_records, counts_of, raise_cause
 from etlrun.sources.slices import note_of_unused
 from etlrun.stages.balance import note_of_classes
 from etlrun.stages.extract import Interleave

@@ -13,7 +13,7 @@ from etlrun.run.checkpoint import PreviousRun
 from etlrun.run.session import steps_of_run
 from etlrun.run.state import restore_seeds
 from etlrun.sources.base import Source
-from etlrun.sources.labels import counts_of
+from etlrun.sources.corrupt import counts_of
 from etlrun.stages.balance import balanced
 from etlrun.stages.keras_objects import objectives
 from etlrun.stages.pretrained import set_vectors

@@ -7,7 +7,7 @@ import dataclasses
 from etlrun.cache.keeper import Keeper
 from etlrun.planning.plan import Plan, reads_features
 from etlrun.run.keepers import keepers_of, readings_of
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 
 
 def keepers_for(plan: Plan) -> dict[str, Keeper]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import stat
 from collections import defaultdict
@@ -10,18 +11,47 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
-from etlrun.sources.identified import Identified, Records
 from etlrun.sources.on_disk import OnDisk, empty, unknown
 from etlrun.stages.dataset import Dataset, Declared
 from etlrun.stages.lazy import np, npt, tf
 from etlrun.system.errors import WorldError
 
 if TYPE_CHECKING:
+    from etlrun.cache.keeper import Compared
     from etlrun.remote.copies import Copies
     from etlrun.sources.content import Shard
     from etlrun.sources.usable import Problem
+
+
+class Records(Protocol):
+    """Records by number, from 0. Its functions may be called by several threads at once."""
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+
+    def read(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """Return these records; raise `ValueError` if one is damaged, `OSError` if it can't be read."""
+
+
+class Identified(Protocol):
+    """Content of a split at the time of construction: files that are modified later count as changed."""
+
+    @property
+    def digest(self) -> str | None:
+        """First 16 hex digits of a SHA-256 over what is read; None if it can't be read."""
+
+    def compared(self) -> Compared:
+        """Return a comparison for another pass."""
+
+    def changed(self) -> str | None:
+        """Return the path of a file that is, or was when a pass read it, another than at first; None if none is."""
+
+    def files(self, *, whole: bool) -> list[list[object]]:
+        """Return names with what identifies their content; `WorldError` if a file can't be read."""
+
 
 Example: TypeAlias = "dict[str, tf.Tensor]"
 _AT_ONCE = 1024
@@ -58,7 +88,7 @@ class Split:
     @cached_property
     def numbered(self) -> Records:
         """The records by number; see `Numbered` for what it raises."""
-        from etlrun.sources.numbered import Numbered
+        from etlrun.sources.content import Numbered
 
         return Numbered(self.shards)
 
@@ -278,3 +308,20 @@ def parser_of(dataset: Declared) -> Callable[[tf.Tensor], Example]:
         return {name: tf.cast(of, casts[name]) if name in casts else of for name, of in example.items()}
 
     return parse
+
+
+def source_type(dataset: Dataset) -> type[Source]:
+    """Return the class of the source of `dataset`, whose module is imported for it alone."""
+    module, _, name = dataset.source.partition(":")
+    found: type[Source] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def open_source(dataset: Dataset) -> Source:
+    """Return the source of `dataset`, prepared if that is necessary and allowed; `EtlrunError` if it is unavailable."""
+    return source_type(dataset)(dataset)
+
+
+def on_disk(dataset: Dataset) -> OnDisk:
+    """Return what is known of `dataset` without opening it."""
+    return source_type(dataset).on_disk(dataset)

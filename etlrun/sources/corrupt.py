@@ -1,4 +1,4 @@
-"""Diagnosis of corrupt records: file, record and reason."""
+"""Diagnosis of corrupt records: file, record and reason; classes of the examples of a split."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from etlrun.remote.names import named_by_url
+from etlrun.remote.copies import named_by_url
 from etlrun.sources.base import Source, Split
 from etlrun.sources.content import Shard
 from etlrun.sources.usable import CONVERT, Problem, problem
 from etlrun.stages.dataset import Dataset
-from etlrun.stages.lazy import np, tf
+from etlrun.stages.lazy import np, npt, tf
+from etlrun.stages.load import TO_SKIP
 from etlrun.system.errors import EtlrunError, WorldError, headline, printable
 
 
@@ -208,3 +209,30 @@ def _problem(source: Source, parse: object, record: tf.Tensor) -> Problem | None
         if found := problem(example[name].numpy()):
             return found
     return None
+
+
+def labels_of(source: Source, split: Split, *, by_number: bool) -> npt.NDArray[np.int64]:
+    """Return the class of each example in the order of the data, in [0, num_classes); images are not decoded.
+
+    With `dataset.on_corrupt=skip`, records without such a class are left out. `by_number` says whether examples are
+    read by number, which can't skip any.
+
+    Raises:
+        WorldError: A record is corrupt, or a file can't be read.
+    """
+    try:
+        found = source.labels_of(split)
+    except tf.errors.OpError as error:
+        raise_first(error, source, split, TO_SKIP if by_number else "")
+        raise
+    is_class = (found >= 0) & (found < (source.num_classes or 0))
+    if not is_class.all() and source.dataset.on_corrupt != "skip":
+        raise_first(None, source, split, TO_SKIP if by_number else "")
+    return found[is_class]
+
+
+def counts_of(source: Source, split: Split, *, by_number: bool) -> dict[str, int]:
+    """Return the number of examples of each class by its name, in the order of the classes; see `labels_of`."""
+    classes = source.num_classes or 0
+    counts = np.bincount(labels_of(source, split, by_number=by_number), minlength=classes)
+    return dict(zip(source.names_of_classes or (), map(int, counts), strict=True))

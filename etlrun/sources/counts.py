@@ -9,8 +9,7 @@ from pathlib import Path
 
 from etlrun.remote.copies import Copies
 from etlrun.remote.objects import Object
-from etlrun.sources.foreign import foreign
-from etlrun.sources.framing import AROUND, framing
+from etlrun.sources.framing import AROUND, foreign, framing
 from etlrun.sources.records import known, stamp_of
 from etlrun.system.errors import Fault, unreadable_path
 from etlrun.system.files import write_atomically

@@ -1,4 +1,4 @@
-"""Framing of TFRecord files: the bytes around the data of each record.
+"""TFRecord files: the bytes around the data of each record, what other files are, and features of other programs.
 
 Its length (uint64) and a checksum of that stand before the data, a checksum of the data behind them.
 """
@@ -6,13 +6,16 @@ Its length (uint64) and a checksum of that stand before the data, a checksum of 
 from __future__ import annotations
 
 import os
+import shlex
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import google_crc32c
 
-from etlrun.stages.lazy import np, npt
+from etlrun.stages.lazy import np, npt, pa
+from etlrun.system.errors import Fault, did_you_mean, likeliest
 
 _LENGTH, HEAD, _FOOT = 8, 12, 4
 AROUND = HEAD + _FOOT
@@ -107,3 +110,95 @@ def records(path: str) -> Iterator[tuple[int, bytes]]:
                 raise DamagedError(number)
             yield place + HEAD, data
             place, left, number = place + length + AROUND, left - length - AROUND, number + 1
+
+
+_GZIP, _MXNET = b"\x1f\x8b", b"\x0a\x23\xd7\xce"
+"""First bytes of a file compressed with gzip (RFC 1952), and of a record of MXNet's RecordIO."""
+_ZLIB_METHOD, _ZLIB_CHECK = 0x78, 31
+"""First byte of what `TFRecordWriter` writes as ZLIB, and a divisor of the first two as one number (RFC 1950)."""
+_UNZIPPED = "import sys, zlib; sys.stdout.buffer.write(zlib.decompress(sys.stdin.buffer.read()))"
+_SHOWN = 8
+POINTER, POINTED = b"version http", ("a pointer of Git LFS", "fetch the file itself, as by: git lfs pull")
+"""What begins a file in the place of one that Git LFS keeps elsewhere, what it is, and what to do."""
+
+
+def foreign(path: str) -> Fault | None:
+    """Return the fault of a file that doesn't begin with a record, or is compressed; None if it does, or is empty.
+
+    Raises:
+        OSError: The file can't be read.
+    """
+    with Path(path).open("rb") as file:
+        head = file.read(HEAD)
+    if not head or is_head(head):
+        return None
+    found, remedy = _kind(path, head)
+    return Fault(path, found, "TFRecords without compression", remedy)
+
+
+def _kind(path: str, head: bytes) -> tuple[str, str]:
+    """Return what a file is, and what to do with it."""
+    if head.startswith(_GZIP):
+        return "a file compressed with gzip", _decompressed("gunzip", path)
+    if head[0] == _ZLIB_METHOD and int.from_bytes(head[:2], "big") % _ZLIB_CHECK == 0:
+        return "a file compressed with ZLIB", _decompressed(f'python -c "{_UNZIPPED}"', path)
+    if head.startswith(POINTER):
+        return POINTED
+    if head.startswith(_MXNET):
+        remedy = "write its images into a folder for each class, as with mxnet.recordio.unpack, and use that folder"
+        return "a RecordIO file of MXNet", remedy
+    remedy = "choose TFRecord files, or prepare a folder, a list or an archive of images: python -m etlrun prepare"
+    return f"no TFRecord file: it begins with {head[:_SHOWN]!r}", remedy
+
+
+def _decompressed(command: str, path: str) -> str:
+    """Return the command that decompresses a file into another one."""
+    stem = Path(path).name.removesuffix(".gz")
+    is_free = path.endswith(".gz") and ".tfrec" in stem
+    target = Path(path).with_name(stem if is_free else f"{stem.partition('.')[0]}-decompressed.tfrecord")
+    return f"decompress it, and use that file: {command} < {shlex.quote(path)} > {shlex.quote(str(target))}"
+
+
+_IMAGES = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"RIFF")
+"""First bytes of encoded images."""
+KINDS = {"bytes_list": "a string", "int64_list": "int64", "float_list": "float32"}
+
+
+def kind_of(feature: Any) -> str:
+    """Return the type of the values of a feature."""
+    return KINDS.get(feature.WhichOneof("kind") or "", "nothing")
+
+
+def count_of(feature: Any) -> int:
+    """Return the number of values of a feature."""
+    kind = feature.WhichOneof("kind")
+    return len(getattr(feature, kind).value) if kind else 0
+
+
+def array_of(features: Sequence[Any]) -> pa.Array:
+    """Return the only value of each feature, a text as it is stored; null for a feature without a value."""
+    kinds = [of.WhichOneof("kind") for of in features]
+    lists = [getattr(of, kind).value if kind else () for of, kind in zip(features, kinds, strict=True)]
+    found = pa.array([values[0] if values else None for values in lists])
+    return found.cast(pa.large_binary()).view(pa.large_string()) if pa.types.is_binary(found.type) else found
+
+
+def meant(key: str, held: Mapping[str, Any], *, is_image: bool, shown: str, otherwise: str = "") -> str:
+    """Return the remedy that suggests the feature that is an image, or a class, formatted with `shown`.
+
+    Of several it is the one whose name ends with `key`, or is the closest; `otherwise` if none is close.
+    """
+    fit = [name for name, feature in held.items() if (_is_image(feature) if is_image else _is_class(feature))]
+    ends = [name for name in fit if name.rpartition("/")[2] == key]
+    one = (ends or fit if len(ends or fit) == 1 and is_image else ends)[:1]
+    if not one and (close := likeliest(key, fit)):
+        one = [close]
+    return f"did you mean {shown.format(one[0])}?" if one else did_you_mean(key, held, shown, otherwise)
+
+
+def _is_image(feature: Any) -> bool:
+    return kind_of(feature) == "a string" and any(value.startswith(_IMAGES) for value in feature.bytes_list.value[:1])
+
+
+def _is_class(feature: Any) -> bool:
+    return kind_of(feature) == "int64" and count_of(feature) == 1

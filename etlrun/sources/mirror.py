@@ -17,8 +17,7 @@ from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
 from etlrun.remote.copies import Copies
-from etlrun.remote.failures import UnreachableError
-from etlrun.remote.objects import Object, Storage, file_system, listed
+from etlrun.remote.objects import Object, Storage, UnreachableError, file_system, listed
 from etlrun.remote.room import unwritable
 from etlrun.sources.remote import copies_of
 from etlrun.stages.dataset import TfdsDataset

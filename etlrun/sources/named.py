@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from etlrun.remote.failures import UnreachableError
-from etlrun.remote.objects import Object, Storage, listed
+from etlrun.remote.objects import Object, Storage, UnreachableError, listed
 from etlrun.sources.shards import incomplete, matched, unmatched
 from etlrun.stages.paths import is_remote
 from etlrun.system.errors import Fault

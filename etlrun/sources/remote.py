@@ -15,13 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from etlrun.cache.store import folder_of
-from etlrun.remote.copies import Copies
-from etlrun.remote.failures import UnreachableError
-from etlrun.remote.names import name_copies
-from etlrun.remote.objects import Object, looked_up
-from etlrun.sources.base import Source, Split
+from etlrun.remote.copies import Copies, name_copies
+from etlrun.remote.objects import Object, UnreachableError, looked_up
+from etlrun.sources.base import Identified, Records, Source, Split
 from etlrun.sources.content import Shard
-from etlrun.sources.identified import Identified, Records
 from etlrun.stages.dataset import Declared
 from etlrun.stages.lazy import tf
 from etlrun.stages.paths import bytes_kept

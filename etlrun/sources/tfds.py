@@ -1,12 +1,18 @@
-"""TFDS dataset on disk: its shards and features, and errors if it is missing."""
+"""Datasets of TFDS on disk: their shards and features, and their preparation, once, if they are missing."""
 
 from __future__ import annotations
 
+import dataclasses
 import errno
+import io
 import json
+import math
 import os
 import re
-from collections.abc import Callable, Mapping
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -15,10 +21,295 @@ from typing import Any
 from etlrun.sources.base import Example, Source, Split, all_there, parser_of
 from etlrun.sources.on_disk import CLASSES, OnDisk
 from etlrun.sources.slices import slices
-from etlrun.stages.dataset import LABEL, SAMPLE_NAME, TfdsDataset
-from etlrun.stages.lazy import tf, tfds
+from etlrun.stages.dataset import IMAGE, LABEL, SAMPLE_NAME, TfdsDataset
+from etlrun.stages.flow import ITEM_BYTES, Feature
+from etlrun.stages.lazy import np, tf, tfds
 from etlrun.stages.paths import is_remote
-from etlrun.system.errors import EtlrunError, WorldError, did_you_mean, headline
+from etlrun.system.errors import EtlrunError, WorldError, did_you_mean, headline, one_line
+from etlrun.system.locks import alone
+from etlrun.system.progress import Task, showing
+from etlrun.system.terminal import tell
+
+_TWO = 2
+_KEYS = {IMAGE: TfdsDataset.key("image_key"), LABEL: TfdsDataset.key("label_key")}
+"""Config keys of the features with default names."""
+
+
+def checked(info: Any, dataset: TfdsDataset) -> int | None:
+    """Return the number of classes of the only target, None if it is no class, or if there are several.
+
+    Raises:
+        WorldError: The dataset, which TFDS describes by `info`, has other features.
+    """
+    flow = dataset.examples
+    for name, key in dataset.keys.items():
+        feature = flow.features[name]
+        if feature.format == "image":
+            _image(info, key, _where(dataset, name))
+        elif feature.is_labels or (feature.is_binary and not _is_label(info, key)):
+            _zeros_and_ones(info, key, feature, _where(dataset, name))
+        elif feature.is_class:
+            _typed(info, key, tfds.features.ClassLabel, _where(dataset, name))
+            _counted(info, key, feature, _where(dataset, name))
+        else:
+            _plain(info, key, feature, _where(dataset, name))
+    is_class = flow.features[flow.target].is_class and len(flow.targets) == 1
+    if is_class and not _is_label(info, dataset.keys[flow.target]):
+        return _TWO  # of a binary target of numbers
+    return int(info.features[dataset.keys[flow.target]].num_classes) if is_class else None
+
+
+def _where(dataset: TfdsDataset, name: str) -> str:
+    """Return the key of a config that declares a feature."""
+    if name in (dataset.target or {}):
+        return TfdsDataset.key("target")
+    if name in (dataset.features or {}):
+        return TfdsDataset.key("features")
+    if name == dataset.weight:
+        return TfdsDataset.key("weight")
+    return _KEYS[name]
+
+
+def _is_label(info: Any, key: str) -> bool:
+    return key in info.features and isinstance(info.features[key], tfds.features.ClassLabel)
+
+
+def _counted(info: Any, key: str, feature: Feature, where: str) -> None:
+    """Check the number of classes that a config has of a target."""
+    count = info.features[key].num_classes
+    if feature.classes and count != len(feature.classes):
+        raise WorldError(
+            where,
+            f"{len(feature.classes)} classes, and '{key}' has {count} in {info.full_name}",
+            "the number of the dataset",
+            f"write {key}: class {count}",
+        )
+
+
+def _zeros_and_ones(info: Any, key: str, feature: Feature, where: str) -> None:
+    """Check a target of integers or truth values, of which 0 and 1 are meant."""
+    stored: Any = info.features[key].get_serialized_info() if key in info.features else None
+    is_plain = hasattr(stored, "np_dtype") and np.dtype(stored.np_dtype).kind in "biu"
+    if not is_plain or tuple(stored.shape) != feature.shape:
+        found = f"no feature '{key}'" if stored is None else f"'{key}', which is {info.features[key]},"
+        remedy = f"name another feature of {', '.join(sorted(info.features))}"
+        if is_plain and feature.is_labels and len(stored.shape) == 1 and stored.shape[0]:
+            remedy = f"write {key}: labels {stored.shape[0]}"
+        raise WorldError(
+            where,
+            f"{found} in {info.full_name}",
+            f"{f'{feature.shape[0]} numbers' if feature.is_labels else 'a number'} of 0 or 1 in each example",
+            remedy,
+        )
+
+
+def _image(info: Any, key: str, where: str) -> None:
+    _typed(info, key, tfds.features.Image, where)
+    if info.features[key].np_dtype == np.float32:  # TFDS stores their bytes as four channels
+        raise WorldError(
+            where,
+            f"'{key}', which is {info.features[key]}, in {info.full_name}",
+            "images of uint8 or uint16",
+            "choose a dataset whose images are not float32",
+        )
+
+
+def _typed(info: Any, key: str, kind: type, where: str) -> None:
+    if key not in info.features or not isinstance(info.features[key], kind):
+        known = [name for name, feature in info.features.items() if isinstance(feature, kind)]
+        found = f"no feature '{key}'" if key not in info.features else f"'{key}', which is {info.features[key]}"
+        is_key = where in _KEYS.values()
+        write = f"set {where}={{}}" if is_key else f"write {{}}: {'image' if kind is tfds.features.Image else 'class'}"
+        raise WorldError(
+            where,
+            f"{found} in {info.full_name}",
+            f"a feature of type {kind.__name__}: {', '.join(known) or 'there is none'}",
+            write.format(known[0]) if known else "choose a dataset of labelled images",
+        )
+
+
+def _plain(info: Any, key: str, feature: Feature, where: str) -> None:
+    """Check a feature of numbers or text, which a serialised example stores as TFDS returns it."""
+    if key not in info.features:
+        known = sorted(info.features)
+        raise WorldError(
+            where,
+            f"no feature '{key}' in {info.full_name}",
+            f"one of {', '.join(known)}",
+            did_you_mean(key, known, otherwise="name features of the dataset"),
+        )
+    has = info.features[key]
+    if where == TfdsDataset.key("weight"):
+        where = f"{where}={key}"
+    stored = has.get_serialized_info()
+    dtype, shape = (_name_of(stored.np_dtype), tuple(stored.shape)) if hasattr(stored, "np_dtype") else ("", ())
+    if (dtype, shape) != (feature.dtype, feature.shape):
+        found = {tfds.features.Image: "image", tfds.features.Text: "text"}.get(type(has), _type_of(dtype, shape))
+        raise WorldError(
+            where,
+            f"{key}: {feature}, and '{key}' is {has} in {info.full_name}",
+            "the dtype and shape of the dataset",
+            f"write {key}: {found}" if found else "choose another feature",
+        )
+
+
+def _name_of(dtype: Any) -> str:
+    found = np.dtype(dtype)
+    return "string" if found == np.dtype(object) or found.kind in "SU" else found.name
+
+
+def _type_of(dtype: str, shape: tuple[int | None, ...]) -> str:
+    """Return how a config writes the type of numbers; empty for what no config can declare."""
+    sides = [str(side) for side in shape if side]
+    if dtype not in ITEM_BYTES or len(sides) < len(shape):
+        return ""
+    return f"{dtype} {'x'.join(sides)}" if sides else dtype
+
+
+SAMPLE_SHARDS = 8
+_STAGING, _RECORD = "preparing.tfds", "begun_by_etlrun"
+"""Folder in which TFDS writes for etlrun, beside the versions, and the file in it that says so."""
+
+
+def prepare(dataset: TfdsDataset, opened: Callable[[TfdsDataset], Any]) -> None:
+    """Prepare a dataset with TFDS, whose builder `opened` returns; raise `WorldError` if that fails.
+
+    One process writes at a time; the others wait for the result. TFDS writes into a folder that is etlrun's own, from
+    which the version is renamed at the end. A kill leaves at most that folder, which the next preparation removes; what
+    others prepare beside it is left alone.
+    """
+    builder = opened(dataset)
+    if not dataset.download:
+        raise _missing(builder, dataset, "and dataset.download=false")
+    family = Path(builder.data_dir).parent
+    try:
+        family.mkdir(parents=True, exist_ok=True)
+        told = "another run is preparing the dataset; waiting for it"
+        with alone(family / ".etlrun.lock", longest_s=math.inf, waiting=told):
+            if is_prepared(builder):
+                return
+            with _staging(family) as folder:
+                _write(builder, dataset, opened(dataclasses.replace(dataset, data_dir=str(folder))))
+    except OSError as error:
+        raise WorldError(
+            str(family),
+            str(error),
+            "a folder that can be written to, with space for the data",
+            "set dataset.data_dir to another folder",
+        ) from error
+
+
+def is_prepared(builder: Any) -> bool:
+    """Return whether TFDS has prepared the dataset of `builder`."""
+    return (Path(builder.data_dir) / "dataset_info.json").is_file()
+
+
+@contextmanager
+def _staging(family: Path) -> Iterator[Path]:
+    """Yield an empty folder, which is removed at the end, as one that a kill has left is; `OSError` for another's."""
+    folder = family / _STAGING
+    if (folder / _RECORD).is_file():
+        shutil.rmtree(folder)
+    with suppress(FileNotFoundError):  # a kill may leave it without its record, but empty
+        folder.rmdir()
+    folder.mkdir()
+    (folder / _RECORD).touch()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Preparing(Task):
+    """Preparation of a dataset, whose files in some folders tell how far it is."""
+
+    def __init__(self, name: str, *folders: Path) -> None:
+        super().__init__(f"prepare {name}")
+        self._folders = folders
+        self._before_bytes = self._bytes()
+
+    def further(self) -> Iterator[str]:
+        """Yield the megabytes that have been downloaded and written."""
+        yield f"{max(0, self._bytes() - self._before_bytes) / 1e6:,.1f} MB"
+
+    def _bytes(self) -> int:
+        size_bytes = 0
+        for folder in self._folders:
+            for path in folder.rglob("*"):
+                with suppress(OSError):  # it is renamed meanwhile
+                    size_bytes += path.stat().st_size
+        return size_bytes
+
+
+@contextmanager
+def _unsaid() -> Iterator[None]:
+    """Print what TFDS prints on standard output only if the block fails, on standard error."""
+    said = io.StringIO()
+    try:
+        with redirect_stdout(said):
+            yield
+    except BaseException:
+        print(said.getvalue(), end="", file=sys.stderr)
+        raise
+
+
+def _write(builder: Any, dataset: TfdsDataset, staged: Any) -> None:
+    """Prepare the dataset of `staged`, and move it to that of `builder`, unless others have prepared it meanwhile."""
+    import requests  # imported here, since few runs prepare a dataset
+    import tensorflow_datasets as tfds
+    from tensorflow_datasets.core.download.util import DownloadError
+
+    settings: dict[str, Any] = {"num_shards": SAMPLE_SHARDS} if dataset.name == SAMPLE_NAME else {}
+    tell(f"preparing {builder.info.full_name} in {builder.data_dir}")
+    downloads = Path(builder.data_dir_root) / "downloads"
+    tfds.disable_progress_bar()  # whose lines are those of no terminal
+    try:
+        with showing(_Preparing(builder.info.full_name, downloads, Path(staged.data_dir).parent)), _unsaid():
+            staged.download_and_prepare(
+                download_dir=downloads,
+                download_config=tfds.download.DownloadConfig(try_download_gcs=False, **settings),
+            )
+    except ImportError as error:
+        raise needs_package(dataset, error) from error
+    except (requests.RequestException, DownloadError) as error:
+        raise _missing(builder, dataset, f"and it could not be prepared: {error}") from error
+    default, own = (Path(of.data_dir_root) / of.name / ".config" for of in (staged, builder))  # the default of several
+    if default.is_dir() and not own.exists():
+        default.rename(own)
+    if not is_prepared(builder):
+        Path(staged.data_dir).rename(builder.data_dir)
+
+
+def needs_package(dataset: TfdsDataset, error: ImportError) -> WorldError:
+    """Return the error of a dataset whose code in TFDS needs a package that is not installed."""
+    package = (error.name or "").partition(".")[0]
+    return WorldError(
+        dataset.key("name"),
+        f"{dataset.name}, for which TFDS needs a package that is not installed: {one_line(error)}",
+        "a dataset whose packages are installed",
+        f"install {f'{package}, and ' * bool(package)}what TFDS says it needs, or prepare the data elsewhere, "
+        "and set dataset.data_dir",
+    )
+
+
+def _missing(builder: Any, dataset: TfdsDataset, why: str) -> WorldError:
+    if dataset.name == SAMPLE_NAME:
+        folder = f" dataset.data_dir={dataset.data_dir}" * (dataset.data_dir is not None)
+        return WorldError(
+            dataset.key("data_dir"),
+            f"no {builder.info.full_name} in {builder.data_dir}",
+            "the sample, which is made without a network",
+            f"make it: etlrun doctor dataset=sample{folder}",
+        )
+    return WorldError(
+        dataset.key("data_dir"),
+        f"no {builder.info.full_name} in {builder.data_dir}, {' '.join(why.split())}",
+        "a dataset prepared by TFDS, or a network to download it",
+        'on a machine with a network run `python -c "import tensorflow_datasets as tfds; '
+        f"tfds.builder('{dataset.name}').download_and_prepare()\"`, copy ~/tensorflow_datasets/{dataset.name} here "
+        "and set dataset.data_dir to the folder above it; or set dataset=sample, which needs no network",
+    )
+
 
 _INFO = "dataset_info.json"
 _PREPARED = f"*/*/{_INFO}"
@@ -36,9 +327,6 @@ class TfdsSource(Source):
 
     def __init__(self, dataset: TfdsDataset) -> None:
         """Find the dataset, and prepare it if that is allowed; raise `WorldError` if it isn't available."""
-        from etlrun.sources.features import checked
-        from etlrun.sources.prepare import is_prepared, prepare
-
         self.dataset = dataset
         if dataset.urls:
             from etlrun.sources.remote import copies_of
@@ -219,8 +507,6 @@ def open_builder(dataset: TfdsDataset) -> Any:
     try:
         return _found(dataset, name, data_dir)
     except ImportError as error:
-        from etlrun.sources.prepare import needs_package
-
         raise needs_package(dataset, error) from error
     except (tfds.core.DatasetNotFoundError, AssertionError, ValueError) as error:
         if dataset.version is not None and (homes := homes_of(dataset)):

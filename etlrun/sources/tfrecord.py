@@ -15,11 +15,10 @@ from google.protobuf.message import DecodeError
 
 from etlrun.remote.objects import Object
 from etlrun.sources.base import Example, Source, Split, all_there, parser_of
-from etlrun.sources.content import Shard
+from etlrun.sources.content import Numbered, Shard
 from etlrun.sources.counts import counts_of, counts_of_objects, known_counts
-from etlrun.sources.keys import count_of, kind_of, meant
+from etlrun.sources.framing import count_of, kind_of, meant
 from etlrun.sources.named import named
-from etlrun.sources.numbered import Numbered
 from etlrun.sources.on_disk import OnDisk
 from etlrun.sources.remote import copies_of, fetched, remote
 from etlrun.sources.slices import slices

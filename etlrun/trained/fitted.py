@@ -8,7 +8,7 @@ from typing import cast
 
 from etlrun.planning.learned import FILE
 from etlrun.planning.spec import RunSpec
-from etlrun.sources.open import source_type
+from etlrun.sources.base import source_type
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.rows import Rows
 from etlrun.system.errors import Fault

@@ -18,9 +18,8 @@ from etlrun.graph.datasets import staged
 from etlrun.graph.skip import readable
 from etlrun.planning.learned import columns_of
 from etlrun.planning.plan import Plan, PlannedStage, stage_of
-from etlrun.sources.base import Example, Source, Split
+from etlrun.sources.base import Example, Source, Split, open_source
 from etlrun.sources.corrupt import in_shard
-from etlrun.sources.open import open_source
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.flow import NUMBER
 from etlrun.stages.load import Batch as BatchStage

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from etlrun.remote.failures import UnreachableError
-from etlrun.remote.put import put_all, there
+from etlrun.remote.objects import UnreachableError
+from etlrun.remote.transfers import put_all, there
 from etlrun.stages.paths import is_remote, with_secrets, without_secrets
 from etlrun.system.errors import Fault, fault
 

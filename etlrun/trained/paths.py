@@ -9,12 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from etlrun.cache.store import folder_of
-from etlrun.remote.copies import Copies
-from etlrun.remote.failures import UnreachableError
-from etlrun.remote.names import copied
-from etlrun.remote.objects import Object, Storage, listed
-from etlrun.sources.layout import SUFFIXES
-from etlrun.sources.listing import below
+from etlrun.remote.copies import Copies, copied
+from etlrun.remote.objects import Object, Storage, UnreachableError, listed
+from etlrun.sources.listing import SUFFIXES, below
 from etlrun.stages.paths import is_remote
 from etlrun.system.errors import EtlrunError, Fault, fault, unreadable_path
 from etlrun.system.loading import load_tensorflow

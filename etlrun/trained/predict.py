@@ -12,11 +12,9 @@ import tensorflow as tf
 
 from etlrun.planning.plan import given_to_model
 from etlrun.sources import folder
-from etlrun.sources.base import Example, Source
+from etlrun.sources.base import Example, Source, open_source
 from etlrun.sources.content import Shard
-from etlrun.sources.file_content import Images
-from etlrun.sources.folder import FileSplit
-from etlrun.sources.open import open_source
+from etlrun.sources.folder import FileSplit, Images
 from etlrun.stages.dataset import IMAGE, Dataset
 from etlrun.stages.flow import Feature
 from etlrun.system.errors import EtlrunError

@@ -13,7 +13,7 @@ import numpy as np
 
 from etlrun.graph.held import with_tables
 from etlrun.planning.plan import given_to_model
-from etlrun.remote.names import name_of
+from etlrun.remote.copies import name_of
 from etlrun.sources.rows.arrays import ArraysSource
 from etlrun.sources.rows.files import files_of, names_of
 from etlrun.sources.rows.fitting import unfit_for

@@ -13,12 +13,11 @@ from etlrun.datasets.examine.doctor_pairs import near_findings
 from etlrun.datasets.examine.doctor_pixels import of_pixels
 from etlrun.datasets.examine.doctor_scan import Scan, scanned
 from etlrun.datasets.examine.finding import NAMED, Diagnosis, Finding
-from etlrun.datasets.prepare.identical import identical
+from etlrun.datasets.prepare.check import identical
 from etlrun.planning.plan import Plan
-from etlrun.sources.base import Source
-from etlrun.sources.open import open_source
-from etlrun.sources.pixels import pillow_as_header_reader
+from etlrun.sources.base import Source, open_source
 from etlrun.sources.slices import note_of_unused
+from etlrun.sources.usable import pillow_as_header_reader
 from etlrun.stages.cache import cache_bytes
 from etlrun.stages.dataset import IMAGE
 from etlrun.system.errors import WorldError

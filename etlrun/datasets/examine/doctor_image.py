@@ -9,7 +9,7 @@ import imagehash
 import numpy as np
 from PIL import ExifTags, Image
 
-from etlrun.datasets.prepare.identical import digest_of
+from etlrun.datasets.prepare.check import digest_of
 from etlrun.sources.usable import Problem, decoded, refused, warning_of
 
 _DRAFT = 64

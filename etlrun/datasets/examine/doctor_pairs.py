@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from etlrun.datasets.examine.doctor_scan import Scan
 from etlrun.datasets.examine.finding import NAMED, Finding
-from etlrun.datasets.prepare.threads import in_order
+from etlrun.datasets.prepare.check import in_order
 from etlrun.system.progress import Begin
 
 BITS = 8

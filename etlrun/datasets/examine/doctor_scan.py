@@ -14,11 +14,9 @@ import tensorflow as tf
 
 from etlrun.datasets.examine.doctor_image import Look, look_at
 from etlrun.datasets.examine.finding import NAMED, Finding
-from etlrun.datasets.prepare.identical import DIGEST
-from etlrun.datasets.prepare.threads import in_order
-from etlrun.sources.base import Example, Source, Split
+from etlrun.datasets.prepare.check import DIGEST, in_order
+from etlrun.sources.base import Example, Records, Source, Split
 from etlrun.sources.corrupt import CorruptRecord, records_of
-from etlrun.sources.identified import Records
 from etlrun.system.errors import headline
 
 LOOKED = np.dtype(

@@ -11,8 +11,7 @@ from etlrun.graph.context import Context
 from etlrun.measure.digest import hashes
 from etlrun.planning import planner
 from etlrun.planning.plan import Plan, PlannedStage, by_number, reads_features
-from etlrun.sources.base import Source, Split
-from etlrun.sources.open import on_disk, open_source
+from etlrun.sources.base import Source, Split, on_disk, open_source
 from etlrun.stages.service import Service
 from etlrun.system.errors import WorldError
 

@@ -14,7 +14,7 @@ from etlrun.datasets.examine.row_texts import of_empty, texts_of
 from etlrun.datasets.examine.row_values import Examined, of_targets, of_values
 from etlrun.planning.learned import columns_of
 from etlrun.planning.plan import Plan
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.sources.rows.leaks import names_examined
 from etlrun.sources.rows.source import RowsSource
 from etlrun.sources.slices import note_of_unused

@@ -8,7 +8,7 @@ import numpy as np
 
 from etlrun.datasets.examine.finding import NAMED, Finding
 from etlrun.datasets.examine.row_values import Examined, kind_of
-from etlrun.datasets.prepare.identical import identical
+from etlrun.datasets.prepare.check import identical
 from etlrun.sources.rows.equal import hashes_of
 from etlrun.sources.rows.leaks import columns_compared, names_examined
 from etlrun.sources.rows.numbers import Numbers

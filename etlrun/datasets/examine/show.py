@@ -14,9 +14,8 @@ from etlrun.datasets.examine.sheet import Column, Row, Sheet, View, as_text
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import staged
 from etlrun.planning.plan import Plan, reads_features, stage_of
-from etlrun.sources.base import Source
+from etlrun.sources.base import Source, open_source
 from etlrun.sources.corrupt import raise_cause
-from etlrun.sources.open import open_source
 from etlrun.stages.skip import SkipCorrupt
 from etlrun.system.errors import WorldError, headline
 

@@ -10,7 +10,7 @@ from etlrun.datasets.examine.show import explained
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import applied, staged
 from etlrun.planning.plan import Plan
-from etlrun.sources.open import open_source
+from etlrun.sources.base import open_source
 from etlrun.stages.dataset import IMAGE
 from etlrun.stages.image import Decode, Resize
 from etlrun.stages.skip import SkipCorrupt

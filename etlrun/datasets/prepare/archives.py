@@ -1,7 +1,9 @@
-"""Images in archives: zip and tar are read in place, compressed tar is unpacked first."""
+"""Images in archives, and what these may hold: zip and tar are read in place, compressed tar is unpacked first."""
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import lzma
 import os
 import posixpath
@@ -10,15 +12,192 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
-from etlrun.datasets.prepare.members import Member, above, files_of, top_of
-from etlrun.datasets.prepare.source import DamagedError, Entry, Source
-from etlrun.datasets.prepare.tars import LARGEST_HEADER_BYTES, LargeHeaderError, is_compressed, open_tar
-from etlrun.sources.layout import OTHER_IMAGES, SUFFIXES, laid_out
-from etlrun.system.errors import EtlrunError, Fault, fault, one_line
+from etlrun.datasets.prepare.source import DamagedError, Entry, Source, first
+from etlrun.sources.listing import LEFT_BY_SYSTEMS, OTHER_IMAGES, SPLITS, SUFFIXES, laid_out
+from etlrun.system.errors import EtlrunError, Fault, fault, one_line, printable
+from etlrun.system.machine import rounded
+
+MOST_MEMBERS = 5_000_000
+"""Members of an archive: each takes memory."""
+LARGEST_RATIO, SMALL_BYTES = 100, 1_000_000_000
+"""Unpacked size in sizes of the archive, from `SMALL_BYTES` on; images hardly shrink in an archive."""
+_PACK = "pack the archive again, without it"
+_MOST_LINKS = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Member:
+    """A member of an archive.
+
+    Attributes:
+        name: Path in the archive.
+        kind: `file`, `folder`, `link`, or what else it is.
+        link: Target of a link, relative to the folder of the link.
+        size: Size in bytes, unpacked.
+        place: Where the archive's reader finds its data.
+    """
+
+    name: str
+    kind: str
+    link: str
+    size: int
+    place: Any
+
+
+def top_of(images: Iterable[str]) -> str:
+    """Return the path, with a slash at its end, of the folders above those of classes or splits."""
+    folders, top = [name.split("/")[:-1] for name in images], ""
+    while max(map(len, folders), default=0) > 1:
+        tops = {parts[0] for parts in folders if parts}
+        if len(tops) > 1 or next(iter(tops)).lower() in SPLITS:
+            break
+        top += f"{tops.pop()}/"
+        folders = [parts[1:] for parts in folders if parts]
+    return top
+
+
+def above(path: str) -> Iterator[str]:
+    """Yield the folders around a file, the outermost first."""
+    parts = path.split("/")
+    yield from ("/".join(parts[:end]) for end in range(1, len(parts)))
+
+
+def files_of(archive: Path, members: Iterable[Member], size: int) -> tuple[dict[str, Member], list[str]]:
+    """Return the files of an archive of `size` bytes by name, and the links that end at none, without hidden ones.
+
+    Of two files with the same name it is the last, as with programs that unpack it.
+
+    Raises:
+        EtlrunError: Paths or links out of the archive, devices, encrypted files, or too much of anything.
+    """
+    faults: list[Fault] = []
+    found: dict[str, Member] = {}
+    links: dict[str, str] = {}
+    total, most = 0, max(LARGEST_RATIO * size, SMALL_BYTES)
+    for count, member in enumerate(members, 1):
+        total += member.size
+        if count > MOST_MEMBERS or total > most:
+            what = (
+                f"more than {MOST_MEMBERS:,} members" if count > MOST_MEMBERS else f"{rounded(total)} and more unpacked"
+            )
+            raise EtlrunError(
+                [
+                    fault(
+                        archive,
+                        what,
+                        f"at most {MOST_MEMBERS:,} members, and {rounded(most)} for an archive of {rounded(size)}",
+                        "unpack it yourself if you trust it, and prepare the folder",
+                    )
+                ]
+            )
+        name, target = posixpath.normpath(member.name), ""
+        if member.kind == "link":
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(name), member.link))
+            links[name] = target
+        elif member.kind == "file":
+            found[name] = member
+        elif member.kind != "folder":
+            faults.append(fault(f"{archive}, {member.name}", f"a member that is {member.kind}", "files", _PACK))
+        if _leaves(name) or _leaves(target):
+            what = f"a link to {printable(member.link)}" if target else "a path"
+            faults.append(fault(f"{archive}, {member.name}", f"{what} out of the archive", "paths within it", _PACK))
+    ends = dict(_ends(links, found))
+    if faults:
+        raise EtlrunError(first(faults, archive, "members that are refused"))
+    found |= {name: found[end] for name, end in ends.items()}
+    loose = [name for name in links if name not in found and not _is_hidden(name)]
+    return {name: member for name, member in found.items() if not _is_hidden(name)}, loose
+
+
+def _leaves(path: str) -> bool:
+    return path.startswith(("/", "../")) or path == ".."
+
+
+def _ends(links: Mapping[str, str], files: Mapping[str, Member]) -> Iterator[tuple[str, str]]:
+    """Yield each link that ends at a file, with the file; not a link into a circle, to a folder or to nowhere."""
+    for name, target in links.items():
+        end = target
+        for _ in range(_MOST_LINKS):
+            end = links.get(end, end)
+        if end in files and end not in links:
+            yield name, end
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") or part.lower() in LEFT_BY_SYSTEMS for part in name.split("/"))
+
+
+LARGEST_HEADER_BYTES = 1_000_000
+"""Size of a header, which holds the path of a member and its attributes."""
+_OPENERS: Mapping[bytes, Callable[[Path], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ": lzma.open,
+    b"\x5d\x00\x00": lzma.open,
+}
+"""Readers of compressed files, by the first bytes of these."""
+
+
+class LargeHeaderError(tarfile.TarError):
+    """A header of more than `LARGEST_HEADER_BYTES`."""
+
+
+class _Limited:
+    """A file that is not read in parts larger than a header."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def read(self, size: int = -1) -> bytes:
+        if size > LARGEST_HEADER_BYTES:
+            raise LargeHeaderError(f"a header of {size:,} bytes")
+        return self._file.read(size)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
+@contextmanager
+def open_tar(path: Path) -> Iterator[tarfile.TarFile]:
+    """Open an archive; `tarfile.TarError` if it is none, or has a header that is too large."""
+    with _opener(path)(path) as file, tarfile.open(fileobj=cast("IO[bytes]", _Limited(file)), mode="r:") as tar:
+        yield tar
+
+
+def is_tar(path: Path) -> bool:
+    """Return whether a file begins like a tar archive, compressed or not."""
+    try:
+        with open_tar(path):
+            return True
+    except LargeHeaderError:
+        return True
+    except (tarfile.TarError, OSError, EOFError, lzma.LZMAError):
+        return False
+
+
+def is_compressed(path: Path) -> bool:
+    """Return whether the archive has to be unpacked to be read."""
+    return _opener(path) is not _plain
+
+
+def _opener(path: Path) -> Callable[[Path], Any]:
+    with path.open("rb") as file:
+        head = file.read(max(map(len, _OPENERS)))
+    return next((opener for mark, opener in _OPENERS.items() if head.startswith(mark)), _plain)
+
+
+def _plain(path: Path) -> IO[bytes]:
+    return path.open("rb")
+
 
 _DAMAGED = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
 _LONGEST_PATH = 4096

@@ -1,22 +1,212 @@
-"""Check of each image: its content by hash, and whether it can be decoded for training."""
+"""Check of all images: whether they can be decoded for training, which are identical, and their order and splits.
+
+Reading, hashing and decoding leave Python's lock to each other.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from decimal import ROUND_HALF_UP, Decimal
+from typing import TypeVar
 
-from PIL import Image
+import numpy as np
+import numpy.typing as npt
+import PIL.Image
+import xxhash
 
-from etlrun.datasets.prepare.identical import digest_of
 from etlrun.datasets.prepare.source import LISTED, DamagedError, Entry, Source, first
-from etlrun.datasets.prepare.threads import in_order
 from etlrun.sources import usable
-from etlrun.sources.pixels import pillow_as_header_reader
-from etlrun.sources.usable import CONVERT, Problem
+from etlrun.sources.usable import CONVERT, Problem, pillow_as_header_reader
 from etlrun.system.errors import EtlrunError, Fault, counted, fault, one_line, unreadable_path
-from etlrun.system.machine import rounded
+from etlrun.system.machine import cores, rounded
+
+DIGEST = np.dtype("S16")
+"""Type of digests in arrays."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Groups:
+    """Groups of images with the same bytes, in the order of their first images.
+
+    Attributes:
+        order: Indices of images, by groups; within a group they ascend.
+        starts: Where each group begins in `order`; `ends` likewise.
+        is_across: Whether a group has images of several splits.
+        is_conflicting: Whether its images have several labels.
+    """
+
+    order: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    is_across: npt.NDArray[np.bool_]
+    is_conflicting: npt.NDArray[np.bool_]
+
+    def members(self, group: int) -> npt.NDArray[np.int64]:
+        """Return the indices of a group's images."""
+        return self.order[self.starts[group] : self.ends[group]]
+
+
+def digest_of(data: bytes) -> bytes:
+    """Return the XXH3 of an image's bytes, of 128 bits."""
+    return xxhash.xxh3_128_digest(data)
+
+
+def identical(digests: npt.NDArray[np.bytes_], labels: npt.NDArray[np.int64], splits: npt.NDArray[np.int64]) -> Groups:
+    """Return the groups of images that occur more than once, by their digests; `splits` are numbers of splits.
+
+    All three arrays have an entry for each image.
+    """
+    order = np.argsort(digests, kind="stable")
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = digests[order[1:]] != digests[order[:-1]]
+    starts = np.flatnonzero(is_first)
+    ends = np.append(starts[1:], len(order))
+    chosen = np.flatnonzero(ends - starts > 1)
+    chosen = chosen[np.argsort(order[starts[chosen]], kind="stable")]
+
+    def differ(values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        least, most = (of.reduceat(values[order], starts)[chosen] for of in (np.minimum, np.maximum))
+        return np.asarray(least != most)
+
+    return Groups(
+        order=order, starts=starts[chosen], ends=ends[chosen], is_across=differ(splits), is_conflicting=differ(labels)
+    )
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def in_order(
+    work: Callable[[Item], Result], items: Iterable[Item], ended: Callable[[], object] = lambda: None
+) -> Iterator[Result]:
+    """Yield the result of `work` on each item, in their order; for each core, two items or results are held at once.
+
+    There is a thread for each core. What has not begun when an error ends it never does; `ended` is called before what
+    goes on is waited for.
+    """
+    begun: deque[Future[Result]] = deque()
+    pool = ThreadPoolExecutor(cores())
+    try:
+        for item in items:
+            begun.append(pool.submit(work, item))
+            if len(begun) == 2 * cores():
+                yield begun.popleft().result()
+        while begun:
+            yield begun.popleft().result()
+    finally:
+        ended()
+        pool.shutdown(cancel_futures=True)
+
+
+_WHOLE = 100
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Image:
+    """An image that can be used.
+
+    Attributes:
+        entry: Where it is.
+        digest: Hash of its bytes.
+        label: Index of its class.
+        split: Split that it belongs to.
+    """
+
+    entry: Entry
+    digest: str
+    label: int
+    split: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Duplicates:
+    """Images with the same bytes.
+
+    Attributes:
+        across: Groups of them in several splits.
+        conflicting: Groups of them with several labels.
+        within: Number of images with the bytes and the label of another one in their split.
+    """
+
+    across: Sequence[Sequence[Image]]
+    conflicting: Sequence[Sequence[Image]]
+    within: int
+
+
+def duplicates(images: Sequence[Image]) -> Duplicates:
+    """Return which of the images occur more than once."""
+    groups = [group for group in _by_digest(images).values() if len(group) > 1]
+    return Duplicates(
+        across=[group for group in groups if len({image.split for image in group}) > 1],
+        conflicting=[group for group in groups if len({image.label for image in group}) > 1],
+        within=sum(len(group) - len({(image.split, image.label) for image in group}) for group in groups),
+    )
+
+
+def ordered(images: Iterable[Image], seed: int) -> dict[str, list[Image]]:
+    """Return the images of each split in an order that depends on their bytes, their labels and the seed alone."""
+    found: dict[str, list[Image]] = defaultdict(list)
+    for image in images:
+        found[image.split].append(image)
+    for chosen in found.values():
+        chosen.sort(key=lambda image: (_drawn(seed, "order", image.digest), image.label))
+    return dict(found)
+
+
+def assigned(images: Sequence[Image], percents: Mapping[str, Decimal], seed: int) -> list[Image]:
+    """Return the images with splits of these percents of each class; identical ones are in the same split.
+
+    Splits depend on the images' bytes, their labels and the seed alone. What percents leave over in one class goes to
+    the next one, so that the splits have their sizes as a whole; the first split has an image of each class.
+    """
+    classes: dict[int, list[list[Image]]] = defaultdict(list)
+    for group in _by_digest(images).values():
+        classes[min(image.label for image in group)].append(group)
+    split_of: dict[str, str] = {}
+    before = 0
+    for _, groups in sorted(classes.items()):
+        groups.sort(key=lambda group: _drawn(seed, "split", group[0].digest))
+        ends = _ends(before, sum(map(len, groups)), percents)
+        place = 0
+        for group in groups:
+            split_of[group[0].digest] = next(name for name, end in ends.items() if place < end)
+            place += len(group)
+        before += place
+    return [replace(image, split=split_of[image.digest]) for image in images]
+
+
+def _ends(before: int, count: int, percents: Mapping[str, Decimal]) -> dict[str, int]:
+    """Return where each split ends among the `count` images of a class with `before` images in classes before it."""
+    ends, share, end = {}, Decimal(0), 1
+    for name, percent in percents.items():
+        share += percent
+        end = max(end, _part(before + count, share) - _part(before, share))
+        ends[name] = end
+    return ends
+
+
+def _part(count: int, percent: Decimal) -> int:
+    return int((count * percent / _WHOLE).to_integral_value(ROUND_HALF_UP))
+
+
+def _by_digest(images: Iterable[Image]) -> dict[str, list[Image]]:
+    found: dict[str, list[Image]] = defaultdict(list)
+    for image in images:
+        found[image.digest].append(image)
+    return found
+
+
+def _drawn(seed: int, what: str, digest: str) -> bytes:
+    """Return bytes that order images at random, by their content."""
+    return hashlib.sha256(f"{seed} {what} {digest}".encode()).digest()
+
 
 LARGEST_BYTES = 1_000_000_000
 """Size of an encoded image; protocol buffers hold at most 2 GiB."""
@@ -87,7 +277,7 @@ def problem(data: bytes) -> Problem | None:
     if not data:
         return Problem("an empty file", "an image")
     with contextlib.suppress(OSError, ValueError, SyntaxError):  # of a header that TensorFlow may accept
-        kind = Image.open(io.BytesIO(data), formats=(*FORMATS, *_FRAMES)).format
+        kind = PIL.Image.open(io.BytesIO(data), formats=(*FORMATS, *_FRAMES)).format
         if kind in _FRAMES:
             return Problem(f"a {_FRAMES[kind]}, {_OF_FRAMES}", CONVERT)
     return usable.problem(data)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from etlrun.datasets.prepare import check, splits
+from etlrun.datasets.prepare import check
+from etlrun.datasets.prepare.check import Duplicates, Image
 from etlrun.datasets.prepare.options import Options
-from etlrun.datasets.prepare.shards import Shard, Store, planned, write
+from etlrun.datasets.prepare.shards import Shard, Store, planned, publish, require_space, working, write
 from etlrun.datasets.prepare.source import Source, of_classes
-from etlrun.datasets.prepare.splits import Duplicates, Image
-from etlrun.datasets.prepare.work import publish, require_space, working
 from etlrun.system.errors import EtlrunError, Fault, fault
 from etlrun.system.progress import progress
 
@@ -44,7 +43,7 @@ def prepare(options: Options, source: Source) -> Prepared:
     Raises:
         EtlrunError: All broken images, unless they are skipped; a version that exists; a full disk.
     """
-    from etlrun.datasets.prepare.metadata import require_unknown, write_metadata  # imports TFDS
+    from etlrun.datasets.prepare.shards import require_unknown, write_metadata  # imports TFDS
 
     require_unknown(options)
     with working(options) as folder, progress() as task:
@@ -55,11 +54,11 @@ def prepare(options: Options, source: Source) -> Prepared:
         source.unpack(unpacked)
         verdicts = check.check(source, task("checked", len(source.entries)))
         images = _usable(options, source, verdicts)
-        found = splits.duplicates(images)  # of the source's own splits
+        found = check.duplicates(images)  # of the source's own splits
         if options.percents is not None:
-            images = splits.assigned(images, options.percents, options.seed)
+            images = check.assigned(images, options.percents, options.seed)
             _require_all(options, images)
-            found = splits.duplicates(images)
+            found = check.duplicates(images)
         shards = planned(options.name, _in_order(options, images), options.shards)
         store = None if options.url is None else Store(options)
         sizes = write(source, shards, version, task("written", len(images)), store)
@@ -116,7 +115,7 @@ def _require_all(options: Options, images: Sequence[Image]) -> None:
 
 def _in_order(options: Options, images: Sequence[Image]) -> dict[str, list[Image]]:
     """Return the ordered images of each split, those of training first."""
-    found = splits.ordered(images, options.seed)
+    found = check.ordered(images, options.seed)
     return {name: found[name] for name in sorted(found, key=lambda name: (not is_training(name), name))}
 
 

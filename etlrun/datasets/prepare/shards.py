@@ -6,27 +6,110 @@ Those of a dataset in a store are published as they are finished, and the metada
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import json
+import math
+import os
+import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from etlrun.datasets.prepare.identical import digest_of
+from etlrun.datasets.prepare.check import Image, digest_of, in_order
 from etlrun.datasets.prepare.options import LARGEST_SHARD_BYTES, Options
 from etlrun.datasets.prepare.source import DamagedError, Source
-from etlrun.datasets.prepare.splits import Image
-from etlrun.datasets.prepare.threads import in_order
-from etlrun.datasets.prepare.work import INFO, require_new
-from etlrun.remote.failures import UnreachableError
-from etlrun.remote.objects import Object, looked_up
-from etlrun.remote.put import put, remove, there
+from etlrun.remote.objects import Object, UnreachableError, looked_up
+from etlrun.remote.transfers import put, remove, there
 from etlrun.sources.framing import AROUND, framed
+from etlrun.sources.on_disk import CLASSES
 from etlrun.stages.dataset import IMAGE, LABEL
-from etlrun.stages.lazy import tf
+from etlrun.stages.lazy import tf, tfds
 from etlrun.system.errors import WorldError, one_line
+from etlrun.system.files import sync
+from etlrun.system.locks import alone
+from etlrun.system.machine import cores, free_disk_bytes, rounded
+
+INFO = "dataset_info.json"
+"""The file without which TFDS reads no version."""
+_EXAMPLE_BYTES = 256
+"""Size of a record without its image, at most."""
+
+
+def require_space(options: Options, source: Source) -> None:
+    """Raise `WorldError` unless the disk has space for what is to be written."""
+    needed = sum(entry.size + _EXAMPLE_BYTES for entry in source.entries)
+    if options.url is not None:  # the shards that are written at once
+        needed = min(needed, cores() * (needed // options.shards if options.shards else LARGEST_SHARD_BYTES))
+    needed += source.unpacked_bytes
+    free = free_disk_bytes(options.family)
+    if needed > free:
+        raise WorldError(
+            str(options.family),
+            f"{rounded(free) if free else '0 bytes'} of free disk space",
+            f"{rounded(needed)} for {len(source.entries):,} images",
+            "free disk space, or choose another --data-dir",
+        )
+
+
+def publish(version: Path, target: Path) -> None:
+    """Make a version appear at `target`, complete and on disk."""
+    for path in version.iterdir():
+        sync(path)
+    sync(version)
+    version.rename(target)
+    sync(target.parent)
+
+
+@contextmanager
+def working(options: Options) -> Iterator[Path]:
+    """Yield an empty folder in which this process alone prepares a version: `NAME/preparing.VERSION`.
+
+    What one that was killed left there is removed. TFDS ignores its name, and what removes TFDS's leftovers leaves it.
+    For a store it is in the user's cache folder.
+
+    Raises:
+        WorldError: The version exists, or its folder can't be written to.
+    """
+    folder = options.family / f"preparing.{options.version}"
+    try:
+        options.family.mkdir(parents=True, exist_ok=True)
+        told = f"another command is preparing {options.name}; waiting for it"
+        with alone(options.family / ".etlrun.lock", longest_s=math.inf, waiting=told):
+            require_new(options)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+    except OSError as error:
+        raise _unwritable(options, error) from error
+
+
+def require_new(options: Options) -> None:
+    """Raise `WorldError` if the version exists."""
+    if f"{options.place}/{INFO}" in there(options.place, {}) if options.url else os.path.lexists(options.target):
+        major, minor, patch = options.version.split(".")
+        raise WorldError(
+            options.place,
+            f"version {options.version} of {options.name}, which is never overwritten",
+            "a version that doesn't exist",
+            f"choose another version, such as --version {major}.{minor}.{int(patch) + 1}",
+        )
+
+
+def _unwritable(options: Options, error: OSError) -> WorldError:
+    is_full = error.errno in {errno.ENOSPC, errno.EDQUOT} or options.url is not None
+    return WorldError(
+        str(error.filename or options.family),
+        error.strerror or str(error),
+        "a folder that can be written to, with space for the images",
+        "free disk space, and run the same command again" if is_full else "choose another --data-dir",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,3 +275,53 @@ def _key(shard: Shard) -> str:
     for image in shard.images:
         digest.update(f"{image.digest} {image.label}\n".encode())
     return digest.hexdigest()
+
+
+def require_unknown(options: Options) -> None:
+    """Refuse the name of a dataset that TFDS would download instead of reading this one."""
+    if options.name in tfds.list_builders(with_community_datasets=False):
+        raise WorldError(
+            "--name",
+            f"{options.name}, which is a dataset of TFDS",
+            "a name of its own",
+            f"choose another name, such as --name my_{options.name}",
+        )
+
+
+def write_metadata(
+    options: Options, folder: Path, shards: Sequence[Shard], sizes: Mapping[str, int], classes: Sequence[str]
+) -> None:
+    """Write the features, the classes with their examples, and the splits of the shards to `folder`.
+
+    `sizes` are the bytes of the files of the shards by name.
+    """
+    features = tfds.features.FeaturesDict(
+        {IMAGE: tfds.features.Image(shape=(None, None, 3)), LABEL: tfds.features.ClassLabel(names=list(classes))}
+    )
+    template = tfds.core.ShardedFileTemplate(
+        data_dir=folder, template="{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}", dataset_name=options.name,
+        filetype_suffix="tfrecord",
+    )  # fmt: skip
+    splits, by_class = [], {}
+    for name in dict.fromkeys(shard.split for shard in shards):
+        own = [shard for shard in shards if shard.split == name]
+        counts = Counter(image.label for shard in own for image in shard.images)
+        by_class[name] = {of: counts[label] for label, of in enumerate(classes)}
+        splits.append(
+            tfds.core.SplitInfo(
+                name=name,
+                shard_lengths=[len(shard.images) for shard in own],
+                num_bytes=sum(data_bytes(sizes[shard.file], len(shard.images)) for shard in own),
+                filename_template=template.replace(split=name),
+            )
+        )
+    tfds.core.MetadataDict({CLASSES: by_class}).save_metadata(folder)
+    tfds.folder_dataset.write_metadata(
+        data_dir=folder,
+        features=features,
+        split_infos=splits,
+        version=options.version,
+        check_data=False,
+        description="Labelled images, prepared by etlrun.",
+        supervised_keys=(IMAGE, LABEL),
+    )

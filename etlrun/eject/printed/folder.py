@@ -11,9 +11,7 @@ import types
 
 from etlrun.eject.printed.given import DIR
 from etlrun.eject.printed.listed import by_number, num_examples, reader  # noqa: F401 - those of listed records
-from etlrun.sources.classes import ordered_classes
-from etlrun.sources.layout import LEFT_BY_SYSTEMS, SPLITS, SUFFIXES, WHOLE
-from etlrun.sources.listing import DIGITS, SHARDS
+from etlrun.sources.listing import DIGITS, LEFT_BY_SYSTEMS, SHARDS, SPLITS, SUFFIXES, WHOLE, ordered_classes
 from etlrun.sources.slices import slices
 from etlrun.stages.lazy import np, tf
 

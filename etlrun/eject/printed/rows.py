@@ -29,7 +29,7 @@ from etlrun.eject.printed.given import (
     TYPES,
 )
 from etlrun.eject.printed.listed import by_number, num_examples, reader  # noqa: F401 - those of listed records
-from etlrun.sources.keys import array_of
+from etlrun.sources.framing import array_of
 from etlrun.sources.rows.class_names import named, names_beside
 from etlrun.sources.rows.kinds import composed, without_zeros
 from etlrun.sources.rows.lines import ending

@@ -6,7 +6,7 @@ import functools
 
 from etlrun.eject.printed.folder import labelled_files
 from etlrun.eject.printed.given import ERRORS, TYPES
-from etlrun.sources.layout import LEFT_BY_SYSTEMS, SPLITS, TEXTS, WHOLE  # noqa: F401 - those of `labelled_files`
+from etlrun.sources.listing import LEFT_BY_SYSTEMS, SPLITS, TEXTS, WHOLE  # noqa: F401 - those of `labelled_files`
 from etlrun.sources.rows.texts import text_of
 from etlrun.stages.lazy import np
 

@@ -10,8 +10,7 @@ from etlrun.graph.context import Context
 from etlrun.planning.plan import Plan
 from etlrun.planning.planner import plan
 from etlrun.run.hosts.here import Place
-from etlrun.sources.base import Split
-from etlrun.sources.identified import Identified
+from etlrun.sources.base import Identified, Split
 
 _SEEDS_APART = 2**31
 """Distance of the seeds of two hosts, so that their examples are shuffled and augmented differently."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from etlrun.remote.names import named_by_url
+from etlrun.remote.copies import named_by_url
 from etlrun.sources.rows.files import arrays_of
 from etlrun.sources.rows.keeping import contents_of, kept_as, require_unchanged, stamps_of
 from etlrun.sources.rows.kept import Array, Kept, write_facts

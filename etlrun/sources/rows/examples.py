@@ -9,10 +9,9 @@ import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from etlrun.sources.content import Shard
+from etlrun.sources.content import Numbered, Shard
 from etlrun.sources.counts import counts_of
-from etlrun.sources.keys import array_of, count_of, kind_of
-from etlrun.sources.numbered import Numbered
+from etlrun.sources.framing import array_of, count_of, kind_of
 from etlrun.sources.rows.class_names import named, names_beside
 from etlrun.sources.rows.kinds import Kind
 from etlrun.sources.rows.read import TableFile

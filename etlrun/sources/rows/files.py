@@ -7,10 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from etlrun.cache.store import folder_of
-from etlrun.remote.copies import Copies
-from etlrun.remote.failures import UnreachableError
-from etlrun.remote.names import copied, named_by_url
-from etlrun.remote.objects import Object, listed
+from etlrun.remote.copies import Copies, copied, named_by_url
+from etlrun.remote.objects import Object, UnreachableError, listed
 from etlrun.sources.named import named
 from etlrun.sources.rows.lines import document_fault, format_fault
 from etlrun.sources.rows.table import ENDS, has_format, of_folders, opened_file

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from etlrun.remote.names import name_of
+from etlrun.remote.copies import name_of
 from etlrun.sources.rows.beyond import beyond
 from etlrun.sources.rows.kept import lacking
 from etlrun.sources.rows.lengths import keep_lengths

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-from etlrun.sources.foreign import POINTED, POINTER
+from etlrun.sources.framing import POINTED, POINTER
 from etlrun.stages.rows import Errors
 from etlrun.system.errors import EtlrunError, Fault, WorldError, printable
 

@@ -12,10 +12,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from etlrun.remote.names import name_of
-from etlrun.sources.base import Example, Source, Split
+from etlrun.remote.copies import name_of
+from etlrun.sources.base import Example, Identified, Records, Source, Split
 from etlrun.sources.content import Shard
-from etlrun.sources.identified import Identified, Records
 from etlrun.sources.on_disk import OnDisk
 from etlrun.sources.records import Stamp, stamp_of
 from etlrun.sources.rows.dividing import Part, RowsOnDisk, divided, shown

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etlrun.remote.names import name_of
+from etlrun.remote.copies import name_of
 from etlrun.sources.rows.columnar import ColumnarFile
 from etlrun.sources.rows.delimited import DelimitedFile
 from etlrun.sources.rows.json_lines import JsonLinesFile

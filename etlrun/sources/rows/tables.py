@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from etlrun.remote.names import named_by_url
+from etlrun.remote.copies import named_by_url
 from etlrun.sources.rows.files import files_of, is_there
 from etlrun.sources.rows.keeping import kept_of
 from etlrun.sources.rows.kept import Kept

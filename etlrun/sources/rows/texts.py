@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from etlrun.sources.foreign import POINTER
-from etlrun.sources.layout import TEXTS, ImageFile
-from etlrun.sources.listing import Listing, notes_on, once_listed
+from etlrun.sources.framing import POINTER
+from etlrun.sources.listing import TEXTS, ImageFile, Listing, notes_on, once_listed
 from etlrun.sources.rows.keeping import contents_of, kept_as, stamps_of
 from etlrun.sources.rows.kept import Kept
 from etlrun.sources.rows.lines import encoding_fault, format_fault

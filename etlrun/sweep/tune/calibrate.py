@@ -12,7 +12,7 @@ from etlrun.config.jobs import Job
 from etlrun.planning.plan import Plan
 from etlrun.record.summary import COMPLETED, Summary
 from etlrun.run import backend
-from etlrun.sources.open import on_disk, open_source
+from etlrun.sources.base import on_disk, open_source
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.load import Load
 from etlrun.stages.model import Emulated

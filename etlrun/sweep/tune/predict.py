@@ -14,7 +14,7 @@ from typing import Any
 from etlrun.planning.plan import Plan
 from etlrun.record.summary import Summary
 from etlrun.review.caches import cached_bytes
-from etlrun.sources.open import on_disk
+from etlrun.sources.base import on_disk
 from etlrun.stages.cache import CACHES
 from etlrun.stages.fetch import Fetch
 from etlrun.sweep.tune.space import CACHE, EXTRACT_CALLS, POINT, PREFETCH, TRANSFORM_CALLS, value_of

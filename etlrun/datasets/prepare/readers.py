@@ -1,25 +1,30 @@
-"""Images in TFRecords of other programs, with the keys of their features given."""
+"""Readers of what is prepared: folders, lists, archives or TFRecords, with or without conversion of their images."""
 
 from __future__ import annotations
 
+import importlib.util
+import io
 import os
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import DecodeError
+from PIL import ExifTags, Image, ImageOps
 
-from etlrun.datasets.prepare.source import Entry, Source, classes_of, first, of_classes
-from etlrun.sources.foreign import foreign
-from etlrun.sources.framing import DamagedError, records
-from etlrun.sources.keys import meant
-from etlrun.sources.layout import WHOLE
+from etlrun.datasets.prepare.archives import Tar, Zip, is_tar
+from etlrun.datasets.prepare.options import Options
+from etlrun.datasets.prepare.source import LISTS, Entry, Source, classes_of, first, of_classes, of_folder, of_list
+from etlrun.sources.framing import DamagedError, foreign, meant, records
+from etlrun.sources.listing import SUFFIXES, WHOLE
 from etlrun.sources.shards import incomplete, matched, unmatched
+from etlrun.sources.usable import too_large
 from etlrun.stages.lazy import tf
-from etlrun.system.errors import EtlrunError, Fault, fault, unreadable_path
+from etlrun.system.errors import EtlrunError, Fault, WorldError, fault, unreadable_path
 
-_KINDS = (("bytes_list",), ("bytes_list", "int64_list"))
+_TYPES = (("bytes_list",), ("bytes_list", "int64_list"))
 """What an image and a label may be."""
 _LEFT_OUT = "write the file again, or add --on-corrupt skip to leave such records out"
 
@@ -85,7 +90,7 @@ class Records(Source):
                 what = "no tf.train.Example" if record else "a record of zero bytes"
                 unfit.append((fault(name, what, "serialised examples", "choose other TFRecords"), ""))
                 continue
-            wrong = [_wrong(features, key, kinds) for key, kinds in zip(keys, _KINDS, strict=True)]
+            wrong = [_wrong(features, key, kinds) for key, kinds in zip(keys, _TYPES, strict=True)]
             if any(wrong):
                 is_image = keys[0] not in features
                 remedy = meant(keys[0] if is_image else keys[1], features, is_image=is_image, shown="`{}`")
@@ -146,4 +151,124 @@ def _records(path: str, faults: list[Fault]) -> Iterator[tuple[int, bytes]]:
     except DamagedError as error:
         faults.append(
             fault(f"{path}, record {error.number}", "a damaged record", "complete records", "write the file again")
+        )
+
+
+CONVERTED = (".heic", ".heif", ".avif", ".tif", ".tiff", ".jp2")
+"""Suffixes of images that are taken, too, if images are converted."""
+_HEIC = (".heic", ".heif")
+_KEPT = ("JPEG", "MPO", "PNG")
+"""Formats of images that are kept as they are, if they are upright."""
+_LOSSY = ("JPEG", "MPO", "HEIF", "AVIF", "WEBP", "JPEG2000")
+_QUALITY = 95
+_BRANDS = (b"heic", b"heix", b"mif1", b"msf1", b"hevc")
+_DAMAGED = (OSError, ValueError, SyntaxError, EOFError, KeyError, IndexError, Image.DecompressionBombError)
+"""What Pillow raises for damaged files, or for what it doesn't read."""
+
+
+def suffixes(*, converts: bool) -> tuple[str, ...]:
+    """Return the suffixes of the files that are taken for images."""
+    return (*SUFFIXES, *CONVERTED) if converts else SUFFIXES
+
+
+def require_heic(names: Sequence[str]) -> None:
+    """Raise `WorldError` if one of these files is a HEIC, and what reads them is not installed."""
+    count = sum(name.lower().endswith(_HEIC) for name in names)
+    if count and importlib.util.find_spec("pillow_heif") is None:
+        raise WorldError(
+            "--convert",
+            f"{count:,} file{'s' * (count > 1)} of {' or '.join(_HEIC)}, and no package pillow-heif",
+            "the package that reads them",
+            "pip install 'etlrun[phone]'",
+        )
+
+
+def converted(data: bytes) -> bytes:
+    """Return an encoded image upright, as a JPEG or PNG, with white where it is transparent.
+
+    Upright JPEGs and PNGs without transparency stay as they are, and what can't be read. Of several frames it is the
+    first. Formats with loss become JPEGs of quality 95 without subsampling, others PNGs; grey of 16 bits stays so.
+    """
+    try:
+        image = _image_in(data)
+        orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
+        is_kept = image.format in _KEPT and orientation == 1 and not image.has_transparency_data
+        if is_kept or too_large(*image.size):
+            return data
+        style = "JPEG" if image.format in _LOSSY else "PNG"
+        file = io.BytesIO()
+        options = {"quality": _QUALITY, "subsampling": 0} if style == "JPEG" else {}
+        _flat(ImageOps.exif_transpose(image)).save(file, style, **options)
+    except _DAMAGED:  # the check says what it is
+        return data
+    return file.getvalue()
+
+
+def _image_in(data: bytes) -> Image.Image:
+    """Open an image; HEIC by its own package, which is there: see `require_heic`."""
+    if data[4:8] == b"ftyp" and data[8:12] in _BRANDS and importlib.util.find_spec("pillow_heif") is not None:
+        import pillow_heif  # of an extra
+
+        pillow_heif.register_heif_opener()
+    return Image.open(io.BytesIO(data))
+
+
+def _flat(image: Image.Image) -> Image.Image:
+    """Return an image of red, green and blue, or of 16 bits of grey, without transparency."""
+    if image.mode.startswith("I;16"):
+        return image
+    if image.mode in {"I", "F"}:
+        raise ValueError(image.mode)
+    if not image.has_transparency_data:
+        return image.convert("RGB")
+    clear = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", clear.size, "white"), clear).convert("RGB")
+
+
+_KINDS = f"a folder of classes, a list ({' or '.join(LISTS)}), an archive (.zip, .tar, .tar.gz), or TFRecords"
+
+
+def opened(options: Options) -> Source:
+    """Return the images of the source; raise `EtlrunError` with all of its faults."""
+    source = _opened(options)
+    if options.converts:
+        require_heic([entry.path for entry in source.entries])
+        source.convert = converted
+    return source
+
+
+def _opened(options: Options) -> Source:
+    path = Path(options.source).expanduser().absolute()
+    if options.features is not None:
+        return Records(str(path), options.features, skips_corrupt=options.skips_corrupt)
+    if path.is_dir():
+        _require_apart(path, options)
+        return of_folder(path, suffixes(converts=options.converts))
+    if not path.is_file():
+        remedy = "add --features image=KEY,label=KEY for a pattern of TFRecords, or check the path"
+        raise EtlrunError(
+            [fault(path, "neither a file nor a folder" if path.exists() else "no such file or folder", _KINDS, remedy)]
+        )
+    if path.suffix.lower() in LISTS:
+        return of_list(path)
+    if zipfile.is_zipfile(path):
+        return Zip(path, suffixes(converts=options.converts))
+    if is_tar(path):
+        return Tar(path, suffixes(converts=options.converts))
+    remedy = "add --features image=KEY,label=KEY if these are TFRecords; download or pack a damaged archive again"
+    raise EtlrunError([fault(path, "a file of another kind", _KINDS, remedy)])
+
+
+def _require_apart(folder: Path, options: Options) -> None:
+    """Refuse to write into the source."""
+    if options.url is None and options.family.resolve().is_relative_to(folder.resolve()):
+        raise EtlrunError(
+            [
+                fault(
+                    "--data-dir",
+                    f"{options.data_dir}, in the source",
+                    "a folder outside of it",
+                    "choose another --data-dir",
+                )
+            ]
         )

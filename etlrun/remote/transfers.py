@@ -1,0 +1,498 @@
+"""Transfers of objects: each arrives checked and whole, and is written whole."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from io import BufferedReader, FileIO
+from pathlib import Path
+from threading import Event
+from typing import Any
+from urllib.parse import urlsplit
+
+import google_crc32c
+
+from etlrun.remote.objects import (
+    GCS,
+    S3,
+    WEB,
+    ChangedError,
+    Object,
+    Storage,
+    UnreachableError,
+    changed,
+    file_system,
+    interrupted,
+    is_worth_a_retry,
+    lacks_credentials,
+    looked_up,
+    pauses_s,
+    reason_of,
+    scheme_of,
+    status_of,
+    version_of,
+)
+from etlrun.remote.room import PART, unwritable
+from etlrun.system.errors import WorldError
+from etlrun.system.locks import SILENT_S, Lock
+from etlrun.system.progress import progress
+
+Read = Callable[[int], Awaitable[bytes]]
+_READ_BYTES, _RANGE_BYTES = 1 << 20, 8 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The content of an object, as it arrives.
+
+    Attributes:
+        start: The byte at which it begins: that asked for, or 0 of a server without ranges.
+        chunks: The content from there on, whose `close` ends the transfer.
+        is_of_version: Whether it is known to be of the version that was asked for.
+        is_tag_md5: Whether its ETag may be its MD5: not of objects of S3 that a key of their own encrypts.
+    """
+
+    start: int
+    chunks: Generator[bytes, None, None]
+    is_of_version: bool
+    is_tag_md5: bool = True
+
+
+def answer_of(of: Object, storage: Storage, start: int) -> Answer:
+    """Ask for an object from the byte `start` on.
+
+    Raises:
+        ChangedError: The server has another version.
+        Exception: What the library of the store raises.
+    """
+    scheme = scheme_of(of.url)
+    files = file_system(of.url, storage)
+    if scheme in WEB:
+        return _of_http(files, of, start)
+    if scheme in S3:
+        return _of_s3(files, of, start)
+    generation = {"generation": of.version} if scheme in GCS else {}
+    return Answer(start=start, chunks=_of_ranges(files, of, start, generation), is_of_version=bool(generation))
+
+
+def _of_http(files: Any, of: Object, start: int) -> Answer:
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
+    source = files.open(of.url, "rb", block_size=0, size=max(1, of.bytes), headers=headers)
+    chunks = _chunks(files.loop, source.r.content.read, source.close)
+    answer = source.r.headers
+    said = answer.get("Content-Range", "").rpartition("/")[2] or answer.get("Content-Length", "")
+    version = version_of(answer)
+    if (version and version != of.version) or (said.isdigit() and int(said) != of.bytes):
+        source.close()
+        if version in ("", of.version):
+            raise UnreachableError(
+                of.url,
+                f"an answer of {int(said):,} bytes",
+                f"{of.bytes:,} bytes, as its server said before",
+                "ask who runs the server",
+            )
+        raise ChangedError(of.url)
+    begins = start if answer.get("Content-Range") else 0
+    return Answer(start=begins, chunks=chunks, is_of_version=bool(version))
+
+
+def _of_s3(files: Any, of: Object, start: int) -> Answer:
+    bucket, key, _ = files.split_path(of.url)
+    ranged = {"Range": f"bytes={start}-"} if start else {}
+    answer = files.call_s3("get_object", Bucket=bucket, Key=key, IfMatch=of.version, **ranged)
+    body = answer["Body"]
+    if version_of(answer) != of.version:
+        body.close()
+        raise ChangedError(of.url)
+    chunks = _chunks(files.loop, body.read, lambda: files.loop.call_soon_threadsafe(body.close))
+    is_tag_md5 = "SSECustomerAlgorithm" not in answer and "kms" not in answer.get("ServerSideEncryption", "")
+    return Answer(start=start, chunks=chunks, is_of_version=True, is_tag_md5=is_tag_md5)
+
+
+def _chunks(loop: Any, read: Read, close: Callable[[], None]) -> Generator[bytes, None, None]:
+    from fsspec.asyn import sync
+
+    try:
+        while chunk := sync(loop, _chunk, read):
+            yield chunk
+    finally:
+        close()
+
+
+async def _chunk(read: Read) -> bytes:
+    """Return what arrives, up to `_READ_BYTES`: each change of the thread costs more than to read on."""
+    parts: list[bytes] = []
+    left = _READ_BYTES
+    while left:
+        try:
+            part = await read(left)
+        except Exception:
+            if not parts:
+                raise
+            break  # to be raised by the next read
+        if not part:
+            break
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def _of_ranges(files: Any, of: Object, start: int, version: Mapping[str, str]) -> Generator[bytes, None, None]:
+    for at in range(start, of.bytes, _RANGE_BYTES):
+        yield files.cat_file(of.url, start=at, end=min(at + _RANGE_BYTES, of.bytes), **version)
+
+
+LONGEST_S = 120.0
+"""Seconds of tries in which nothing arrives, after which the last reason is reported."""
+_CHUNK_BYTES = 1 << 20
+_NO_MORE = 416
+"""Status of HTTP for a range behind the end."""
+
+
+class SilentError(UnreachableError):
+    """An object of which nothing arrives any more: others of its server will not arrive, either."""
+
+
+def _md5(file: BufferedReader) -> str:
+    return hashlib.file_digest(file, partial(hashlib.md5, usedforsecurity=False)).hexdigest()
+
+
+def _crc32c(file: BufferedReader) -> str:
+    found = 0
+    while chunk := file.read(_CHUNK_BYTES):
+        found = google_crc32c.extend(found, chunk)
+    return f"{found:08x}"
+
+
+_DIGESTS = {"MD5": _md5, "CRC32C": _crc32c}
+
+
+@dataclass
+class Fetch:
+    """The fetching of one object.
+
+    Attributes:
+        of: The object.
+        path: Path of its copy.
+        storage: How its store is reached.
+        stop: Ends the fetching when it is set.
+        asked: Is called before each request.
+        arrived: Is called with numbers of bytes that have arrived, and of those that are new here.
+    """
+
+    of: Object
+    path: Path
+    storage: Storage
+    stop: Event
+    asked: Callable[[], None]
+    arrived: Callable[[int, int], None]
+
+    _reached: int = field(default=0, init=False)
+
+    @property
+    def part(self) -> Path:
+        """Path of what has arrived."""
+        return self.path.with_name(PART)
+
+    def run(self) -> None:
+        """Fetch the object, unless another process has done so; raise `WorldError` if that can't be."""
+        lock = Lock(self.path.parent / ".lock")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._acquire(lock)
+            try:
+                if not self.path.exists():
+                    self._arrive()
+                    self.part.replace(self.path)
+                self._tell(self.of.bytes)
+            except ChangedError:
+                self.part.unlink(missing_ok=True)
+                raise
+            finally:
+                lock.path.unlink(missing_ok=True)
+                lock.release()
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _acquire(self, lock: Lock) -> None:
+        """Wait for another process that fetches the object, as long as something arrives there."""
+        since_s, before, is_told = time.monotonic(), self._done, False
+        while not self.stop.is_set():
+            with suppress(TimeoutError):
+                return lock.acquire(timeout_s=SILENT_S)
+            if not is_told:
+                print(f"etlrun: waiting for another process, which fetches {self.of.url}", file=sys.stderr)
+            is_told, done = True, self._done
+            since_s, before = (since_s, before) if done == before else (time.monotonic(), done)
+            if time.monotonic() - since_s > 2 * LONGEST_S:
+                raise SilentError(
+                    self.of.url,
+                    f"no byte in {2 * LONGEST_S:.0f} s in another process, which fetches it",
+                    "a process that fetches it",
+                    f"`fuser {lock.path}` names the process: let it finish, or end it",
+                )
+        raise interrupted(self.of.url)
+
+    def _arrive(self) -> None:
+        """Try until the whole object is there; raise `SilentError` when nothing has arrived for `LONGEST_S`."""
+        pauses, since_s, before = pauses_s(), time.monotonic(), self._done
+        answer: Answer | None = None
+        self._tell(before)
+        self.part.touch()
+        while self._done < self.of.bytes:
+            try:
+                answer = self._go_on()
+            except WorldError:
+                raise
+            except Exception as error:
+                if self._done > before:
+                    pauses, since_s, before = pauses_s(), time.monotonic(), self._done
+                if not is_worth_a_retry(error):
+                    if status_of(error) == _NO_MORE:
+                        found, expected = f"the end of the object at byte {self._done:,}", f"{self.of.bytes:,} bytes"
+                        raise ChangedError(self.of.url, found, f"{expected}, as its server said before") from error
+                    reason = next(changed([self.of], self.storage), None)
+                    raise reason or UnreachableError.of(self.of.url, error) from error
+                if time.monotonic() - since_s > LONGEST_S:
+                    found = f"no byte in {LONGEST_S:.0f} s of tries, at last: {reason_of(error)}"
+                    raise SilentError(
+                        self.of.url, found, "a server that answers", "run it again, which goes on where this ends"
+                    ) from error
+                if self.stop.wait(next(pauses)):
+                    raise interrupted(self.of.url) from error
+        self._check(answer)
+
+    @property
+    def _done(self) -> int:
+        with suppress(FileNotFoundError):
+            return self.part.stat().st_size
+        return 0
+
+    def _go_on(self) -> Answer:
+        """Fetch what is missing; return the answer of the server."""
+        self.asked()
+        done = self._done
+        answer = answer_of(self.of, self.storage, done)
+        with closing(answer.chunks), self._opened("ab" if answer.start == done else "wb") as file:
+            done = answer.start
+            for chunk in answer.chunks:
+                if self.stop.is_set():
+                    raise interrupted(self.of.url)
+                self._write(file, chunk)
+                done += len(chunk)
+                self._tell(done, len(chunk))
+        if done < self.of.bytes:
+            raise ConnectionError(f"the end of the transfer at byte {done:,} of {self.of.bytes:,}")
+        return answer
+
+    @contextmanager
+    def _opened(self, mode: str) -> Iterator[FileIO]:
+        try:
+            file = FileIO(self.part, mode)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        with file:
+            yield file
+
+    def _write(self, file: FileIO, chunk: bytes) -> None:
+        try:
+            while chunk:
+                chunk = chunk[file.write(chunk) :]
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _check(self, answer: Answer | None) -> None:
+        """Raise `UnreachableError` for an object that has changed or is damaged, which is removed."""
+        is_of_version = self.of.bytes == 0 if answer is None else answer.is_of_version
+        if not is_of_version and looked_up(self.of.url, self.storage) != self.of:
+            raise ChangedError(self.of.url)
+        if (size := self._done) != self.of.bytes:
+            raise ChangedError(self.of.url, f"{size:,} bytes", f"{self.of.bytes:,} bytes")
+        md5 = self.of.md5 if answer is None or answer.is_tag_md5 else ""
+        kind, expected = ("MD5", md5) if md5 else ("CRC32C", self.of.crc32c)
+        with self.part.open("rb") as file:
+            found = _DIGESTS[kind](file) if expected else ""
+            os.fsync(file.fileno())
+        if found != expected:
+            expected = f"the {kind} {expected}, which the server says"
+            raise ChangedError(self.of.url, f"bytes with the {kind} {found}", expected)
+
+    def _tell(self, done: int, arrived: int = 0) -> None:
+        new, self._reached = max(0, done - self._reached), max(done, self._reached)
+        self.arrived(arrived, new)
+
+    def _unwritable(self, error: OSError) -> WorldError:
+        return unwritable(error, self.path.parent, self.of.bytes, self.of.url)
+
+
+_SCHEMES = (*S3, *GCS)
+"""Schemes of stores that publish an object whole, and never one in the place of another, if they are asked to."""
+_AT_ONCE, _NONE, _RACED, _MB = 8, 404, 412, 1_000_000
+_CREDENTIALS = ("credentials that may list and write there", "set those that the library of the store reads")
+_REASONS = {
+    401: ("401 Unauthorized", *_CREDENTIALS),
+    403: ("403 Forbidden", *_CREDENTIALS),
+    _NONE: ("no such bucket", "one that is there", "create it, or check the URL"),
+}
+
+
+class TakenError(UnreachableError):
+    """Another object at the place of one that is to be written."""
+
+    def __init__(self, url: str) -> None:
+        expected = "no object there, so that nothing is overwritten"
+        super().__init__(url, "another object", expected, "choose another place, or remove it")
+
+
+def there(url: str, storage: Storage) -> list[str]:
+    """Return the URLs of the object, and of those in the folder, that `url` names.
+
+    Raises:
+        UnreachableError: Objects of that scheme can't be written, or the store does not answer, or refuses.
+    """
+    scheme = urlsplit(url).scheme
+    if scheme not in _SCHEMES:
+        raise UnreachableError(
+            url, f"the scheme {scheme}", "s3:// or gs://, whose objects appear whole", "write here, and copy it there"
+        )
+    files = file_system(url, storage)
+    try:
+        files.invalidate_cache()
+        return [f"{scheme}://{path}" for path in files.find(url)]
+    except Exception as error:
+        raise _unwritable(url, error) from error
+
+
+def put(path: Path, url: str, storage: Storage, stop: Event | None = None, *, replaces: bool = False) -> Object:
+    """Publish a file as the object of a URL, and return it; the same content there is left as it is.
+
+    Raises:
+        TakenError: Another object is there, unless the file `replaces` it.
+        UnreachableError: The store refuses, or does not answer for `fetch.LONGEST_S`, or until `stop` is set.
+    """
+    one, stop = _Put(path, url, storage, replaces), stop or Event()
+    pauses, since_s = pauses_s(), time.monotonic()
+    while True:
+        try:
+            return one.sent()
+        except UnreachableError:
+            raise
+        except Exception as error:
+            is_raced = status_of(error) == _RACED  # by another process, or by a try whose answer was lost
+            if not is_raced and not is_worth_a_retry(error):
+                raise _unwritable(url, error) from error
+            if time.monotonic() - since_s > LONGEST_S:
+                raise UnreachableError(
+                    url,
+                    f"no success in {LONGEST_S:.0f} s of tries, at last: {reason_of(error)}",
+                    "a store that takes it",
+                    "run it again",
+                ) from error
+            if stop.wait(next(pauses)):
+                raise UnreachableError(url, "an interruption", "the whole object", "run it again") from error
+
+
+@dataclass
+class _Put:
+    """A file that is to be the object of a URL."""
+
+    path: Path
+    url: str
+    storage: Storage
+    replaces: bool
+    was_sent: bool = field(default=False, init=False)
+
+    def sent(self) -> Object:
+        """Send the file, unless its content is there; raises what the library of the store raises."""
+        found = _object_at(self.url, self.storage)
+        if found is not None and self._is_content_of(found):
+            return found
+        if found is not None and not self.replaces:
+            raise TakenError(self.url)
+        mode, self.was_sent = "overwrite" if self.replaces else "create", True
+        file_system(self.url, self.storage).put_file(str(self.path), self.url, mode=mode)
+        found = _object_at(self.url, self.storage)
+        if found is None or not self._is_content_of(found):
+            raise ConnectionError("an object of another size than what was sent")
+        return found
+
+    def _is_content_of(self, of: Object) -> bool:
+        """Return whether an object has the content of the file: its MD5, or its size once that was sent.
+
+        Stores compare checksums of what is sent. Of an object in several parts, or encrypted with a key of its user's,
+        S3 says no MD5.
+        """
+        if of.bytes != self.path.stat().st_size or self.was_sent:
+            return of.bytes == self.path.stat().st_size
+        with self.path.open("rb") as file:
+            return of.md5 == hashlib.file_digest(file, "md5").hexdigest()
+
+
+def remove(url: str, storage: Storage) -> None:
+    """Remove the object of a URL; raise `UnreachableError` if that can't be."""
+    try:
+        file_system(url, storage).rm_file(url)
+    except Exception as error:
+        raise _unwritable(url, error) from error
+
+
+def _object_at(url: str, storage: Storage) -> Object | None:
+    """Return the object of a URL; None if there is none. Raises what the library of the store raises."""
+    try:
+        return looked_up(url, storage)
+    except UnreachableError as error:
+        if error.is_gone or error.__cause__ is None:  # the latter of a folder
+            return None
+        raise error.__cause__ from error
+
+
+def put_all(files: Sequence[tuple[Path, str]], storage: Storage) -> None:
+    """Publish files as the objects of URLs: all but the last at once, and the last one when these are there.
+
+    If one can't be published, or the command is interrupted, the others are removed.
+
+    Raises:
+        UnreachableError: As of `put`.
+    """
+    begun, stop = list[str](), Event()
+
+    def run(path: Path, url: str, tell: Callable[[int], None]) -> None:
+        begun.append(url)
+        try:
+            put(path, url, storage, stop)
+        except TakenError:
+            begun.remove(url)
+            raise
+        tell(max(1, path.stat().st_size // _MB))
+
+    *others, last = files
+    try:
+        with progress() as begin, ThreadPoolExecutor(_AT_ONCE) as pool:
+            advance = begin("Uploading (MB)", sum(max(1, path.stat().st_size // _MB) for path, _ in files))
+            try:
+                for done in [pool.submit(run, *of, advance) for of in others]:
+                    done.result()
+            except BaseException:
+                stop.set()
+                pool.shutdown(cancel_futures=True)
+                raise
+            run(*last, advance)
+    except BaseException:
+        for url in begun:
+            with suppress(UnreachableError):  # the first error counts
+                remove(url, storage)
+        raise
+
+
+def _unwritable(url: str, error: Exception) -> WorldError:
+    reasons = _REASONS.get(status_of(error) or 0)
+    if lacks_credentials(error):
+        reasons = (reason_of(error), *_CREDENTIALS)
+    return UnreachableError(url, *reasons) if reasons else UnreachableError.of(url, error)
