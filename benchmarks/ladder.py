@@ -34,8 +34,8 @@ from etlrun.graph.context import Backbone
 from etlrun.planning.plan import Plan, reads_features
 from etlrun.run import model as models
 from etlrun.run.keepers import keepers_of
+from etlrun.run.model import whole_model
 from etlrun.run.session import contexts_of, opened
-from etlrun.run.whole import whole_model
 from etlrun.sources.base import Source
 from etlrun.stages import STAGES
 from etlrun.system.machine import cores
@@ -66,7 +66,7 @@ def naive(data_dir: str) -> tf.data.Dataset:
 def base_of(plan: Plan, source: Source) -> Backbone:
     """The frozen base of the model of a plan."""
     assert plan.spec.fit is not None
-    return models.backbone(whole_model(plan, source, None, plan.spec.fit))
+    return models.backbone(whole_model(plan, source))
 
 
 def built(words: list[str], stack: ExitStack) -> Pipeline:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from etlrun.stages import STAGES
+from etlrun.stages import STAGES, keras_objects
 from etlrun.stages.lazy import keras
+from etlrun.stages.made import make
 from etlrun.stages.network import Network
+from etlrun.stages.trainer import Trainer
 from tests.runs import run_here, small
 
 
@@ -33,3 +35,9 @@ def trained_here(folder: Path, data_dir: Path, *overrides: str) -> tuple[int, di
     words = [word for word in small(data_dir, *overrides) if not word.startswith("model.")]
     stages = {**STAGES, "model": {**STAGES["model"], "small_network": SmallNetwork}}
     return run_here(folder, words, stages=stages, model="small_network")
+
+
+def compile_with(model: keras.Model, trainer: Trainer, objective: dict[str, Any]) -> None:
+    """Compile a model for a loss and metrics, as a run does."""
+    optimizer = make(keras_objects.optimizer(trainer, None))
+    model.compile(optimizer=optimizer, **make(objective), jit_compile=trainer.jit_on(keras.backend.backend()))

@@ -34,7 +34,7 @@ etlrun.nothing
 TYPES = [
     "dict[str, Any]",
     "etlrun.api.run.Run",
-    "etlrun.run.datasets.Datasets",
+    "etlrun.run.session.Datasets",
     "bool",
     "typing.Mapping[str, float]",
     "float",

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from etlrun.eject.program import ejected, versions
-from etlrun.run import capability
-from etlrun.run.capability import Built, built_for, extra, fastest, of_build_info, unfit, unfit_cudnn, unfit_keras
+from etlrun.run import backend
+from etlrun.run.backend import Built, built_for, extra, fastest, of_build_info, unfit, unfit_cudnn, unfit_keras
 from etlrun.system.errors import ConfigError
 from etlrun.system.machine import Gpu, Version
 from tests.configs import plan_of, spec_of
@@ -177,7 +177,7 @@ def test_a_run_on_a_card_that_its_backend_is_not_built_for_is_refused_before_the
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_gpus(monkeypatch, "NVIDIA GeForce RTX 5090", "Tesla T4")
-    monkeypatch.setattr(capability, "built_for", lambda _: TENSORFLOW)
+    monkeypatch.setattr(backend, "built_for", lambda _: TENSORFLOW)
     seeing(monkeypatch, "Tesla T4", "NVIDIA GeForce RTX 5090")
     words = emulated(tiny, *QUICK, "trainer.mixed_precision=auto")
     status, summary = run_here(tmp_path / "first", words)

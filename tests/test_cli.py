@@ -19,7 +19,7 @@ from etlrun.config.request import Request
 from etlrun.eject import program
 from etlrun.graph import here
 from etlrun.planning import render
-from etlrun.run.why import keepers_for
+from etlrun.run.keepers import keepers_for
 from etlrun.stages import STAGES
 from tests.configs import CONF, composed, plan_of
 from tests.forked import forked

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from etlrun.run.hosts import here
+from etlrun.run import hosts
 from etlrun.system.errors import WorldError
 from tests.configs import plan_of
 from tests.conftest import Once
@@ -128,12 +128,12 @@ def too_few() -> None:
     """The first of two hosts, of which the other one isn't started."""
     trainer = plan_of(*SHARED).spec.fit
     assert trainer is not None
-    here._JOIN_S = 1
+    hosts._JOIN_S = 1
     try:
-        here.join("jax", trainer)
+        hosts.join("jax", trainer)
     except WorldError as error:
         print(error, flush=True)
-        here.end_at_once(1)
+        hosts.end_at_once(1)
 
 
 def test_a_host_that_never_comes_is_missed(tmp_path: Path) -> None:

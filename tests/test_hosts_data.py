@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from etlrun.planning.plan import Plan
-from etlrun.run.hosts.here import Place
-from etlrun.run.hosts.same import differences, said_by
+from etlrun.run.hosts import Place
 from etlrun.run.keepers import readings_of
+from etlrun.run.parts import differences, said_by
 from etlrun.sources.base import open_source
 from tests.hosts import SHARED, on_two_hosts
 from tests.own import PETS, image, of_folder, of_records, records

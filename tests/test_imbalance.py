@@ -9,7 +9,7 @@ import pytest
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.run.backend import seed_all
-from etlrun.run.crossentropy import Crossentropy
+from etlrun.run.custom_objects import Crossentropy
 from etlrun.stages import STAGES
 from etlrun.stages.balance import balanced
 from etlrun.stages.load import SampleByClass

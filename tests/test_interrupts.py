@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from etlrun.run import callbacks
-from etlrun.run.interrupts import interrupts, raise_if_interrupted
+from etlrun.system.signals import interrupts, raise_if_interrupted
 from tests.networks import trained_here
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)

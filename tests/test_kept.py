@@ -7,7 +7,7 @@ import pytest
 
 from etlrun.graph.identity import PARTS
 from etlrun.review.caches import VALID, caches
-from etlrun.run.why import keepers_for
+from etlrun.run.keepers import keepers_for
 from tests.configs import CONF, plan_of
 from tests.runs import small
 

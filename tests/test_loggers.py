@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 import pytest
 
 from etlrun.run import run
-from etlrun.run.loggers.writer import Opening
+from etlrun.run.loggers import Opening
 from etlrun.stages import STAGES
 from etlrun.stages.base import SPEED, Text
 from etlrun.stages.logger import Logger

@@ -14,10 +14,10 @@ import tensorflow as tf
 from etlrun.measure import watched
 from etlrun.measure.watched import Pass, Watch, Watched
 from etlrun.run import loops
-from etlrun.run import model as models
 from etlrun.stages.keras_objects import objective
 from etlrun.stages.trainer import Trainer
 from tests.configs import plan_of
+from tests.networks import compile_with
 
 BATCHES = (tf.TensorSpec((None, 2)), tf.TensorSpec((None,), tf.int64))
 
@@ -38,7 +38,7 @@ def made_ready(model: keras.Model, validation: Any = None) -> None:
     """Compile `model`, and make its loops, as a run does for each phase."""
     spec = plan_of().spec
     assert isinstance(spec.trainer, Trainer)
-    models.compile_for(model, spec.model, spec.trainer, loss_and_metrics=objective(spec.trainer, "abc"))
+    compile_with(model, spec.trainer, objective(spec.trainer, "abc"))
     loops.read_from_python(model, spec.model, BATCHES, validation)
     loops.build_loops(model, spec.model, spec.load.batch_size)
 

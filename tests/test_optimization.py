@@ -13,7 +13,7 @@ from etlrun.config.request import Request
 from etlrun.record.summary import Epoch
 from etlrun.run.callbacks import EpochRecorder
 from etlrun.run.checkpoint import best_epoch, previous_run
-from etlrun.run.crossentropy import Crossentropy
+from etlrun.run.custom_objects import Crossentropy
 from etlrun.stages import STAGES
 from etlrun.stages.keras_objects import learning_rate, objective, optimizer
 from etlrun.stages.made import make

@@ -22,6 +22,7 @@ from etlrun.stages.made import make
 from etlrun.stages.target_steps import Labels
 from etlrun.trained.model import outputs_of
 from tests.configs import plan_of, refusal_of_plan
+from tests.networks import compile_with
 from tests.pipelines import training_pipeline
 from tests.programs import program_of
 from tests.tables import NUM_ROWS, houses, words_of
@@ -63,7 +64,7 @@ def compiled(planned: Plan) -> keras.Model:
     source = open_source(planned.spec.dataset)
     model = models.build(planned.spec.model, flow, (), source.num_classes, trainer.loss)
     made = objectives(trainer, flow, source.names_of_classes, planned.spec.dataset.loss_weights)
-    models.compile_for(model, planned.spec.model, trainer, loss_and_metrics=made)
+    compile_with(model, trainer, made)
     return model
 
 

@@ -13,11 +13,12 @@ import pytest
 
 from etlrun.planning.plan import given_to_model
 from etlrun.run import model as models
-from etlrun.run.regression import R2, Scaled
+from etlrun.run.custom_objects import R2, Scaled
 from etlrun.stages.keras_objects import objective
 from etlrun.stages.made import make
 from etlrun.stages.trainer import Trainer
 from tests.configs import plan_of, refusal_of_plan
+from tests.networks import compile_with
 from tests.tables import houses, words_of
 
 LEARNS = ("model=tabular", "model.units=[4]")
@@ -44,7 +45,7 @@ def compiled(*of_run: str) -> keras.Model:
     classes = ("cheap", "dear") if flow.features[flow.target].is_class else None
     model = models.build(planned.spec.model, flow, (), classes and len(classes), trainer.loss)
     made = objective(trainer, classes, target=flow.features[flow.target])
-    models.compile_for(model, planned.spec.model, trainer, loss_and_metrics=made)
+    compile_with(model, trainer, made)
     return model
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from etlrun.measure.watched import Watch
-from etlrun.run.progress import Steps
+from etlrun.run.epochs import Steps
 from tests.pty_process import HIDDEN, VISIBLE, Terminal
 from tests.runs import emulated, summary_of
 

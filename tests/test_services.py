@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from etlrun.record.record import Record
-from etlrun.run import run
-from etlrun.run.loggers import log
-from etlrun.run.loggers.servers import MlflowWriter
-from etlrun.run.loggers.writer import Opening
+from etlrun.run import loggers, run
+from etlrun.run.loggers import Opening
+from etlrun.run.writers import MlflowWriter
 from tests.configs import composed
 from tests.runs import emulated, run_here, start, summary_of
 
@@ -152,7 +151,7 @@ def test_a_server_that_is_down_is_noted_once(tiny: Path, tmp_path: Path) -> None
 def test_a_server_that_never_answers_holds_up_no_run(
     tiny: Path, tmp_path: Path, silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(loggers, "PATIENCE_S", 1.0)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1000")  # MLflow itself gives up later than any run ends
     assert noted(silent, tmp_path, tiny) == [note_of("mlflow", "no answer within 1 s", SERVER)]
 

@@ -23,7 +23,7 @@ from etlrun.stages import STAGES
 from etlrun.system.errors import ConfigError, EtlrunError, WorldError, fault
 
 if TYPE_CHECKING:
-    from etlrun.run.datasets import Datasets  # imports TensorFlow
+    from etlrun.run.session import Datasets  # imports TensorFlow
 
 _HOSTS = "a program has this host alone: start it with the command line"
 _running = Lock()
@@ -96,7 +96,7 @@ class Planned:
         if keras_backend() != "tensorflow" or (fit is not None and fit.device == "cpu"):
             leave_gpus()  # as the run does, which could not do so afterwards
         load_tensorflow()
-        from etlrun.run.datasets import datasets_of
+        from etlrun.run.session import datasets_of
 
         return datasets_of(self.plan)
 

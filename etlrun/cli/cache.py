@@ -219,7 +219,7 @@ def _remove(store: Store, known: argparse.Namespace) -> None:
 def _why(overrides: list[str], config_dir: str | None) -> None:
     from etlrun.config import grid  # which the other parts, and the help, do without
     from etlrun.config.request import Request
-    from etlrun.run.why import keepers_for
+    from etlrun.run.keepers import keepers_for
     from etlrun.stages import STAGES
 
     plan = grid.resolve(Request(overrides=overrides, config_dir=config_dir).resuming(), STAGES).plan

@@ -25,7 +25,7 @@ def of_device(plan: Plan, *, as_json: bool) -> None:
     from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
 
     with prepare(plan.spec.fit) as backend:
-        from etlrun.run.capability import built_for, fastest
+        from etlrun.run.backend import built_for, fastest
         from etlrun.run.operations import tried
 
         host, listed = backend.host, machine.driver_gpus()

@@ -31,15 +31,14 @@ from etlrun.record.record import EVENTS, Record
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED
 from etlrun.run import run
 from etlrun.run.checkpoint import previous_run
-from etlrun.run.hosts.follow import followed
-from etlrun.run.hosts.here import ALONE, Place, end_at_once, place_of, require_jax
-from etlrun.run.interrupts import interrupts
+from etlrun.run.hosts import ALONE, Place, end_at_once, place_of, require_jax
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.process import started
 from etlrun.system import errors
 from etlrun.system.errors import EtlrunError, Fault, describe, headline
 from etlrun.system.files import refuse_unwritable
+from etlrun.system.signals import interrupts
 
 AGAIN, LONGER = ("resume the sweep, which runs it again", "raise hydra.launcher.timeout_min, and resume the sweep")
 """Remedies for a job that has not come to its end."""
@@ -66,7 +65,7 @@ def start(request: Request, planned: Job, config: DictConfig) -> None:
     if not place.leads:
         named = partial(run.freeze, config_dir=request.config_dir, config_name=request.config_name)
         settled = partial(named, config=planned.config, overrides=request.overrides)
-        _end(place, followed(place, planned.plan, settled))
+        _end(place, run.followed(place, planned.plan, settled))
     previous_run(planned.plan, STAGES)  # refused while there is no folder, so that the mended command may have it
     refuse_unwritable(Path(config.hydra.run.dir), "hydra.run.dir")
     with read_write(config.hydra):

@@ -20,7 +20,7 @@ from etlrun.record.locks import held, held_if_there
 from etlrun.record.outcome import outcome_of
 from etlrun.results import report
 from etlrun.results.collect import of_ledger
-from etlrun.run.loggers.log import require
+from etlrun.run.loggers import require
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.engine import new_ledger, run_all

@@ -29,6 +29,7 @@ from etlrun.stages.fetch import Fetch
 from etlrun.stages.load import Batch
 from etlrun.stages.sequences import Bucket
 from etlrun.stages.step import Map
+from etlrun.stages.trainer import Trainer
 from etlrun.system.machine import cores
 
 _PROBE_SHARE, _PROBE_LEAST_S, _PROBE_MOST_S = 0.02, 0.3, 1.5
@@ -52,14 +53,15 @@ class Work:
     watches: dict[str, Watch]
 
     @property
+    def trainer(self) -> Trainer:
+        """The trainer of the run, which trains a model."""
+        assert self.plan.spec.fit is not None  # noqa: S101 - for mypy
+        return self.plan.spec.fit
+
+    @property
     def train(self) -> Pipeline:
         """The training pipeline."""
         return self.pipelines["train"]
-
-    @property
-    def validation(self) -> Pipeline | None:
-        """The validation pipeline; None without validation."""
-        return self.pipelines.get("validation")
 
 
 class Assessment:

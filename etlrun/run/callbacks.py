@@ -1,35 +1,38 @@
-"""Keras callbacks: records, checkpoints, early stopping, progress, profiles."""
+"""Keras callbacks: records, checkpoints, early stopping, divergence, profiles."""
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from etlrun.measure.assessment import Assessment
 from etlrun.measure.meter import Loop
 from etlrun.planning.plan import given_to_model
+from etlrun.record.outcome import FINITE_LOSS, FINITE_WEIGHTS
 from etlrun.record.record import MODEL, Record
 from etlrun.record.summary import MEASURES, Epoch, Kept
 from etlrun.run.checkpoint import best_epoch, checkpoint_path, checkpoints_in, states_in
-from etlrun.run.epochs import record_epoch
-from etlrun.run.hosts.here import here, joint
-from etlrun.run.interrupts import raise_if_interrupted
+from etlrun.run.epochs import Steps, record_epoch
+from etlrun.run.hosts import here, joint
 from etlrun.run.model import averaged
-from etlrun.run.progress import Steps
-from etlrun.run.session import batches_in_pass, batches_of
+from etlrun.run.session import batches_of
 from etlrun.run.state import add_seeds
 from etlrun.stages.flow import Flow
 from etlrun.stages.measure import Window
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
 from etlrun.stages.trainer import Trainer
+from etlrun.system.errors import EtlrunError, Fault
 from etlrun.system.files import replacing, sync
 from etlrun.system.progress import doing
-from etlrun.system.terminal import tell
+from etlrun.system.signals import raise_if_interrupted
+from etlrun.system.terminal import say_note, tell
 
 _OF_HOSTS = ("examples", "examples_per_s", "startup_examples")
 """Figures of an epoch that are those of all hosts together."""
@@ -110,13 +113,13 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
     logs of a step to a callback only when they are computed, so that the step is complete when a method is called.
     """
 
-    def __init__(self, assessment: Assessment, trainer: Trainer, phase: int | None = None) -> None:
+    def __init__(self, assessment: Assessment, phase: int | None = None) -> None:
         super().__init__()
-        self.assessment, self.trainer, self.phase = assessment, trainer, phase
+        self.assessment, self.trainer, self.phase = assessment, assessment.work.trainer, phase
         self.record = assessment.work.record
         self.train = assessment.work.watches["train"]
         self.validation = assessment.work.watches.get("validation")
-        self.steps = trainer.steps_per_epoch or batches_in_pass(assessment.work)
+        self.steps = self.trainer.steps_per_epoch or batches_of(assessment.work.train)
         self.validation_s, self.left = 0.0, 0
         self.loops: dict[str, Loop] = {}
         self.name = self.line = ""
@@ -165,8 +168,8 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         validation = self.loops.get("validation", Loop())
         places = _places(given_to_model(self.assessment.work.plan.train), self.trainer)
         found = {key: float(value) for key, value in sorted((logs or {}).items(), key=lambda of: places(of[0]))}
-        measures = {key: value for key, value in found.items() if key in MEASURES}
         further = {key: value for key, value in found.items() if key not in MEASURES}
+        learns = self.assessment.work.plan.spec.model.learns
         described = loop.described()
         described |= {key: here().count * described[key] for key in _OF_HOSTS}
         record_epoch(
@@ -176,13 +179,13 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
                 **({} if self.phase is None else {"phase": self.phase}),
                 **described,
                 au=self.assessment.au,
-                **self._learning_rate(),
+                **({"learning_rate": self.learning_rate} if learns else {}),
                 resumed_steps=self.train.resumed_batches,
                 validation_s=validation.wall_s,
                 validation_startup_s=validation.startup_s,
                 validation_wait_s=validation.fill_s + validation.input_wait_s,
                 **self._digests(),
-                **measures,
+                **{key: value for key, value in found.items() if key in MEASURES},
                 **({"metrics": further} if further else {}),
             ),
         )
@@ -191,7 +194,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
             f"{loop.wall_s:6.1f} s",
             f"{described['examples_per_s']:7.1f} examples/s",
             f"input wait {loop.fill_s + loop.input_wait_s:5.1f} s",
-            *(f"{key} {float(value):.4f}" for key, value in (measures | further).items()),
+            *(f"{key} {value:.4f}" for key, value in found.items()),
         ]
         self.line = "  ".join(parts)
         self.train.resumed_batches = 0
@@ -200,10 +203,10 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         """Print the line of the last epoch: after its checkpoint, so that a run resumed later does not repeat it."""
         tell(self.line)
 
-    def _learning_rate(self) -> dict[str, float]:
-        if not self.assessment.work.plan.spec.model.learns:
-            return {}
-        return {"learning_rate": float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))}
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of the next step."""
+        return float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
 
     def _digests(self) -> dict[str, str]:
         watches = {"digest": self.train, "validation_digest": self.validation}
@@ -267,3 +270,75 @@ def _stop_profile() -> None:
         jax.profiler.stop_trace()
     else:
         tf.profiler.experimental.stop()
+
+
+_TRAINING, _VALIDATION = "training", "validation"
+_LOOK_AT_DATA = (
+    "no step had changed the weights before: look at inputs and targets with `etlrun show`, and at model.weights"
+)
+
+
+class FiniteLoss(keras.callbacks.Callback):  # type: ignore[misc]
+    """Ends the training at its first loss that is no finite number, or notes it with `trainer.on_nan=warn`.
+
+    Keras hands a callback the mean loss over the steps of the epoch so far, which one such loss makes infinite or no
+    number. After each epoch, before its checkpoint, the weights are looked at: those of the last step have no loss yet.
+    """
+
+    def __init__(self, record: Record, whole: keras.Model, trainer: Trainer) -> None:
+        super().__init__()
+        self.record, self.whole, self.trainer = record, whole, trainer
+        self.epoch, self.last, self.is_noted = 0, dict[str, float](), False
+        self.has_trained = bool(record.summary.epochs)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Remember the epoch."""
+        self.epoch = epoch + 1
+
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Look at the loss of the training."""
+        self._look(_TRAINING, batch + 1, logs)
+        self.has_trained = True
+
+    def on_test_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Look at the loss of the validation."""
+        self._look(_VALIDATION, batch + 1, logs)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Look at the weights."""
+        wrong = [of.path for of in self.whole.variables if not np.isfinite(keras.ops.convert_to_numpy(of)).all()]
+        if wrong:
+            found = f"weights that are not finite in {len(wrong)} of {len(self.whole.variables)} variables: {wrong[0]}"
+            self._found(f"epoch {self.epoch}, at its end", found, FINITE_WEIGHTS)
+
+    def _look(self, of: str, step: int, logs: Mapping[str, Any] | None) -> None:
+        loss = (logs or {}).get("loss", 0.0)  # an emulated model has none
+        if math.isfinite(loss):
+            self.last[of] = loss
+        else:
+            before = f", after a mean of {self.last[of]:.4g}" if of in self.last else ""
+            self._found(f"epoch {self.epoch}, {of} step {step}", f"a loss of {loss:g}{before}", FINITE_LOSS)
+
+    def _found(self, where: str, found: str, expected: str) -> None:
+        """Raise `EtlrunError`, or note the first finding."""
+        key = Trainer.key("on_nan")
+        if self.trainer.on_nan == "fail":
+            remedy = f"{self._remedy()}; {key}=warn trains on with a note"
+            raise EtlrunError([Fault(where=where, found=found, expected=expected, remedy=remedy)])
+        if self.is_noted:
+            return
+        self.is_noted = True
+        text = f"The training has diverged: {found}, in {where} ({key}=warn)."
+        say_note(text)
+        self.record.remark(text)
+
+    def _remedy(self) -> str:
+        if not self.has_trained:
+            return _LOOK_AT_DATA
+        rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
+        tried = (
+            f"{self.trainer.optimizer} took a learning rate of {rate:g}; set a smaller {Trainer.key('learning_rate')}"
+        )
+        limit = "" if self.trainer.clipping else f", or {Trainer.key('clipnorm')}=1"
+        of_precision = f", or {Trainer.key('mixed_precision')}=null" if self.trainer.mixed_precision else ""
+        return f"{tried}{limit}{of_precision}"

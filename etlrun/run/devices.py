@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from etlrun.graph.passes import Passes
 from etlrun.planning.training import undivided
-from etlrun.run.capability import unfit_keras
-from etlrun.run.hosts.here import here
+from etlrun.run.backend import unfit_keras
+from etlrun.run.hosts import here
 from etlrun.stages.load import Load
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, WorldError

@@ -16,14 +16,12 @@ from etlrun.record.record import Record
 from etlrun.record.summary import Epoch
 from etlrun.run.backend import peak_gpu_bytes
 from etlrun.run.devices import distributed
-from etlrun.run.epochs import record_epoch
-from etlrun.run.interrupts import raise_if_interrupted
-from etlrun.run.progress import Steps
-from etlrun.run.session import at_work, batches_in_pass, opened, prepared
-from etlrun.sources.base import Source
+from etlrun.run.epochs import Steps, record_epoch
+from etlrun.run.session import at_work, batches_of, opened, prepared
 from etlrun.stages.trainer import Drain, Trainer
 from etlrun.system.files import sync
 from etlrun.system.progress import doing
+from etlrun.system.signals import raise_if_interrupted
 from etlrun.system.terminal import tell
 
 _CHUNK = 20_000
@@ -44,7 +42,7 @@ def drain(plan: Plan, record: Record) -> None:
 def _passes(work: Work, assessment: Assessment, limits: Trainer | Drain, hold: Hold) -> None:
     until_s = None if limits.seconds is None else time.perf_counter() + limits.seconds
     watch, epoch, is_late = work.watches["train"], 0, False
-    reading, batches = Watched(work.train.dataset, watch), batches_in_pass(work)
+    reading, batches = Watched(work.train.dataset, watch), batches_of(work.train)
     while not is_late and (limits.epochs is None or epoch < limits.epochs):
         epoch += 1
         assessment.begin("train")
@@ -67,24 +65,18 @@ def _passes(work: Work, assessment: Assessment, limits: Trainer | Drain, hold: H
 
 def fill(plan: Plan, record: Record) -> None:
     """Fill the caches that a run of `plan` reads, unless they are there; `WorldError` if data is missing or corrupt."""
-    source, trainer = opened(plan), plan.spec.fit
+    source, trainer, backbone = opened(plan), plan.spec.fit, None
     with nullcontext() if trainer is None else distributed(trainer, plan.spec.load):
-        _fill(plan, record, source)
+        if trainer is not None and reads_features(plan):
+            from etlrun.run import model as models  # imports Keras, which only the features of a base need
 
-
-def _fill(plan: Plan, record: Record, source: Source) -> None:
-    trainer, backbone = plan.spec.fit, None
-    if trainer is not None and reads_features(plan):
-        from etlrun.run import model as models  # import Keras, which only the features of a base need
-        from etlrun.run.whole import whole_model
-
-        backbone = models.backbone(whole_model(plan, source, None, trainer))
-    work = prepared(plan, record, source, with_validation=trainer is not None, backbone=backbone)
-    with at_work(work):
-        for pipeline in work.pipelines.values():
-            pipeline.fill()
-            for path, _ in pipeline.keeper.parts if pipeline.keeper is not None else ():
-                sync(path)  # the next job would be measured beside the writing
+            backbone = models.backbone(models.whole_model(plan, source))
+        work = prepared(plan, record, source, with_validation=trainer is not None, backbone=backbone)
+        with at_work(work):
+            for pipeline in work.pipelines.values():
+                pipeline.fill()
+                for path, _ in pipeline.keeper.parts if pipeline.keeper is not None else ():
+                    sync(path)  # the next job would be measured beside the writing
 
 
 class Hold:

@@ -1,10 +1,8 @@
-"""Training with Keras's `Model.fit` and its callbacks.
-
-plan --pipelines--> batches --Model.fit--> epochs --Assessment--> events.jsonl, summary.json
-"""
+"""Training with Keras's `Model.fit` and its callbacks."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import keras
@@ -17,33 +15,28 @@ from etlrun.planning.plan import Plan, reads_features
 from etlrun.planning.training import kept_by, monitor_of, windows_past
 from etlrun.record.findings import Findings
 from etlrun.record.record import MODEL, Record
-from etlrun.record.summary import Epoch, Kept, read_summary
+from etlrun.record.summary import Kept, TrainedPhase, read_summary
 from etlrun.run import loops
 from etlrun.run import model as models
-from etlrun.run.backend import peak_gpu_bytes
-from etlrun.run.callbacks import Checkpoint, EarlyStopping, EpochRecorder, Profiler, copy, keep, save
+from etlrun.run.backend import note_of_shapes, peak_gpu_bytes
+from etlrun.run.callbacks import Checkpoint, EarlyStopping, EpochRecorder, FiniteLoss, Profiler, copy, keep, save
 from etlrun.run.checkpoint import CHECKPOINTS, PreviousRun, best_epoch, checkpoint_path, note_of_completed, note_of_last
-from etlrun.run.compilation import note_of_shapes
+from etlrun.run.custom_objects import own_callbacks
 from etlrun.run.devices import distributed, shared_equally
-from etlrun.run.divergence import FiniteLoss
-from etlrun.run.floor import ready_steps, without_end_warnings
-from etlrun.run.hosts.same import require_same
 from etlrun.run.keepers import readings_of
-from etlrun.run.model import finish
-from etlrun.run.own import own_callbacks
-from etlrun.run.phases import begin, plans_left
-from etlrun.run.session import at_work, batches_in_pass, opened, prepared, without_cache
-from etlrun.run.state import State
-from etlrun.run.steps import Continuation, StepCheckpoint
-from etlrun.run.whole import whole_model
-from etlrun.sources.base import Source
+from etlrun.run.loops import ready_steps
+from etlrun.run.model import finish, whole_model
+from etlrun.run.parts import require_same
+from etlrun.run.session import at_work, batches_of, opened, prepared, without_cache
+from etlrun.run.state import Continuation, State, StepCheckpoint
+from etlrun.stages.applications import unfreeze
 from etlrun.stages.phases import PlannedPhase
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError
 from etlrun.system.progress import doing
 
 
-def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Trainer) -> None:
+def train(plan: Plan, record: Record, previous: PreviousRun | None) -> None:
     """Train according to `plan`, or resume from `previous`, and save `model.keras` in the run's folder.
 
     Raises:
@@ -51,135 +44,123 @@ def train(plan: Plan, record: Record, previous: PreviousRun | None, trainer: Tra
         WorldError: Data or weights are missing or corrupt, or there are too few examples.
         EtlrunError: Another host has another plan or other data.
     """
-    source = opened(plan)
+    source, trainer = opened(plan), plan.spec.fit
+    assert trainer is not None  # noqa: S101 - for mypy
     require_same(plan, readings_of(plan, source))
     doing("build the model")
     with distributed(trainer, plan.spec.load):
-        _train(plan, record, source, previous, trainer)
+        whole, unfrozen = whole_model(plan, source, previous), plan.unfrozen
+        if unfrozen is not None and previous is not None and len(previous.epochs) >= trainer.frozen_phases[-1].end:
+            plan, unfrozen = unfrozen, None
+        backbone = models.backbone(whole) if reads_features(plan) else None
+        work = prepared(plan, record, source, backbone=backbone, previous=previous)
+        with at_work(work):
+            _train(whole, work, previous, unfrozen)
 
 
-def _train(plan: Plan, record: Record, source: Source, previous: PreviousRun | None, trainer: Trainer) -> None:
-    whole = whole_model(plan, source, previous, trainer)
-    first, *others = plans_left(plan, trainer, len(previous.epochs) if previous else 0)
-    backbone = models.backbone(whole) if reads_features(first) else None
-    work = prepared(first, record, source, backbone=backbone, previous=previous)
-    with at_work(work):
-        _profile_fits(work, trainer)
-        record.update(parameters=int(whole.count_params()))
-        if previous is not None:
-            _carry_over(record, previous, trainer, kept_by(plan.spec))
-        state = State.load(previous.state) if previous and previous.state else None
-        assessment = Assessment(work, peak_gpu_bytes)
-        with assessment:
-            model = _fit_phases(whole, work, trainer, assessment, state)
-            for other in others:
-                work = without_cache(work, other)
-                assessment.go_on_with(work)
-                number = len(trainer.frozen_phases) + 1
-                record.remark(f"The verdict and the stages are those from phase {number} on, which reads images.")
-                with at_work(work):
-                    model = _fit_phases(whole, work, trainer, assessment)
-        doing("save the model")
-        _save_model(whole, record, trainer, monitor_of(plan.spec), learns=plan.spec.model.learns)
-        if keras.backend.backend() == "jax" and model.jit_compile and plan.spec.model.learns:
-            for note in filter(None, (note_of_shapes(work.watches["train"].shapes),)):
-                record.remark(note)
-        doing("measure the model and the pipeline alone")
-        assessment.conclude(ready_steps(model, work, assessment))
+def _train(whole: keras.Model, work: Work, previous: PreviousRun | None, unfrozen: Plan | None) -> None:
+    """Train the phases that `work` serves, and then those of the plan `unfrozen`; save the model, and measure it."""
+    record, spec, trainer = work.record, work.plan.spec, work.trainer
+    windows = spec.profile.windows
+    steps = batches_of(work.train) * trainer.all_epochs
+    if trainer.steps_per_epoch is None and (faults := [*windows_past(windows, steps)]):
+        raise ConfigError(faults)
+    record.update(parameters=int(whole.count_params()))
+    if previous is not None:
+        _carry_over(record, previous, trainer, kept_by(spec))
+    state = State.load(previous.state) if previous and previous.state else None
+    with Assessment(work, peak_gpu_bytes) as assessment:
+        model = _fit_phases(whole, assessment, state)
+        if unfrozen is not None:
+            assessment.go_on_with(work := without_cache(work, unfrozen))
+            number = len(trainer.frozen_phases) + 1
+            record.remark(f"The verdict and the stages are those from phase {number} on, which reads images.")
+            with at_work(work):
+                model = _fit_phases(whole, assessment)
+    doing("save the model")
+    _save_model(whole, work)
+    shapes = work.watches["train"].shapes
+    if keras.backend.backend() == "jax" and model.jit_compile and spec.model.learns and len(shapes) > 1:
+        record.remark(note_of_shapes(shapes))
+    doing("measure the model and the pipeline alone")
+    assessment.conclude(ready_steps(model, work, assessment))
 
 
-def _save_model(whole: keras.Model, record: Record, trainer: Trainer, monitor: str | None, *, learns: bool) -> None:
-    """Save the last model, unless the best is kept: a copy of its checkpoint if nothing may have changed it since."""
-    done, kept = len(record.summary.epochs), record.summary.kept
-    last = checkpoint_path(record.folder, done)
-    best = kept.epoch if kept is not None and kept.monitor is not None else None
-    of_callbacks = _note_of_callbacks(whole, last, trainer) if best else None
-    for note in filter(None, (of_callbacks, note_of_last(record.summary.epochs, monitor, best))):
-        record.remark(note)
-    if best:
-        return
-    if trainer.ema_momentum is None and not trainer.callbacks and last.exists():
-        copy(last, record.folder / MODEL, record)
-    else:
-        save(whole, record.folder / MODEL, record)
-    if learns:
-        record.update(kept=Kept(epoch=done))
-
-
-def _note_of_callbacks(whole: keras.Model, last: Path, trainer: Trainer) -> str | None:
-    """Return the note that callbacks have changed the model after its last epoch, as an averaging one does."""
-    if not trainer.callbacks:
-        return None
-    before = _checkpoint(last)
-    finish(before)
-    if all(map(np.array_equal, whole.get_weights(), before.get_weights())):
-        return None
-    key = trainer.key("callbacks")
-    return (
-        f"{key} have changed the weights after the last epoch, which {MODEL} is without: trainer.keep=last keeps them."
-    )
-
-
-def _profile_fits(work: Work, trainer: Trainer) -> None:
-    windows = work.plan.spec.profile.windows
-    if windows and trainer.steps_per_epoch is None:
-        faults = list(windows_past(windows, batches_in_pass(work) * trainer.all_epochs))
-        if faults:
-            raise ConfigError(faults)
-
-
-def _fit_phases(
-    whole: keras.Model, work: Work, trainer: Trainer, assessment: Assessment, state: State | None = None
-) -> keras.Model:
-    """Train the phases that are left and that `work` serves, the first one from `state`; return the last model.
+def _fit_phases(whole: keras.Model, assessment: Assessment, state: State | None = None) -> keras.Model:
+    """Train the phases that are left and that the work serves, the first one from `state`; return the last model.
 
     A model is `whole` or, on cached features, its dense layer.
     """
+    work, trainer = assessment.work, assessment.work.trainer
     done, from_features = len(work.record.summary.epochs), reads_features(work.plan)
-    classes = work.train.context.source.names_of_classes
+    classes, skipped = work.train.context.source.names_of_classes, done
     phases = trainer.frozen_phases if from_features else trainer.planned_phases
     left = [phase for phase in phases if phase.end > done]
     if not left:
         finish(whole)
         return models.head(whole, trainer, classes) if from_features else whole
     for phase in left:
-        begin(whole, work, phase, trainer)
+        _begin(whole, work, phase)
         model = models.head(whole, trainer, classes) if from_features else whole
-        recorder = EpochRecorder(assessment, trainer, phase.number if trainer.phases is not None else None)
-        _fit(model, whole, phase, recorder, state, skipped=done if phase is left[0] else 0)
-        state = None
+        _fit(model, whole, phase, assessment, state, skipped=skipped)
+        state, skipped = None, 0
     return model
+
+
+def _begin(whole: keras.Model, work: Work, phase: PlannedPhase) -> None:
+    """Begin a phase, or go on with it: compile the model anew, unless it comes from a checkpoint of the phase."""
+    if phase.number > 1 and len(work.record.summary.epochs) == phase.done:
+        finish(whole)
+        if phase.unfreeze is not None:
+            unfreeze(whole.layers[-2], work.plan.spec.model.last_layers(phase.unfreeze))
+        models.compile_phase(whole, work.plan, work.train.context.source, work.trainer.in_phase(phase))
+        for watch in work.watches.values():
+            watch.meter.compiled()
+    if work.trainer.phases is not None:
+        begun = TrainedPhase(
+            phase=phase.number,
+            first_epoch=phase.done + 1,
+            last_epoch=phase.end,
+            unfreeze=None if phase.unfreeze is None else str(phase.unfreeze),
+            learning_rate=phase.learning_rate or 0.0,
+            trainable_parameters=sum(math.prod(of.shape) for of in whole.trainable_variables),
+        )
+        work.record.event("phase_began", **begun.written)
+        work.record.update(phases=[*work.record.summary.phases[: phase.number - 1], begun])
 
 
 def _fit(
     model: keras.Model,
     whole: keras.Model,
     phase: PlannedPhase,
-    recorder: EpochRecorder,
+    assessment: Assessment,
     state: State | None,
     *,
     skipped: int,
 ) -> None:
     """Train `model` in one phase, from `state` on; `skipped` epochs are new to its pipeline."""
-    work, trainer = recorder.assessment.work, recorder.trainer
-    validation, done = work.validation, work.record.summary.epochs
-    specs = [pipeline.dataset.element_spec for pipeline in (work.train, validation) if pipeline is not None]
-    loops.read_from_python(model, work.plan.spec.model, *specs)
-    callbacks = _callbacks(work, recorder, done, trainer, whole)
-    loops.build_loops(model, work.plan.spec.model, work.plan.spec.load.batch_size, specs[0][1])
-    if _has_stopped(model, callbacks):
-        finish(model)
-        return
+    work, trainer, stage = assessment.work, assessment.work.trainer, assessment.work.plan.spec.model
+    validation, done = work.pipelines.get("validation"), work.record.summary.epochs
+    loops.read_from_python(model, stage, *[pipeline.dataset.element_spec for pipeline in work.pipelines.values()])
+    callbacks = _callbacks(whole, assessment, phase)
+    loops.build_loops(model, stage, work.plan.spec.load.batch_size, work.train.dataset.element_spec[1])
+    for callback in callbacks:
+        if isinstance(callback, EarlyStopping):  # which may have ended the resumed run
+            callback.set_model(model)
+            callback.on_train_begin()
+            if model.stop_training:
+                finish(model)
+                return
     if state is not None:
         continuation = Continuation(state, whole, work.watches["train"])
         continuation.pass_over(model)
         callbacks.insert(0, continuation)
     for watch in work.watches.values():
-        watch.meter.compiles_each = model.jit_compile and work.plan.spec.model.learns
+        watch.meter.compiles_each = model.jit_compile and stage.learns
     validated = Watched(shared_equally(validation.dataset), work.watches["validation"]) if validation else None
-    with without_end_warnings():
+    with loops.without_end_warnings():
         model.fit(
-            Watched(_batches(work, skipped, state.steps if state else 0, trainer), work.watches["train"]),
+            Watched(_batches(work, skipped, state.steps if state else 0), work.watches["train"]),
             initial_epoch=len(done),
             epochs=phase.end,
             steps_per_epoch=trainer.steps_per_epoch,
@@ -190,8 +171,68 @@ def _fit(
         )
 
 
+def _callbacks(whole: keras.Model, assessment: Assessment, phase: PlannedPhase) -> list[keras.callbacks.Callback]:
+    work, trainer, record = assessment.work, assessment.work.trainer, assessment.work.record
+    windows, done, learns = work.plan.spec.profile.windows, record.summary.epochs, work.plan.spec.model.learns
+    recorder = EpochRecorder(assessment, phase.number if trainer.phases is not None else None)
+    callbacks = [recorder, FiniteLoss(record, whole, trainer)]  # it is first, so that no other one counts as step time
+    if trainer.ema_momentum is not None and learns:
+        callbacks.append(keras.callbacks.SwapEMAWeights())
+    if trainer.early_stopping.patience is not None and learns:
+        callbacks.append(EarlyStopping(trainer.early_stopping, done))
+    callbacks += own_callbacks(trainer)
+    if windows:
+        callbacks.append(Profiler(windows, str(record.folder / "profile"), sum(epoch.steps for epoch in done)))
+    if trainer.checkpoint_every_steps is not None:
+        callbacks.append(StepCheckpoint(record, whole, work.watches["train"], trainer.checkpoint_every_steps))
+    callbacks.append(Checkpoint(record, whole, trainer, kept_by(work.plan.spec)))
+    return [*callbacks, keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: recorder.say())]
+
+
+def _batches(work: Work, done: int, steps: int) -> tf.data.Dataset:
+    """Return the dataset for `fit` after `done` epochs and `steps` steps.
+
+    It is one pass per epoch, or endless if epochs count steps.
+    """
+    pipeline, watch, per_epoch = work.train, work.watches["train"], work.trainer.steps_per_epoch
+    if per_epoch is not None:
+        watch.pass_batches, watch.passed = batches_of(pipeline), done * per_epoch + steps
+        done, steps = divmod(watch.passed, watch.pass_batches)
+    pipeline.skip_passes(done)
+    pipeline.skip_batches(steps)
+    return pipeline.dataset if per_epoch is None else pipeline.endless()
+
+
+def _save_model(whole: keras.Model, work: Work) -> None:
+    """Save the last model, unless the best is kept: a copy of its checkpoint if nothing may have changed it since."""
+    record, trainer = work.record, work.trainer
+    epochs, kept = record.summary.epochs, record.summary.kept
+    last = checkpoint_path(record.folder, len(epochs))
+    best = kept.epoch if kept is not None and kept.monitor is not None else None
+    if best and trainer.callbacks:
+        before = _checkpoint(last)
+        finish(before)
+        if not all(map(np.array_equal, whole.get_weights(), before.get_weights())):  # as an averaging one does
+            changed = f"{trainer.key('callbacks')} have changed the weights after the last epoch, which {MODEL} is"
+            record.remark(f"{changed} without: trainer.keep=last keeps them.")
+    if note := note_of_last(epochs, monitor_of(work.plan.spec), best):
+        record.remark(note)
+    if best:
+        return
+    if trainer.ema_momentum is None and not trainer.callbacks and last.exists():
+        copy(last, record.folder / MODEL, record)
+    else:
+        save(whole, record.folder / MODEL, record)
+    if work.plan.spec.model.learns:
+        record.update(kept=Kept(epoch=len(epochs)))
+
+
 def _carry_over(record: Record, previous: PreviousRun, trainer: Trainer, monitor: str | None) -> None:
-    """Copy the completed epochs to the new folder, and then their checkpoint, so that it is self-contained."""
+    """Copy the completed epochs to the new folder, and then their checkpoint, so that it is self-contained.
+
+    The best model of these epochs comes first, since what has a checkpoint can be resumed itself; a checkpoint has no
+    averages of its weights yet.
+    """
     if note := note_of_completed(previous, trainer):
         record.remark(note)
     if trainer.callbacks:
@@ -203,71 +244,17 @@ def _carry_over(record: Record, previous: PreviousRun, trainer: Trainer, monitor
         record.update(**({"phases": before.phases} if before.phases else {}))
     for epoch in previous.epochs:
         record.epoch(epoch)
-    _carry_over_best(record, previous, trainer, monitor)  # first: what has a checkpoint can be resumed itself
-    for path in (previous.checkpoint, previous.state):
-        if path is not None:
-            copy(path, record.folder / CHECKPOINTS / path.name, record)
-
-
-def _carry_over_best(record: Record, previous: PreviousRun, trainer: Trainer, monitor: str | None) -> None:
-    """Keep the best model of the completed epochs; a checkpoint has no averages of its weights yet."""
-    there = [of for of in previous.epochs if of.epoch in previous.kept]
-    if (best := best_epoch(there, monitor)) is None:
-        return
-    if best != (of_all := best_epoch(previous.epochs, monitor)):
-        record.remark(
-            f"The model of epoch {of_all}, the best by {monitor}, is not in {previous.folder}: it can't be kept."
-        )
-    path = previous.kept[best]
-    keep(path, record, best, monitor, _checkpoint(path) if trainer.ema_momentum and path.name != MODEL else None)
+    best = best_epoch([of for of in previous.epochs if of.epoch in previous.kept], monitor)
+    if best is not None:
+        if best != (of_all := best_epoch(previous.epochs, monitor)):
+            gone = f"The model of epoch {of_all}, the best by {monitor}, is not in {previous.folder}"
+            record.remark(f"{gone}: it can't be kept.")
+        path = previous.kept[best]
+        averages = _checkpoint(path) if trainer.ema_momentum and path.name != MODEL else None
+        keep(path, record, best, monitor, averages)
+    for path in filter(None, (previous.checkpoint, previous.state)):
+        copy(path, record.folder / CHECKPOINTS / path.name, record)
 
 
 def _checkpoint(path: Path) -> keras.Model:
     return models.loaded(path, "the complete checkpoint of an epoch", f"set {Trainer.key('keep')}=last")
-
-
-def _batches(work: Work, done: int, steps: int, trainer: Trainer) -> tf.data.Dataset:
-    """Return the dataset for `fit` after `done` epochs and `steps` steps.
-
-    It is one pass per epoch, or endless if epochs count steps.
-    """
-    pipeline = work.train
-    if trainer.steps_per_epoch is None:
-        pipeline.skip_passes(done)
-        pipeline.skip_batches(steps)
-        return pipeline.dataset
-    watch = work.watches["train"]
-    watch.pass_batches, watch.passed = batches_in_pass(work), done * trainer.steps_per_epoch + steps
-    passes, batches = divmod(watch.passed, watch.pass_batches)
-    pipeline.skip_passes(passes)
-    pipeline.skip_batches(batches)
-    return pipeline.endless()
-
-
-def _callbacks(
-    work: Work, recorder: EpochRecorder, done: list[Epoch], trainer: Trainer, whole: keras.Model
-) -> list[keras.callbacks.Callback]:
-    record, windows = work.record, work.plan.spec.profile.windows
-    callbacks: list[keras.callbacks.Callback] = [recorder]  # first, so that no other callback counts as step time
-    callbacks.append(FiniteLoss(record, whole, trainer))
-    if trainer.ema_momentum is not None and work.plan.spec.model.learns:
-        callbacks.append(keras.callbacks.SwapEMAWeights())
-    if trainer.early_stopping.patience is not None and work.plan.spec.model.learns:
-        callbacks.append(EarlyStopping(trainer.early_stopping, done))
-    callbacks += own_callbacks(trainer)
-    if windows:
-        callbacks.append(Profiler(windows, str(record.folder / "profile"), sum(epoch.steps for epoch in done)))
-    if trainer.checkpoint_every_steps is not None:
-        callbacks.append(StepCheckpoint(record, whole, work.watches["train"], trainer.checkpoint_every_steps))
-    callbacks.append(Checkpoint(record, whole, trainer, kept_by(work.plan.spec)))
-    return [*callbacks, keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: recorder.say())]
-
-
-def _has_stopped(model: keras.Model, callbacks: list[keras.callbacks.Callback]) -> bool:
-    """Return whether early stopping had ended the resumed run."""
-    for callback in callbacks:
-        if isinstance(callback, EarlyStopping):
-            callback.set_model(model)
-            callback.on_train_begin()
-            return bool(model.stop_training)
-    return False

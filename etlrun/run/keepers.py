@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,8 +11,8 @@ from etlrun.cache.store import Store
 from etlrun.graph.context import Backbone, Reading
 from etlrun.graph.disk import columns
 from etlrun.graph.identity import identity
-from etlrun.planning.plan import Plan, at_cache
-from etlrun.sources.base import Source
+from etlrun.planning.plan import Plan, at_cache, reads_features
+from etlrun.sources.base import Source, open_source
 
 
 def readings_of(
@@ -51,3 +52,25 @@ def keepers_of(
             say=say,
         )
     return keepers
+
+
+def keepers_for(plan: Plan) -> dict[str, Keeper]:
+    """Return the keepers of the disk caches that a run of `plan` would use; creates no cache, and the sample alone.
+
+    Raises:
+        WorldError: The dataset or the weights of a frozen base are not available.
+    """
+    spec = plan.spec
+    plan = dataclasses.replace(plan, spec=dataclasses.replace(spec, dataset=spec.dataset.without_download()))
+    if not reads_features(plan) or spec.fit is None:
+        readings = readings_of(plan, open_source(plan.spec.dataset), with_validation=spec.fit is not None)
+        return keepers_of(plan, readings, {}, lambda _: None)
+    from etlrun.run.backend import prepare, seed_all  # imports Keras, which only the features of a base need
+
+    with prepare(spec.fit):
+        from etlrun.run import model as models
+
+        source = open_source(plan.spec.dataset)
+        seed_all(spec.fit.seed)
+        base = models.backbone(models.whole_model(plan, source))
+        return keepers_of(plan, readings_of(plan, source, backbone=base), {}, lambda _: None)

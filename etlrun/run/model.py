@@ -1,4 +1,4 @@
-"""Keras models of a plan, on any backend."""
+"""Keras models of a plan, on any backend: built and compiled, or loaded from a checkpoint."""
 
 from __future__ import annotations
 
@@ -19,19 +19,30 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from etlrun.graph.context import Backbone
-from etlrun.run import class_score, crossentropy, own, regression, warmup  # noqa: F401 - registers what is saved
+from etlrun.graph.numbered import count_of_batches
+from etlrun.planning.learned import columns_of
+from etlrun.planning.plan import Plan, given_to_model, reads_features
+from etlrun.planning.training import past_classes, warmup_past
+from etlrun.run import custom_objects, devices
 from etlrun.run.backend import accelerators
+from etlrun.run.checkpoint import PreviousRun
+from etlrun.run.hosts import here
+from etlrun.run.state import restore_seeds
+from etlrun.sources.base import Source
+from etlrun.sources.corrupt import counts_of
 from etlrun.stages import keras_objects
 from etlrun.stages.applications import scaled_for_imagenet, set_momentum, without_dropout
 from etlrun.stages.backbone import Backbone as BackboneStage
+from etlrun.stages.balance import balanced
 from etlrun.stages.flow import Flow
 from etlrun.stages.made import make
 from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.network import Network, embedded, masks, vectors
 from etlrun.stages.objectives import loss_of
 from etlrun.stages.plugins import MODELS, named
+from etlrun.stages.pretrained import set_vectors
 from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import WorldError, headline
+from etlrun.system.errors import ConfigError, Fault, WorldError, headline
 
 _RANK_OF_IMAGES, _RANK_OF_FEATURES = 4, 2
 
@@ -56,13 +67,19 @@ def build(
         found, expected = "a dataset of one class", "at least two classes, or a number as the target"
         raise WorldError(where="dataset", found=found, expected=expected, remedy="add examples of another class")
     features = {name: flow.features[name] for name in flow.inputs}
-    given = {name: keras.Input(of.shape, dtype=_held(of.dtype), name=name) for name, of in features.items()}
+    dtypes = {name: of.dtype for name, of in features.items()}
+    if keras.backend.backend() == "jax":  # which has no integers of 64 bits
+        dtypes = {name: dtype.replace("int64", "int32") for name, dtype in dtypes.items()}
+    given = {name: keras.Input(of.shape, dtype=dtypes[name], name=name) for name, of in features.items()}
     inputs = flow.given(given)
     name = stage.path.rpartition(".")[2]
     if isinstance(stage, Network):
         of_items = [masks(given, sequences=flow.sequences)] if stage.takes_sequences else []
         found = _called(stage, vectors(given, embedded=embedded(flow)), *of_items)
-        outputs = found if stage.predicts else _heads(_checked(stage, found), flow, num_classes, loss)
+        if not (stage.predicts or (isinstance(found, keras.KerasTensor) and len(found.shape) == _RANK_OF_FEATURES)):
+            shown = f"{type(found).__name__} of shape {getattr(found, 'shape', None)}"
+            raise _unusable(stage, shown, "pool or flatten them, for example with keras.layers.Flatten")
+        outputs = found if stage.predicts else _heads(found, flow, num_classes, loss)
         model = keras.Model(inputs, outputs, name=name)
         if named(MODELS, name) is not None:
             _require_loadable(stage, model)
@@ -76,11 +93,6 @@ def build(
     return keras.Model(inputs, _heads(base(pixels), flow, num_classes, loss), name=f"{name}_classifier")
 
 
-def _held(dtype: str) -> str:
-    """Return the type that inputs of `dtype` have on Keras's backend: JAX has no integers of 64 bits."""
-    return dtype.removesuffix("64") + "32" if dtype.endswith("int64") and keras.backend.backend() == "jax" else dtype
-
-
 def _heads(features: Any, flow: Flow, num_classes: int | None, loss: str) -> Any:
     """Return the prediction of the target from features (batch, features), or those of several targets by name."""
     found = {}
@@ -92,14 +104,6 @@ def _heads(features: Any, flow: Flow, num_classes: int | None, loss: str) -> Any
         predicted = make(head)(features)
         found[name] = predicted if after is None else make(after)(predicted)
     return found if len(found) > 1 else found[flow.target]
-
-
-def _checked(stage: Network, found: Any) -> Any:
-    """Return the features that a network gives; `WorldError` if they are none."""
-    if isinstance(found, keras.KerasTensor) and len(found.shape) == _RANK_OF_FEATURES:
-        return found
-    shown = f"{type(found).__name__} of shape {getattr(found, 'shape', None)}"
-    raise _unusable(stage, shown, "pool or flatten them, for example with keras.layers.Flatten")
 
 
 def _called(stage: Network, inputs: Mapping[str, Any], *masks: Mapping[str, Any]) -> Any:
@@ -249,32 +253,9 @@ def _no_weights(stage: ImageModel, weights: str, error: Exception) -> WorldError
     )
 
 
-def compile_for(
-    model: keras.Model,
-    stage: ImageModel | Emulated,
-    trainer: Trainer,
-    *,
-    loss_and_metrics: dict[str, Any],
-    steps: int | None = None,
-) -> None:
-    """Compile `model` with its optimizer, loss and metrics; an emulated model has none.
-
-    `steps` are those of the run, which a schedule may need.
-    """
-    own.register()
-    if not stage.learns:
-        model.compile()
-        return
-    model.compile(
-        optimizer=make(keras_objects.optimizer(trainer, steps)),
-        **make(loss_and_metrics),
-        jit_compile=trainer.jit_on(keras.backend.backend()),
-    )
-
-
 def loaded(path: Path, expected: str, remedy: str) -> keras.Model:
     """Return a saved model; `WorldError`, with what is `expected` and the `remedy`, if Keras can't load it."""
-    own.register()
+    custom_objects.register()
     try:
         ZipFile(path).close()  # for a truncated file Keras reports that it does not exist
         return keras.models.load_model(path)
@@ -298,3 +279,93 @@ def finish(model: keras.Model) -> None:
     """Give `model` the averages of its weights, as Keras does at the end of a training."""
     if model.optimizer is not None:
         model.optimizer.finalize_variable_values(model.trainable_variables)
+
+
+def whole_model(plan: Plan, source: Source, previous: PreviousRun | None = None) -> keras.Model:
+    """Return the compiled model from the inputs of the pipeline to the prediction of the target.
+
+    It is loaded from the checkpoint of a `previous` run, or built.
+
+    Raises:
+        ConfigError: The data don't fit a value, or a file of vectors can't be read any more.
+        WorldError: Weights or a checkpoint are missing or incompatible.
+    """
+    with devices.scope():
+        if previous is not None and previous.checkpoint is not None:
+            remedy = "start a new run without trainer.resume, or resume another folder"
+            model = loaded(previous.checkpoint, "the complete model that a run saves after an epoch", remedy)
+            restore_seeds(model, previous.checkpoint)
+            return devices.without_strategy(model)
+        trainer, stage = plan.spec.fit, plan.spec.model
+        assert trainer is not None  # noqa: S101 - for mypy
+        if faults := _unfit(plan, source, trainer):
+            raise ConfigError(faults)
+        if previous is not None and not reads_features(plan):  # of its own weights
+            stage = stage.restored
+        scaling = [planned.stage.factors for planned in plan.by_model if planned.stage.factors is not None]
+        model = build(stage, given_to_model(plan.train), scaling, source.num_classes, trainer.loss)
+        _set_vectors(model, plan)
+        compile_phase(model, plan, source, trainer.in_phase(trainer.planned_phases[0]))
+        return devices.without_strategy(model)
+
+
+def _unfit(plan: Plan, source: Source, trainer: Trainer) -> list[Fault]:
+    """Return where the data don't fit a value."""
+    faults = [] if source.names_of_classes is None else [*past_classes(trainer, source.names_of_classes)]
+    if trainer.schedule.needs_run:
+        for one in map(trainer.in_phase, trainer.planned_phases):
+            faults += [fault for fault in warmup_past(one, steps_of_run(plan, source, one)) if fault not in faults]
+    return faults
+
+
+def _set_vectors(model: keras.Model, plan: Plan) -> None:
+    """Give the embeddings of a new model the vectors of files; raise `ConfigError` if a file can't be read any more."""
+    columns = columns_of(plan.spec)
+    outputs = () if columns is None else [of for of in columns.outputs if of.weights is not None]
+    if outputs:
+        from etlrun.sources.rows.weights import require_unchanged, vectors_of  # which import Arrow
+
+        require_unchanged(outputs)
+        for output in outputs:
+            set_vectors(model, **vectors_of(output))
+
+
+def compile_phase(model: keras.Model, plan: Plan, source: Source, trainer: Trainer) -> None:
+    """Compile `model` for a training in one phase; an emulated model has no optimizer, loss and metrics."""
+    custom_objects.register()
+    if not plan.spec.model.learns:
+        model.compile()
+        return
+    loss_and_metrics = keras_objects.objectives(
+        trainer,
+        given_to_model(plan.train),
+        source.names_of_classes,
+        plan.spec.dataset.loss_weights,
+        class_weights=class_weights(plan, source),
+        mixes=plan.spec.load.mixes,
+    )
+    steps = steps_of_run(plan, source, trainer) if trainer.schedule.needs_run else None
+    with devices.scope():
+        model.compile(
+            optimizer=make(keras_objects.optimizer(trainer, steps)),
+            **make(loss_and_metrics),
+            jit_compile=trainer.jit_on(keras.backend.backend()),
+        )
+
+
+def steps_of_run(plan: Plan, source: Source, trainer: Trainer) -> int:
+    """Return the number of training steps of a run, if it skips no record and isn't stopped early."""
+    if trainer.steps_per_epoch is not None:
+        return trainer.steps_per_epoch * trainer.all_epochs
+    dataset = plan.spec.dataset
+    split = source.split(dataset.split, dataset.key_of("train"))
+    return count_of_batches(plan.train, source, split, here().count) * trainer.all_epochs
+
+
+def class_weights(plan: Plan, source: Source) -> list[float] | None:
+    """Return the weights of the classes in the loss; None if all are equal."""
+    if plan.spec.load.class_weights == "none":
+        return None
+    dataset = plan.spec.dataset
+    split = source.split(dataset.split, dataset.key_of("train"))
+    return balanced([*counts_of(source, split, by_number=plan.spec.load.is_by_number).values()])

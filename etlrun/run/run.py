@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etlrun.graph import here as plans
 from etlrun.planning import learned, render
 from etlrun.planning.hosts import require_one_host
 from etlrun.planning.plan import Plan
 from etlrun.planning.planner import plan
-from etlrun.planning.spec import parse
+from etlrun.planning.spec import RunSpec, parse
 from etlrun.record import page, report
 from etlrun.record import record as records
 from etlrun.record import summary as statuses
@@ -25,19 +27,22 @@ from etlrun.record.config import PLAN, read_config
 from etlrun.record.locks import nobodys
 from etlrun.record.record import Record
 from etlrun.run import checkpoint
-from etlrun.run.device_lines import say_device, worker
-from etlrun.run.hosts.here import here, place_of
-from etlrun.run.interrupts import interrupts
-from etlrun.run.loggers.log import Log
+from etlrun.run.hosts import Place, here, place_of
+from etlrun.run.loggers import Log
 from etlrun.sources.base import source_type
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.trainer import Trainer
 from etlrun.system.ends import how_ended
-from etlrun.system.errors import INTERRUPTED, ConfigError, EtlrunError, Failure, Fault, headline, of_system
+from etlrun.system.errors import INTERRUPTED, ConfigError, EtlrunError, Failure, Fault, counted, headline, of_system
 from etlrun.system.files import write_atomically
 from etlrun.system.hidden import traced
+from etlrun.system.machine import rounded
 from etlrun.system.progress import doing, showing
-from etlrun.system.terminal import is_quiet
+from etlrun.system.signals import interrupts
+from etlrun.system.terminal import is_quiet, say_note, tell
+
+if TYPE_CHECKING:
+    from etlrun.run.backend import Backend
 
 OK, FAILED, TOO_SLOW = 0, 1, 3
 TRACEBACK = "traceback.txt"
@@ -48,7 +53,6 @@ _LESS_MEMORY = (
     "take less memory, such as a smaller load.batch_size or load.shuffle_buffer, or cache=disk in the place of "
     "cache=memory, or allow the process more; "
 )
-_INTERRUPT = Failure(found="The run was interrupted")
 
 
 def freeze(
@@ -67,10 +71,33 @@ def run(folder: Path, stages: Stages = STAGES, planned: Plan | None = None) -> i
     """Do what `execute` does, print how the run ended, and return the exit status."""
     try:
         with nobodys(folder):
-            return _told(_Execution(Record(folder), stages, planned))
+            record = Record(folder)
+            status = _told(record, stages, planned)
+            if not is_quiet():
+                report.say_lines(report.end(record.summary, folder))
+            return status
     except EtlrunError as error:
         _say_failed(error.faults)
         return error.status
+
+
+def _told(record: Record, stages: Stages, planned: Plan | None) -> int:
+    """Execute a run, say how one that isn't completed ended, and return the exit status."""
+    try:
+        _execute(record, stages, planned)
+    except KeyboardInterrupt:
+        left = checkpoint.resumable(record.folder, record.summary)
+        how = f"; resume with: {_resume_command(left)}" if left else " before the first checkpoint"
+        print(f"etlrun: interrupted{how}", file=sys.stderr)
+        return INTERRUPTED
+    except EtlrunError as error:
+        _say_failed(error.faults)
+        if os.environ.get("HYDRA_FULL_ERROR", "0") != "0":
+            print(traced(error), end="", file=sys.stderr)
+        if not isinstance(error, ConfigError) and checkpoint.checkpoints(record.folder):
+            print(f"etlrun: resume with: {_resume_command(str(record.folder))}", file=sys.stderr)
+        return error.status
+    return TOO_SLOW if record.summary.is_too_slow else OK
 
 
 def execute(folder: Path, stages: Stages = STAGES, planned: Plan | None = None) -> None:
@@ -83,62 +110,26 @@ def execute(folder: Path, stages: Stages = STAGES, planned: Plan | None = None) 
         KeyboardInterrupt: It was interrupted.
     """
     with nobodys(folder):
-        _Execution(Record(folder), stages, planned).run()
+        _execute(Record(folder), stages, planned)
 
 
-class _Execution:
-    """Execution of a run.
-
-    Attributes:
-        record: Record of the run.
-        planned: Its plan; None before it is made, or if that fails.
-        error: What ended it; None unless it has failed.
-    """
-
-    def __init__(self, record: Record, stages: Stages, planned: Plan | None) -> None:
-        self.record, self.planned, self._stages = record, planned, stages
-        self.error: Exception | None = None
-
-    def run(self) -> None:
-        """Execute it; raise `EtlrunError` or `KeyboardInterrupt` if it fails or is interrupted."""
-        record, log = self.record, Log(self.record)
-        try:
-            with interrupts(), showing("plan the run"):
-                if self.planned is None:
-                    self.planned = plan(parse(read_config(record.folder), self._stages))
-                    what = "only a single run without options of Hydra's joins other hosts"
-                    require_one_host(self.planned.spec, what)
-                _work(record, self._stages, self.planned, log)
-        except KeyboardInterrupt:
-            _end_early(record, statuses.INTERRUPTED, _INTERRUPT)
-            raise
-        except Exception as error:
-            self.error, known = error, _reported(record, error)
-            _end_early(record, statuses.FAILED, *known.faults)
-            if known is error:
-                raise
-            raise known from error
-
-
-def _told(execution: _Execution) -> int:
-    """Execute a run, print how it ended, and return the exit status."""
-    record = execution.record
+def _execute(record: Record, stages: Stages, planned: Plan | None) -> None:
+    log = Log(record)
     try:
-        execution.run()
+        with interrupts(), showing("plan the run"):
+            if planned is None:
+                planned = plan(parse(read_config(record.folder), stages))
+                require_one_host(planned.spec, "only a single run without options of Hydra's joins other hosts")
+            _work(record, stages, planned, log)
     except KeyboardInterrupt:
-        _say_interrupted(record)
-        _say_end(record)
-        return INTERRUPTED
-    except EtlrunError as error:
-        _say_failed(error.faults)
-        if os.environ.get("HYDRA_FULL_ERROR", "0") != "0" and execution.error is not None:
-            print(traced(execution.error), end="", file=sys.stderr)
-        if not isinstance(error, ConfigError) and checkpoint.checkpoints(record.folder):
-            _say(f"resume with: {_resume_command(str(record.folder))}")
-        _say_end(record)
-        return error.status
-    _say_end(record)
-    return TOO_SLOW if record.summary.is_too_slow else OK
+        _end_early(record, statuses.INTERRUPTED, Failure(found="The run was interrupted"))
+        raise
+    except Exception as error:
+        known = _reported(record, error)
+        _end_early(record, statuses.FAILED, *known.faults)
+        if known is error:
+            raise
+        raise known from error
 
 
 def _reported(record: Record, error: Exception) -> EtlrunError:
@@ -216,19 +207,38 @@ def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
     with prepare(spec.fit, joins=True) as backend:
         from etlrun.run.drain import drain, fill
         from etlrun.run.fit import train
-        from etlrun.run.hosts.parts import part_of
+        from etlrun.run.parts import part_of
 
-        record.update(versions=backend.versions, host=backend.host, au_of=worker(spec, backend))
-        say_device(record, backend, spec)
+        worker = "the GPU" if backend.host.accelerators else "the model"
+        worker = worker if spec.model.learns else "the emulated accelerator"
+        record.update(versions=backend.versions, host=backend.host, au_of=worker)
+        host = backend.host
+        tell(f"device  {host.device}, {counted(host.cores, 'core')}, {rounded(host.memory_bytes)}")
+        for note in _notes(record, backend, spec):
+            say_note(note)
+            record.remark(note)
         record.event("started", backend=backend.name, pid=os.getpid())
         if record.summary.only_fills:
             fill(planned, record)
         elif spec.fit is not None:
-            part = part_of(planned)
-            train(part, record, previous, part.spec.fit or spec.fit)
+            train(part_of(planned), record, previous)
         else:
             drain(planned, record)
     _end(record, statuses.COMPLETED)
+
+
+def _notes(record: Record, backend: Backend, spec: RunSpec) -> Iterator[str]:
+    """Yield the notes on unused or shared GPUs, and on steps that nothing compiles."""
+    fit, sharing = spec.fit, record.summary.jobs_on_gpu
+    if backend.unseen:
+        yield backend.unseen
+    if backend.host.accelerators and sharing > 1:
+        yield f"Up to {sharing} concurrent jobs share this GPU, which affects their times and its memory."
+    if fit is not None and fit.mixed_precision == "auto":
+        yield f"{fit.key('mixed_precision')} = auto: {backend.host.precision}."
+    if backend.name == "jax" and fit is not None and spec.model.learns and fit.jit_compile is False:
+        key = fit.key("jit_compile")
+        yield f"{key} = false: Keras's jax backend takes each operation of a step by itself; set {key}=auto."
 
 
 def _end(record: Record, status: str, *faults: Fault) -> None:
@@ -252,28 +262,28 @@ def _end_early(record: Record, status: str, *faults: Fault) -> None:
             _say_failed(records.unwritable(record.folder, refusal).faults)
 
 
-def _say_interrupted(record: Record) -> None:
-    """Say that a run was interrupted, and how to go on."""
-    left = checkpoint.resumable(record.folder, record.summary)
-    _say(f"interrupted; resume with: {_resume_command(left)}" if left else "interrupted before the first checkpoint")
-
-
 def _resume_command(folder: str) -> str:
     from etlrun.config.grammar import of_path  # imports Hydra
 
     return f"etlrun {of_path('trainer.resume=', folder)}"
 
 
-def _say_end(record: Record) -> None:
-    """Print the lines that a run ends in on standard output, unless notes and errors alone are printed."""
-    if is_quiet():
-        return
-    report.say_lines(report.end(record.summary, record.folder))
-
-
-def _say(text: str) -> None:
-    print(f"etlrun: {text}", file=sys.stderr)
-
-
 def _say_failed(faults: Sequence[Fault]) -> None:
-    _say("\n".join(["failed", *(f"  {fault}" for fault in faults)]))
+    print("\n".join(["etlrun: failed", *(f"  {fault}" for fault in faults)]), file=sys.stderr)
+
+
+def followed(place: Place, plan: Plan, freeze: Callable[[Path], None]) -> int:
+    """Run `plan`, frozen by `freeze` in a folder that is removed, and return the exit status; print an error alone.
+
+    The folder is kept if the message names a file in it, such as the traceback of an error.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=f"etlrun_host_{place.number}_")) / "run"
+    freeze(folder)
+    with (folder / "output.txt").open("w") as output, redirect_stdout(output), redirect_stderr(output):
+        status = run(folder, planned=plan)
+    error = Record(folder).summary.error
+    if error:
+        print(f"etlrun: {'' if error.startswith('host ') else f'host {place.number}: '}{error}", file=sys.stderr)
+    if error is None or str(folder) not in error:
+        shutil.rmtree(folder.parent, ignore_errors=True)
+    return status

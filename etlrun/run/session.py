@@ -1,12 +1,14 @@
-"""Input of a run: the dataset and its pipelines, which are measured while they are read."""
+"""Input of a run, or of a program's own loop: the dataset and its pipelines, which are measured while they are read."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from types import TracebackType
+from typing import Any, NoReturn, Self
 
 import tensorflow as tf
 
@@ -18,22 +20,21 @@ from etlrun.graph.keeping import keep_sequences
 from etlrun.graph.numbered import count_of_batches
 from etlrun.measure.assessment import Work
 from etlrun.measure.watched import Watch
-from etlrun.planning.plan import Plan, stage_of
+from etlrun.planning.plan import Plan, reads_features, stage_of
 from etlrun.record.record import Record
 from etlrun.remote.copies import Traffic
 from etlrun.run.backend import seed_all
 from etlrun.run.checkpoint import PreviousRun, has_read_the_same
 from etlrun.run.devices import shares
-from etlrun.run.hosts.here import here
-from etlrun.run.hosts.parts import Part, notes_on
+from etlrun.run.hosts import here
 from etlrun.run.keepers import keepers_of, readings_of
+from etlrun.run.parts import Part, notes_on
 from etlrun.service.pipeline import pipelines_of
-from etlrun.sources.base import Source, open_source
+from etlrun.sources.base import Source, open_source, source_type
 from etlrun.sources.corrupt import corrupt_records, counts_of, raise_cause
 from etlrun.sources.slices import note_of_unused
 from etlrun.stages.balance import note_of_classes
 from etlrun.stages.extract import Interleave
-from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import WorldError, counted
 from etlrun.system.machine import rounded
 from etlrun.system.progress import doing
@@ -75,8 +76,8 @@ def prepared(
     digests = {name: context.split.content.digest for name, context in contexts.items()} if place.leads else {}
     if previous is not None and not has_read_the_same(previous, digests, plan.spec.dataset):
         record.remark(f"It is unknown whether {previous.folder} has read the same records.")
-    for sentence in _notes(plan, source, contexts):
-        record.remark(sentence)
+    for note in _notes(plan, source, contexts):
+        record.remark(note)
     made_by = {"folder": str(record.folder), "overrides": record.summary.overrides}
     keepers = keepers_of(plan, contexts, made_by, partial(_note, record))
     if place.count > 1:
@@ -143,40 +144,25 @@ def require_enough(plan: Plan, contexts: Mapping[str, Context]) -> None:
         )
 
 
-def _notes(plan: Plan, source: Source, contexts: Mapping[str, Context]) -> tuple[str, ...]:
-    """Return what is to know of the examples before a run reads them."""
-    load, split = plan.spec.load, contexts["train"].split
-    of_classes = note_of_classes(load, split.name, partial(counts_of, source, split, by_number=load.is_by_number))
-    of_devices = notes_on(here(), shares(), {name: context.split for name, context in contexts.items()})
-    unused = note_of_unused(plan.spec.dataset, source.counts) if "validation" in contexts else None
-    notes = (*source.notes, *_overlap(contexts), *filter(None, (unused, of_classes)), *of_devices)
-    return (*notes, *_few_shards(plan, len(split.shards)))
-
-
-def _overlap(contexts: Mapping[str, Context]) -> Iterator[str]:
-    """Yield the note on examples that are in both splits."""
-    if "validation" not in contexts:
-        return
-    train, validation = (contexts[name].split for name in ("train", "validation"))
-    shared = train.shared(validation)
-    if shared and train.name != validation.name:
-        yield f"{shared:,} examples of '{validation.name}' are in '{train.name}', too: the validation knows them."
-
-
-def _few_shards(plan: Plan, shards: int) -> Iterator[str]:
-    """Yield a note if `cycle_length` exceeds the number of shards, so that a sweep over larger values shows only noise.
-
-    The number of shards is known only once the dataset is open.
-    """
-    extract = stage_of(plan.train, Interleave)
+def _notes(plan: Plan, source: Source, contexts: Mapping[str, Context]) -> Iterator[str]:
+    """Yield what is to know of the examples before a run reads them."""
+    load, split, validation = plan.spec.load, contexts["train"].split, contexts.get("validation")
+    yield from source.notes
+    if validation is not None:
+        shared = split.shared(validation.split)
+        if shared and split.name != validation.split.name:
+            both = f"{shared:,} examples of '{validation.split.name}' are in '{split.name}', too"
+            yield f"{both}: the validation knows them."
+        if unused := note_of_unused(plan.spec.dataset, source.counts):
+            yield unused
+    counts = partial(counts_of, source, split, by_number=load.is_by_number)
+    if of_classes := note_of_classes(load, split.name, counts):
+        yield of_classes
+    yield from notes_on(here(), shares(), {name: context.split for name, context in contexts.items()})
+    extract, shards = stage_of(plan.train, Interleave), len(split.shards)  # known only once the dataset is open
     if extract is not None and extract.cycle_length not in ("all", extract.at_once(shards)):
-        has = f"{shards} shard{'s' * (shards > 1)}"
-        yield f"extract.cycle_length = {extract.cycle_length} is limited to {shards}: the split has {has}."
-
-
-def batches_in_pass(work: Work) -> int:
-    """Return the number of batches in a pass over the training split, if no record is skipped."""
-    return batches_of(work.train)
+        has = f"the split has {counted(shards, 'shard')}"
+        yield f"extract.cycle_length = {extract.cycle_length} is limited to {shards}: {has}."
 
 
 def batches_of(pipeline: Pipeline) -> int:
@@ -184,13 +170,24 @@ def batches_of(pipeline: Pipeline) -> int:
     return count_of_batches(pipeline.stages, pipeline.context.source, pipeline.split)
 
 
-def steps_of_run(plan: Plan, source: Source, trainer: Trainer) -> int:
-    """Return the number of training steps of a run, if it skips no record and isn't stopped early."""
-    if trainer.steps_per_epoch is not None:
-        return trainer.steps_per_epoch * trainer.all_epochs
-    dataset = plan.spec.dataset
-    split = source.split(dataset.split, dataset.key_of("train"))
-    return count_of_batches(plan.train, source, split, here().count) * trainer.all_epochs
+def _raise_cause(error: tf.errors.OpError, plan: Plan, pipelines: Mapping[str, Pipeline]) -> None:
+    """Raise the broken cache or the corrupt record that has ended the reading of pipelines, if one has."""
+    keepers = [pipeline.keeper for pipeline in pipelines.values() if pipeline.keeper is not None]
+    for keeper in keepers:
+        if keeper.failure is not None:
+            raise keeper.failure from error
+    for keeper in keepers:
+        keeper.close()  # TensorFlow's threads may still run
+    read = [(pipeline.split, pipeline.context.losses) for pipeline in pipelines.values()]
+    raise_cause(error, pipelines["train"].context.source, read, plan.spec.load.to_skip)
+
+
+def _close(pipelines: Iterable[Pipeline]) -> None:
+    for pipeline in pipelines:
+        pipeline.close()
+    for pipeline in pipelines:
+        if pipeline.keeper is not None:
+            pipeline.keeper.close()
 
 
 @contextmanager
@@ -200,13 +197,7 @@ def at_work(work: Work) -> Iterator[None]:
     try:
         yield
     except tf.errors.OpError as error:
-        for keeper in keepers:
-            if keeper.failure is not None:
-                raise keeper.failure from error
-        for keeper in keepers:
-            keeper.close()  # TensorFlow's threads may still run
-        read = [(pipeline.split, pipeline.context.losses) for pipeline in work.pipelines.values()]
-        raise_cause(error, work.train.context.source, read, work.plan.spec.load.to_skip)
+        _raise_cause(error, work.plan, work.pipelines)
         raise
     finally:
         for watch in work.watches.values():
@@ -276,10 +267,7 @@ def _open_caches(plan: Plan, record: Record, pipelines: Mapping[str, Pipeline]) 
         }
         forecast = fits(plan, to_fill, folder_of(cache.dir))
     except BaseException:
-        for pipeline in pipelines.values():
-            pipeline.close()
-        for keeper in keepers:
-            keeper.close()
+        _close(pipelines.values())
         raise
     record.update(cache={"target": cache.path, "at": cache.at, "forecast_bytes": forecast})
 
@@ -298,3 +286,83 @@ def _describe_caches(plan: Plan, record: Record, pipelines: Mapping[str, Pipelin
         for name, pipeline in pipelines.items()
     }
     record.update(cache=record.summary.cache.with_values(pipelines=held))
+
+
+class Datasets(Mapping[str, tf.data.Dataset]):
+    """Datasets of a plan by name, `train` and, if it has validation, `validation`.
+
+    An element is what the model gets: (inputs, targets), and a weight behind them where the plan has weights. Each
+    iteration over a dataset, also over one that is derived from it, is the next pass, with the order and the
+    augmentation of the epoch of that number. Its length is unknown to tf.data, so that Keras reads it to its end.
+
+    A cache in memory belongs to these datasets alone. One on disk is read if a run has filled it, until `close`, at the
+    latest until nothing refers to the datasets any more; else passes run without it. In a `with` statement they are
+    closed at its end, and a record that can't be read is an `EtlrunError` with its place.
+    """
+
+    def __init__(self, plan: Plan, pipelines: Mapping[str, Pipeline]) -> None:
+        self._plan, self._pipelines = plan, pipelines
+        self._datasets = {name: pipeline.each_pass() for name, pipeline in pipelines.items()}
+        held = _Held()
+        self.close = weakref.finalize(held, _close, tuple(pipelines.values()))
+        for dataset in self._datasets.values():  # which what is derived from them refers to
+            dataset._etlrun = held  # noqa: SLF001 - see `_Held`
+
+    def __getitem__(self, name: str) -> tf.data.Dataset:
+        return self._datasets[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._datasets)
+
+    def __len__(self) -> int:
+        return len(self._datasets)
+
+    def __repr__(self) -> str:
+        return f"<etlrun datasets {', '.join(self)} of {self._plan.spec.dataset.title}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("datasets of TensorFlow can't be pickled: pickle what etlrun.plan returns")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            if isinstance(error, tf.errors.OpError):
+                _raise_cause(error, self._plan, self._pipelines)
+        finally:
+            self.close()
+
+
+class _Held:
+    """What datasets refer to: when it is gone, their caches are closed."""
+
+
+def datasets_of(plan: Plan) -> Datasets:
+    """Return the datasets of a plan, after TensorFlow has been prepared for it.
+
+    Raises:
+        EtlrunError: Data is missing, too small or can't be read, or there is no space for a cache.
+    """
+    dataset = plan.spec.dataset
+    source_type(dataset).begin(dataset)
+    source, backbone = open_source(dataset), None
+    if reads_features(plan):
+        from etlrun.run import model as models  # imports Keras, which only the features of a base need
+
+        seed_all(plan.spec.trainer.seed)  # for a base without pretrained weights
+        backbone = models.backbone(models.whole_model(plan, source))
+    contexts = contexts_of(plan, source, with_validation=bool(plan.evaluation), backbone=backbone)
+    require_enough(plan, contexts)
+    keep_sequences(plan, contexts)
+    keepers = keepers_of(plan, contexts, {"folder": "", "overrides": []}, tell)
+    pipelines = {name: Pipeline(plan.pipelines[name], of, keepers.get(name)) for name, of in contexts.items()}
+    try:
+        for keeper in keepers.values():
+            keeper.read_only()
+        if plan.spec.cache.keeps and not keepers:
+            fits(plan, pipelines, folder_of(None))
+        return Datasets(plan, pipelines)
+    except BaseException:
+        _close(pipelines.values())
+        raise

@@ -53,7 +53,7 @@ def learning_rate(trainer: Trainer, steps: int | Text | None = None) -> float | 
             after = Made(f"{_SCHEDULES}.ExponentialDecay", (rate, decay_steps, schedule.decay_rate))
         case "piecewise":
             after = Made(f"{_SCHEDULES}.PiecewiseConstantDecay", trainer.pieces)
-    return Made("etlrun.run.warmup.Warmup", (after, warmup)) if warmup else after
+    return Made("etlrun.run.custom_objects.Warmup", (after, warmup)) if warmup else after
 
 
 def objective(
@@ -74,7 +74,9 @@ def objective(
     found = _of_kind(plain, classes, target, class_weights, mixes=mixes)
     if loss is not None:
         scale = {} if target.std is None else {"scale": target.std}
-        found["loss"] = Made("etlrun.run.own.OwnLoss", (Named(loss.path), arguments_of(loss, trainer.arguments)), scale)
+        found["loss"] = Made(
+            "etlrun.run.custom_objects.OwnLoss", (Named(loss.path), arguments_of(loss, trainer.arguments)), scale
+        )
     if own:
         found["metrics"] = [*found.get("metrics", []), *(_own_metric(of, trainer) for of in own.values())]
     return found
@@ -83,7 +85,7 @@ def objective(
 def _own_metric(plugin: Plugin, trainer: Trainer) -> Made:
     given = {} if plugin.is_of_examples else {"is_metric": True}
     arguments = (Named(plugin.path), arguments_of(plugin, trainer.arguments))
-    return Made("etlrun.run.own.OwnMetric", arguments, {**given, "name": plugin.name})
+    return Made("etlrun.run.custom_objects.OwnMetric", arguments, {**given, "name": plugin.name})
 
 
 def callbacks(trainer: Trainer) -> list[Made]:
@@ -104,7 +106,7 @@ def _of_kind(
     kind, loss = _kind(target, classes), loss_of(target, trainer.loss)
     given = trainer.loss_arguments if kind != "number" else {}
     if kind == "number":
-        made: Any = loss if target.std is None else Made("etlrun.run.regression.Scaled", (loss, target.std))
+        made: Any = loss if target.std is None else Made("etlrun.run.custom_objects.Scaled", (loss, target.std))
     elif kind != "class":
         smoothing = {name: of for name, of in given.items() if name != "focal_gamma"}
         made = Made("keras.losses.BinaryCrossentropy", (), smoothing)
@@ -112,7 +114,7 @@ def _of_kind(
             made = Made("keras.losses.BinaryFocalCrossentropy", (), {"gamma": given["focal_gamma"], **smoothing})
     elif class_weights or given:
         weights = {"class_weights": class_weights} if class_weights else {}
-        made = Made("etlrun.run.crossentropy.Crossentropy", (), {**weights, **given})
+        made = Made("etlrun.run.custom_objects.Crossentropy", (), {**weights, **given})
     else:
         made = Named(f"{_MIX}.mixed_crossentropy") if mixes else "sparse_categorical_crossentropy"
     metrics = [of.made(name, target, classes, mixes=mixes) for name in trainer.metrics if (of := metric_of(name, kind))]

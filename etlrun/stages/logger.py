@@ -47,7 +47,7 @@ class TensorBoard(Logger):
     path = "logger.tensorboard"
     package = "tensorboard"
     extra = "tensorboard"
-    writer = "etlrun.run.loggers.files:TensorBoardWriter"
+    writer = "etlrun.run.writers:TensorBoardWriter"
     callback = Made("keras.callbacks.TensorBoard", ("tensorboard",), {"write_graph": False})
 
 
@@ -56,7 +56,7 @@ class Csv(Logger):
     """Writes `csv/epochs.csv`, with a row for each epoch, and `csv/run.csv` into the run's folder."""
 
     path = "logger.csv"
-    writer = "etlrun.run.loggers.files:CsvWriter"
+    writer = "etlrun.run.writers:CsvWriter"
     callback = Made("keras.callbacks.CSVLogger", ("epochs.csv",))
 
 
@@ -73,7 +73,7 @@ class Mlflow(Logger):
     path = "logger.mlflow"
     package = "mlflow"
     extra = "mlflow"
-    writer = "etlrun.run.loggers.servers:MlflowWriter"
+    writer = "etlrun.run.writers:MlflowWriter"
     remedy = "check that the server of logger.tracking_uri runs and can be reached, and MLflow's credentials"
 
     tracking_uri: Annotated[OptionalText, SPEED]
@@ -93,7 +93,7 @@ class Wandb(Logger):
     path = "logger.wandb"
     package = "wandb"
     extra = "wandb"
-    writer = "etlrun.run.loggers.servers:WandbWriter"
+    writer = "etlrun.run.writers:WandbWriter"
     remedy = (
         "run `wandb login` or set WANDB_API_KEY, check the network, or set logger.mode=offline and `wandb sync` later"
     )

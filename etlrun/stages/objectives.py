@@ -113,7 +113,7 @@ def _mixed(function: str, **keywords: Any) -> Made:
 
 def _score(name: str, _target: Feature, classes: Sequence[str] | Text, **_mixes: bool) -> Made:
     score, _, of = name.partition(_OF)
-    return Made("etlrun.run.class_score.ClassScore", (score, *([classes.index(of)] if of else [])), {"name": name})
+    return Made("etlrun.run.custom_objects.ClassScore", (score, *([classes.index(of)] if of else [])), {"name": name})
 
 
 def _auc(name: str, target: Feature, _classes: Any, **_mixes: bool) -> Made:
@@ -122,7 +122,7 @@ def _auc(name: str, target: Feature, _classes: Any, **_mixes: bool) -> Made:
 
 
 def _r2(_name: str, target: Feature, _classes: Any, **_mixes: bool) -> Made:
-    return Made("etlrun.run.regression.R2", (), {} if target.mean is None else {"origin": target.mean})
+    return Made("etlrun.run.custom_objects.R2", (), {} if target.mean is None else {"origin": target.mean})
 
 
 def _of_keras(keras_class: str) -> Callable[..., Made]:

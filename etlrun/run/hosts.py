@@ -1,4 +1,4 @@
-"""This process among those of several hosts: its place, joining JAX's processes, and what they compute together."""
+"""Runs on several hosts: this process among them, its part of the data, and what all of them have in common."""
 
 from __future__ import annotations
 

@@ -1,0 +1,242 @@
+"""Losses, metrics and schedules that a checkpoint of Keras holds; programs contain the text of these classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from etlrun.stages import keras_objects
+from etlrun.stages.functions import aligned
+from etlrun.stages.made import make
+from etlrun.stages.mix import mixed_accuracy, mixed_crossentropy, mixed_top_accuracy
+from etlrun.stages.plugins import LOSSES, METRICS, PLUGINS
+from etlrun.stages.trainer import Trainer
+from etlrun.system.errors import WorldError
+
+
+class ClassScore(keras.metrics.F1Score):  # type: ignore[misc]
+    """Precision, recall or F1 of labels (batch,) and probabilities (batch, classes), whose largest is the prediction.
+
+    It is that of the class `index`, or without one the mean over the classes that occur, as labels or as predictions,
+    which is scikit-learn's macro average. A share of no examples is 0.
+    """
+
+    def __init__(self, score: str, index: int | None = None, name: str | None = None, dtype: str | None = None) -> None:
+        super().__init__(name=name or score, dtype=dtype)
+        self.score, self.index = score, index
+
+    def update_state(self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None) -> None:
+        """Count the predictions of a batch."""
+        classes, labels = y_pred.shape[-1], keras.ops.cast(keras.ops.reshape(y_true, (-1,)), "int32")
+        predicted = keras.ops.one_hot(keras.ops.argmax(y_pred, axis=-1), classes)
+        super().update_state(keras.ops.one_hot(labels, classes), predicted, sample_weight)
+
+    def result(self) -> tf.Tensor:
+        """Return the score from 0 to 1; 0 before any example."""
+        right = self.true_positives
+        predicted, labelled = right + self.false_positives, right + self.false_negatives
+        over, under = {
+            "precision": (right, predicted),
+            "recall": (right, labelled),
+            "f1": (2.0 * right, predicted + labelled),
+        }[self.score]
+        scores = over / keras.ops.maximum(under, 1.0)
+        if self.index is not None:
+            return scores[self.index]
+        occurring = keras.ops.sum(keras.ops.cast(predicted + labelled > 0, "float32"))
+        return keras.ops.sum(scores) / keras.ops.maximum(occurring, 1.0)
+
+    def get_config(self) -> dict[str, object]:
+        """Return what makes this metric again."""
+        return {"name": self.name, "dtype": self.dtype, "score": self.score, "index": self.index}
+
+
+class Crossentropy(keras.losses.Loss):  # type: ignore[misc]
+    """Crossentropy of probabilities and labels, or targets of mixed images; or Keras's focal one.
+
+    Each example may be weighted by its class, and a share `label_smoothing` of each target is spread over all classes.
+    """
+
+    def __init__(
+        self,
+        class_weights: list[float] | None = None,
+        label_smoothing: float = 0.0,
+        focal_gamma: float | None = None,
+        **others: object,
+    ) -> None:
+        super().__init__(**others)
+        self.class_weights, self.label_smoothing, self.focal_gamma = class_weights, label_smoothing, focal_gamma
+
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+        """Return the loss of each example."""
+        losses = mixed_crossentropy(y_true, y_pred, self.label_smoothing, self.focal_gamma)
+        if self.class_weights is None:
+            return losses
+        weights = keras.ops.convert_to_tensor(self.class_weights, "float32")
+        return losses * keras.ops.take(weights, keras.ops.cast(keras.ops.reshape(y_true, (-1,)), "int32"))
+
+    def get_config(self) -> dict[str, object]:
+        """Return what makes this loss again."""
+        smoothing = {"label_smoothing": self.label_smoothing, "focal_gamma": self.focal_gamma}
+        return {**super().get_config(), "class_weights": self.class_weights, **smoothing}
+
+
+class OwnLoss(keras.losses.Loss):  # type: ignore[misc]
+    """The loss that `function` gives for targets and predictions in units of `scale`, and for its `arguments`."""
+
+    def __init__(
+        self, function: Callable[..., Any], arguments: Mapping[str, Any], scale: float = 1.0, **others: Any
+    ) -> None:
+        super().__init__(**others)
+        self.function, self.arguments, self.scale = function, dict(arguments), scale
+
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+        """Return the loss of each example."""
+        targets, found = aligned(y_true, y_pred), y_pred
+        if self.scale != 1.0:
+            targets, found = targets / self.scale, found / self.scale
+        return self.function(targets, found, **self.arguments)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what makes this loss again."""
+        function = keras.saving.serialize_keras_object(self.function)
+        return {**super().get_config(), "function": function, "arguments": self.arguments, "scale": self.scale}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> OwnLoss:
+        """Return the loss of a config."""
+        return cls(**{**config, "function": keras.saving.deserialize_keras_object(config["function"])})
+
+
+class OwnMetric(keras.metrics.Metric):  # type: ignore[misc]
+    """The mean over examples of what `function` gives, or with `is_metric` the metric of Keras that it returns."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        arguments: Mapping[str, Any],
+        *,
+        is_metric: bool = False,
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name=name, dtype=dtype)
+        self.function, self.arguments, self.is_metric = function, dict(arguments), is_metric
+        self.metric = function(**arguments) if is_metric else keras.metrics.Mean(dtype=dtype)
+
+    def update_state(self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None) -> None:
+        """Add a batch."""
+        targets = aligned(y_true, y_pred)
+        if self.is_metric:
+            self.metric.update_state(targets, y_pred, sample_weight)
+        else:
+            self.metric.update_state(self.function(targets, y_pred, **self.arguments), sample_weight)
+
+    def result(self) -> tf.Tensor:
+        """Return its value so far."""
+        return self.metric.result()
+
+    def reset_state(self) -> None:
+        """Forget all batches."""
+        self.metric.reset_state()
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what makes this metric again."""
+        function = keras.saving.serialize_keras_object(self.function)
+        given = {"function": function, "arguments": self.arguments, "is_metric": self.is_metric}
+        return {"name": self.name, "dtype": self.dtype, **given}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> OwnMetric:
+        """Return the metric of a config."""
+        return cls(**{**config, "function": keras.saving.deserialize_keras_object(config["function"])})
+
+
+def own_callbacks(trainer: Trainer) -> list[keras.callbacks.Callback]:
+    """Return new callbacks of installed packages; `WorldError` for a function that makes none."""
+    made = [make(value) for value in keras_objects.callbacks(trainer)]
+    for place, callback in enumerate(made):
+        if not isinstance(callback, keras.callbacks.Callback):
+            where = f"{trainer.key('callbacks')}[{place}]"
+            found = f"{trainer.callbacks[place]}, which returns {callback!r}"
+            raise WorldError(where=where, found=found, expected="a callback of Keras", remedy="repair the function")
+    return made
+
+
+def register() -> None:
+    """Let Keras load models whose losses and metrics are functions of installed packages."""
+    for plugin in PLUGINS.values():
+        if plugin.group in (LOSSES, METRICS):
+            keras.saving.register_keras_serializable(plugin.package)(plugin.made)
+
+
+class Scaled(keras.losses.Loss):  # type: ignore[misc]
+    """A loss of Keras, by its name, of targets (batch,) and predictions (batch, 1) in units of `scale`."""
+
+    def __init__(self, loss: str, scale: float, **others: object) -> None:
+        super().__init__(**others)
+        self.loss, self.scale = loss, scale
+
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+        """Return the loss of each example."""
+        targets = keras.ops.reshape(keras.ops.cast(y_true, y_pred.dtype), (-1, 1))
+        return getattr(keras.losses, self.loss)(targets / self.scale, y_pred / self.scale)
+
+    def get_config(self) -> dict[str, object]:
+        """Return what makes this loss again."""
+        return {**super().get_config(), "loss": self.loss, "scale": self.scale}
+
+
+class R2(keras.metrics.R2Score):  # type: ignore[misc]
+    """R2 of numbers (batch,) or (batch, numbers), of which `origin` is subtracted: sums in float32 then lose nothing.
+
+    It is the mean over the numbers of an example, and at most 1; 0 if all targets are the same.
+    """
+
+    def __init__(self, origin: float = 0.0, name: str = "r2", dtype: str | None = None) -> None:
+        super().__init__(name=name, dtype=dtype)
+        self.origin = origin
+
+    def update_state(self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None) -> None:
+        """Add the errors and the squares of a batch."""
+        found = keras.ops.cast(y_pred, "float32") - self.origin
+        targets = keras.ops.cast(y_true, "float32") - self.origin
+        if len(targets.shape) < len(found.shape):
+            targets = keras.ops.expand_dims(targets, -1)
+        super().update_state(targets + keras.ops.zeros_like(found), found, sample_weight)
+
+    def get_config(self) -> dict[str, object]:
+        """Return what makes this metric again."""
+        return {"name": self.name, "dtype": self.dtype, "origin": self.origin}
+
+
+class Warmup(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
+    """Rises linearly from 0 to the first rate of another schedule, whose steps begin after the warm-up."""
+
+    def __init__(self, after: keras.optimizers.schedules.LearningRateSchedule, warmup_steps: int) -> None:
+        self.after, self.warmup_steps = after, warmup_steps
+
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
+        """Return the rate of a step, a float32 scalar."""
+        past = keras.ops.cast(step, "float32") - self.warmup_steps
+        rising = keras.ops.minimum(1.0 + past / self.warmup_steps, 1.0)
+        return rising * self.after(keras.ops.maximum(past, 0.0))
+
+    def get_config(self) -> dict[str, object]:
+        """Return what makes this schedule again."""
+        return {"after": keras.optimizers.schedules.serialize(self.after), "warmup_steps": self.warmup_steps}
+
+    @classmethod
+    def from_config(cls, config: dict[str, object]) -> Warmup:
+        """Return the schedule of a config."""
+        after = keras.optimizers.schedules.deserialize(config["after"])
+        return cls(**{**config, "after": after})
+
+
+for of_saved_models in (ClassScore, Crossentropy, OwnLoss, OwnMetric, R2, Scaled, Warmup):
+    keras.saving.register_keras_serializable("etlrun")(of_saved_models)
+for of_mixes in (mixed_crossentropy, mixed_accuracy, mixed_top_accuracy):
+    keras.saving.register_keras_serializable("etlrun")(of_mixes)

@@ -1,1 +1,0 @@
-"""Logs of a run beside its folder: TensorBoard, CSV, MLflow, Weights & Biases."""
