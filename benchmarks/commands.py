@@ -23,6 +23,22 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LINE = "etlrun plan cache=disk load.pre"
 OWN = "own"
+PAIRS = """\
+import itertools, random, time
+from etlrun.config.request import Request, composer
+files = composer(Request(overrides=[]))
+groups = [group for group in files.groups() if group != "experiment"]
+words = [[f"{group}={option}" for option in files.options(group)] for group in groups]
+words.append(["load.batch_size=7", "trainer.epochs=2", "+model.x=1", "cache.at=source", "load={prefetch: 3}"])
+pairs = [pair for one, other in itertools.combinations(words, 2) for pair in itertools.product(one, other)]
+files.values([])
+chosen = random.Random(0).sample(pairs, 1000)
+began = time.process_time()
+for pair in chosen:
+    files.values(pair)
+print(time.process_time() - began)
+"""
+"""A program that composes pairs of options, and of options and values, and prints how many CPU seconds that took."""
 COMMANDS: Mapping[str, Sequence[str]] = {
     "`etlrun --help`": ("--help",),
     "completion of a key": ("-sc", "query=bash"),
@@ -30,19 +46,24 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "`etlrun plan experiment=cats_vs_dogs`": ("plan", "experiment=cats_vs_dogs"),
     "`etlrun diff experiment=naive experiment=parallel`": ("diff", "experiment=naive", "experiment=parallel"),
     "`etlrun check --config-dir DIR`, of one experiment": ("check", "--config-dir", OWN),
+    "`etlrun check`, of the project": ("check",),
+    "1,000 pairs of options and values, composed": ("-c", PAIRS),
 }
 
 
 def cpu_s(package: Path, words: Sequence[str], scratch: Path) -> float:
-    """CPU seconds of a command by `package`, in a process of its own."""
+    """CPU seconds of a command by `package`, in a process of its own; of a program, those that it prints."""
     bytecode = scratch / f"bytecode{package.resolve().as_posix().replace('/', '-')}"
     environment = {**os.environ, "PYTHONPATH": str(package), "PYTHONPYCACHEPREFIX": str(bytecode), "COMP_LINE": LINE}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-P", "-m", "etlrun", *words]
+    is_program = words[0] == "-c"
+    command = [sys.executable, "-P", *([] if is_program else ["-m", "etlrun"]), *words]
     done = subprocess.run(command, check=False, cwd=scratch, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{package}: etlrun {' '.join(words)}\n{done.stderr}")
+    if is_program:
+        return float(done.stdout)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

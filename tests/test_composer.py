@@ -1,6 +1,9 @@
 import io
+import itertools
+import json
 import os
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +16,12 @@ from etlrun.config.folders import config_dir
 from etlrun.config.libyaml import fast
 from etlrun.config.refusals import UNCOMPOSABLE
 from etlrun.config.request import VERSION_BASE, Request, composed, composer
+from etlrun.config.values import missing
 from etlrun.planning.unused import leaves
 from etlrun.system.errors import ConfigError
 from tests.configs import EXPERIMENTS, yaml_files
 
+DRAWS = int(os.environ.get("ETLRUN_DRAWS", "40"))
 OPTIONS = [path.removesuffix(".yaml").split("/") for path in yaml_files() if "/" in path]
 WORDS = [
     [],
@@ -27,18 +32,20 @@ WORDS = [
     ["load=service", "transform=augmented_224", "trainer=fine_tune", "cache=disk", "+cache.x=1", "experiment=parallel"],
     ["load=plain", "~cache.at", "cache=disk", "~trainer"],
 ]
-VALUES = [
-    "load.batch_size=7",
-    "++cache.at=source",
+VALUES = ["7", "0.5", "null", "true", "[1,[2]]", "word", "'a b'", "{a: 1}", "{}", "'${load.prefetch}'", "'???'"]
+OTHERS = [
     "+model.x={a: [1], b: null}",
     "~trainer.epochs",
-    "cache.at=source",
-    "dataset.split='${dataset.eval_split}'",
-    "load.prefetch=null",
+    "~trainer.nonesuch",
     "~cache",
     "trainer={}",
+    "+x=1",
     "experiment=null",
+    "hydra.job.name=other",
+    "load.batch_size=1,2",
 ]
+"""Overrides that add, remove, or are refused."""
+REFUSED = (*UNCOMPOSABLE, TypeError)  # Hydra raises that one for lists in a list of options
 NUMBERS = ["1e3", "1e-3", "+1E5", "1.e5", ".5", ".5e+3", "1_0.5", "1__0", "1:30.5", "12:30:45", "0x1F", "017", "e3"]
 SCALARS = [*NUMBERS, "2020-01-01", "yes", "on", ".inf", "-.INF", "null", "~", "'a'", '"b"', "'${a.b}'", "{a: 1}"]
 OWN = """\
@@ -64,15 +71,15 @@ def by_hydra(words: list[str], own: Path | None = None, name: str = "config") ->
     with hydra.initialize_config_dir(str(folders[0]), version_base=VERSION_BASE):
         try:
             return plain(hydra.compose(name, overrides=[*words, *searched]))
-        except UNCOMPOSABLE:
+        except REFUSED:
             return None
 
 
-def by_composer(files: Composer, words: list[str]) -> dict[str, Any] | None:
+def by_composer(files: Composer, words: list[str], last: Sequence[tuple[str, Any]] = ()) -> dict[str, Any] | None:
     """Return what a composer makes of these overrides; None if it refuses."""
     try:
-        return files.values(words)
-    except ConfigError:
+        return files.values(words, last)
+    except (ConfigError, TypeError):
         return None
 
 
@@ -85,7 +92,7 @@ def test_a_config_is_what_hydra_composes() -> None:
     for words, config in wanted:
         listed.layers(words)
         assert listed.values(words) == config, words
-    assert () not in listed._composed  # it is merged of its files
+    assert () not in listed._by_hydra  # it is merged of its files
 
 
 def test_a_key_that_hydra_does_not_know_is_refused_where_files_are_listed_too(tmp_path: Path) -> None:
@@ -113,54 +120,46 @@ def test_blocks_that_are_nested_deeply_are_left_to_omegaconf() -> None:
     assert [fast(f"a: {'[' * deep}{']' * deep}\n".encode()) for deep in (3_990, 100_000)] == [None, None]
 
 
-def test_so_is_one_of_any_options_and_values() -> None:
-    """For some draws of options, of several values, and of an experiment; many of them are refused by both."""
-    drawn = random.Random(0)  # noqa: S311 - no secret
-    files = composer(Request(overrides=[]))
-    for _ in range(15):
-        options = [f"{group}={option}" for group, option in drawn.sample(OPTIONS, drawn.randint(0, 4))]
-        words = options + drawn.sample(VALUES, drawn.randint(0, 2))
-        drawn.shuffle(words)
-        assert by_composer(files, words) == by_hydra(words), words
-
-
-def test_values_that_are_set_without_omegaconf_are_those_that_hydra_sets(tmp_path: Path) -> None:
-    """For draws of options, keys and values; it is told of some only, never of what references lead to."""
+def test_what_is_set_on_options_is_what_hydra_composes(tmp_path: Path) -> None:
+    """For draws of options and values, in files with references, too; many of them are refused by both."""
     (tmp_path / "own.yaml").write_text(
-        "defaults: [config, _self_]\nown: {of: '${load.batch_size}', in: ['${own.of}', {x: 1}], at: ???}\n"
+        "defaults: [config, _self_]\nown: {of: '${load.batch_size}', in: ['${own.of}', {x: 1}], at: '???'}\n"
     )
     drawn = random.Random(0)  # noqa: S311 - no secret
-    files = composer(Request(overrides=[], config_dir=str(tmp_path)))
-    own = composer(Request(overrides=[], config_dir=str(tmp_path), config_name="own"))
-    plain = ["7", "0.5", "null", "true", "[1,[2]]", "word", "'a b'"]
-    texts = [*plain, *plain, "???", "${load.prefetch}", "{a: 1}", "[x,'${cache.at}']"]
-    told = 0
-    for draw in range(32):
+    by = {
+        name: composer(Request(overrides=[], config_dir=str(tmp_path), config_name=name)) for name in ("config", "own")
+    }
+    made = {name: files.values([]) for name, files in by.items()}
+    for draw in range(DRAWS):
+        name = "config" if draw % 4 else "own"
+        keys = [*dict(leaves("", made[name])), "own.at", "own.of", "load.nonesuch", "load", "load.service", "cache.at"]
         words = [f"{group}={option}" for group, option in drawn.sample(OPTIONS, drawn.randint(0, 2))]
-        name, by = ("config", files) if draw % 4 else ("own", own)
-        base = by.settable(words)
-        if base is None:
-            continue
-        keys = [key for key, _ in leaves("", by.values(words))] + ["own.at", "own.of", "load.nonesuch", "load", "x"]
-        chosen = dict.fromkeys(drawn.sample(keys, drawn.randint(1, 3)), "")
-        for key in chosen:
-            chosen[key] = drawn.choice(texts)
-        last = [f"++{key}={text}" for key, text in chosen.items()]
-        values = {key: by._parsed(word).value() for key, word in zip(chosen, last, strict=True)}
-        found = base.with_values(values)
-        told += found is not None
-        assert found in (None, by_hydra([*words, *last], tmp_path, name)), (words, last)
-        assert base.with_values({}) == by.values(words)
-    assert told > 8
+        chosen = [(drawn.choice(keys), drawn.choice(VALUES)) for _ in range(drawn.randint(0, 2))]
+        words += [f"{drawn.choice(['', '', '+', '++'])}{key}={text}" for key, text in chosen]
+        words += drawn.sample(OTHERS, drawn.randint(0, 4) // 4)
+        drawn.shuffle(words)
+        inner = [key for key in keys if "." in key]
+        last = [(drawn.choice(inner), drawn.choice(VALUES)) for _ in range(drawn.randint(0, 4) // 2)]
+        wanted = by_hydra([*words, *(f"++{key}={text}" for key, text in last)], tmp_path, name)
+        plain = [(key, by[name]._parsed[f"++{key}={text}"].value()) for key, text in last]
+        assert by_composer(by[name], words, plain) == wanted, (words, last)
 
 
-def test_what_a_reference_leads_to_is_set_by_omegaconf(tmp_path: Path) -> None:
-    (tmp_path / "own.yaml").write_text("defaults: [config, _self_]\nown: {of: '${load.batch_size}', in: '${own.of}'}\n")
-    base = composer(Request(overrides=[], config_dir=str(tmp_path), config_name="own")).settable([])
-    assert base is not None
-    assert base.with_values({"load.batch_size": 7}) is None
-    assert base.with_values({"own.of": 7}) is None
-    assert base.with_values({"own.in": 7, "load.prefetch": 3})
+def test_values_that_are_set_leave_the_config_of_the_options_as_it_is() -> None:
+    files = composer(Request(overrides=[]))
+    before = json.dumps(files.values(["cache=disk"]))
+    files.values(["cache=disk", "+load.x={y: 1}", "~trainer.epochs", "trainer.schedule=null"], [("load.x.z", 2)])
+    assert json.dumps(files.values(["cache=disk"])) == before
+
+
+def test_options_of_several_groups_are_composed_once_each() -> None:
+    """Hydra lists the files of the default run alone, and composes nothing."""
+    files = composer(Request(overrides=[]))
+    apart = [f"{group}={option}" for group, option in OPTIONS if group != "experiment"]
+    for pair in itertools.combinations(apart, 2):
+        files.whole(pair)
+    assert not files._by_hydra
+    assert {words for words, layers in files._layers.items() if len(words) < 2 and layers} >= {()}
 
 
 @pytest.mark.parametrize("words", [["experiment=parallel"], ["hydra/job_logging=none", "hydra.run.dir=${cache.at}"]])
@@ -219,7 +218,7 @@ def test_options_with_a_package_or_a_list_of_their_own_are_placed_as_hydra_place
     for words in (["cache=elsewhere"], ["cache=none", "cache=disk"], *pairs):
         assert files.values(words) == by_hydra(words, tmp_path), words
         assert files.layers(words) == files._listed(tuple(words))
-    assert files.missing(["cache=elsewhere"]) == []
+    assert missing(files.whole(["cache=elsewhere"])) == []
 
 
 def test_an_option_that_sets_where_hydra_searches_is_refused(tmp_path: Path) -> None:

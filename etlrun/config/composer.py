@@ -1,26 +1,53 @@
-"""Composition of configs by Hydra, which are kept; those of options alone are merged of the files that Hydra lists."""
+"""Composition of configs: Hydra composes each choice of options once, and plain values are set on copies of it."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+import re
+from collections.abc import Callable, Sequence
+from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, OverrideType
+from hydra.core.override_parser.types import OverrideType
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from etlrun.config import resolvers
-from etlrun.config.files import ConfigFiles, Layer, configures_hydra, fits_hydra, is_alone, is_of_group, merged, refers
+from etlrun.config.files import SELF, ConfigFiles, Layer, file_of
 from etlrun.config.refusals import UNCOMPOSABLE, refusal
-from etlrun.config.values import Settable, missing, of_a_run, without_missing
+from etlrun.config.values import (
+    MISSING,
+    OnlyOmegaConf,
+    merged,
+    of_a_run,
+    refers,
+    resolved_in,
+    with_override,
+    with_value,
+    without_missing,
+)
 from etlrun.system.errors import ConfigError
 
+Key = TypeVar("Key")
 Words = tuple[str, ...]
-_SETTING = {OverrideType.CHANGE, OverrideType.ADD, OverrideType.FORCE_ADD}
+Settings = Sequence[tuple[str, Any]]
+_KEY = re.compile(r"[a-z_]\w*(\.[a-z_]\w*)*", re.IGNORECASE | re.ASCII)
+"""Keys of values that need no parser of OmegaConf's; a subset."""
+
+
+class Made(dict[Key, Any]):
+    """What a function makes of each key, once."""
+
+    def __init__(self, make: Callable[[Key], Any]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: Key) -> Any:
+        made = self[key] = self._make(key)
+        return made
 
 
 class Composer:
@@ -29,64 +56,86 @@ class Composer:
     def __init__(self, loader: ConfigLoader, config_name: str) -> None:
         self.loader = loader
         self._name = config_name
-        self._parser = OverridesParser.create()
-        self._overrides: dict[str, Override] = {}
-        self._composed: dict[Words, DictConfig] = {}
-        self._unresolved: dict[Words, dict[str, Any] | Exception] = {}
-        self._resolved: dict[Words, Any] = {}
-        self._settable: dict[Words, Settable | None] = {}
-        self._layers: dict[Words, tuple[Layer, ...]] = {}
-        self._blocks: dict[tuple[Layer, ...], Any] = {}
-        self._files: dict[str, Path | None] = {}
+        self._parsed = Made(OverridesParser.create().parse_override)
+        self._is_group = Made(self._has_group)
+        self._sets = Made(self._is_value)
+        self._chooses = Made(self._is_choice)
+        self._option = Made(self._file_of_block)
+        self._file = Made(file_of)
+        self._derived = Made(self._files_of_block)
+        self._layers = Made(self._listed)
+        self._of_options = Made(self._merged)
+        self._whole = Made(self._with_references)
+        self._by_hydra: dict[Words, DictConfig | Exception] = {}
 
     def with_hydra(self, overrides: Sequence[str]) -> DictConfig:
         """Return a config as Hydra composes it, with Hydra's own in it."""
         words = tuple(overrides)
-        if words not in self._composed:
-            if faults := [fault for word in words for fault in resolvers.in_override(word)]:
-                raise ConfigError(faults)
-            self._composed[words] = self.loader.load_configuration(
-                self._name, list(words), run_mode=RunMode.RUN, from_shell=False
-            )
-        return self._composed[words]
-
-    def config(self, overrides: Sequence[str]) -> DictConfig:
-        """Return a new config without Hydra's own, with its references."""
-        return OmegaConf.create(self._with_references(tuple(overrides)))
-
-    def values(self, overrides: Sequence[str]) -> dict[str, Any]:
-        """Return the config as plain values with references resolved and missing values (`???`) removed."""
-        return of_a_run(without_missing(self._container(overrides)))
-
-    def settable(self, overrides: Sequence[str]) -> Settable | None:
-        """Return a config in which values are set without OmegaConf; None if it can't be composed or resolved."""
-        words = tuple(overrides)
-        if words not in self._settable:
+        if words not in self._by_hydra:
             try:
-                self._settable[words] = Settable(self._with_references(words), self._container(words))
-            except (*UNCOMPOSABLE, ConfigError):
-                self._settable[words] = None
-        return self._settable[words]
+                if faults := [fault for word in words for fault in resolvers.in_override(word)]:
+                    raise ConfigError(faults)  # noqa: TRY301
+                self._by_hydra[words] = self.loader.load_configuration(
+                    self._name, list(words), run_mode=RunMode.RUN, from_shell=False
+                )
+            except (*UNCOMPOSABLE, ConfigError) as error:
+                self._by_hydra[words] = error
+        config = self._by_hydra[words]
+        if isinstance(config, Exception):
+            raise config.with_traceback(None)
+        return config
 
-    def block(self, name: str, overrides: Sequence[str]) -> Any:
-        """Return the values of a group that is not part of a run; None if the config has none of that name."""
-        return self._container(overrides).get(name)
+    def values(self, overrides: Sequence[str], last: Settings = ()) -> dict[str, Any]:
+        """Return the config as plain values with references resolved and missing values (`???`) removed.
 
-    def missing(self, overrides: Sequence[str]) -> list[str]:
-        """Return the dotted keys of missing values (`???`)."""
-        return missing(self._container(overrides))
+        The values of `last`, each with its dotted key, are set behind all others, like Hydra's `++`.
+
+        Raises:
+            ConfigError: It can't be composed.
+        """
+        found = of_a_run(self.whole(overrides, last))
+        return without_missing(found) if MISSING in repr(found) else found
+
+    def whole(self, overrides: Sequence[str], last: Settings = ()) -> dict[str, Any]:
+        """Return the config like `values`, with what is missing in it, and all groups; it must not be changed."""
+        words = tuple(overrides)
+        try:
+            return with_references(self.unresolved(words, last)) if last else self._whole[words]
+        except UNCOMPOSABLE as error:
+            raise ConfigError([refusal(error)]) from error
+
+    def unresolved(self, overrides: Sequence[str], last: Settings = ()) -> dict[str, Any]:
+        """Return the config like `whole`, with its references: values set on options, or as Hydra makes the whole."""
+        words = tuple(overrides)
+        values = [word for word in words if self._sets[word]]
+        others = tuple(word for word in words if word not in values) if values else words
+        if words not in self._by_hydra and all(self._chooses[word] for word in others):
+            try:
+                config = self._with_options(others)
+                for word in values:
+                    config = with_override(config, self._parsed[word])
+                for key, value in last:
+                    config = with_value(config, key.split("."), value)
+            except OnlyOmegaConf:
+                pass
+            else:
+                return config
+        whole = OmegaConf.create(_without_hydra(self.with_hydra(words)))
+        for key, value in last:
+            OmegaConf.update(whole, key, value, merge=True, force_add=True)
+        return _without_hydra(whole)
 
     def layers(self, overrides: Sequence[str]) -> tuple[Layer, ...]:
         """Return the files of a config in merge order; empty if its defaults lists are invalid."""
-        words = tuple(word for word in overrides if not self._is_value(word))
-        if words not in self._layers:
-            others, blocks = self._parts(words)
-            layers = self.layers(others) if blocks else self._listed(words)
-            for block in blocks.values():
-                place = next(place for place, layer in enumerate(layers) if layer.package == block[0].package)
-                layers = *layers[:place], *block, *_outside(layers[place:], block[0].package)
-            self._layers[words] = layers
-        return self._layers[words]
+        words = tuple(word for word in overrides if not self._sets[word])
+        others, blocks = self._apart(words)
+        found: tuple[Layer, ...] = self._layers[others]
+        for path in blocks.values():
+            group = path.parent.name
+            place = next(place for place, layer in enumerate(found) if layer.package == group)
+            after = (layer for layer in found[place:] if layer.package != group)
+            found = (*found[:place], *self._derived[path], *after)
+        return found
 
     def options(self, group: str) -> list[str]:
         """Return the options of a group, sorted."""
@@ -101,133 +150,101 @@ class Composer:
             raise ConfigError([refusal(error)]) from error
         return [group for group in found if not group.startswith("hydra/")]
 
-    def _container(self, overrides: Sequence[str]) -> Any:
-        """Return the whole config with references resolved; `ConfigError` if it can't be composed."""
-        words = tuple(overrides)
-        if words not in self._resolved:
-            try:
-                values = self._with_references(words)
-                self._resolved[words] = with_references(self.config(words)) if "${" in repr(values) else values
-            except UNCOMPOSABLE as error:
-                raise ConfigError([refusal(error)]) from error
-        return self._resolved[words]
-
     def _with_references(self, words: Words) -> dict[str, Any]:
-        if words not in self._unresolved:
-            is_new = words not in self._composed and (self._composed or self._layers)  # else it may be the only one
-            try:
-                found = self._kept(words) if is_new else None
-                self._unresolved[words] = found or _without_hydra(self.with_hydra(words))
-            except (*UNCOMPOSABLE, ConfigError) as error:
-                self._unresolved[words] = error
-        config = self._unresolved[words]
-        if isinstance(config, Exception):
-            raise config.with_traceback(None)
-        return config
+        return with_references(self.unresolved(words))
 
-    def _kept(self, words: Words) -> dict[str, Any] | None:
-        """Return a config that rests on others, which are composed once; None if Hydra must make it."""
-        values = [word for word in words if self._is_value(word)]
-        if not values:
-            return self._together(words)
-        if not all(map(self._is_choice, _without(words, values))):  # an override beside them, whose place counts
-            return None
-        config = OmegaConf.create(self._with_references(_without(words, values)))
-        OmegaConf.set_struct(config, value=True)
-        try:
-            for word in values:
-                override = self._parsed(word)
-                key, adds = override.key_or_group, override.is_add() or override.is_force_add()
-                if override.is_add() and OmegaConf.select(config, key) is not None:
-                    return None
-                OmegaConf.update(config, key, override.value(), merge=True, force_add=adds)
-        except UNCOMPOSABLE:
-            return None
-        return _without_hydra(config)
+    def _has_group(self, key: str) -> bool:
+        return any(source.is_group(key) for source in self.loader.get_sources())
 
-    def _is_value(self, word: str) -> bool:
-        """Return whether an override sets a value, and so is applied to the config that options have made."""
-        override = self._parsed(word)
-        key = override.key_or_group
-        is_value = "." in key and "/" not in key and not override.is_hydra_override() and "${" not in word
-        is_plain = override.type in _SETTING and override.package is None
-        return is_value and is_plain and not override.is_sweep_override()
-
-    def _is_choice(self, word: str) -> bool:
-        """Return whether an override chooses an option."""
-        override = self._parsed(word)
-        is_group = any(source.is_group(override.key_or_group) for source in self.loader.get_sources())
-        return (
-            is_group and "${" not in word and override.type == OverrideType.CHANGE and isinstance(override.value(), str)
-        )
-
-    def _parsed(self, word: str) -> Override:
-        if word not in self._overrides:
-            self._overrides[word] = self._parser.parse_override(word)
-        return self._overrides[word]
-
-    def _together(self, words: Words) -> dict[str, Any] | None:
-        """Return a config of options alone, merged of their files; None if Hydra must make it."""
-        others, blocks = self._parts(words)
-        before = self.layers(others) if blocks else ()
-        changed = {word: block for word, block in blocks.items() if block != _inside(before, block[0].package)}
-        if not all(map(self._is_choice, others)):
-            return None
-        try:
-            if not blocks:
-                layers = self.layers(words)
-                if any(configures_hydra(layer) for layer in layers if not self._is_checked(layer)):
-                    return None
-                return merged(layers) or None
-            config = dict(self._with_references(others))
-            for word, block in changed.items():
-                group = block[0].package
-                files = tuple(layer for layer in self.layers((*others, word)) if layer.sets(group))
-                if files not in self._blocks:
-                    self._blocks[files] = merged(files)[group]
-                config[group] = self._blocks[files]
-        except (*UNCOMPOSABLE, ConfigError):
-            return None
-        return config
-
-    def _is_checked(self, layer: Layer) -> bool:
-        """Return whether a file is the primary config, of which what it sets of Hydra itself is valid."""
-        return layer.path.stem == self._name and (bool(self._composed) or fits_hydra(layer.path))
-
-    def _parts(self, words: Words) -> tuple[Words, dict[str, tuple[Layer, ...]]]:
-        """Return the overrides beside options, and the files in the block of each option.
-
-        There are none if one of the options changes more than the block of its group, or depends on others.
-        """
-        files = {word: path for word in words if (path := self._file_of(word)) is not None}
-        others = _without(words, files)
-        before = self.layers(others) if files else ()
-        blocks: dict[str, tuple[Layer, ...]] = {}
-        for word, path in files.items():
+    def _with_options(self, words: Words) -> dict[str, Any]:
+        """Return a config of options alone: each is composed once, with those that change more than their own block."""
+        others, blocks = self._apart(words)
+        config = dict(self._of_options[others])
+        for word, path in blocks.items():
             group = path.parent.name
-            old = _inside(before, group)
-            block: tuple[Layer, ...] = (Layer(path, group),)
-            if not all(is_alone(layer.path) for layer in (*block, *old)):
-                alone = self.layers(_without(words, files.keys() - {word})) if files.keys() > {word} else ()
-                block = _inside(alone, group) if _outside(alone, group) == _outside(before, group) else ()
-            if old and block:
-                blocks[word] = block
-        packages = {block[0].package for block in blocks.values()}
-        found = {*before, *(layer for block in blocks.values() for layer in block)}
-        is_apart = len(packages) == len(words) - len(others) and not any(refers(layer.path) for layer in found)
+            config[group] = self._of_options[*others, word][group]
+        return config
+
+    def _apart(self, words: Words) -> tuple[Words, dict[str, Path]]:
+        """Return the overrides beside options that only change the block of their group, and the files of these.
+
+        All overrides are beside them if one option replaces another that does more, or a defaults list has references.
+        """
+        blocks = {word: path for word in words if (path := self._option[word]) is not None}
+        if not blocks:
+            return words, {}
+        others = tuple(word for word in words if word not in blocks)
+        groups = {path.parent.name for path in blocks.values()}
+        layers = self._layers[others]
+        old = [layer for layer in layers if layer.package in groups]
+        has_all = len(groups) == len(words) - len(others) == len({layer.package for layer in old})
+        is_apart = has_all and all(self._derived[layer.path] for layer in old) and not any(map(self._refers, layers))
         return (others, blocks) if is_apart else (words, {})
 
-    def _file_of(self, word: str) -> Path | None:
-        """Return the file of an override that chooses an option for the block of a group; None of another one."""
-        if word not in self._files:
-            override = self._parsed(word)
-            key = override.key_or_group
-            is_plain = override.package is None and "/" not in key
-            path = self._path(f"{key}/{override.value()}") if is_plain and self._is_choice(word) else None
-            self._files[word] = path if path is not None and is_of_group(path) else None
-        return self._files[word]
+    def _refers(self, layer: Layer) -> bool:
+        file = self._file[layer.path]
+        return file is None or file.refers
+
+    def _merged(self, words: Words) -> dict[str, Any]:
+        """Return the config of options, merged of its files, or as Hydra makes it if one of them configures Hydra."""
+        by_key: dict[str, list[dict[str, Any]]] = {}
+        is_known = not any(self._parsed[word].is_hydra_override() for word in words)
+        for layer in self.layers(words) if is_known else ():
+            file = self._file[layer.path]
+            if file is None or file.configures_hydra(layer, self._name):
+                by_key = {}
+                break
+            for key in file.keys_in(layer.package):
+                by_key.setdefault(key, []).append(file.within(layer.package)[key])
+        try:
+            if by_key:
+                return {key: reduce(merged, values) for key, values in by_key.items()}
+        except OnlyOmegaConf:
+            pass
+        return _without_hydra(self.with_hydra(words))
+
+    def _is_value(self, word: str) -> bool:
+        """Return whether an override sets, adds or deletes a value, and so is applied to what options have made."""
+        override = self._parsed[word]
+        key, is_hydras = override.key_or_group, override.is_hydra_override()
+        if is_hydras or override.is_sweep_override() or override.package is not None or "${" in word:
+            return False
+        is_value = not self._is_group[key] or isinstance(override.value(), dict)
+        return is_value and _KEY.fullmatch(key) is not None
+
+    def _is_choice(self, word: str) -> bool:
+        """Return whether an override is applied before all values: it chooses an option, or configures Hydra itself."""
+        override = self._parsed[word]
+        is_option = self._is_group[override.key_or_group] and not override.is_sweep_override()
+        return "${" not in word and (override.is_hydra_override() or is_option)
+
+    def _file_of_block(self, word: str) -> Path | None:
+        """Return the file of an override that chooses an option for the block of its group alone; None of another."""
+        override = self._parsed[word]
+        key, value = override.key_or_group, override.value()
+        is_change = override.type == OverrideType.CHANGE and override.package is None
+        if not (is_change and "/" not in key and isinstance(value, str) and self._chooses[word]):
+            return None
+        path = self._path(f"{key}/{value}")
+        return path if path is not None and self._derived[path] else None
+
+    def _files_of_block(self, path: Path) -> tuple[Layer, ...]:
+        """Return the files that make the block of an option: those that it is derived from, and its own.
+
+        Empty if it sets more than that block.
+        """
+        file, found = self._file[path], list[Layer]()
+        self._derived[path] = ()  # of one that is derived from itself
+        for name in file.bases if file is not None else ():
+            base = None if name == SELF else self._path(f"{path.parent.name}/{name}")
+            of_base = (Layer(path, path.parent.name),) if name == SELF else base and self._derived[base]
+            if not of_base or not {*of_base}.isdisjoint(found):
+                return ()
+            found += of_base
+        return tuple(found)
 
     def _listed(self, words: Words) -> tuple[Layer, ...]:
+        """Return the files of a config as Hydra lists them."""
         try:
             found = self.loader.compute_defaults_list(self._name, list(words), RunMode.RUN).defaults
         except (*UNCOMPOSABLE, ConfigError):
@@ -245,18 +262,6 @@ class Composer:
         return next((source.file(config_path) for source in sources if source.is_config(config_path)), None)
 
 
-def _without(words: Words, left_out: Container[str]) -> Words:
-    return tuple(word for word in words if word not in left_out)
-
-
-def _inside(layers: Sequence[Layer], group: str) -> tuple[Layer, ...]:
-    return tuple(layer for layer in layers if layer.package == group)
-
-
-def _outside(layers: Sequence[Layer], group: str) -> tuple[Layer, ...]:
-    return tuple(layer for layer in layers if layer.package != group)
-
-
 def plain(config: DictConfig) -> dict[str, Any]:
     """Return a job's config as plain values with references resolved and missing values (`???`) removed.
 
@@ -267,22 +272,23 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
 def resolved(config: DictConfig) -> dict[str, Any]:
     """Return the whole config as plain values, like `plain`."""
-    return {str(key): value for key, value in without_missing(with_references(config)).items()}
-
-
-def with_references(config: DictConfig) -> Any:
-    """Return a config as plain values with references resolved; `ConfigError` for a resolver that reads the machine."""
     values: Any = OmegaConf.to_container(config, resolve=False)
-    if "${" not in repr(values):
-        return values
+    return {str(key): value for key, value in without_missing(with_references(values)).items()}
+
+
+def with_references(values: dict[str, Any]) -> dict[str, Any]:
+    """Return plain values with references resolved; `ConfigError` for a resolver that reads the machine."""
+    try:
+        return {key: resolved_in(values, block) if refers(block) else block for key, block in values.items()}
+    except OnlyOmegaConf:
+        pass
     if faults := list(resolvers.in_values(values)):
         raise ConfigError(faults)
-    if (kept := resolvers.with_names(values)) is values:
-        return OmegaConf.to_container(config, resolve=True)
-    found = OmegaConf.to_container(OmegaConf.create(kept), resolve=True)
-    if faults := list(resolvers.in_values(found)):  # of references to an option of a store
+    kept = resolvers.with_names(values)
+    found: Any = OmegaConf.to_container(OmegaConf.create(kept), resolve=True)
+    if kept is not values and (faults := list(resolvers.in_values(found))):  # of references to an option of a store
         raise ConfigError(faults)
-    return found
+    return dict(found)
 
 
 def _without_hydra(config: DictConfig) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import io
 import os
 import pickle
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -26,10 +26,14 @@ from omegaconf.errors import OmegaConfBaseException
 from etlrun.config.folders import POLICY
 from etlrun.config.libyaml import conflict_line, count_of, error_of, fast
 from etlrun.config.resolvers import in_file
+from etlrun.config.values import refers
 from etlrun.system.errors import ConfigError, Fault, of_file, one_line
 
 _LARGEST_BYTES, MOST_VALUES = 1_000_000, 100_000
 _MAPPING = "a mapping of keys to values"
+SELF = "_self_"
+"""Place of a file itself in its defaults list."""
+_NAME = re.compile(r"[\w-]+", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -43,10 +47,6 @@ class Layer:
 
     path: Path
     package: str
-
-    def sets(self, group: str) -> bool:
-        """Return whether the file may set values in the block of a group."""
-        return self.package.partition(".")[0] in {"", group}
 
 
 def config_files(folder: Path, suffix: str = ".yaml", above: tuple[str, ...] = ()) -> Iterator[Path]:
@@ -139,62 +139,50 @@ class ConfigFolders(SearchPathPlugin):  # type: ignore[misc]
             search_path.append("command-line", f"{ConfigFiles.scheme()}://{folder}")
 
 
-def is_of_group(path: Path) -> bool:
-    """Return whether a config file can be loaded, and sets the block of its group."""
-    return unloadable(path, str(path)) is None and b"@package" not in path.read_bytes()
+@dataclass(frozen=True)
+class ConfigFile:
+    """Content of a config file.
 
+    Attributes:
+        path: Path of the file.
+        values: Plain values with their references, without the defaults list.
+        bases: Its defaults list, of itself (`_self_`) and of options of its group alone; empty for another list, and
+            for a file that may name its package itself.
+        refers: Whether the defaults list has references.
+    """
 
-def is_alone(path: Path) -> bool:
-    """Return whether a config file sets that block alone: it has no defaults list."""
-    return is_of_group(path) and "defaults" not in loaded(path)
+    path: Path
+    values: dict[str, Any]
+    bases: tuple[str, ...]
+    refers: bool
 
+    def configures_hydra(self, layer: Layer, config_name: str) -> bool:
+        """Return whether it sets values of Hydra itself, unless it is the primary config, and they are valid."""
+        is_hydras = layer.package.startswith("hydra") if layer.package else "hydra" in self.values
+        return is_hydras and not (self.path.stem == config_name and _fits_hydra(self.path.read_bytes()))
 
-def refers(path: Path) -> bool:
-    """Return whether the defaults list of a config file has references."""
-    if b"${" not in path.read_bytes():
-        return False
-    values: Any = OmegaConf.to_container(loaded(path), resolve=False)
-    return "${" in repr(values.get("defaults"))
+    def keys_in(self, package: str) -> Iterable[str]:
+        """Return the keys of the whole config that it sets in a package, without that of Hydra itself."""
+        return [package.partition(".")[0]] if package else (key for key in self.values if key != "hydra")
 
-
-def merged(layers: Sequence[Layer]) -> dict[str, Any]:
-    """Return the config of these files as Hydra merges it, without Hydra's own."""
-    blocks = []
-    for layer in layers:
-        values: Any = OmegaConf.to_container(loaded(layer.path), resolve=False)
-        values.pop("defaults", None)
-        for key in reversed(layer.package.split(".") if layer.package else []):
+    def within(self, package: str) -> dict[str, Any]:
+        """Return its values in the blocks of a package."""
+        values = self.values
+        for key in reversed(package.split(".") if package else []):
             values = {key: values}
-        values.pop("hydra", None)
-        blocks.append(values)
-    found: Any = {}
-    if any(special in repr(blocks) for special in ("${", "???")):
-        configs = [OmegaConf.create(block) for block in blocks]
-        found = OmegaConf.to_container(OmegaConf.unsafe_merge(OmegaConf.create(), *configs), resolve=False)
-    else:
-        for block in blocks:
-            _merge(found, block)
-    return dict(found)
+        return values
 
 
-def _merge(config: dict[Any, Any], block: dict[Any, Any]) -> None:
-    """Merge plain values into a config as OmegaConf does, in a tenth of its time."""
-    for key, value in block.items():
-        old = config.get(key)
-        if isinstance(old, dict) and isinstance(value, dict):
-            _merge(old, value)
-        else:
-            config[key] = value
-
-
-def configures_hydra(layer: Layer) -> bool:
-    """Return whether a file sets values of Hydra itself."""
-    return layer.sets("hydra") and (bool(layer.package) or "hydra" in loaded(layer.path))
-
-
-def fits_hydra(path: Path) -> bool:
-    """Return whether the values of Hydra itself that a file sets have keys and types of Hydra's."""
-    return _fits_hydra(path.read_bytes())
+def file_of(path: Path) -> ConfigFile | None:
+    """Return the content of a config file; None if it can't be loaded."""
+    try:
+        values: Any = OmegaConf.to_container(loaded(path), resolve=False)
+    except ConfigError:
+        return None
+    defaults = values.pop("defaults", [SELF])
+    are_names = isinstance(defaults, list) and all(isinstance(of, str) and _NAME.fullmatch(of) for of in defaults)
+    is_plain = are_names and SELF in defaults and b"@package" not in path.read_bytes()
+    return ConfigFile(path, values, tuple(defaults) if is_plain else (), refers(defaults))
 
 
 @lru_cache(maxsize=1_000)

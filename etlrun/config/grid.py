@@ -10,13 +10,13 @@ from typing import Any, Self
 
 from omegaconf import DictConfig, OmegaConf
 
-from etlrun.config.composer import plain, with_references
 from etlrun.config.grammar import parsed, sorted_out
 from etlrun.config.jobs import Job, Judge, Multirun, Unfit
 from etlrun.config.overrides import COMMANDS, Axis, Chosen, Combinations, covered, one_by_one, set_last, unlisted
 from etlrun.config.refusals import UNCOMPOSABLE, in_folder, refusal
 from etlrun.config.request import Request, composer, unfit_folder, with_hydra
 from etlrun.config.resolvers import in_override, in_values
+from etlrun.config.values import refers
 from etlrun.planning.spec import parse_command
 from etlrun.stages import Stages
 from etlrun.stages.sweep import Sweep
@@ -123,7 +123,6 @@ class _Command:
         self.faults: dict[str, Fault] = {}
         self.unread: set[str] = set()
         self._of_grammar: list[Fault] = []
-        self._composed: dict[tuple[str, ...], DictConfig] = {}
         overrides, strays = sorted_out(request.overrides, request.options)
         self.axes = self.axes_of(overrides)
         self.add(stray.fault(self._known_config(), stages) for stray in strays)
@@ -147,7 +146,7 @@ class _Command:
         """Return the sweep settings, and the grid in Hydra's own config."""
         first = {axis: axis.values[0] for axis in self.axes}
         try:
-            own = self.files.with_hydra(_words(first)).hydra
+            own = self.files.with_hydra(_words(first)[0]).hydra
         except (*UNCOMPOSABLE, AttributeError) as error:  # AttributeError: null in place of a mapping
             raise ConfigError([refusal(error)]) from error
         raw: Any = OmegaConf.to_container(own, resolve=False)
@@ -159,22 +158,21 @@ class _Command:
 
     def block(self, name: str) -> Any:
         """Return the values of a group of the first config; None if it has none of that name."""
-        block = self._config({axis: axis.values[0] for axis in self.axes}).get(name)
-        return None if block is None else with_references(block)
+        first = {axis: axis.values[0] for axis in self.axes}
+        found = self.files.unresolved(*_words(first)).get(name)
+        return self.files.whole(*_words(first)).get(name) if refers(found) else found
 
     def judged(self, combinations: Iterable[Chosen], judge: Judge) -> Judge:
         """Judge all combinations, and return `judge`."""
         chosen = None
         for chosen in combinations:
             try:
-                judge.add(chosen, self._values(chosen))
+                judge.add(chosen, self.files.values(*_words(chosen)))
             except ConfigError as error:
                 self.add(error.faults)
-            except UNCOMPOSABLE as error:
-                self.add([refusal(error)])
         self.add(judge.faults())
         if chosen is not None and not self.faults:
-            self.add(unlisted(self.files.config(_words(chosen)), set_last(chosen), judge.idle))
+            self.add(unlisted(self.files.unresolved(_words(chosen)[0]), set_last(chosen), judge.idle))
         return judge
 
     def only_job(self, *, is_listed: bool = False) -> Job:
@@ -186,8 +184,8 @@ class _Command:
         axes = [axis for axis in self.axes if not axis.command]
         judge = Judge(self.stages)
         try:
-            if is_listed and not self.faults:
-                self.files.layers(self.request.overrides)
+            if not (is_listed or self.faults):  # Hydra composes it anyway, with its own config
+                self.files.with_hydra(self.request.overrides)
             whole = None if self.faults else self.files.values(self.request.overrides)
         except (*UNCOMPOSABLE, ConfigError):  # told more precisely
             whole = None
@@ -236,39 +234,18 @@ class _Command:
     def _known_config(self) -> dict[str, Any]:
         """Return the first config; empty if it can't be composed."""
         try:
-            return self.files.values(_words({axis: axis.values[0] for axis in self.axes if not axis.command}))
+            first = {axis: axis.values[0] for axis in self.axes if not axis.command}
+            return self.files.values(_words(first)[0])
         except ConfigError:
             return {}
 
-    def _values(self, chosen: Chosen) -> dict[str, Any]:
-        """Return the values of a job: without OmegaConf, which takes milliseconds for each, where it need not tell."""
-        base = self.files.settable(_words(chosen))
-        last = {axis.key: chosen[axis].plain for axis in set_last(chosen)}
-        values = None if base is None else base.with_values(last)
-        return plain(self._config(chosen)) if values is None else values
 
-    def _config(self, chosen: Chosen) -> DictConfig:
-        """Compose as Hydra does, in the order of the command line, except for plain values, which are set last.
+def _words(chosen: Chosen) -> tuple[list[str], list[tuple[str, Any]]]:
+    """Return the overrides of a combination, and the plain values that are set behind them.
 
-        These are set like Hydra's `++`: the strict parser reports unknown ones.
-
-        Configs that differ in these values only share one object, which is valid until the next call: all set the same
-        keys. Mappings are merged and would keep keys of earlier calls, so they are not shared.
-        """
-        words = _words(chosen)
-        key = (*words, *(axis.word(value) for axis, value in chosen.items() if isinstance(value.plain, dict)))
-        try:
-            if key not in self._composed:
-                self._composed[key] = self.files.config(words)
-            config = self._composed[key]
-            for axis in set_last(chosen):
-                OmegaConf.update(config, axis.key, chosen[axis].plain, merge=True, force_add=True)
-        except UNCOMPOSABLE as error:
-            raise ConfigError([refusal(error)]) from error
-        return config
-
-
-def _words(chosen: Chosen) -> tuple[str, ...]:
-    """Return all overrides except the values that are set last."""
-    left = {id(axis) for axis in set_last(chosen)}
-    return tuple(axis.word(value) for axis, value in chosen.items() if id(axis) not in left)
+    These are set like Hydra's `++`: the strict parser reports unknown ones.
+    """
+    last = set_last(chosen)
+    left = {id(axis) for axis in last}
+    words = [axis.word(value) for axis, value in chosen.items() if id(axis) not in left]
+    return words, [(axis.key, chosen[axis].plain) for axis in last]

@@ -8,7 +8,6 @@ from itertools import islice, product
 from typing import Any
 
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig, OmegaConf
 
 from etlrun.config.grammar import typed
 from etlrun.planning.hints import of_option
@@ -160,12 +159,11 @@ def covered(axes: Sequence[Axis]) -> Iterator[Fault]:
                 )
 
 
-def unlisted(base: DictConfig, axes: Sequence[Axis], idle: Container[str]) -> Iterator[Fault]:
+def unlisted(config: Mapping[str, Any], axes: Sequence[Axis], idle: Container[str]) -> Iterator[Fault]:
     """Yield the faults of valid keys that need a `+`, since no file of this config sets them.
 
     Keys that are `idle` in a combination belong to another option, and need not be in the files of this one.
     """
-    config = OmegaConf.to_container(base)
     for axis in axes:
         for value in axis.values:
             nested = value.plain

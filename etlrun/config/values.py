@@ -1,50 +1,86 @@
-"""Values in the place of others in a config that has been composed, without OmegaConf where that gives the same."""
+"""Plain values of configs: files and overrides are merged as OmegaConf merges them, in a tenth of its time."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from hydra.core.override_parser.types import Override
 
 NOT_OF_A_RUN = {"hydra", "sweep", "tune"}
 """Config keys that are not part of a plan."""
 MISSING = "???"
 """Placeholder for a mandatory value in a config."""
-_REFERENCE = re.compile(r"\$\{([a-z_][\w.]*)\}")
+_REFERENCE = re.compile(r"\$\{([a-z_]\w*(?:\.[a-z_]\w*)*)\}", re.IGNORECASE | re.ASCII)
 """A reference to a key from the root of the config; a subset of OmegaConf's."""
 
 
-class Settable:
-    """A composed config for jobs that differ in plain values only."""
+class OnlyOmegaConf(Exception):  # noqa: N818 - no error
+    """Values that can't be merged, or whose result depends on others: OmegaConf has to tell."""
 
-    def __init__(self, unresolved: dict[str, Any], resolved: dict[str, Any]) -> None:
-        """Keep a config with its references, and with these resolved; neither may be changed from now on."""
-        self._unresolved, self._resolved = unresolved, resolved
-        self._of_a_run = of_a_run(without_missing(resolved))
-        self._targets = _targets(unresolved)
 
-    def with_values(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the config of a run with these values, by dotted key; blocks without a new value are shared.
+def merged(old: Any, new: Any, *, adds: bool = True) -> Any:
+    """Return a value with another one merged into it, which may share blocks of both; neither is changed.
 
-        None if only OmegaConf can tell: for mappings, references and what they refer to, and keys that no file sets.
-        """
-        config = self._resolved
-        for key, value in values.items():
-            keys = key.split(".")
-            if not (_is_plain(value) and _has(self._unresolved, keys) and self._is_free(key)):
-                return None
-            config = _replaced(config, keys, value)
-        return {
-            name: self._of_a_run[name] if block is self._resolved[name] else without_missing(block)
-            for name, block in config.items()
-            if name not in NOT_OF_A_RUN and block != MISSING
-        }
+    Raises:
+        OnlyOmegaConf: A block meets a list or a reference; or, unless it `adds` keys, one that is not there.
+    """
+    if isinstance(old, dict) and isinstance(new, dict):
+        found = dict(old)
+        for key, value in new.items():
+            if not (key in old or adds):
+                raise OnlyOmegaConf
+            if key not in old or value != MISSING:
+                found[key] = merged(old[key], value, adds=adds) if key in old else value
+        return found
+    kinds = {type(old), type(new)}
+    if dict in kinds and (list in kinds or refers(old)):
+        raise OnlyOmegaConf
+    return new
 
-    def _is_free(self, key: str) -> bool:
-        """Return whether no reference leads to a key, to a block around it, or into it."""
-        return self._targets is not None and not any(
-            f"{key}.".startswith(f"{target}.") or f"{target}.".startswith(f"{key}.") for target in self._targets
-        )
+
+def with_override(config: dict[str, Any], override: Override) -> dict[str, Any]:
+    """Return a config, which is not changed, with a value that is set, added or deleted as Hydra does it.
+
+    Raises:
+        OnlyOmegaConf: Hydra refuses it, or only OmegaConf can tell.
+    """
+    keys, value = override.key_or_group.split("."), override.value()
+    old = _selected(config, keys)
+    if override.is_delete() and value is None and old not in (None, MISSING):
+        return _without(config, keys)
+    is_free = override.is_force_add() or isinstance(value, dict | list) or old in (None, MISSING)
+    if override.is_delete() or (override.is_add() and not is_free):
+        raise OnlyOmegaConf
+    return with_value(config, keys, value, adds=override.is_add() or override.is_force_add())
+
+
+def with_value(block: dict[str, Any], keys: Sequence[str], value: Any, *, adds: bool = True) -> dict[str, Any]:
+    """Return a block with a nested value; what it leaves as it is is shared. `OnlyOmegaConf` as for `merged`."""
+    name, *inner = keys
+    if not _is_plain(value) or not (name in block or adds) or (inner and not isinstance(block.get(name, {}), dict)):
+        raise OnlyOmegaConf
+    if inner:
+        value = with_value(block.get(name, {}), inner, value, adds=adds)
+    elif name in block:
+        value = merged(block[name], value, adds=adds)
+    return {**block, name: value}
+
+
+def resolved_in(config: Mapping[str, Any], value: Any) -> Any:
+    """Return a value with references such as `${load.batch_size}` resolved; `OnlyOmegaConf` for all others."""
+    if isinstance(value, dict):
+        return {key: resolved_in(config, item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [resolved_in(config, item) for item in value]
+    if not isinstance(value, str) or not refers(value):
+        return value
+    reference = _REFERENCE.fullmatch(value)
+    found = None if reference is None else _selected(config, reference[1].split("."))
+    if found is None or refers(found) or MISSING in repr(found):
+        raise OnlyOmegaConf
+    return found
 
 
 def of_a_run(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,11 +88,11 @@ def of_a_run(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key not in NOT_OF_A_RUN}
 
 
-def without_missing(value: Any) -> Any:
+def without_missing(value: dict[str, Any]) -> dict[str, Any]:
     """Return a value without what is missing in it (`???`)."""
-    if not isinstance(value, dict):
-        return value
-    return {key: without_missing(item) for key, item in value.items() if item != MISSING}
+    return {
+        key: without_missing(item) if isinstance(item, dict) else item for key, item in value.items() if item != MISSING
+    }
 
 
 def missing(value: Any, key: str = "") -> list[str]:
@@ -66,45 +102,39 @@ def missing(value: Any, key: str = "") -> list[str]:
     return [key] if value == MISSING else []
 
 
-def _targets(unresolved: dict[str, Any]) -> set[str] | None:
-    """Return the keys that references of a config name; None if one of them is of another kind."""
-    texts = [text for text in _texts(unresolved) if "${" in text]
-    if any("${" in _REFERENCE.sub("", text) for text in texts):
-        return None
-    return {target for text in texts for target in _REFERENCE.findall(text)}
+def refers(value: Any) -> bool:
+    """Return whether a value has references."""
+    return "${" in repr(value)
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """Yield all strings in a value, with those that are keys."""
-    if isinstance(value, dict):
-        yield from (key for key in value if isinstance(key, str))
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
-    elif isinstance(value, str):
-        yield value
+def _selected(block: Any, keys: Sequence[str]) -> Any:
+    """Return a nested value; None if there is none."""
+    for key in keys:
+        if not isinstance(block, dict):
+            raise OnlyOmegaConf
+        if key not in block:
+            return None
+        block = block[key]
+    if isinstance(block, str) and refers(block):
+        raise OnlyOmegaConf
+    return block
+
+
+def _without(block: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    name, *inner = keys
+    if inner:
+        return {**block, name: _without(block[name], inner)}
+    return {key: value for key, value in block.items() if key != name}
 
 
 def _is_plain(value: Any) -> bool:
     """Return whether OmegaConf keeps a value as it is."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) for key in value) and all(map(_is_plain, value.values()))
     if isinstance(value, list):
         return all(map(_is_plain, value))
-    return value is None or isinstance(value, bool | int | float) or (isinstance(value, str) and _is_text(value))
-
-
-def _is_text(value: str) -> bool:
-    return "${" not in value and value != MISSING
-
-
-def _has(block: Any, keys: list[str]) -> bool:
-    """Return whether a nested value exists that is no block."""
-    if not isinstance(block, dict) or keys[0] not in block:
-        return False
-    return _has(block[keys[0]], keys[1:]) if keys[1:] else not isinstance(block[keys[0]], dict)
-
-
-def _replaced(block: dict[str, Any], keys: list[str], value: Any) -> dict[str, Any]:
-    """Return a block with another nested value; what it leaves as it is is shared."""
-    name, *inner = keys
-    return {**block, name: _replaced(block[name], inner, value) if inner else value}
+    return (
+        value is None
+        or isinstance(value, bool | int | float)
+        or (isinstance(value, str) and "${" not in value and value != MISSING)
+    )

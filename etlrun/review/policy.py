@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from etlrun.config.files import Layer, loaded, merged
+from etlrun.config.files import file_of, loaded
 from etlrun.planning.spec import show
 from etlrun.review.folders import Folders
 from etlrun.review.lines import entries, revision_prefix
@@ -121,7 +121,8 @@ def policy_of(folders: Folders) -> Policy | None:
         text = path.read_bytes() if path.is_file() else b""
         return Policy(file=file, text=text, faults=error.faults)
     lines = {entry.key: entry.line for entry in entries(path.read_bytes(), "", file)}
-    values = {str(name): value for name, value in merged([Layer(path=path, package="")]).items()}
+    content = file_of(path)
+    values = {} if content is None else {str(name): value for name, value in content.values.items()}
     found = [item for name in names for item in _rules(name, values.get(name))]
     placed = [replace(item, file=file, line=lines.get(item.where) or lines.get(_outer(item), 1)) for item in found]
     faults = tuple(item for item in placed if isinstance(item, Fault))

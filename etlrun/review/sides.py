@@ -21,6 +21,7 @@ from etlrun.config.files import Layer, unloadable, unreadable
 from etlrun.config.grammar import in_one_argument, quoted
 from etlrun.config.refusals import UNCOMPOSABLE, refusal
 from etlrun.config.values import NOT_OF_A_RUN
+from etlrun.config.values import missing as missing_in
 from etlrun.planning.code import as_recorded
 from etlrun.planning.learned import planned_before
 from etlrun.planning.plan import Plan
@@ -285,12 +286,11 @@ def composed(words: list[str], files: Composer, folders: Folders, given: Given |
     overrides = [quoted(word) for word in words]
     layers = files.layers(overrides)
     try:
-        config = files.values(overrides)
-        if given is not None and (missing := tuple(files.missing(overrides))):
-            values = given()
-            for key in missing:
-                _fill(config, key.split("."), values.get(key, "."))  # an own key is most often a path
-        swept = files.block("sweep", overrides)
+        whole = files.whole(overrides)
+        missing = () if given is None else tuple(missing_in(whole))
+        values = given() if given is not None and missing else {}
+        config = files.values(overrides, [(key, values.get(key, ".")) for key in missing])  # mostly paths
+        swept = whole.get("sweep")
         if swept is not None:  # as in old revisions
             parse_command(swept, Sweep)
         made = plan(parse(config, STAGES))
@@ -302,12 +302,6 @@ def composed(words: list[str], files: Composer, folders: Folders, given: Given |
         faults = tuple(located(fault, layers, folders, words) for fault in error.faults)
     names = tuple(dict.fromkeys(folders.name(layer.path) for layer in layers))
     return Variant(config=config, plan=made, faults=faults, layers=layers, files=names, missing=missing)
-
-
-def _fill(config: Any, keys: list[str], value: Any) -> None:
-    for key in keys[:-1]:
-        config = config.setdefault(key, {})
-    config.setdefault(keys[-1], value)
 
 
 def _of_file(word: str, path: Path, now: Folders) -> Side:
