@@ -25,7 +25,7 @@ import keras
 import numpy as np
 from keras.src.utils import file_utils
 
-from etlrun.stages.applications import APPLICATIONS, Preprocessing
+from etlrun.stages.model import APPLICATIONS, Preprocessing
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (2, 4, 4, 3)).astype("float32")
 

@@ -22,9 +22,8 @@ from etlrun.stages.base import Kind, Stage, field_metadata
 from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
-from etlrun.stages.schedule import Schedule
 from etlrun.stages.step import Map
-from etlrun.stages.trainer import EarlyStopping, Trainer
+from etlrun.stages.trainer import EarlyStopping, Schedule, Trainer
 from etlrun.system.errors import ConfigError
 from tests import steps
 

@@ -11,10 +11,9 @@ import pytest
 from benchmarks.applications import built, faults, module_of
 from etlrun.planning.unused import told
 from etlrun.review.difference import compare
-from etlrun.stages.applications import APPLICATIONS
 from etlrun.stages.base import TRAINING
 from etlrun.stages.flow import Feature
-from etlrun.stages.model import KerasApplication
+from etlrun.stages.model import APPLICATIONS, KerasApplication
 from tests.configs import plan_of, refusal_of_plan, refusal_of_spec, spec_of
 from tests.steps import step_of
 

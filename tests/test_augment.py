@@ -10,10 +10,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
-from etlrun.stages.colour import Normalize, RandomGrey, brightened, contrasted, recoloured, saturated
-from etlrun.stages.crops import Pad
-from etlrun.stages.geometry import rotated, translated, zoomed
-from etlrun.stages.rand_augment import augmented
+from etlrun.stages.augment import Pad, rotated, translated, zoomed
+from etlrun.stages.colour import Normalize, RandomGrey, augmented, brightened, contrasted, recoloured, saturated
 
 Pixels = npt.NDArray[Any]
 
@@ -143,7 +141,7 @@ def test_an_operation_of_rand_augment_is_that_of_pillow(operation: int, magnitud
 
 
 def test_the_blur_of_sharpness_is_pillows_filter() -> None:
-    from etlrun.stages.rand_augment import smoothed
+    from etlrun.stages.colour import smoothed
 
     expected = np.asarray(Image.fromarray(PHOTO).filter(ImageFilter.SMOOTH))
     assert far(smoothed(tf.constant(PHOTO)), expected) <= 1

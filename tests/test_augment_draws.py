@@ -13,8 +13,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from etlrun.stages.augment import drawn
-from etlrun.stages.crops import crop_box
+from etlrun.stages.augment import crop_box, drawn
 from tests.steps import RANDOM, VALUES, step_of
 
 Pixels = npt.NDArray[Any]

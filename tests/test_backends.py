@@ -8,8 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from etlrun.stages.network import masks, vectors
-from etlrun.stages.text import TextModel
+from etlrun.stages.network import TextModel, masks, vectors
 from tests.forked import Forked, forked_on_jax
 from tests.pastes import ROOT
 from tests.quick import quick_jax

@@ -10,8 +10,8 @@ from etlrun.graph.datasets import DATASET_STAGES
 from etlrun.planning.plan import PlannedStage
 from etlrun.stages import STAGES
 from etlrun.stages.base import Stage
-from etlrun.stages.call import Call, Constant
-from etlrun.stages.logger import Logger
+from etlrun.stages.made import Call, Constant
+from etlrun.stages.measure import Logger
 from etlrun.stages.step import Step
 from tests.pipelines import as_bytes, training_pipeline
 from tests.programs import loaded, of_tiny

@@ -11,9 +11,9 @@ import pytest
 
 from etlrun.graph.identity import code_of
 from etlrun.stages import STAGES
-from etlrun.stages.code import source
 from etlrun.stages.installed import with_installed
 from etlrun.stages.plugins import STEPS as GROUP
+from etlrun.stages.plugins import source
 from tests.configs import TENSORFLOW
 from tests.runs import emulated, finish, start, summary_of
 from tests.test_installed import GREY, calling, installed

@@ -3,12 +3,10 @@ import pytest
 from etlrun.stages import STAGES
 from etlrun.stages.base import Stage, field_metadata, selected
 from etlrun.stages.dataset import dataset_type
-from etlrun.stages.load import Load
+from etlrun.stages.load import Load, Service
 from etlrun.stages.measure import Measure
-from etlrun.stages.schedule import Schedule
-from etlrun.stages.service import Service
 from etlrun.stages.step import Map
-from etlrun.stages.trainer import EarlyStopping
+from etlrun.stages.trainer import EarlyStopping, Schedule
 from tests.configs import CONF, EXPERIMENTS, composed, yaml_files
 
 OPTIONS = [tuple(path.removesuffix(".yaml").split("/")) for path in yaml_files() if "/" in path]

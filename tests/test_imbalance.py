@@ -11,8 +11,7 @@ from etlrun.config.request import Request
 from etlrun.run.backend import seed_all
 from etlrun.run.custom_objects import Crossentropy
 from etlrun.stages import STAGES
-from etlrun.stages.balance import balanced
-from etlrun.stages.load import SampleByClass
+from etlrun.stages.load import SampleByClass, balanced
 from etlrun.system.errors import ConfigError
 from tests.own import image
 from tests.programs import losses_in, of_words

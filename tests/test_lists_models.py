@@ -22,8 +22,7 @@ from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from etlrun.sources.rows.source import RowSplit
 from etlrun.stages.columns import Columns
-from etlrun.stages.network import masks, vectors
-from etlrun.stages.text import TextModel
+from etlrun.stages.network import TextModel, masks, vectors
 from tests.configs import plan_of, refusal_of_plan
 from tests.conftest import Once
 from tests.lists import AGE, EVENTS, NOTE, NUM_ROWS, SIGNAL, signals, words_of, write_signals

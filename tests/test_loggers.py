@@ -14,7 +14,7 @@ from etlrun.run import run
 from etlrun.run.loggers import Opening
 from etlrun.stages import STAGES
 from etlrun.stages.base import SPEED, Text
-from etlrun.stages.logger import Logger
+from etlrun.stages.measure import Logger
 from tests.configs import composed, plan_of, refusal_of_spec
 from tests.pages import scalars_of
 from tests.runs import emulated, run_here, summary_of

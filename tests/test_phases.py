@@ -12,7 +12,7 @@ from etlrun.planning import render
 from etlrun.planning.schema import schema
 from etlrun.review.difference import compare
 from etlrun.stages import STAGES
-from etlrun.stages.applications import APPLICATIONS, unfreeze
+from etlrun.stages.model import APPLICATIONS, unfreeze
 from tests.configs import plan_of, refusal_of_plan, refusal_of_request
 
 FROZEN = ("model=mobilenet_v2", "trainer.epochs=null")

@@ -14,9 +14,8 @@ import yaml
 from etlrun.config.reference import Key, keys, markdown
 from etlrun.planning.schema import DEFAULTS, schema
 from etlrun.stages import STAGES
-from etlrun.stages.base import SPEED, TRAINING, Flag, Natural, Stage
+from etlrun.stages.base import SPEED, TRAINING, Flag, Natural, Since, Stage
 from etlrun.stages.cache import CACHES
-from etlrun.stages.since import Since
 from tests.configs import composed
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -17,9 +17,9 @@ from etlrun.measure.digest import Digest
 from etlrun.planning.plan import Plan, given_to_model
 from etlrun.run import model as models
 from etlrun.sources.base import open_source
+from etlrun.stages.columns import Labels
 from etlrun.stages.keras_objects import objectives
 from etlrun.stages.made import make
-from etlrun.stages.target_steps import Labels
 from etlrun.trained.model import outputs_of
 from tests.configs import plan_of, refusal_of_plan
 from tests.networks import compile_with

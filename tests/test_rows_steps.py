@@ -10,11 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from etlrun.stages.column_buckets import Bucketize, Cross, Hash, Identity, Quantiles
-from etlrun.stages.column_categories import Lookup, OneHot
-from etlrun.stages.column_numbers import Clip, Fill, Log1p, MinMax, Missing, Robust, Standardize
-from etlrun.stages.column_step import ColumnStep
-from etlrun.stages.column_times import Part
+from etlrun.stages.column_categories import Bucketize, Cross, Hash, Identity, Lookup, OneHot, Quantiles
+from etlrun.stages.column_numbers import Clip, ColumnStep, Fill, Log1p, MinMax, Missing, Part, Robust, Standardize
 from etlrun.stages.flow import MISSING, MISSING_TIME
 
 NUMBERS = np.array([-1.5, 0.0, 1.0, 2.0, 2.5, 7.25])

@@ -13,8 +13,7 @@ import tensorflow as tf
 
 from etlrun.planning.columns import misnamed
 from etlrun.sources.base import open_source
-from etlrun.stages.column_buckets import Cross, Identity
-from etlrun.stages.column_categories import Lookup
+from etlrun.stages.column_categories import Cross, Identity, Lookup
 from etlrun.stages.column_numbers import Fill, Standardize
 from etlrun.stages.columns import Columns, Output, with_indicators
 from etlrun.stages.flow import Feature

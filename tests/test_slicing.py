@@ -5,7 +5,7 @@ import tensorflow_datasets as tfds
 
 from etlrun.sources.on_disk import OnDisk
 from etlrun.sources.slices import slices
-from etlrun.stages.slicing import FILES, TFDS, malformed
+from etlrun.stages.splits import FILES, TFDS, malformed
 from tests.configs import refusal_of_request
 
 EXPECTED = "expected splits such as train, train[:80%] or train[100:200], joined by +"

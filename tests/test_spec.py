@@ -9,8 +9,7 @@ from etlrun.stages.dataset import TfdsDataset
 from etlrun.stages.extract import Interleave
 from etlrun.stages.image import Decode, RandomFlip, Rescale, Resize, ScaleMinusOneOne
 from etlrun.stages.load import Load
-from etlrun.stages.logger import NoLogger
-from etlrun.stages.measure import Measure, NoProfile
+from etlrun.stages.measure import Measure, NoLogger, NoProfile
 from etlrun.stages.model import MobileNetV2
 from etlrun.stages.step import Map
 from etlrun.stages.trainer import EarlyStopping, Trainer

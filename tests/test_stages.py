@@ -5,19 +5,16 @@ import pytest
 from pydantic import Field
 
 from etlrun.stages import STAGES
-from etlrun.stages.base import SPEED, Expected, Kind, Scope, Stage, field_metadata, parameters
+from etlrun.stages.base import SPEED, Expected, Kind, Scope, Stage, described, field_metadata, parameters
 from etlrun.stages.colour import RandomGrey
 from etlrun.stages.dataset import TfdsDataset
-from etlrun.stages.expectations import described
-from etlrun.stages.extract import Interleave, Sequential, Tfds
+from etlrun.stages.extract import Interleave, Sequential, SkipCorrupt, Tfds
 from etlrun.stages.flow import Feature, Flow, UnfitError
 from etlrun.stages.image import CenterCrop, Decode, RandomFlip, Rescale, Resize, ScaleMinusOneOne, ScaleZeroOne
 from etlrun.stages.load import Batch, Load, Prefetch, Shuffle
 from etlrun.stages.model import MobileNetV2
-from etlrun.stages.schedule import Schedule
-from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import Map, Parse, Step
-from etlrun.stages.trainer import EarlyStopping
+from etlrun.stages.trainer import EarlyStopping, Schedule
 
 REGISTERED = [(group, name, stage) for group, names in STAGES.items() for name, stage in names.items()]
 IMPLICIT = (TfdsDataset, Load, Shuffle, Batch, Prefetch, Map, EarlyStopping, Schedule, Parse, SkipCorrupt)

@@ -13,8 +13,7 @@ import tensorflow as tf
 
 from etlrun.sources.rows.counting import counts_in
 from etlrun.stages.column_categories import Embed, Lookup
-from etlrun.stages.column_numbers import listed, most_frequent
-from etlrun.stages.column_step import ColumnStep, items
+from etlrun.stages.column_numbers import ColumnStep, items, listed, most_frequent
 from etlrun.stages.column_text import MultiHot, Ngrams, StandardizeText, TfIdf, Tokenize, Truncate
 from etlrun.stages.columns import Output, UnfitStepError
 from etlrun.stages.flow import MISSING, Feature

@@ -16,7 +16,7 @@ from etlrun.planning.planner import plan
 from etlrun.run import model as models
 from etlrun.run.model import _set_vectors
 from etlrun.sources.rows.weights import require_unchanged
-from etlrun.stages.pretrained import dimension_in, vectors_in
+from etlrun.stages.words import dimension_in, vectors_in
 from etlrun.system.errors import ConfigError
 from tests.configs import spec_of
 

@@ -17,7 +17,7 @@ from etlrun.eject.printed.rows_arrays import array_of
 from etlrun.planning.learned import columns_of
 from etlrun.sources.rows.arrays import ArraysSource
 from etlrun.stages.column_categories import Embed, Lookup
-from etlrun.stages.column_step import UnfitColumnError
+from etlrun.stages.column_numbers import UnfitColumnError
 from etlrun.stages.column_text import StandardizeText, Tokenize
 from etlrun.stages.columns import Output
 from etlrun.stages.rows import Arrays

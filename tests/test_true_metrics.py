@@ -26,8 +26,8 @@ from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from etlrun.sources.corrupt import counts_of
 from etlrun.stages import STAGES
-from etlrun.stages.balance import balanced
 from etlrun.stages.flow import Flow
+from etlrun.stages.load import balanced
 from tests import test_rows_several, test_rows_targets, texts
 from tests.conftest import Once
 from tests.runs import run_here

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from etlrun.cli import parsers
 from etlrun.cli.commands import COMMANDS
 from etlrun.service.standalone import dispatch, work
-from etlrun.stages.service import LAST_PORT
+from etlrun.stages.load import LAST_PORT
 from etlrun.system.errors import ConfigError, Fault
 
 _ALL = ("0.0.0.0", "::", "[::]")  # noqa: S104 - which a worker may not have

@@ -24,7 +24,7 @@ from etlrun.planning.spec import parse, parse_command
 from etlrun.record.locks import held
 from etlrun.record.record import PAGE, RESULTS, unwritable
 from etlrun.stages import STAGES
-from etlrun.stages.tune import Tune
+from etlrun.stages.sweep import Tune
 from etlrun.sweep.tune import SEARCH, WINDOWS
 from etlrun.system.errors import INTERRUPTED, ConfigError, Fault, WorldError
 from etlrun.system.files import refuse_unwritable, write_atomically

@@ -12,7 +12,7 @@ from etlrun.planning.plan import Plan
 from etlrun.review.facts import Facts, Read, Sides, facts_of, repeatable
 from etlrun.review.review import Review, Reviewed
 from etlrun.review.sides import Side
-from etlrun.stages.python_rows import Python
+from etlrun.stages.rows import Python
 from etlrun.system.errors import EtlrunError, headline
 
 _EXAMPLES = 2000

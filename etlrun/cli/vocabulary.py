@@ -18,7 +18,7 @@ from etlrun.stages import STAGES
 from etlrun.stages.column_text import Tokenize
 from etlrun.stages.columns import Columns, Output
 from etlrun.stages.rows import Rows
-from etlrun.stages.vocabulary import UNKNOWN
+from etlrun.stages.words import UNKNOWN
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError
 from etlrun.system.files import write_atomically
 from etlrun.system.terminal import say

@@ -19,8 +19,7 @@ from etlrun.config.resolvers import in_override, in_values
 from etlrun.config.values import refers
 from etlrun.planning.spec import parse_command
 from etlrun.stages import Stages
-from etlrun.stages.sweep import Sweep
-from etlrun.stages.tune import Tune
+from etlrun.stages.sweep import Sweep, Tune
 from etlrun.system.errors import ConfigError, Fault
 
 _ELSEWHERE = {"sweep": "run a sweep with: etlrun -m", "tune": "run etlrun tune"}

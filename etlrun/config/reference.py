@@ -24,15 +24,12 @@ from etlrun.planning.hints import DATASETS
 from etlrun.planning.schema import COLUMNS, STEPS
 from etlrun.planning.spec import GROUPS, RunSpec
 from etlrun.stages import STAGES, Stages
-from etlrun.stages.base import DATA, Kind, Stage, field_metadata
-from etlrun.stages.column_steps import COLUMN_STEPS
-from etlrun.stages.expectations import described
+from etlrun.stages.base import DATA, FIRST, Kind, Since, Stage, described, field_metadata
+from etlrun.stages.columns import COLUMN_STEPS
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
-from etlrun.stages.since import FIRST, Since
 from etlrun.stages.step import Map
-from etlrun.stages.sweep import Sweep
-from etlrun.stages.tune import Tune
+from etlrun.stages.sweep import Sweep, Tune
 
 _GROUPS = (*GROUPS, "sweep", "tune")
 _FIXED: Mapping[str, type[Stage]] = {"load": Load, "measure": Measure, "sweep": Sweep, "tune": Tune}

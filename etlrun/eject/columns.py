@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from etlrun.eject.text import call, literal, mapping
-from etlrun.stages.code import source
 from etlrun.stages.columns import Columns, Output, narrowed
 from etlrun.stages.flow import Feature
 from etlrun.stages.made import quoted
+from etlrun.stages.plugins import source
 
 
 def lines_of_columns(step: Columns, names: Mapping[str, str], features: Mapping[str, Feature]) -> Iterator[str]:

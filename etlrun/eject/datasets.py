@@ -13,16 +13,14 @@ from etlrun.eject.printed import buckets, loops, numbered, reading, skipping
 from etlrun.eject.steps import source_of
 from etlrun.eject.text import call, function, literal, mapping, parallel
 from etlrun.planning.plan import keeps_file_order, reads_features
-from etlrun.stages.backbone import Backbone
 from etlrun.stages.cache import DiskCache
-from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
-from etlrun.stages.extract import Interleave, Sequential, Tfds
+from etlrun.stages.extract import Interleave, Sequential, SkipCorrupt, SkippedInBatches, Tfds
 from etlrun.stages.image import Decode
 from etlrun.stages.load import FullShuffle, SampleByClass, drawn, drawn_with_index
-from etlrun.stages.made import quoted
+from etlrun.stages.made import Call, Constant, Parallel, PassSeed, UpToAll, quoted
 from etlrun.stages.mix import Mix
+from etlrun.stages.model import Backbone
 from etlrun.stages.sequences import Bucket, PadSequences
-from etlrun.stages.skip import SkipCorrupt, SkippedInBatches
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, RowsMap
 from etlrun.stages.turbo import Turbo, TurboAfterCache
 

@@ -14,16 +14,14 @@ from etlrun.eject.printed.numbered import class_weights
 from etlrun.eject.text import call, function, listed, literal
 from etlrun.planning.plan import Plan, given_to_model, reads_features, stage_of
 from etlrun.planning.training import kept_by
-from etlrun.stages.applications import unfreeze
 from etlrun.stages.keras_objects import callbacks as own_callbacks
 from etlrun.stages.keras_objects import objectives, optimizer
-from etlrun.stages.logger import Logger
 from etlrun.stages.made import Made, Text
-from etlrun.stages.model import Emulated
+from etlrun.stages.measure import Logger
+from etlrun.stages.model import Emulated, unfreeze
 from etlrun.stages.objectives import falls
-from etlrun.stages.phases import PlannedPhase
 from etlrun.stages.sequences import Bucket
-from etlrun.stages.trainer import Drain, Trainer
+from etlrun.stages.trainer import Drain, PlannedPhase, Trainer
 
 Lines = Sequence[str]
 

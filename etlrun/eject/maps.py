@@ -13,16 +13,15 @@ from etlrun.eject.printed import skipping
 from etlrun.eject.steps import Lines, given, handed, lines_of, source_of, sources_of, taken, unpacked, variables
 from etlrun.eject.text import call, function, literal, mapping
 from etlrun.planning.plan import Plan, PlannedStage
-from etlrun.stages.code import source
-from etlrun.stages.columns import Columns
+from etlrun.stages.columns import Columns, checked_weight
 from etlrun.stages.flow import NUMBERS_APART, Flow
 from etlrun.stages.image import Decode
 from etlrun.stages.made import quoted
 from etlrun.stages.mix import Mix
+from etlrun.stages.plugins import source
 from etlrun.stages.rows import Rows
 from etlrun.stages.sequences import PadSequences
 from etlrun.stages.step import Map, Parse, ParseBatch
-from etlrun.stages.target_steps import checked_weight
 from etlrun.stages.turbo import Turbo, usable
 
 _TRANSFORM = "transform"

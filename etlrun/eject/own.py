@@ -11,10 +11,9 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from etlrun.eject.printed import given, numbered, skipping
-from etlrun.stages.code import source
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.made import Made, Named
-from etlrun.stages.plugins import functions_at
+from etlrun.stages.plugins import functions_at, source
 
 _PACKAGE = Path(__file__).parents[1]
 

@@ -10,18 +10,16 @@ from etlrun.eject.own import sources
 from etlrun.eject.text import function, literal, mapping
 from etlrun.planning.learned import columns_of
 from etlrun.planning.plan import Plan, given_to_model
-from etlrun.stages.applications import scaled_for_imagenet, set_momentum, without_dropout
-from etlrun.stages.code import source
 from etlrun.stages.columns import Output
 from etlrun.stages.flow import Flow
 from etlrun.stages.keras_objects import base, head, rescaling, unstandardized
 from etlrun.stages.made import Made, Text, quoted, user_path
-from etlrun.stages.model import Emulated, ImageModel
+from etlrun.stages.model import Emulated, ImageModel, scaled_for_imagenet, set_momentum, without_dropout
 from etlrun.stages.network import Network, embedded, masks, vectors
 from etlrun.stages.objectives import loss_of
-from etlrun.stages.pretrained import set_vectors, vectors_in
-from etlrun.stages.reach import with_called
+from etlrun.stages.plugins import source, with_called
 from etlrun.stages.trainer import Drain
+from etlrun.stages.words import set_vectors, vectors_in
 
 Functions = tuple[str, ...]
 

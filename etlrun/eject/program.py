@@ -16,11 +16,10 @@ from etlrun.planning.hosts import require_one_host
 from etlrun.planning.plan import Plan, reads_features
 from etlrun.planning.spec import RunSpec
 from etlrun.planning.training import conflict, fault
-from etlrun.stages.buckets import sizes_of
 from etlrun.stages.dataset import Dataset
+from etlrun.stages.load import Service, sizes_of
 from etlrun.stages.made import quoted, user_path
 from etlrun.stages.rows import Rows
-from etlrun.stages.service import Service
 from etlrun.system import VERSION
 from etlrun.system.errors import ConfigError, Fault
 from etlrun.system.versions import version_of

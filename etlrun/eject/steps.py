@@ -11,13 +11,13 @@ from etlrun.eject.columns import sources_of_columns
 from etlrun.eject.own import defines, of_data, sources
 from etlrun.eject.text import call, literal, mapping
 from etlrun.stages import STAGES
-from etlrun.stages.code import source
 from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Flow
 from etlrun.stages.load import FullShuffle
 from etlrun.stages.made import quoted
 from etlrun.stages.mix import Mix
+from etlrun.stages.plugins import source
 from etlrun.stages.sequences import PadSequences
 from etlrun.stages.step import Step
 from etlrun.stages.turbo import Turbo

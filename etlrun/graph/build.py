@@ -19,10 +19,10 @@ from etlrun.graph.numbered import count_of_batched, in_random_order
 from etlrun.graph.passes import Passes
 from etlrun.planning.plan import PlannedStage, at_cache, by_number
 from etlrun.sources.base import Identified, Split
-from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import Scope
 from etlrun.stages.flow import Flow
 from etlrun.stages.load import Batch, FullShuffle
+from etlrun.stages.model import Backbone
 from etlrun.stages.step import RowsMap
 from etlrun.system.errors import WorldError
 

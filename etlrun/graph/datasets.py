@@ -18,24 +18,20 @@ from etlrun.planning.plan import PlannedStage
 from etlrun.sources.base import Example
 from etlrun.sources.remote import RemoteSplit
 from etlrun.sources.tfds import TfdsSource
-from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import Stage
-from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
-from etlrun.stages.columns import Columns
-from etlrun.stages.dataset import IMAGE
-from etlrun.stages.extract import Interleave, Sequential, Tfds
-from etlrun.stages.fetch import Fetch
+from etlrun.stages.columns import Columns, checked_weight
+from etlrun.stages.dataset import IMAGE, Fetch
+from etlrun.stages.extract import Interleave, Sequential, SkipCorrupt, SkippedInBatches, Tfds
 from etlrun.stages.flow import NUMBER, Flow, numbered
 from etlrun.stages.image import Decode
 from etlrun.stages.lazy import tf, tfds
-from etlrun.stages.load import FullShuffle, SampleByClass
+from etlrun.stages.load import FullShuffle, SampleByClass, Service
+from etlrun.stages.made import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.mix import Mix
+from etlrun.stages.model import Backbone
 from etlrun.stages.rows import Rows
 from etlrun.stages.sequences import PadSequences
-from etlrun.stages.service import Service
-from etlrun.stages.skip import SkipCorrupt, SkippedInBatches
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, RowsMap, Step
-from etlrun.stages.target_steps import checked_weight
 from etlrun.stages.turbo import Turbo, TurboAfterCache
 
 

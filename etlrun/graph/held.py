@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from etlrun.graph.context import Context
 from etlrun.stages.column_categories import Lookup
-from etlrun.stages.column_step import ColumnStep
+from etlrun.stages.column_numbers import ColumnStep
 from etlrun.stages.columns import Columns
 from etlrun.stages.lazy import tf
 

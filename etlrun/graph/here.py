@@ -9,8 +9,8 @@ from etlrun.planning import render
 from etlrun.planning.plan import Plan
 from etlrun.sources.base import on_disk, source_type
 from etlrun.sources.slices import note_of_unused
-from etlrun.stages.balance import note_of_classes
 from etlrun.stages.dataset import Declared
+from etlrun.stages.load import note_of_classes
 from etlrun.system.errors import EtlrunError
 
 

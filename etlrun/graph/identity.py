@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from packaging.version import Version
 
 from etlrun.planning.plan import Plan, PlannedStage, at_cache, data_values, values_of
-from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import Stage
+from etlrun.stages.model import Backbone
 from etlrun.stages.plugins import digest_of
 from etlrun.stages.trainer import Trainer
 from etlrun.system import VERSION

@@ -13,8 +13,7 @@ from etlrun.graph.datasets import chained
 from etlrun.graph.mapped import Mapped
 from etlrun.planning.plan import PlannedStage, at_cache
 from etlrun.stages.base import Scope
-from etlrun.stages.load import Batch
-from etlrun.stages.service import Service
+from etlrun.stages.load import Batch, Service
 from etlrun.system.errors import ConfigError, Fault
 
 _PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")

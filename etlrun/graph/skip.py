@@ -9,8 +9,8 @@ import numpy as np
 
 from etlrun.graph.context import Context
 from etlrun.sources.base import Split
+from etlrun.stages.extract import SkipCorrupt
 from etlrun.stages.lazy import tf
-from etlrun.stages.skip import SkipCorrupt
 
 
 def readable(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:

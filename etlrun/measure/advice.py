@@ -12,14 +12,13 @@ from etlrun.planning.plan import Plan, name_of_point, stage_of
 from etlrun.planning.planner import NO_CACHE
 from etlrun.planning.spec import RunSpec
 from etlrun.record.findings import StageCost
-from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import ORDER, SPEED, parameters
 from etlrun.stages.cache import MEMORY_SHARE, DiskCache, outlives_run
-from etlrun.stages.dataset import Declared
+from etlrun.stages.dataset import Declared, Fetch
 from etlrun.stages.extract import Interleave
-from etlrun.stages.fetch import Fetch
 from etlrun.stages.load import Prefetch, Shuffle
 from etlrun.stages.mix import Mix
+from etlrun.stages.model import Backbone
 from etlrun.stages.rows import Rows
 from etlrun.stages.step import Map
 from etlrun.system.machine import CORES, calls_here, free_memory_bytes, megabytes

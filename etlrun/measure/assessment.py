@@ -24,8 +24,7 @@ from etlrun.record.findings import Fetched, StageCost, StageRow
 from etlrun.record.record import Record
 from etlrun.record.summary import Epoch
 from etlrun.sources.rows.lengths import lengths_of
-from etlrun.stages.dataset import Dataset
-from etlrun.stages.fetch import Fetch
+from etlrun.stages.dataset import Dataset, Fetch
 from etlrun.stages.load import Batch
 from etlrun.stages.sequences import Bucket
 from etlrun.stages.step import Map

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from etlrun.measure.meter import Loop
 from etlrun.measure.side import Side
 from etlrun.record.findings import StageCost, Verdict
-from etlrun.stages.fetch import Fetch
+from etlrun.stages.dataset import Fetch
 
 WORTH_REPORTING = 0.05
 """Fraction of the total time; a smaller part is not reported."""

@@ -17,9 +17,8 @@ from typing import Any
 from etlrun.record.findings import StageCost
 from etlrun.stages.base import BATCHES, CUT, Nodes, Stage
 from etlrun.stages.cache import outlives_run
-from etlrun.stages.fetch import Fetch
-from etlrun.stages.load import Batch, Shuffle
-from etlrun.stages.service import Service
+from etlrun.stages.dataset import Fetch
+from etlrun.stages.load import Batch, Service, Shuffle
 from etlrun.stages.step import Map
 
 _WRAPPERS = ("FlatMap", "Concatenate", "FiniteTake")

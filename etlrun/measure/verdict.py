@@ -17,9 +17,8 @@ from etlrun.measure.side import FIRST_EPOCH, LEAST, Side
 from etlrun.measure.stage_costs import StageCosts, Thread
 from etlrun.record.findings import Apart, Kind, StageCost, Verdict
 from etlrun.stages.cache import outlives_run
-from etlrun.stages.fetch import Fetch
-from etlrun.stages.load import FullShuffle, Prefetch, Shuffle
-from etlrun.stages.service import Service
+from etlrun.stages.dataset import Fetch
+from etlrun.stages.load import FullShuffle, Prefetch, Service, Shuffle
 
 INPUT_GAIN = 1.10
 """A run is input-bound if it would be at least this many times faster without input wait."""

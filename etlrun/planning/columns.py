@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from etlrun.stages.column_categories import Lookup
-from etlrun.stages.column_step import ColumnStep
-from etlrun.stages.column_steps import COLUMN_STEPS
+from etlrun.stages.column_numbers import ColumnStep
 from etlrun.stages.column_text import Ngrams, Tokenize
-from etlrun.stages.columns import Columns, Output, with_indicators
+from etlrun.stages.columns import COLUMN_STEPS, Columns, Output, with_indicators
 from etlrun.stages.flow import Feature
 from etlrun.system.errors import Fault, did_you_mean
 

@@ -21,8 +21,7 @@ from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
 from etlrun.stages.plugins import OF_YOUR_OWN
 from etlrun.stages.step import Map
-from etlrun.stages.sweep import Sweep
-from etlrun.stages.tune import Tune
+from etlrun.stages.sweep import Sweep, Tune
 from etlrun.system.errors import did_you_mean, override
 
 DATASETS: Mapping[str, type[Stage]] = {"tfds": TfdsDataset, **SOURCES}

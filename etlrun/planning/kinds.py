@@ -5,13 +5,12 @@ from __future__ import annotations
 from etlrun.planning.decoding import resizes
 from etlrun.planning.plan import CODE_OF, STAGES, Plan
 from etlrun.planning.spec import RunSpec
-from etlrun.stages.applications import APPLICATIONS
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Parameter, Stage, parameters
 from etlrun.stages.cache import NoCache
 from etlrun.stages.image import Decode
 from etlrun.stages.load import Batch, Load, Shuffle
 from etlrun.stages.mix import Mix
-from etlrun.stages.model import ImageModel
+from etlrun.stages.model import APPLICATIONS, ImageModel
 from etlrun.stages.trainer import Trainer
 
 _REPORTED = f"{Trainer.path}.metrics"

@@ -11,12 +11,11 @@ from typing import Any
 from etlrun.planning.spec import RunSpec, parse
 from etlrun.record.config import PLAN, known_config
 from etlrun.stages import STAGES
-from etlrun.stages.column_step import ColumnStep
+from etlrun.stages.column_numbers import ColumnStep
 from etlrun.stages.columns import Columns, Output
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Feature
-from etlrun.stages.known import Column, Known
-from etlrun.stages.rows import Rows
+from etlrun.stages.rows import Column, Known, Rows
 from etlrun.stages.step import Map
 from etlrun.system.errors import EtlrunError, WorldError, headline
 from etlrun.system.files import write_atomically
@@ -165,8 +164,7 @@ def outputs_of(described: Mapping[str, Any]) -> tuple[Output, ...]:
 
 def _step(item: tuple[str, Mapping[str, Any]]) -> ColumnStep:
     name, fields = item
-    from etlrun.stages.column_steps import COLUMN_STEPS
-    from etlrun.stages.target_steps import TARGET_STEPS
+    from etlrun.stages.columns import COLUMN_STEPS, TARGET_STEPS
 
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
     return {**COLUMN_STEPS, **TARGET_STEPS}[name](**values)

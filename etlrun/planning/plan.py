@@ -11,11 +11,11 @@ from typing import Any, TypeVar, cast
 
 from etlrun.planning.spec import RunSpec
 from etlrun.planning.training import monitor_of
-from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import SPEED, Stage, parameters
 from etlrun.stages.cache import Cache
 from etlrun.stages.flow import Flow
 from etlrun.stages.load import FullShuffle
+from etlrun.stages.model import Backbone
 from etlrun.stages.step import Step
 from etlrun.stages.trainer import Trainer
 

@@ -18,19 +18,19 @@ from etlrun.planning.spec import ConflictError, RunSpec, parse
 from etlrun.planning.training import validates
 from etlrun.stages import STAGES
 from etlrun.stages import Stages as Known
-from etlrun.stages.backbone import Backbone
 from etlrun.stages.base import Stage
 from etlrun.stages.cache import POINTS, NoCache
 from etlrun.stages.columns import Columns
-from etlrun.stages.fetch import fetch_of
+from etlrun.stages.dataset import fetch_of
+from etlrun.stages.extract import SkipCorrupt, SkippedInBatches
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.image import DecodeJpeg, EncodeJpeg
 from etlrun.stages.load import FullShuffle, Prefetch, SampleByClass, Shuffle
 from etlrun.stages.mix import Mix
+from etlrun.stages.model import Backbone
 from etlrun.stages.network import Network
 from etlrun.stages.rows import Rows
 from etlrun.stages.sequences import PadSequences, batch_of
-from etlrun.stages.skip import SkipCorrupt, SkippedInBatches
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, Parse, ParseBatch, RowsMap, Step
 from etlrun.stages.turbo import Turbo, turbo_of, turbo_steps
 from etlrun.system.errors import ConfigError, Fault, did_you_mean

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from etlrun.planning.spec import RunSpec
 from etlrun.planning.training import conflict, fault
 from etlrun.stages.dataset import Declared
-from etlrun.stages.service import Service
+from etlrun.stages.load import Service
 from etlrun.system.errors import Fault
 
 

@@ -14,7 +14,7 @@ from etlrun.planning.plan import Plan, PlannedStage, sections
 from etlrun.planning.spec import RunSpec, bare
 from etlrun.stages.base import Parameter, Stage, parameters
 from etlrun.stages.columns import Columns
-from etlrun.stages.phases import PlannedPhase
+from etlrun.stages.trainer import PlannedPhase
 from etlrun.system import machine
 from etlrun.system.errors import printable
 from etlrun.system.machine import CORES, calls_here, rounded

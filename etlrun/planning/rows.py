@@ -24,8 +24,7 @@ from etlrun.sources.rows.weights import with_weights
 from etlrun.stages.column_categories import Classes
 from etlrun.stages.columns import Columns, Output, UnfitStepError, nothing
 from etlrun.stages.flow import Feature
-from etlrun.stages.known import Column, Known
-from etlrun.stages.rows import Rows, Table
+from etlrun.stages.rows import Column, Known, Rows, Table
 from etlrun.stages.step import Map
 from etlrun.system.errors import ConfigError, Fault
 from etlrun.system.loading import keras_backend, leave_gpus

@@ -263,7 +263,7 @@ def _of_targets(spec: RunSpec) -> Iterator[str]:
 
 def _deviation(spec: RunSpec, name: str) -> float:
     """Return the standard deviation of a target of rows that is trained in its own units; 0 of any other."""
-    from etlrun.stages.target_steps import Number
+    from etlrun.stages.columns import Number
 
     outputs = [output for step in spec.transform.steps if isinstance(step, Columns) for output in step.outputs]
     steps = [step for output in outputs if output.is_of_target and output.name == name for step in output.steps]

@@ -16,16 +16,14 @@ from pydantic import TypeAdapter
 from etlrun.planning.annotations import attributes_of, hints_of, listed_stage, nested_stage, summary_of
 from etlrun.planning.spec import GROUPS
 from etlrun.stages import UNUSABLE, Stages
-from etlrun.stages.base import Kind, Stage, field_metadata, names_of
+from etlrun.stages.base import Kind, Stage, described, field_metadata, names_of
 from etlrun.stages.cache import POINTS
-from etlrun.stages.column_steps import COLUMN_STEPS
+from etlrun.stages.columns import COLUMN_STEPS
 from etlrun.stages.dataset import SOURCES, TfdsDataset
-from etlrun.stages.expectations import described
 from etlrun.stages.load import Load
 from etlrun.stages.measure import Measure
 from etlrun.stages.step import Map
-from etlrun.stages.sweep import Sweep
-from etlrun.stages.tune import Tune
+from etlrun.stages.sweep import Sweep, Tune
 from etlrun.system.errors import ConfigError
 
 Node = dict[str, Any]

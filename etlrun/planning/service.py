@@ -9,7 +9,7 @@ from etlrun.planning.plan import PlannedStage, at_cache
 from etlrun.planning.spec import RunSpec
 from etlrun.planning.training import conflict, fault, unordered
 from etlrun.stages.image import Decode
-from etlrun.stages.service import Service
+from etlrun.stages.load import Service
 from etlrun.system.errors import Fault
 
 _IN_PYTHON = "libjpeg-turbo is called by Python, which stays in its process"

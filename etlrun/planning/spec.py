@@ -20,15 +20,13 @@ from etlrun.planning.hints import GONE, hint, of_name, of_value
 from etlrun.planning.located import ABSENT, innermost, owner_of, value_at
 from etlrun.planning.unused import Unused, unused, without
 from etlrun.stages import UNUSABLE, Stages
-from etlrun.stages.base import Stage, field_metadata, names_of, selected
+from etlrun.stages.base import Stage, expectation, field_metadata, names_of, selected
 from etlrun.stages.cache import Cache
 from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import SOURCES, Dataset, dataset_type
-from etlrun.stages.expectations import expectation
 from etlrun.stages.extract import Extract
 from etlrun.stages.load import Load
-from etlrun.stages.logger import Logger
-from etlrun.stages.measure import Measure, NoProfile, Trace
+from etlrun.stages.measure import Logger, Measure, NoProfile, Trace
 from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.step import Map
 from etlrun.stages.trainer import Drain, Trainer

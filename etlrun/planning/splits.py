@@ -13,7 +13,7 @@ import pyarrow as pa
 from etlrun.sources.rows.dividing import in_rows, listed, plain, time_of, values_of
 from etlrun.sources.rows.leaks import leaks_of
 from etlrun.sources.rows.source import RowSplit, RowsSource
-from etlrun.stages.splitting import SplitBy, Value
+from etlrun.stages.splits import SplitBy, Value
 from etlrun.system.errors import ConfigError, Fault
 
 

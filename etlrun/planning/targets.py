@@ -14,11 +14,10 @@ from etlrun.sources.rows.keeping import taken_for_none
 from etlrun.sources.rows.kinds import has_fraction
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.column_categories import Classes
-from etlrun.stages.column_step import ColumnStep
-from etlrun.stages.columns import Columns, Output
+from etlrun.stages.column_numbers import ColumnStep
+from etlrun.stages.columns import Binary, Columns, Labels, Number, Output, Weight, labels_in
 from etlrun.stages.flow import Feature
 from etlrun.stages.rows import Rows
-from etlrun.stages.target_steps import Binary, Labels, Number, Weight, labels_in
 from etlrun.stages.targets import Target
 from etlrun.system.errors import ConfigError, Fault, did_you_mean, override
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from etlrun.planning.spec import RunSpec, bare
-from etlrun.stages.column_step import ColumnStep, shown
+from etlrun.stages.column_numbers import ColumnStep, shown
 from etlrun.stages.columns import Columns, Output
 from etlrun.stages.rows import Rows
 from etlrun.system.errors import printable

@@ -21,11 +21,9 @@ from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import Dataset, TfdsDataset
 from etlrun.stages.extract import Shards
 from etlrun.stages.image import EncodeJpeg
-from etlrun.stages.load import Batch, Load, Shuffle
+from etlrun.stages.load import Batch, Load, Service, Shuffle
 from etlrun.stages.mix import Mix
-from etlrun.stages.phases import Phase
-from etlrun.stages.service import Service
-from etlrun.stages.trainer import Trainer
+from etlrun.stages.trainer import Phase, Trainer
 
 PIPELINES = ("train", "validation")
 _BY_NAME = {"extract": ORDER, "cache": SPEED, "model": TRAINING, "trainer": TRAINING, "profile": SPEED, "logger": SPEED}

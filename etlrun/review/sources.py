@@ -15,7 +15,7 @@ from pathlib import Path
 from etlrun.planning.code import plugins_in
 from etlrun.planning.plan import Plan
 from etlrun.stages.plugins import PLUGINS, Plugin
-from etlrun.stages.python_rows import Python
+from etlrun.stages.rows import Python
 
 _ALL, _LOADING = "*", ""
 """All definitions of a module; and what happens when it is imported, which belongs to none."""

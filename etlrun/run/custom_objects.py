@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from etlrun.stages import keras_objects
-from etlrun.stages.functions import aligned
+from etlrun.stages.installed import aligned
 from etlrun.stages.made import make
 from etlrun.stages.mix import mixed_accuracy, mixed_crossentropy, mixed_top_accuracy
 from etlrun.stages.plugins import LOSSES, METRICS, PLUGINS

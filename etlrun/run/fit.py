@@ -29,9 +29,8 @@ from etlrun.run.model import finish, whole_model
 from etlrun.run.parts import require_same
 from etlrun.run.session import at_work, batches_of, opened, prepared, without_cache
 from etlrun.run.state import Continuation, State, StepCheckpoint
-from etlrun.stages.applications import unfreeze
-from etlrun.stages.phases import PlannedPhase
-from etlrun.stages.trainer import Trainer
+from etlrun.stages.model import unfreeze
+from etlrun.stages.trainer import PlannedPhase, Trainer
 from etlrun.system.errors import ConfigError
 from etlrun.system.progress import doing
 

@@ -23,7 +23,7 @@ from etlrun.record.findings import Findings
 from etlrun.record.outcome import outcome
 from etlrun.record.record import LOG, Record
 from etlrun.record.summary import COMPLETED, SUMMARY, Epoch
-from etlrun.stages.logger import Logger
+from etlrun.stages.measure import Logger
 from etlrun.system.errors import WorldError, headline
 from etlrun.system.files import write_atomically
 from etlrun.system.terminal import say_note

@@ -31,17 +31,16 @@ from etlrun.run.state import restore_seeds
 from etlrun.sources.base import Source
 from etlrun.sources.corrupt import counts_of
 from etlrun.stages import keras_objects
-from etlrun.stages.applications import scaled_for_imagenet, set_momentum, without_dropout
-from etlrun.stages.backbone import Backbone as BackboneStage
-from etlrun.stages.balance import balanced
 from etlrun.stages.flow import Flow
+from etlrun.stages.load import balanced
 from etlrun.stages.made import make
-from etlrun.stages.model import Emulated, ImageModel
+from etlrun.stages.model import Backbone as BackboneStage
+from etlrun.stages.model import Emulated, ImageModel, scaled_for_imagenet, set_momentum, without_dropout
 from etlrun.stages.network import Network, embedded, masks, vectors
 from etlrun.stages.objectives import loss_of
 from etlrun.stages.plugins import MODELS, named
-from etlrun.stages.pretrained import set_vectors
 from etlrun.stages.trainer import Trainer
+from etlrun.stages.words import set_vectors
 from etlrun.system.errors import ConfigError, Fault, WorldError, headline
 
 _RANK_OF_IMAGES, _RANK_OF_FEATURES = 4, 2

@@ -33,8 +33,8 @@ from etlrun.service.pipeline import pipelines_of
 from etlrun.sources.base import Source, open_source, source_type
 from etlrun.sources.corrupt import corrupt_records, counts_of, raise_cause
 from etlrun.sources.slices import note_of_unused
-from etlrun.stages.balance import note_of_classes
 from etlrun.stages.extract import Interleave
+from etlrun.stages.load import note_of_classes
 from etlrun.system.errors import WorldError, counted
 from etlrun.system.machine import rounded
 from etlrun.system.progress import doing

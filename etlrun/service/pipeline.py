@@ -21,8 +21,7 @@ from etlrun.graph.passes import Passes
 from etlrun.planning.plan import Plan, PlannedStage, stage_of
 from etlrun.service import servers
 from etlrun.service.lanes import Lane
-from etlrun.stages.load import Batch, Prefetch, batches_in
-from etlrun.stages.service import Service
+from etlrun.stages.load import Batch, Prefetch, Service, batches_in
 from etlrun.system.errors import WorldError
 
 _END_S = 2.0

@@ -7,7 +7,7 @@ from typing import cast
 
 import tensorflow as tf
 
-from etlrun.stages.service import Service
+from etlrun.stages.load import Service
 from etlrun.system.errors import WorldError, headline
 
 _GONE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)

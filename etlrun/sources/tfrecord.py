@@ -22,9 +22,8 @@ from etlrun.sources.named import named
 from etlrun.sources.on_disk import OnDisk
 from etlrun.sources.remote import copies_of, fetched, remote
 from etlrun.sources.slices import slices
-from etlrun.stages.dataset import IMAGE, LABEL
+from etlrun.stages.dataset import IMAGE, LABEL, TFRecords
 from etlrun.stages.lazy import tf
-from etlrun.stages.tfrecords import TFRecords
 from etlrun.system.errors import EtlrunError, Fault, WorldError, printable
 
 _NAMED = 5

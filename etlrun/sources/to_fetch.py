@@ -12,8 +12,7 @@ from etlrun.sources.mirror import mirror_of
 from etlrun.sources.remote import copies_of
 from etlrun.sources.slices import slices
 from etlrun.sources.tfrecord import files_of
-from etlrun.stages.dataset import Declared, TfdsDataset
-from etlrun.stages.tfrecords import TFRecords
+from etlrun.stages.dataset import Declared, TfdsDataset, TFRecords
 from etlrun.system.errors import EtlrunError, WorldError
 from etlrun.system.hidden import is_closed
 from etlrun.system.machine import rounded

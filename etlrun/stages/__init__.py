@@ -10,10 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from etlrun.stages.augment import (
+    Cutout,
+    Pad,
+    RandomCrop,
+    RandomErasing,
+    RandomFlipUpDown,
+    RandomResizedCrop,
+    RandomRotation,
+    RandomTranslation,
+    RandomZoom,
+)
 from etlrun.stages.base import Stage
 from etlrun.stages.cache import CACHES
 from etlrun.stages.colour import (
     Normalize,
+    RandAugment,
     RandomBrightness,
     RandomContrast,
     RandomGrey,
@@ -21,22 +33,14 @@ from etlrun.stages.colour import (
     RandomSaturation,
     ZeroCenterBgr,
 )
-from etlrun.stages.crops import Pad, RandomCrop, RandomResizedCrop
-from etlrun.stages.dataset import SOURCES
-from etlrun.stages.erasing import Cutout, RandomErasing
+from etlrun.stages.dataset import SOURCES, TFRecords
 from etlrun.stages.extract import Interleave, Sequential, Tfds
-from etlrun.stages.geometry import RandomFlipUpDown, RandomRotation, RandomTranslation, RandomZoom
 from etlrun.stages.image import CenterCrop, Decode, RandomFlip, Rescale, Resize, ScaleMinusOneOne, ScaleZeroOne
 from etlrun.stages.installed import with_installed
-from etlrun.stages.logger import LOGGERS
-from etlrun.stages.measure import NoProfile, Trace
+from etlrun.stages.measure import LOGGERS, NoProfile, Trace
 from etlrun.stages.model import Emulated, KerasApplication, MobileNetV2
-from etlrun.stages.python_rows import Python
-from etlrun.stages.rand_augment import RandAugment
-from etlrun.stages.rows import Arrays, Table, TextFolder
-from etlrun.stages.tabular import Tabular
-from etlrun.stages.text import TextModel
-from etlrun.stages.tfrecords import TFRecords
+from etlrun.stages.network import Tabular, TextModel
+from etlrun.stages.rows import Arrays, Python, Table, TextFolder
 from etlrun.stages.trainer import Drain, Trainer
 
 Stages = Mapping[str, Mapping[str, type[Stage]]]

@@ -7,12 +7,16 @@ and two steps draw independent numbers. Two parameters of one step take differen
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from etlrun.stages.base import Expected, PositiveNumber, Share
+from pydantic import Field
+
+from etlrun.stages.base import DATA, Expected, Flag, Fraction, Number, Positive, PositiveNumber, Rate, Share, Size
 from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.image import require_decoded
 from etlrun.stages.lazy import tf
+from etlrun.stages.step import Step
 
 Ratios = Annotated[tuple[PositiveNumber, PositiveNumber], Expected("[lower, upper], two positive numbers")]
 Shares = Annotated[tuple[Share, Share], Expected("[lower, upper], two numbers above 0, at most 1")]
@@ -82,3 +86,379 @@ def with_value(incoming: Feature, value: float) -> Feature:
     if incoming.low is None or incoming.high is None:
         return incoming
     return incoming.replace(low=min(incoming.low, value), high=max(incoming.high, value))
+
+
+def affine(image: tf.Tensor, rows: list[tf.Tensor], fill_mode: str, interpolation: str) -> tf.Tensor:
+    """Return the image whose pixel (x, y) is that of `image` at (a x + b y + c, d x + e y + f), where `rows` = [a … f].
+
+    Pixels outside are 0 (`constant`), mirrored at the edge (`reflect`), or those of the edge (`nearest`).
+    """
+    pixels = image if interpolation == "nearest" else tf.cast(image, tf.float32)
+    moved = tf.raw_ops.ImageProjectiveTransformV3(
+        images=pixels[tf.newaxis],
+        transforms=tf.stack([*rows, 0.0, 0.0])[tf.newaxis],
+        output_shape=tf.shape(image)[:2],
+        fill_value=0.0,
+        interpolation=interpolation.upper(),
+        fill_mode=fill_mode.upper(),
+    )
+    moved = moved[0] if interpolation == "nearest" else rounded(moved[0], image.dtype)
+    return tf.ensure_shape(moved, image.shape)
+
+
+def rotated(image: tf.Tensor, degrees: tf.Tensor, fill_mode: str, interpolation: str = "bilinear") -> tf.Tensor:
+    """Turn an image counter-clockwise around its centre; same shape and dtype."""
+    height, width = tf.unstack(tf.cast(tf.shape(image)[:2] - 1, tf.float32))
+    angle = degrees * 0.017453292519943295
+    cosine, sine = tf.cos(angle), tf.sin(angle)
+    right = (width - (cosine * width - sine * height)) / 2
+    down = (height - (sine * width + cosine * height)) / 2
+    return affine(image, [cosine, -sine, right, sine, cosine, down], fill_mode, interpolation)
+
+
+def translated(image: tf.Tensor, down: tf.Tensor, right: tf.Tensor, fill_mode: str) -> tf.Tensor:
+    """Move an image by these shares of its height and its width; same shape and dtype."""
+    height, width = tf.unstack(tf.cast(tf.shape(image)[:2], tf.float32))
+    return affine(image, [1.0, 0.0, -right * width, 0.0, 1.0, -down * height], fill_mode, "bilinear")
+
+
+def zoomed(image: tf.Tensor, change: tf.Tensor, fill_mode: str) -> tf.Tensor:
+    """Show 1 + `change` of the height and the width around the centre; same shape and dtype."""
+    height, width = tf.unstack(tf.cast(tf.shape(image)[:2] - 1, tf.float32))
+    side = 1 + change
+    return affine(image, [side, 0.0, -change * width / 2, 0.0, side, -change * height / 2], fill_mode, "bilinear")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomFlipUpDown(Step):
+    """Flips half of the images vertically; a different half in each pass."""
+
+    path = "transform.random_flip_up_down"
+    random = True
+    calls = (drawn,)
+
+    def gives(self, incoming: Feature) -> Feature:
+        require_pixels(incoming)
+        return incoming
+
+    @staticmethod
+    def op(image: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
+        """Same shape, dtype and range."""
+        is_flipped = 2 * drawn(image, seed, "random_flip_up_down", 1)[0] < 1
+        return tf.cond(is_flipped, lambda: tf.reverse(image, [0]), lambda: image)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Moved(Step):
+    """Base of the steps that interpolate bilinearly, and fill what comes from outside of the image.
+
+    Attributes:
+        fill_mode: `constant` fills with 0, `reflect` mirrors at the edge, `nearest` repeats the edge.
+    """
+
+    random = True
+
+    fill_mode: Annotated[Literal["constant", "reflect", "nearest"], DATA]
+
+    def gives(self, incoming: Feature) -> Feature:
+        require_pixels(incoming)
+        return with_value(incoming, 0.0) if self.fill_mode == "constant" else incoming
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomRotation(_Moved):
+    """Turns an image around its centre, as `keras.layers.RandomRotation` does; bilinear.
+
+    Attributes:
+        degrees: Largest angle in both directions.
+    """
+
+    path = "transform.random_rotation"
+    calls = (drawn, rounded, affine, rotated)
+
+    degrees: Annotated[float, Field(ge=0, le=180), DATA]
+
+    @staticmethod
+    def op(image: tf.Tensor, *, fill_mode: str, degrees: float, seed: tf.Tensor) -> tf.Tensor:
+        """Same shape and dtype; uint8 is rounded."""
+        return rotated(image, degrees * (2 * drawn(image, seed, "random_rotation", 1)[0] - 1), fill_mode)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomTranslation(_Moved):
+    """Moves an image, as `keras.layers.RandomTranslation` does; bilinear.
+
+    Attributes:
+        height_factor: Largest move up or down, as a share of the height.
+        width_factor: Largest move to the left or the right, as a share of the width.
+    """
+
+    path = "transform.random_translation"
+    calls = (drawn, rounded, affine, translated)
+
+    height_factor: Annotated[Fraction, DATA]
+    width_factor: Annotated[Fraction, DATA]
+
+    @staticmethod
+    def op(
+        image: tf.Tensor, *, fill_mode: str, height_factor: float, width_factor: float, seed: tf.Tensor
+    ) -> tf.Tensor:
+        """Same shape and dtype; uint8 is rounded."""
+        down, right = tf.unstack(2 * drawn(image, seed, "random_translation", 2) - 1)
+        return translated(image, height_factor * down, width_factor * right, fill_mode)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomZoom(_Moved):
+    """Zooms into or out of an image at its own aspect ratio, as `keras.layers.RandomZoom` does; bilinear.
+
+    Attributes:
+        factor: Largest change of the sides of the part that is shown: 0.2 shows 80 % to 120 % of them.
+    """
+
+    path = "transform.random_zoom"
+    calls = (drawn, rounded, affine, zoomed)
+
+    factor: Annotated[Rate, DATA]
+
+    @staticmethod
+    def op(image: tf.Tensor, *, fill_mode: str, factor: float, seed: tf.Tensor) -> tf.Tensor:
+        """Same shape and dtype; uint8 is rounded."""
+        return zoomed(image, factor * (2 * drawn(image, seed, "random_zoom", 1)[0] - 1), fill_mode)
+
+
+def rectangles(sides: tf.Tensor, draws: tf.Tensor, scale: tuple[float, float], ratio: tuple[float, float]) -> tf.Tensor:
+    """Return the sides of random rectangles, int32 (count, 2): height and width, or those of `sides`.
+
+    An area is uniform in `scale`, a share of that of `sides`; a ratio of the second side to the first is uniform in
+    `ratio` on a logarithmic scale. `draws` are (count, 2) in [0, 1).
+    """
+    area = tf.reduce_prod(tf.cast(sides, tf.float32)) * (scale[0] + (scale[1] - scale[0]) * draws[:, 0])
+    lower, upper = tf.math.log(ratio[0]), tf.math.log(ratio[1])
+    root = tf.exp((lower + (upper - lower) * draws[:, 1]) / 2)
+    return tf.cast(tf.round(tf.sqrt(area)[:, tf.newaxis] * tf.stack([1 / root, root], axis=1)), tf.int32)
+
+
+def placed(outer: tf.Tensor, inner: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
+    """Return top and left, int32 (2,), of sides `inner` at a uniform place within `outer`; `draws` are in [0, 1)."""
+    return tf.cast(draws * tf.cast(outer - inner + 1, tf.float32), tf.int32)
+
+
+def crop_box(sides: tf.Tensor, draws: tf.Tensor, scale: tuple[float, float], ratio: tuple[float, float]) -> tf.Tensor:
+    """Return top, left, height and width, int32 (4,), of the first rectangle that fits; `draws` are (count, 4).
+
+    If none fits, it is the largest centred one whose ratio of width to height is in `ratio`, as in torchvision.
+    """
+    found = rectangles(sides, draws[:, :2], scale, ratio)
+    fits = tf.reduce_all((found > 0) & (found <= sides), axis=1)
+    first = tf.argmax(fits)
+    inner = found[first]
+    height, width = tf.unstack(tf.cast(sides, tf.float32))
+    largest = tf.minimum(sides, tf.cast(tf.round(tf.stack([width / ratio[0], height * ratio[1]])), tf.int32))
+    drawn_box = tf.concat([placed(sides, inner, draws[first, 2:]), inner], axis=0)
+    return tf.where(fits[first], drawn_box, tf.concat([(sides - largest) // 2, largest], axis=0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pad(Step):
+    """Adds a border to all four sides of an image; it is not random.
+
+    Attributes:
+        by: Width of the border in pixels.
+        mode: `constant` fills with `value`, `reflect` mirrors the image without its outermost pixels.
+        value: Value of the pixels of a constant border; 0 with `reflect`.
+    """
+
+    path = "transform.pad"
+
+    by: Annotated[int, Field(ge=0, le=65_536), DATA]
+    mode: Annotated[Literal["constant", "reflect"], DATA]
+    value: Annotated[Number, DATA]
+
+    def rules(self) -> Faults:
+        if self.mode == "reflect" and self.value:
+            yield "value", str(self.value), "0 with mode=reflect, which uses no value", "set transform.pad.value=0"
+
+    def gives(self, incoming: Feature) -> Feature:
+        require_pixels(incoming)
+        height, width, channels = incoming.shape
+        if self.mode == "reflect" and any(side is not None and side <= self.by for side in (height, width)):
+            raise UnfitError(
+                f"images of at least {self.by + 1}x{self.by + 1} pixels, which a border of {self.by} mirrors",
+                "set a smaller transform.pad.by",
+            )
+        height, width = (None if side is None else side + 2 * self.by for side in (height, width))
+        padded = with_value(incoming, self.value) if self.mode == "constant" else incoming
+        return padded.replace(shape=(height, width, channels))
+
+    @staticmethod
+    def op(image: tf.Tensor, *, by: int, mode: str, value: float) -> tf.Tensor:
+        """(height, width, channels) -> (height + 2 by, width + 2 by, channels), same dtype."""
+        return tf.pad(image, [(by, by), (by, by), (0, 0)], mode.upper(), tf.cast(value, image.dtype))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomCrop(Step):
+    """Crops a part of one size at a random place, as `tf.image.random_crop` does.
+
+    Attributes:
+        size: Height and width in pixels.
+    """
+
+    path = "transform.random_crop"
+    random = True
+    calls = (drawn, placed)
+
+    size: Annotated[Size, DATA]
+
+    def gives(self, incoming: Feature) -> Feature:
+        require_pixels(incoming)
+        *sides, channels = incoming.shape
+        if any(side is not None and side < crop for side, crop in zip(sides, self.size, strict=True)):
+            raise UnfitError(
+                f"images of at least {'x'.join(map(str, self.size))} pixels",
+                "set a smaller transform.random_crop.size, or put `pad` or a larger `resize` before it",
+            )
+        return incoming.replace(shape=(*self.size, channels))
+
+    @staticmethod
+    def op(image: tf.Tensor, *, size: tuple[int, int], seed: tf.Tensor) -> tf.Tensor:
+        """(height, width, channels) -> (*size, channels), same dtype and range."""
+        top, left = tf.unstack(placed(tf.shape(image)[:2], size, drawn(image, seed, "random_crop", 2)))
+        return tf.image.crop_to_bounding_box(image, top, left, *size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomResizedCrop(Step):
+    """Crops a part of random size and aspect ratio, and resizes it, as `RandomResizedCrop` of torchvision does.
+
+    The dtype stays: uint8 is rounded, as `resize` does. Source: Szegedy et al., "Going Deeper with Convolutions", 2014.
+
+    Attributes:
+        size: Height and width of the result in pixels.
+        scale: Smallest and largest share of the area of the image that the part takes.
+        ratio: Smallest and largest width of the part, divided by its height.
+        antialias: Whether to filter before downscaling, as torchvision does.
+    """
+
+    path = "transform.random_resized_crop"
+    random = True
+    is_costly = True
+    calls = (drawn, rounded, rectangles, placed, crop_box)
+
+    size: Annotated[Size, DATA]
+    scale: Annotated[Shares, DATA]
+    ratio: Annotated[Ratios, DATA]
+    antialias: Annotated[Flag, DATA]
+
+    def faults(self) -> Faults:
+        yield from (*ordered("scale", self.scale), *ordered("ratio", self.ratio))
+
+    def gives(self, incoming: Feature) -> Feature:
+        require_pixels(incoming)
+        return incoming.replace(shape=(*self.size, incoming.shape[-1]))
+
+    @staticmethod
+    def op(
+        image: tf.Tensor,
+        *,
+        size: tuple[int, int],
+        scale: tuple[float, float],
+        ratio: tuple[float, float],
+        antialias: bool,
+        seed: tf.Tensor,
+    ) -> tf.Tensor:
+        """(height, width, channels) -> (*size, channels), same dtype and range; the first of ten parts that fits."""
+        draws = tf.reshape(drawn(image, seed, "random_resized_crop", 40), (10, 4))
+        top, left, height, width = tf.unstack(crop_box(tf.shape(image)[:2], draws, scale, ratio))
+        part = image[top : top + height, left : left + width]
+        return tf.ensure_shape(
+            rounded(tf.image.resize(part, size, antialias=antialias), image.dtype), (*size, image.shape[-1])
+        )
+
+
+def erased(image: tf.Tensor, start: tf.Tensor, end: tf.Tensor, value: float) -> tf.Tensor:
+    """Set the pixels from `start` (row, column) to before `end` to `value`; parts outside of the image are ignored."""
+    return tf.where(within(tf.shape(image)[:2], start, end), tf.cast(value, image.dtype), image)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Erasing(Step):
+    """Base of both steps.
+
+    Attributes:
+        value: Value of the erased pixels.
+    """
+
+    random = True
+
+    value: Annotated[Number, DATA]
+
+    def gives(self, incoming: Feature) -> Feature:
+        return with_value(incoming, self.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cutout(_Erasing):
+    """Erases a square whose centre is a random pixel, so that a part of it may be outside of the image.
+
+    Source: DeVries and Taylor, "Improved Regularization of Convolutional Neural Networks with Cutout", 2017.
+
+    Attributes:
+        length: Side of the square in pixels.
+    """
+
+    path = "transform.cutout"
+    calls = (drawn, placed, within, erased)
+
+    length: Annotated[Positive, DATA]
+
+    @staticmethod
+    def op(image: tf.Tensor, *, value: float, length: int, seed: tf.Tensor) -> tf.Tensor:
+        """Same shape and dtype."""
+        start = placed(tf.shape(image)[:2], 1, drawn(image, seed, "cutout", 2)) - length // 2
+        return erased(image, start, start + length, value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomErasing(_Erasing):
+    """Erases a random rectangle of some images, as `RandomErasing` of torchvision does with one value.
+
+    The first of ten rectangles that is smaller than the image in both directions is erased; if none is, nothing is.
+    Source: Zhong et al., "Random Erasing Data Augmentation", AAAI 2020.
+
+    Attributes:
+        probability: Probability that an image is changed.
+        scale: Smallest and largest share of the area of the image that the rectangle takes.
+        ratio: Smallest and largest height of the rectangle, divided by its width.
+    """
+
+    path = "transform.random_erasing"
+    calls = (drawn, rectangles, placed, within, erased)
+
+    probability: Annotated[Share, DATA]
+    scale: Annotated[Shares, DATA]
+    ratio: Annotated[Ratios, DATA]
+
+    def faults(self) -> Faults:
+        yield from (*ordered("scale", self.scale), *ordered("ratio", self.ratio))
+
+    @staticmethod
+    def op(
+        image: tf.Tensor,
+        *,
+        value: float,
+        probability: float,
+        scale: tuple[float, float],
+        ratio: tuple[float, float],
+        seed: tf.Tensor,
+    ) -> tf.Tensor:
+        """Same shape and dtype."""
+        numbers, sides = drawn(image, seed, "random_erasing", 41), tf.shape(image)[:2]
+        draws = tf.reshape(numbers[1:], (10, 4))
+        found = tf.reverse(rectangles(sides, draws[:, :2], scale, ratio), [1])
+        fits = tf.reduce_all(found < sides, axis=1)
+        first = tf.argmax(fits)
+        start = placed(sides, found[first], draws[first, 2:])
+        is_erased = (numbers[0] < probability) & fits[first]
+        return tf.cond(is_erased, lambda: erased(image, start, start + found[first], value), lambda: image)

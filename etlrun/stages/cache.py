@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from etlrun.stages.base import DATA, SPEED, Expected, Nodes, Stage, Text
-from etlrun.stages.call import Call
 from etlrun.stages.flow import Flow
+from etlrun.stages.made import Call
 from etlrun.stages.paths import OptionalPath
 from etlrun.system import machine
 

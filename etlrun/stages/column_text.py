@@ -11,11 +11,11 @@ from pydantic import Field
 
 from etlrun.stages.base import DATA, Expected, OptionalText, Positive
 from etlrun.stages.column_categories import OneHot
-from etlrun.stages.column_step import ColumnStep, category
+from etlrun.stages.column_numbers import ColumnStep, category
 from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.lazy import np, pa, pc, tf
 from etlrun.stages.paths import OptionalPath
-from etlrun.stages.vocabulary import pieces_of, wordpieces
+from etlrun.stages.words import pieces_of, wordpieces
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,12 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from etlrun.stages.base import DATA, Expected
-from etlrun.stages.column_step import LARGEST, ColumnStep, UnfitColumnError
+from etlrun.stages.column_categories import Bucketize, Classes, Cross, Embed, Hash, Identity, Lookup, OneHot, Quantiles
+from etlrun.stages.column_numbers import (
+    LARGEST,
+    Clip,
+    ColumnStep,
+    Fill,
+    Log1p,
+    MinMax,
+    Missing,
+    Part,
+    Robust,
+    Standardize,
+    UnfitColumnError,
+    number,
+    without_missing,
+)
+from etlrun.stages.column_text import MultiHot, Ngrams, StandardizeText, TfIdf, Tokenize, Truncate
 from etlrun.stages.flow import NUMBER, Feature, Flow, UnfitError
-from etlrun.stages.lazy import pa, tf
+from etlrun.stages.lazy import pa, pc, tf
+from etlrun.stages.rows import BETWEEN
 from etlrun.stages.step import Step
 from etlrun.system.errors import printable
 
@@ -105,16 +122,12 @@ class Output:
     @property
     def weights(self) -> str | None:
         """File of the vectors that its embedding begins with; None if it has none."""
-        from etlrun.stages.column_categories import Embed
-
         last = self.steps[-1] if self.steps else None
         return last.weights if isinstance(last, Embed) else None
 
     @property
     def _reserved(self) -> Iterator[str]:
         """Yield what the first indices stand for, where a sequence is embedded, for people."""
-        from etlrun.stages.column_categories import Embed, Lookup
-
         unknown = next((step.oov for step in reversed(self.steps) if isinstance(step, Lookup)), None)
         if self.steps and isinstance(self.steps[-1], Embed) and self.steps[-1].padding:
             yield "0 is padding"
@@ -124,8 +137,6 @@ class Output:
     @property
     def is_of_target(self) -> bool:
         """Whether it is that of a target, with a step that no config names."""
-        from etlrun.stages.column_steps import COLUMN_STEPS
-
         return any(step.name not in COLUMN_STEPS for step in self.steps)
 
     @property
@@ -137,8 +148,6 @@ class Output:
     @property
     def indicator(self) -> Output | None:
         """The output that says where a value was missing; None unless its `fill` has an indicator."""
-        from etlrun.stages.column_numbers import Fill, Missing
-
         for place, step in enumerate(self.steps):
             if isinstance(step, Fill) and step.indicator:
                 return Output(name=f"{self.name}_missing", of=self.of, steps=(*self.steps[:place], Missing()))
@@ -147,8 +156,6 @@ class Output:
     @property
     def indicator_of(self) -> str | None:
         """Name of the output whose indicator it may be; None if it is none."""
-        from etlrun.stages.column_numbers import Missing
-
         is_one = bool(self.steps) and isinstance(self.steps[-1], Missing) and self.name.endswith("_missing")
         return self.name.removesuffix("_missing") if is_one else None
 
@@ -239,3 +246,163 @@ class Columns(Step):
         for output in self.outputs:
             yield output.name, "; ".join(filter(None, [output.text, shares.get(output.name, "")]))
         yield from ((name, "dropped") for name in self.dropped)
+
+
+_NUMBERS: tuple[type[ColumnStep], ...] = (Fill, Missing, Part, Clip, Log1p, Standardize, MinMax, Robust)
+_CATEGORIES: tuple[type[ColumnStep], ...] = (Bucketize, Quantiles, Identity, Lookup, Hash, Cross, OneHot, Embed)
+_TEXTS: tuple[type[ColumnStep], ...] = (StandardizeText, Tokenize, Ngrams, Truncate, MultiHot, TfIdf)
+COLUMN_STEPS: dict[str, type[ColumnStep]] = {step.name: step for step in (*_NUMBERS, *_CATEGORIES, *_TEXTS)}
+"""All steps on columns by their names in a config."""
+
+
+MOST_LABELS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binary(Classes):
+    """The index of one of two classes, of which the positive one is 1; a plan puts it behind a binary target."""
+
+    name = "binary"
+
+    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+        found = super().fitted(values, incoming).values or ()
+        return self.replace(values=tuple(sorted(found, key=_is_positive)))
+
+    def gives(self, incoming: Feature) -> Feature:
+        return super().gives(incoming).replace(is_binary=True)
+
+
+def _is_positive(value: str | int) -> bool:
+    return str(value).casefold() in ("1", "true", "yes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number(ColumnStep):
+    """The number to predict; a plan puts it behind a target that is a number.
+
+    Attributes:
+        standardize: Whether the loss counts it in standard deviations, which the last layer of the model undoes.
+        mean: Mean of the training split. `std` is its standard deviation, `least` the smallest value.
+    """
+
+    name = "number"
+    learned = ("mean", "std", "least")
+    not_of_op = ("standardize", *learned)
+
+    standardize: Annotated[bool, DATA] = False
+    mean: Annotated[float | None, Expected("null"), DATA] = None
+    std: Annotated[float | None, Expected("null"), DATA] = None
+    least: Annotated[float | None, Expected("null"), DATA] = None
+
+    @staticmethod
+    def op(values: tf.Tensor) -> tf.Tensor:
+        """Return the numbers as float32."""
+        return tf.cast(values, tf.float32)
+
+    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+        found = values().cast(pa.float64(), safe=False)
+        mean, std, least = pc.mean(found).as_py(), pc.stddev(found).as_py(), pc.min(found).as_py()
+        most = pc.max(found).as_py() or 0
+        if max(abs(least or 0), abs(most)) > LARGEST:
+            raise UnfitColumnError(
+                f"numbers from {least:g} to {most:g}",
+                f"numbers of at most {LARGEST:.4g}, since a model predicts float32",
+                "repair them, or write them in a larger unit",
+            )
+        return self.replace(mean=mean, std=std, least=least)
+
+    def gives(self, incoming: Feature) -> Feature:
+        std = self.std if self.standardize else None
+        return number(without_missing(incoming)).replace(dtype="float32", mean=self.mean, std=std)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labels(ColumnStep):
+    """A 1 for each label of a row, and a 0 for all others; a plan puts it behind a target of several labels.
+
+    Attributes:
+        separator: Text between two labels; None if the column has a number for each.
+        values: The labels, in order.
+    """
+
+    name = "labels"
+    learned = ("values",)
+
+    separator: Annotated[str | None, Expected("a text, or null"), DATA] = None
+    values: Annotated[tuple[str, ...] | None, Expected("null"), DATA] = None
+
+    @property
+    def text(self) -> str:
+        text = super().text
+        return text if self.separator != BETWEEN else text.replace(f"separator {BETWEEN}", "of lists")
+
+    @staticmethod
+    def op(found: tf.Tensor, *, separator: str | None, values: list[str]) -> tf.Tensor:
+        """Return float32 vectors with a place for each label; a text that is missing has none of them."""
+        if separator is None:
+            return tf.cast(found, tf.float32)
+        texts = tf.reshape(found, [-1])
+        parts = tf.strings.split(texts, separator)
+        labels = tf.strings.strip(parts.flat_values)
+        is_label = (labels != "") & (labels != b"\xff")
+        labels, rows = tf.boolean_mask(labels, is_label), tf.boolean_mask(parts.value_rowids(), is_label)
+        keys, numbers = tf.constant(values, tf.string), tf.range(len(values), dtype=tf.int64)
+        table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, numbers), -1)
+        index = table.lookup(labels)
+        known = tf.debugging.Assert(tf.reduce_all(index >= 0), ["a label that is in no row of the training", labels])
+        with tf.control_dependencies([known]):
+            places = tf.stack([rows, index], axis=1)
+        shape = tf.stack([tf.size(texts, tf.int64), len(values)])
+        counts = tf.scatter_nd(places, tf.ones_like(index, tf.float32), shape)
+        each = tf.reshape(tf.minimum(counts, 1.0), tf.concat([tf.shape(found), [len(values)]], 0))
+        return tf.ensure_shape(each, [*found.shape, len(values)])
+
+    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+        if self.separator is None:
+            return self.replace(values=tuple(map(str, range(incoming.shape[0] or 0))))
+        found = labels_in(values(), self.separator)
+        if not found or len(found) > MOST_LABELS:
+            raise UnfitColumnError(
+                f"{len(found):,} labels in the training split",
+                f"from 1 to {MOST_LABELS:,} different ones",
+                "name the text between two labels of a row: {labels: ','}",
+            )
+        return self.replace(values=found)
+
+    def gives(self, incoming: Feature) -> Feature:
+        shape = (len(self.values or ()),)
+        return Feature(dtype="float32", shape=shape, low=0.0, high=1.0, is_labels=True, classes=self.values or ())
+
+
+def labels_in(values: pa.Array, separator: str) -> tuple[str, ...]:
+    """Return the different labels of texts (`large_binary`), in order."""
+    texts = values.drop_null().unique().cast(pa.large_string())
+    labels = pc.ascii_trim_whitespace(pc.split_pattern(texts, separator).flatten()).unique()
+    return tuple(sorted(label for label in labels.to_pylist() if label))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weight(ColumnStep):
+    """The weight of a row in the loss; a plan puts it behind `dataset.weight`."""
+
+    name = "weight"
+
+    @staticmethod
+    def op(values: tf.Tensor) -> tf.Tensor:
+        """Return the weights as float32."""
+        return tf.cast(values, tf.float32)
+
+    def gives(self, incoming: Feature) -> Feature:
+        return number(without_missing(incoming)).replace(dtype="float32")
+
+
+def checked_weight(weight: tf.Tensor) -> tf.Tensor:
+    """Return a weight as it is; a negative one, or one that is not finite, is an error."""
+    number = tf.cast(weight, tf.float32)
+    is_weight = tf.reduce_all((number >= 0) & tf.math.is_finite(number))
+    with tf.control_dependencies([tf.debugging.Assert(is_weight, ["a weight below 0", weight])]):
+        return tf.identity(weight)
+
+
+TARGET_STEPS: dict[str, type[ColumnStep]] = {step.name: step for step in (Classes, Binary, Labels, Number, Weight)}
+"""Steps on targets and on weights by their names, which no config has."""

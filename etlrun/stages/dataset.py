@@ -3,38 +3,117 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field
 
-from etlrun.stages.base import DATA, SPEED, TRAINING, Expected, Flag, OptionalText, Stage, Text
-from etlrun.stages.declared import (
-    FEATURES,
-    STRINGS,
-    TARGETS,
-    Features,
-    Targets,
-    described,
-    feature_of,
-    target_of,
-    unfit,
+from etlrun.stages.base import (
+    DATA,
+    SPEED,
+    TRAINING,
+    Expected,
+    Flag,
+    OptionalPositive,
+    OptionalText,
+    Positive,
+    Stage,
+    Text,
 )
-from etlrun.stages.flow import Faults, Flow
+from etlrun.stages.flow import ITEM_BYTES, Faults, Feature, Flow
 from etlrun.stages.made import user_path
 from etlrun.stages.paths import (
+    AT_ONCE,
+    FILES_EXPECTED,
     STORAGE_EXPECTED,
+    Files,
     Keep,
     OptionalPath,
     Storage,
     is_remote,
     of_this_machine,
+    patterns_of,
     unfit_storage,
     with_secrets,
 )
-from etlrun.stages.slicing import EXPECTED, FILES, TFDS, Language, malformed
-from etlrun.stages.targets import unfit_of_several
+from etlrun.stages.splits import FILES, SPLIT_EXPECTED, TFDS, Language, malformed
+from etlrun.stages.targets import Weight, unfit_of_several
+
+STRINGS: dict[str, Feature] = {
+    "class": Feature(dtype="int64", is_class=True),
+    "image": Feature(dtype="string", format="image"),
+    "text": Feature(dtype="string", format="text"),
+}
+_NUMBERS = rf"(?P<dtype>{'|'.join(ITEM_BYTES)})( (?P<shape>[1-9]\d*(x[1-9]\d*)*))?"
+_UNNAMED = re.sub(r"\?P<\w+>", "", _NUMBERS)
+_OF_TARGETS = r"number|binary|(class|labels) [1-9]\d{0,5}"
+_TYPES = "types such as float32, uint8 28x28, class, image or text"
+_Type = Annotated[str, Field(pattern=rf"^({'|'.join(STRINGS)}|{_UNNAMED})$")]
+_TargetType = Annotated[str, Field(pattern=rf"^({'|'.join(STRINGS)}|{_OF_TARGETS}|{_UNNAMED})$")]
+_Weighted = Annotated[dict[_TargetType, dict[Literal["weight"], Weight]], Field(min_length=1, max_length=1)]
+
+Features = Annotated[dict[Text, _Type], Field(min_length=1)]
+"""Names of features with their types; for an array also its shape: `float32 28x28`."""
+Targets = Annotated[dict[Text, _TargetType | _Weighted], Field(min_length=1)]
+"""Names of features to predict with their types, or with these and the weight of their loss."""
+FEATURES = f"a mapping from names of features to {_TYPES}, or null"
+TARGETS = (
+    f"a mapping from names of features to {_TYPES}, to number, binary, class 3 or labels 5, or to one of them with its "
+    "options, such as {class 3: {weight: 0.5}}; or null"
+)
+
+
+def feature_of(declared: str) -> Feature:
+    """Return the feature of a declared type."""
+    found = re.fullmatch(_NUMBERS, declared)
+    if found is None:
+        return STRINGS[declared]
+    return Feature(dtype=found["dtype"], shape=tuple(int(side) for side in (found["shape"] or "").split("x") if side))
+
+
+def described(declared: Any) -> tuple[str, dict[str, Any]]:
+    """Return the type of a declared target, and its options."""
+    return (declared, {}) if isinstance(declared, str) else next(iter(declared.items()))
+
+
+def target_of(declared: Any) -> Feature:
+    """Return the feature of a declared target."""
+    text, _ = described(declared)
+    kind, _, count = text.partition(" ")
+    names = tuple(map(str, range(int(count) if kind in ("class", "labels") and count else 2)))
+    if kind == "number":
+        return feature_of("float32")
+    if kind == "binary":
+        return STRINGS["class"].replace(is_binary=True, classes=names)
+    if kind == "labels":
+        return Feature(dtype="int64", shape=(len(names),), low=0, high=1, is_labels=True, classes=names)
+    return STRINGS["class"].replace(classes=names) if kind == "class" and count else feature_of(text)
+
+
+def unfit(flow: Flow, declared: Collection[str], weight_key: str) -> Faults:
+    """Yield the faults of targets, and of a weight, beside the `declared` inputs: key, found, expected and remedy."""
+    is_one = "which is the target" if len(flow.targets) == 1 else "which is a target"
+    for name in flow.targets:
+        if name in declared:
+            remedy = "leave it out of dataset.features, or set dataset.target"
+            yield "features", f"{name}, {is_one}", "features to predict it from", remedy
+        of = flow.features[name]
+        if len(flow.targets) > 1 and of.is_class and not of.classes:
+            expected = "a class with the number of its classes, since there are several targets"
+            yield f"target.{name}", "class", expected, "write it behind the word, such as `class 3`"
+    if not flow.weight:
+        return
+    feature, remedy = flow.features[flow.weight], f"name a numeric feature, or set {weight_key}=null"
+    if flow.weight in flow.targets:
+        yield "weight", f"{flow.weight}, {is_one}", "another feature", remedy
+    elif feature.dtype == "string" or feature.shape or feature.is_class:
+        yield "weight", f"{flow.weight}, which is {feature}", "a feature with a number in each example", remedy
+    elif {*declared} == {flow.weight}:
+        yield "weight", f"{flow.weight}, which is the only feature", "other features to predict from", remedy
+
 
 SAMPLE_NAME = "etlrun_sample"
 """The dataset that etlrun draws by itself."""
@@ -87,7 +166,7 @@ class Dataset(Stage):
     def faults(self) -> Faults:
         for key, split in (("split", self.split), ("eval_split", self.eval_split)):
             for found, remedy in malformed(split, self.slicing) if split is not None else ():
-                yield key, found, EXPECTED, remedy
+                yield key, found, SPLIT_EXPECTED, remedy
 
     def as_it_is(self) -> Self:
         """Return the same dataset, which is not prepared if it is missing."""
@@ -297,3 +376,79 @@ SOURCES: dict[str, type[Dataset]] = {"folder": Folder}
 def dataset_type(name: object) -> type[Dataset]:
     """Return the type of the dataset of that `dataset.name`."""
     return SOURCES.get(name, TfdsDataset) if isinstance(name, str) else TfdsDataset
+
+
+@dataclass(frozen=True, kw_only=True)
+class TFRecords(Declared):
+    """TFRecord files of serialised examples, written by any program.
+
+    Attributes:
+        files: Pattern of the files, such as `train-*.tfrecord` or `gs://bucket/train-*.tfrecord`, or a list of
+            patterns; or these for each split, such as `{train: train-*.tfrecord, validation: val-*.tfrecord}`. What is
+            for no split is the split `train`.
+        num_classes: Number of classes of the target, whose values are 0 to below it; null if it is no class.
+    """
+
+    source = "etlrun.sources.tfrecord:TFRecordSource"
+    printed = "etlrun.eject.printed.tfrecord"
+
+    files: Annotated[Files, Expected(FILES_EXPECTED), DATA]
+    num_classes: Annotated[OptionalPositive, DATA, TRAINING]
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        files = {name: [user_path(pattern) for pattern in of] for name, of in self.patterns.items()}
+        return {"FILES": files, "NUM_CLASSES": self.num_classes}
+
+    @property
+    def title(self) -> str:
+        return PurePath(next(iter(self.patterns.values()))[0]).name
+
+    @property
+    def patterns(self) -> Mapping[str, tuple[str, ...]]:
+        """Patterns of the files by split."""
+        return patterns_of(self.files)
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return tuple(pattern for of in self.patterns.values() for pattern in of if is_remote(pattern))
+
+    def faults(self) -> Faults:
+        yield from super().faults()
+        files = [pattern for of in self.patterns.values() for pattern in of if not is_remote(pattern)]
+        if self.urls and files:
+            found, remedy = f"URLs, and {files[0]}", "copy those of this machine there, or those of URLs here"
+            yield "files", found, "URLs alone, or files on this machine alone", remedy
+
+    def rules(self) -> Faults:
+        yield from super().rules()
+        flow, found = self.examples, "null" if self.num_classes is None else str(self.num_classes)
+        target = flow.features[flow.target]
+        if len(flow.targets) > 1 or target.classes:
+            if self.num_classes is not None:
+                yield "num_classes", found, f"null with {self.key('target')}, which has the number of each", ""
+        elif target.is_class != (self.num_classes is not None):
+            needed = "the number of classes" if target.is_class else "null, since the target is no class"
+            yield "num_classes", found, needed, ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fetch(Stage):
+    """Fetches shards of URLs in the order in which they are read, ahead of the stage that reads them.
+
+    Attributes:
+        at_once: Shards that are fetched at once.
+        keep: How much of what is fetched stays on this machine.
+    """
+
+    path = "extract.fetch"
+    changes_data = False
+
+    at_once: Annotated[Positive, SPEED]
+    keep: Annotated[Keep, SPEED]
+
+
+def fetch_of(dataset: Dataset) -> Iterator[Fetch]:
+    """Yield the stage that fetches the shards of a dataset, if they are at URLs."""
+    if isinstance(dataset, Declared) and dataset.urls:
+        yield Fetch(at_once=int((dataset.storage or {}).get("at_once", AT_ONCE)), keep=dataset.keep)

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from etlrun.stages.base import ORDER, SPEED, Flag, Parallelism, Positive, Stage, Tuned
+from etlrun.stages.base import ORDER, SPEED, Flag, Nodes, Parallelism, Positive, Stage, Tuned
 from etlrun.stages.flow import Faults, Flow, UnfitError
 from etlrun.stages.image import Decode
 
@@ -157,3 +157,22 @@ class Interleave(Shards):
                 f"at most cycle_length, which is {self.cycle_length}",
                 f"set extract.cycle_length={calls} or extract.num_parallel_calls=autotune",
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkipCorrupt(Stage):
+    """Skips records that can't be read, parsed or decoded, and counts the remaining ones."""
+
+    path = "dataset.skip_corrupt"
+    nodes: ClassVar[tuple[Nodes, ...]] = (
+        Nodes(("Map",), is_single=True),  # removes the numbers
+        Nodes(("Filter", "Concatenate", "IgnoreErrors")),
+    )
+    leaves_out = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkippedInBatches(SkipCorrupt):
+    """The same where the stage before it has done so, for whole batches: nothing is left to do."""
+
+    nodes = ()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from etlrun.stages.flow import Feature, Flow
-from etlrun.stages.functions import arguments_of
+from etlrun.stages.installed import arguments_of
 from etlrun.stages.made import Made, Named, Text
 from etlrun.stages.model import ImageModel
 from etlrun.stages.objectives import KINDS, Kinds, kind_of, loss_of, metric_of

@@ -1,10 +1,11 @@
-"""Shuffling, batching and prefetching."""
+"""Shuffling, batching and prefetching: buckets of sequences, classes that differ in size, and tf.data's service."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from pydantic import Field
 
@@ -15,6 +16,7 @@ from etlrun.stages.base import (
     SPEED,
     TRAINING,
     Buffer,
+    Expected,
     Factor,
     Flag,
     Natural,
@@ -26,11 +28,115 @@ from etlrun.stages.base import (
     Stage,
     Tuned,
 )
-from etlrun.stages.buckets import unfit_buckets
-from etlrun.stages.call import Call, Constant, Parallel, PassSeed, UpToAll
 from etlrun.stages.flow import Faults, Flow
 from etlrun.stages.lazy import np, tf
-from etlrun.stages.service import Service
+from etlrun.stages.made import Call, Constant, Parallel, PassSeed, UpToAll
+
+
+class Buckets(Protocol):
+    """What a config says of buckets; see `Load`."""
+
+    @property
+    def boundaries(self) -> tuple[int, ...] | None:
+        """Longest sequence of each bucket."""
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...] | None:
+        """Examples per batch of each bucket."""
+
+    @property
+    def tokens_per_batch(self) -> int | None:
+        """Items per batch."""
+
+    @property
+    def drop_long(self) -> bool:
+        """Whether longer sequences are left out."""
+
+    @property
+    def batch_size(self) -> int:
+        """Examples per batch, if the buckets have no others."""
+
+
+def sizes_of(buckets: Buckets) -> tuple[int, ...]:
+    """Return the number of examples per batch of each bucket."""
+    boundaries = buckets.boundaries or ()
+    if buckets.tokens_per_batch is not None:
+        return tuple(max(buckets.tokens_per_batch // boundary, 1) for boundary in boundaries)
+    return buckets.batch_sizes or (buckets.batch_size,) * len(boundaries)
+
+
+def unfit_buckets(buckets: Buckets) -> Faults:
+    """Yield key, found, expected and remedy of each value that the others do not allow."""
+    boundaries = buckets.boundaries or ()
+    for name in ("batch_sizes", "tokens_per_batch", "drop_long"):
+        if not boundaries and (value := getattr(buckets, name)) not in (None, False):
+            found = str(value).lower() if value is True else str([*value] if isinstance(value, tuple) else value)
+            expected = f"{'false' if name == 'drop_long' else 'null'}, since there are no load.boundaries"
+            yield name, found, expected, "set load=bucketed, or leave it out"
+    if falling := next((pair for pair in pairwise(boundaries) if pair[0] >= pair[1]), None):
+        yield "boundaries", f"{falling[1]} behind {falling[0]}", "integers, each above the one before it", "sort them"
+    if boundaries and buckets.batch_sizes is not None and len(buckets.batch_sizes) != len(boundaries):
+        expected = f"{len(boundaries)} of them, one for each boundary"
+        yield (
+            "batch_sizes",
+            f"{len(buckets.batch_sizes)} size{'s' * (len(buckets.batch_sizes) != 1)}",
+            expected,
+            "name as many, or leave it out",
+        )
+    if boundaries and buckets.batch_sizes is not None and buckets.tokens_per_batch is not None:
+        expected = "null, since load.batch_sizes is set"
+        yield "tokens_per_batch", str(buckets.tokens_per_batch), expected, "leave out one of the two"
+
+
+_Address = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^\s:/,\[\]]+):[1-9][0-9]{0,4}$")]
+_Addresses = Annotated[tuple[_Address, ...], Field(min_length=1)] | _Address | None
+LAST_PORT = 65535
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service(Stage):
+    """Reads and transforms the examples on other machines, by tf.data's service; batches arrive over the network.
+
+    The examples, their order and the batches are those of a run without a service: the worker of each dispatcher makes
+    every n-th batch.
+
+    Attributes:
+        address: HOST:PORT of a dispatcher that `etlrun service dispatcher` started, or a list of them, each of which
+            has a worker.
+        timeout_s: Longest wait for a batch in seconds, at least 1, after which the run fails.
+        trusted_network: Whether all who reach the ports are trusted. tf.data's service listens on all interfaces of its
+            machine, without encryption or authentication: who reaches a port can read files and run operations there.
+    """
+
+    path = "load.service"
+    changes_data = False
+    nodes = ()
+    scope = Scope.EACH
+
+    address: Annotated[_Addresses, Expected("HOST:PORT, or a list of them"), SPEED] = None
+    timeout_s: Annotated[float, Field(ge=1, allow_inf_nan=False), SPEED] = 120.0
+    trusted_network: Annotated[Flag, SPEED] = False
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Dispatchers from which the batches are read in turn."""
+        return (self.address,) if isinstance(self.address, str) else self.address or ()
+
+    def rules(self) -> Faults:
+        if self.address is None:
+            expected = "HOST:PORT of a dispatcher, or a list of them"
+            remedy = "start `etlrun service dispatcher` and a worker, and set load.service.address=localhost:5050"
+            yield "address", "null", expected, remedy
+        if len(set(self.addresses)) < len(self.addresses):
+            expected = "each dispatcher once, which has one worker for each"
+            yield "address", str(list(self.addresses)), expected, "name each dispatcher once"
+        for port in (int(of.rpartition(":")[2]) for of in self.addresses):
+            if port > LAST_PORT:
+                yield "address", f"the port {port}", f"a port of at most {LAST_PORT}", "name the port of the dispatcher"
+        if not self.trusted_network:
+            expected = "true, since tf.data's service listens on all interfaces, and neither encrypts nor authenticates"
+            remedy = "set load.service.trusted_network=true where a firewall lets only machines that you trust through"
+            yield "trusted_network", "false", expected, remedy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,3 +397,36 @@ class Load(Stage):
     def without_effect(self) -> tuple[str, ...]:
         """Names of the fields that don't matter to a full shuffle."""
         return ("shuffle_buffer", "shuffle_at") if self.is_by_number else ()
+
+
+_MOST_NAMED = 20
+
+
+def balanced(counts: list[int]) -> list[float]:
+    """Return the weight of each class: the inverse of its share of all `counts`, so that the mean over examples is 1.
+
+    The definition is that of scikit-learn's `class_weight="balanced"`; a class without examples has weight 0.
+    """
+    present = sum(count > 0 for count in counts)
+    return [sum(counts) / (present * count) if count else 0.0 for count in counts]
+
+
+def note_of_classes(load: Load, split: str, count: Callable[[], Mapping[str, int] | None]) -> str | None:
+    """Return the sentence on the classes of the training split; None where training doesn't depend on their sizes.
+
+    `count` returns the number of examples of each class by its name; None, as a plan may have to, if they are unknown.
+    """
+    is_weighted, is_drawn = load.class_weights != "none", load.sample != "all"
+    if not is_weighted and not is_drawn:
+        return None
+    name = "class_weights" if is_weighted else "sample"
+    setting, also = f"{load.key(name)} = {getattr(load, name)}", ", with their weights" if is_weighted else ""
+    counts = count()
+    if counts is None:
+        return f"{setting}: a run counts the labels of '{split}' when it starts, and notes the examples by class{also}."
+    listed = [f"{of} {examples:,}" for of, examples in counts.items()]
+    if is_weighted:
+        listed = [f"{text} ({weight:.3g})" for text, weight in zip(listed, balanced([*counts.values()]), strict=True)]
+    more = f", and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
+    named = ", ".join(listed[:_MOST_NAMED])
+    return f"{setting}: training examples by class{also and f'{also},'} are {named}{more}."

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from etlrun.stages.base import CUT, DATA, ORDER, Flag, Nodes, Positive, Stage
-from etlrun.stages.buckets import sizes_of
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Flow
 from etlrun.stages.lazy import np, tf
-from etlrun.stages.load import Batch, Load
+from etlrun.stages.load import Batch, Load, sizes_of
 from etlrun.stages.step import Map
 
 

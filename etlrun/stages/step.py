@@ -17,14 +17,14 @@ from etlrun.stages.base import (
     OptionalPositive,
     Parallelism,
     Positive,
+    Rescaling,
     Scope,
     Stage,
     Tuned,
 )
-from etlrun.stages.code import remember
 from etlrun.stages.flow import Feature, Flow
-from etlrun.stages.known import Known
-from etlrun.stages.rescaling import Rescaling
+from etlrun.stages.plugins import remember
+from etlrun.stages.rows import Known
 
 
 class Step(Stage):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from itertools import takewhile
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise, takewhile
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
@@ -13,24 +13,139 @@ from etlrun.stages.base import (
     TRAINING,
     Expected,
     Factor,
+    Fraction,
+    Natural,
     Number,
     OptionalPositive,
     Positive,
     PositiveNumber,
     Rate,
     Seed,
+    Share,
     Stage,
     Text,
 )
 from etlrun.stages.flow import Faults
-from etlrun.stages.functions import Arguments, Loss, argument_faults, own_functions
+from etlrun.stages.installed import Arguments, Loss, argument_faults, own_functions
+from etlrun.stages.model import Unfrozen
 from etlrun.stages.objectives import MONITORED, NAMES, MetricName, Monitored, falls
 from etlrun.stages.paths import OptionalPath
-from etlrun.stages.phases import Phase, PlannedPhase
 from etlrun.stages.plugins import CALLBACKS, LOSSES, OF_YOUR_OWN, Plugin, names
 from etlrun.stages.plugins import METRICS as OF_PACKAGES
-from etlrun.stages.schedule import Schedule, shown
 from etlrun.system.errors import did_you_mean
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Phase(Stage):
+    """Epochs in which the same layers are trained, by an optimizer that begins with them.
+
+    Attributes:
+        epochs: Passes over the training examples.
+        unfreeze: Layers of the base that are trained, too, from here on: `last_block`, a number of last layers, or
+            `all`; null for those of the phase before, which in the first phase are none. Batch normalizations stay
+            frozen.
+        learning_rate: Learning rate of the optimizer; null for `trainer.learning_rate`.
+    """
+
+    path = "trainer.phases"
+
+    epochs: Annotated[Positive, TRAINING]
+    unfreeze: Annotated[
+        Unfrozen | None, Expected("last_block, a positive number of layers, all, or null"), TRAINING
+    ] = None
+    learning_rate: Annotated[PositiveNumber | None, TRAINING] = None
+
+    def __repr__(self) -> str:
+        """Return the phase as in a config."""
+        values = ((field.name, getattr(self, field.name)) for field in fields(Phase))
+        return f"{{{', '.join(f'{name}: {value}' for name, value in values if value is not None)}}}"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PlannedPhase(Phase):
+    """A phase with all its values.
+
+    Attributes:
+        number: Number of the phase, from 1.
+        done: Epochs before it.
+    """
+
+    number: int
+    done: int
+
+    @property
+    def path(self) -> str:  # type: ignore[override] # each has its own
+        """Key of the phase in a config, whose lists begin with 0."""
+        return f"{Phase.path}[{self.number - 1}]"
+
+    @property
+    def end(self) -> int:
+        """Epochs up to its end."""
+        return self.done + self.epochs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule(Stage):
+    """Changes the learning rate with the training steps, from 0: each step of a run is one.
+
+    Attributes:
+        name: Keras's `CosineDecay`, `ExponentialDecay` or `PiecewiseConstantDecay`, or a constant rate.
+        warmup_steps: First steps, in which the rate rises linearly from 0 to `learning_rate`.
+        decay_steps: Steps after the warm-up until the cosine ends, or in which the rate is multiplied by `decay_rate`;
+            null for all steps of the run.
+        alpha: Rate at the end of the cosine, relative to `learning_rate`.
+        decay_rate: Factor of the exponential decay.
+        boundaries: Last step of each rate, in increasing order.
+        factors: Rates after the boundaries, relative to `learning_rate`.
+    """
+
+    path = "trainer.schedule"
+
+    name: Annotated[Literal["constant", "cosine", "exponential", "piecewise"], TRAINING] = "constant"
+    warmup_steps: Annotated[Natural, TRAINING] = 0
+    decay_steps: Annotated[OptionalPositive, TRAINING] = None
+    alpha: Annotated[Fraction, TRAINING] = 0.0
+    decay_rate: Annotated[Share | None, TRAINING] = None
+    boundaries: Annotated[tuple[Positive, ...], TRAINING] = ()
+    factors: Annotated[tuple[Factor, ...], TRAINING] = ()
+
+    @property
+    def needs_run(self) -> bool:
+        """Whether it depends on the number of steps of the whole run."""
+        return self.name in ("cosine", "exponential") and self.decay_steps is None
+
+    def rules(self) -> Faults:
+        used = {
+            "constant": (),
+            "cosine": ("decay_steps", "alpha"),
+            "exponential": ("decay_steps", "decay_rate"),
+            "piecewise": ("boundaries", "factors"),
+        }[self.name]
+        for field in fields(self)[2:]:
+            value = getattr(self, field.name)
+            if field.name not in used and value != field.default:
+                nothing = "null" if field.default is None else shown(field.default)
+                remedy = f"set {self.key(field.name)}={nothing}"
+                yield field.name, shown(value), f"{nothing} with {self.key('name')}={self.name}", remedy
+        if self.name == "exponential" and self.decay_rate is None:
+            yield "decay_rate", "null", "the factor of the decay", f"set {self.key('decay_rate')}=0.1, or another one"
+        if self.name == "piecewise":
+            yield from self._pieces()
+
+    def _pieces(self) -> Faults:
+        steps = (self.warmup_steps, *self.boundaries)
+        if not self.boundaries or any(one >= other for one, other in pairwise(steps)):
+            expected = f"steps after the {self.warmup_steps} of the warm-up, in increasing order"
+            yield "boundaries", shown(self.boundaries), expected, f"list the steps in {self.key('boundaries')}"
+        if len(self.factors) != len(self.boundaries):
+            expected = f"{len(self.boundaries)} factors, one after each boundary"
+            yield "factors", shown(self.factors), expected, f"list the factors in {self.key('factors')}"
+
+
+def shown(value: object) -> str:
+    """Return a value of a config, of which a list is a tuple here, for a message."""
+    return str(list(value)) if isinstance(value, tuple) else str(value)
+
 
 _CONSTANT = Schedule()
 

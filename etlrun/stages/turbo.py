@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Self
 
 from etlrun.stages.base import BATCHES, ORDER, SPEED, Flag, Nodes, Parallelism, Stage
-from etlrun.stages.code import remember
 from etlrun.stages.image import CenterCrop, Decode, DecodeJpeg, Resize
 from etlrun.stages.lazy import cv2, np, simplejpeg, tf
+from etlrun.stages.plugins import remember
 from etlrun.stages.step import Map, Step
 
 _CHUNK = 32

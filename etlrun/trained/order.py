@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.stages.dataset import Dataset
+from etlrun.stages.dataset import Dataset, TFRecords
 from etlrun.stages.rows import FileRows, TextFolder
-from etlrun.stages.tfrecords import TFRecords
 from etlrun.trained.load import Trained
 from etlrun.trained.model import listed
 

@@ -18,9 +18,8 @@ from PIL import Image
 from etlrun.planning.decoding import by_tensorflow
 from etlrun.planning.plan import PlannedStage
 from etlrun.planning.planner import plan
-from etlrun.stages.base import DATA, parameters
+from etlrun.stages.base import DATA, Rescaling, parameters
 from etlrun.stages.flow import Feature
-from etlrun.stages.rescaling import Rescaling
 from etlrun.trained.load import Trained
 from etlrun.trained.model import predictor
 from etlrun.trained.predict import SKIP_WITH, of_files

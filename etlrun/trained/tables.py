@@ -24,9 +24,8 @@ from etlrun.sources.rows.table import ENDS
 from etlrun.sources.rows.tables import TableSource
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Flow
-from etlrun.stages.known import Column
 from etlrun.stages.lazy import tf
-from etlrun.stages.rows import Arrays, Errors, Table, TextFolder
+from etlrun.stages.rows import Arrays, Column, Errors, Table, TextFolder
 from etlrun.stages.rows import Rows as Dataset
 from etlrun.stages.sequences import padded
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError

@@ -12,7 +12,7 @@ from etlrun.measure.digest import hashes
 from etlrun.planning import planner
 from etlrun.planning.plan import Plan, PlannedStage, by_number, reads_features
 from etlrun.sources.base import Source, Split, on_disk, open_source
-from etlrun.stages.service import Service
+from etlrun.stages.load import Service
 from etlrun.system.errors import WorldError
 
 _PARTS = 16

@@ -10,7 +10,7 @@ from typing import TypeVar
 from etlrun.planning.plan import Plan, PlannedStage, PlannedStep
 from etlrun.stages.base import Stage
 from etlrun.stages.columns import Columns
-from etlrun.stages.fetch import Fetch
+from etlrun.stages.dataset import Fetch
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.image import Decode
 from etlrun.stages.step import AfterCache, AfterTurbo, Map

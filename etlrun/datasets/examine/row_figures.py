@@ -17,7 +17,7 @@ from etlrun.sources.rows.kinds import stripped
 from etlrun.sources.rows.leaks import names_examined
 from etlrun.sources.rows.numbers import Numbers
 from etlrun.sources.rows.source import RowSplit, RowsSource
-from etlrun.stages.known import BETWEEN
+from etlrun.stages.rows import BETWEEN
 
 SAMPLED = 100_000
 """Rows of a split of which quantiles are computed, and what two columns have to do with each other."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
-from etlrun.stages.known import BETWEEN
+from etlrun.stages.rows import BETWEEN
 from etlrun.system.machine import rounded
 
 _IMAGE_RANK, _CHANNELS = 3, (1, 3)

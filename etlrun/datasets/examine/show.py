@@ -16,7 +16,7 @@ from etlrun.graph.datasets import staged
 from etlrun.planning.plan import Plan, reads_features, stage_of
 from etlrun.sources.base import Source, open_source
 from etlrun.sources.corrupt import raise_cause
-from etlrun.stages.skip import SkipCorrupt
+from etlrun.stages.extract import SkipCorrupt
 from etlrun.system.errors import WorldError, headline
 
 DEFAULT_PASSES = 3

@@ -12,8 +12,8 @@ from etlrun.graph.datasets import applied, staged
 from etlrun.planning.plan import Plan
 from etlrun.sources.base import open_source
 from etlrun.stages.dataset import IMAGE
+from etlrun.stages.extract import SkipCorrupt
 from etlrun.stages.image import Decode, Resize
-from etlrun.stages.skip import SkipCorrupt
 from etlrun.stages.step import Parse
 from etlrun.system.errors import ConfigError, Fault
 

@@ -11,9 +11,8 @@ import google_crc32c
 
 from etlrun.eject.printed.given import TARGET, TRAIN_SPLIT, classes
 from etlrun.eject.printed.tfds import parts_of
-from etlrun.stages.balance import balanced
 from etlrun.stages.lazy import np, tf
-from etlrun.stages.load import AT_ONCE
+from etlrun.stages.load import AT_ONCE, balanced
 
 
 @functools.cache

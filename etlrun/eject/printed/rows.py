@@ -37,8 +37,8 @@ from etlrun.sources.rows.of_folders import values_of_folders
 from etlrun.sources.rows.read import repaired
 from etlrun.sources.slices import slices
 from etlrun.stages.flow import MISSING, MISSING_TIME
-from etlrun.stages.known import BETWEEN
 from etlrun.stages.lazy import np, pa, pc, tf
+from etlrun.stages.rows import BETWEEN
 
 OF_TEXTS = ("string", "timestamp")
 """Types that JSON has as texts."""

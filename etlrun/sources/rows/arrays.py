@@ -22,9 +22,8 @@ from etlrun.sources.rows.kept import Array, Kept, write_facts
 from etlrun.sources.rows.kinds import composed, composed_note
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.flow import ITEM_BYTES, Feature
-from etlrun.stages.known import MOST_COUNTED, Column
 from etlrun.stages.paths import is_remote
-from etlrun.stages.rows import Arrays, Rows
+from etlrun.stages.rows import MOST_COUNTED, Arrays, Column, Rows
 from etlrun.system.errors import EtlrunError, Fault, unreadable_path
 from etlrun.system.hidden import is_closed
 

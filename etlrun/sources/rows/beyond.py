@@ -8,9 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etlrun.sources.rows.reader import Reader
-from etlrun.stages.column_buckets import Identity
-from etlrun.stages.column_numbers import Log1p
-from etlrun.stages.column_step import ColumnStep, UnfitColumnError
+from etlrun.stages.column_categories import Identity
+from etlrun.stages.column_numbers import ColumnStep, Log1p, UnfitColumnError
 from etlrun.stages.columns import Output
 
 

@@ -10,14 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etlrun.sources.rows.source import RowSplit, RowsSource
-from etlrun.stages.column_buckets import Identity
-from etlrun.stages.column_categories import Embed, Lookup, OneHot
-from etlrun.stages.column_numbers import Fill, Log1p, Standardize
-from etlrun.stages.column_step import ColumnStep
+from etlrun.stages.column_categories import Embed, Identity, Lookup, OneHot
+from etlrun.stages.column_numbers import ColumnStep, Fill, Log1p, Part, Standardize
 from etlrun.stages.column_text import Ngrams, StandardizeText, Tokenize, Truncate
-from etlrun.stages.column_times import Part
 from etlrun.stages.columns import Columns, Output, with_indicators
-from etlrun.stages.known import Column
+from etlrun.stages.rows import Column
 from etlrun.system.errors import ConfigError, Fault
 
 FEW = 10

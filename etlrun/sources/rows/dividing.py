@@ -18,9 +18,8 @@ from etlrun.sources.rows.kinds import TIMES, Kind, first_unfit, has_fraction, wr
 from etlrun.sources.rows.numbers import Numbers, in_random_order
 from etlrun.sources.rows.placing import having, placed, sliced
 from etlrun.sources.slices import slices
-from etlrun.stages.known import Column
-from etlrun.stages.rows import Rows
-from etlrun.stages.splitting import SplitBy, Value
+from etlrun.stages.rows import Column, Rows
+from etlrun.stages.splits import SplitBy, Value
 from etlrun.system.errors import ConfigError, Fault, did_you_mean, override
 
 _LISTED = 5

@@ -19,7 +19,7 @@ from etlrun.sources.rows.lengths import keep_lengths
 from etlrun.sources.rows.reader import Reader
 from etlrun.sources.rows.source import RowSplit, RowsSource, placed
 from etlrun.stages.column_categories import Lookup
-from etlrun.stages.column_step import ColumnStep, UnfitColumnError, items, shown, without_missing
+from etlrun.stages.column_numbers import ColumnStep, UnfitColumnError, items, shown, without_missing
 from etlrun.stages.columns import Columns, Output, UnfitStepError
 from etlrun.stages.flow import Feature
 from etlrun.system.errors import ConfigError, Fault

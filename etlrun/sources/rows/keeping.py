@@ -25,8 +25,7 @@ from etlrun.sources.rows.read import TableFile, each_read
 from etlrun.sources.rows.table import Tables, of_folders, opened, opened_file
 from etlrun.sources.rows.writing import Writer
 from etlrun.stages.base import parameters
-from etlrun.stages.known import Column
-from etlrun.stages.rows import Rows, Table
+from etlrun.stages.rows import Column, Rows, Table
 from etlrun.system.errors import EtlrunError, Fault, WorldError, override, override_of_texts, unreadable_path
 from etlrun.system.locks import Lock
 from etlrun.system.progress import Begin, progress

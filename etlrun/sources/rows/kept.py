@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from etlrun.sources.records import Stamp
 from etlrun.sources.rows.folders import FACTS
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
-from etlrun.stages.known import Column, Known
+from etlrun.stages.rows import Column, Known
 from etlrun.system.files import sync, write_atomically
 
 Array = npt.NDArray[Any]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from etlrun.sources.rows.reader import Reader
 from etlrun.sources.rows.source import RowSplit, RowsSource
-from etlrun.stages.column_step import ColumnStep
+from etlrun.stages.column_numbers import ColumnStep
 from etlrun.stages.columns import Columns, Output
 from etlrun.stages.step import ROWS_AT_ONCE
 from etlrun.system.files import replacing

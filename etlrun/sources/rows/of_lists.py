@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etlrun.stages.known import BETWEEN
+from etlrun.stages.rows import BETWEEN
 
 
 def is_list(values: pa.DataType) -> bool:

@@ -25,8 +25,7 @@ from etlrun.sources.rows.kept import Kept
 from etlrun.sources.rows.lines import shown
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.plugins import ROWS
-from etlrun.stages.python_rows import Python
-from etlrun.stages.rows import Rows, Table
+from etlrun.stages.rows import Python, Rows, Table
 from etlrun.system.errors import DOCS, ConfigError, EtlrunError, Fault, WorldError, did_you_mean, one_line
 
 _FORMAT = 3

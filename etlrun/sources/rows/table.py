@@ -33,7 +33,7 @@ from etlrun.sources.rows.lines import OR_REPLACE, Dialect, ending, is_gzip, show
 from etlrun.sources.rows.of_folders import values_of_folders
 from etlrun.sources.rows.read import TableFile, each_read
 from etlrun.sources.rows.text_lines import TextLinesFile
-from etlrun.stages.column_step import items
+from etlrun.stages.column_numbers import items
 from etlrun.stages.rows import Table
 from etlrun.system.errors import EtlrunError, Fault, WorldError, did_you_mean, override
 

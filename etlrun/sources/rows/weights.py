@@ -10,11 +10,10 @@ from etlrun.sources.content import sha256_of_all
 from etlrun.sources.records import known, stamp_of
 from etlrun.sources.rows.fitting import fault_of
 from etlrun.stages.column_categories import Embed, Lookup
-from etlrun.stages.column_step import UnfitColumnError
+from etlrun.stages.column_numbers import UnfitColumnError
 from etlrun.stages.columns import Output, UnfitStepError
 from etlrun.stages.flow import UnfitError
-from etlrun.stages.pretrained import vectors_in
-from etlrun.stages.vocabulary import vocabulary_of
+from etlrun.stages.words import vectors_in, vocabulary_of
 from etlrun.system.errors import ConfigError, Fault
 
 Shares = tuple[tuple[str, str], ...]

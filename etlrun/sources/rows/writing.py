@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from etlrun.sources.rows.kept import Array, write_facts
 from etlrun.stages.flow import Feature
-from etlrun.stages.known import MOST_COUNTED, Column
+from etlrun.stages.rows import MOST_COUNTED, Column
 
 MOST_CODED = 100_000
 """Different texts of a column up to which its rows are kept as codes of texts, too."""

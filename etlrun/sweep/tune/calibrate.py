@@ -16,7 +16,7 @@ from etlrun.sources.base import on_disk, open_source
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.load import Load
 from etlrun.stages.model import Emulated
-from etlrun.stages.tune import Tune
+from etlrun.stages.sweep import Tune
 from etlrun.sweep.tune.predict import Costs, costs_of, pace_ms
 from etlrun.sweep.tune.space import BATCH_CALLS, CACHE, EXTRACT_CALLS, POINT, PREFETCH, TRANSFORM_CALLS, Space, changed
 from etlrun.sweep.tune.windows import Scene, Windows, in_short

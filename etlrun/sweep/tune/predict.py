@@ -16,7 +16,7 @@ from etlrun.record.summary import Summary
 from etlrun.review.caches import cached_bytes
 from etlrun.sources.base import on_disk
 from etlrun.stages.cache import CACHES
-from etlrun.stages.fetch import Fetch
+from etlrun.stages.dataset import Fetch
 from etlrun.sweep.tune.space import CACHE, EXTRACT_CALLS, POINT, PREFETCH, TRANSFORM_CALLS, value_of
 from etlrun.sweep.tune.windows import Scene
 from etlrun.system import machine

@@ -12,7 +12,7 @@ from etlrun.config.jobs import Job
 from etlrun.measure.beside import note_on_others
 from etlrun.measure.gains import BETTER, Gain, Noise
 from etlrun.record.summary import Summary
-from etlrun.stages.tune import Tune
+from etlrun.stages.sweep import Tune
 from etlrun.sweep.tune import calibrate, race
 from etlrun.sweep.tune.predict import Predictor
 from etlrun.sweep.tune.space import CACHE, POINT, Candidate, Changes, Space, autotuned

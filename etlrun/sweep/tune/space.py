@@ -21,7 +21,7 @@ from etlrun.stages import STAGES
 from etlrun.stages.cache import CACHES, DiskCache, MemoryCache
 from etlrun.stages.extract import Interleave
 from etlrun.stages.load import Load
-from etlrun.stages.tune import Tune
+from etlrun.stages.sweep import Tune
 from etlrun.system.errors import ConfigError
 
 Changes = Mapping[str, Any]
