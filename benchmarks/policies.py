@@ -7,9 +7,8 @@ from collections.abc import Collection
 from typing import Any
 
 from etlrun.review.difference import Comparison
-from etlrun.review.judge import judged
 from etlrun.review.policy import KINDS
-from etlrun.review.review import review
+from etlrun.review.review import judged, review
 from etlrun.review.sides import of_config
 from etlrun.stages.base import Kind
 

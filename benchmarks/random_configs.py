@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from etlrun.review.measured import compare_configs
+from etlrun.review.difference import compare_configs
 
 INTERLEAVE = {"name": "interleave", "cycle_length": 4, "block_length": 1, "deterministic": True}
 

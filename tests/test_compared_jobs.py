@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from etlrun.record.summary import FAILED
-from etlrun.review.jobs import matched
-from etlrun.review.runs_compared import compare_runs
+from etlrun.review.review import matched
+from etlrun.review.runs import compare_runs
 from etlrun.review.sides import Variant
 from tests.test_compared_runs import a_run, swept
 

@@ -272,7 +272,7 @@ def test_losses_that_are_not_finite_and_odd_names_are_told(told: Any, tmp_path: 
     kept = [{"examples": 10, "wall_s": 1.0, "loss": "NaN", "val_loss": 0.5}]
     old, new = a_run(tmp_path / "a", epochs=lost), a_run(tmp_path / "b", epochs=kept, versions={"a\x1b[31m": "1"})
     lines = told(str(old), str(new)).splitlines()
-    assert lines[2:4] == ["  val_loss: not finite -> 0.5", "  loss: not finite -> not finite"]
+    assert lines[2:4] == ["  loss: not finite -> not finite", "  val_loss: not finite -> 0.5"]
     assert "  packages: python 3.11.7 -> (none), keras 3.14.0 -> (none), a\\x1b[31m (none) -> 1" in lines
     json.loads(told(str(old), str(new), "--format", "json"), parse_constant=pytest.fail)
 

@@ -8,9 +8,10 @@ import pytest
 
 from etlrun.planning.plan import Plan
 from etlrun.planning.planner import plan
-from etlrun.review.columns import changed
-from etlrun.review.difference import Comparison, compare
-from etlrun.stages.column_categories import Lookup, Quantiles
+from etlrun.review.difference import Comparison, compare, of_columns
+from etlrun.stages.base import DATA
+from etlrun.stages.column_buckets import Quantiles
+from etlrun.stages.column_categories import Lookup
 from etlrun.stages.columns import Columns, Output
 from tests.configs import spec_of
 
@@ -76,7 +77,7 @@ def test_values_of_a_config_are_told_as_the_whole_output_that_they_change(tmp_pa
 VOCABULARIES = [
     ((1, 2, 3), (1, 3, 2), "3 values: the same ones, in another order from 3 on"),
     (("a", "b"), ("b", "c", "d"), "3 values: 2 added (c, d), 1 removed (a)"),
-    (("a",), ("a", *"bcdefghi"), "9 values: 8 added (b, c, d, e, f, g, and 2 more), 0 removed"),
+    (("a",), ("a", *"bcdefghi"), "9 values: 8 added (b, c, d, e, f, g and 2 more), 0 removed"),
     (("a", "b"), ("b",), "1 value: 0 added, 1 removed (a)"),
     (("a",), ("a", "", "b\nc", "x" * 40, "é"), f"5 values: 4 added ('', b\\nc, {'x' * 29}…, é), 0 removed"),
 ]
@@ -86,9 +87,9 @@ VOCABULARIES = [
 def test_a_vocabulary_is_told_by_what_is_added_and_removed(old: tuple[Any], new: tuple[Any], text: str) -> None:
     sides = [Columns(outputs=(Output(name="x", of=("x",), steps=(Lookup(values=of),)),)) for of in (old, new)]
     path = "transform.columns"
-    assert [*changed(*sides)] == [
-        (f"{path}.x.lookup.vocabulary", path, f"{len(old)} value{'s' * (len(old) > 1)}", text)
-    ]
+    (found,) = of_columns(*sides)
+    assert (found.path, found.old) == (f"{path}.x.lookup.vocabulary", f"{len(old)} value{'s' * (len(old) > 1)}")
+    assert (found.new, found.kind, found.since) == (text, DATA, path)
 
 
 def test_long_boundaries_are_told_where_they_differ() -> None:
@@ -96,11 +97,9 @@ def test_long_boundaries_are_told_where_they_differ() -> None:
     sides = (many, (*many[:3], 3.00001, *many[4:7], 7.5, 8.0), many[:-1])
     steps = [(Quantiles(count=10, boundaries=of), Quantiles(count=2, boundaries=(0.0,))) for of in sides]
     found = [Columns(outputs=(Output(name="x", of=("x",), steps=of),)) for of in steps]
+    told = [(of.path, of.old, of.new) for other in found[1:] for of in of_columns(found[0], other)]
     key = "transform.columns.x.quantiles[0].boundaries"
-    assert [*changed(found[0], found[1])] == [
-        (key, "transform.columns", "9 values", "9 values: 3.0 -> 3.00001, 7 -> 7.5")
-    ]
-    assert [*changed(found[0], found[2])] == [(key, "transform.columns", "9 values", "8 values")]
+    assert told == [(key, "9 values", "9 values: 3.0 -> 3.00001, 7 -> 7.5"), (key, "9 values", "8 values")]
 
 
 def test_rows_that_are_not_here_change_perhaps_the_data(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from etlrun.results import report
 from etlrun.results.collect import collect
 from etlrun.results.decision import decide
 from etlrun.results.results import Results
-from etlrun.review.measured import compare_configs
+from etlrun.review.difference import compare_configs
 from etlrun.sweep.ledger import SWEEP, Ledger
 from tests.conftest import Once
 from tests.pastes import ETLRUN, commands, lacking, pastes

@@ -2,7 +2,7 @@
 
 import pytest
 
-from etlrun.review.measured import measured, qualities
+from etlrun.review.runs import measured, qualities
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from etlrun.review.measured import measured, qualities
 def test_a_ratio_has_an_interval_where_both_sides_have_a_spread(
     old: tuple[float, ...], new: tuple[float, ...], told: str
 ) -> None:
-    assert str(measured("examples/s", old, new)) == f"examples/s: {told}"
+    assert measured("examples/s", old, new).told() == f"examples/s: {told}"
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_ratio_has_an_interval_where_both_sides_have_a_spread(
 def test_losses_are_compared_by_seed(seeds: range, told: str) -> None:
     old = [(seed, {"val_loss": 3.0 + seed, "loss": 1.0}) for seed in seeds]
     new = [(seed, {"val_loss": 2.6 + 0.9 * seed}) for seed in seeds]
-    assert [str(of) for of in qualities(old, new)] == [f"val_loss: {told}"]
+    assert [of.told() for of in qualities(old, new)] == [f"val_loss: {told}"]
     others = [(seed + 9, of) for seed, of in new]
-    (apart,) = (str(of) for of in qualities(old, others))
+    (apart,) = (of.told() for of in qualities(old, others))
     assert apart.endswith(", no run of one seed on both sides")

@@ -9,9 +9,8 @@ from etlrun.cli import check
 from etlrun.config.request import Request, files_digest
 from etlrun.review.facts import Facts
 from etlrun.review.folders import working_tree
-from etlrun.review.judge import judged
 from etlrun.review.policy import Policy, Rule, policy_of
-from etlrun.review.review import review
+from etlrun.review.review import judged, review
 from etlrun.review.sides import resolve
 from etlrun.stages.base import DATA
 from tests.own_configs import faults, write

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 from etlrun.cli import parsers
 from etlrun.review.comment import markdown
 from etlrun.review.document import as_json
-from etlrun.review.judge import judged
 from etlrun.review.policy import FORBIDDEN, Judgement, PolicyError
-from etlrun.review.review import Images, Review, Reviewed, contradictions, review
-from etlrun.review.shown import change, groups
+from etlrun.review.review import Images, Review, Reviewed, contradictions, judged, review
+from etlrun.review.shown import groups
 from etlrun.review.stat import print_stat
 from etlrun.review.text import print_review
 from etlrun.stages.base import DATA
@@ -116,7 +115,7 @@ def _images(reviewed: Reviewed, folder: Path, sides: tuple[Side, Side]) -> Image
     if not sheet.columns:
         return Images(text=f"none, since the first {len(sheet.rows)} examples of {pipeline} do not differ")
     page = folder / f"{reviewed.name.replace('/', '-') or 'diff'}.html"
-    made_by = ", ".join(f"{of.path} {change(of)}" for of in changes)
+    made_by = ", ".join(f"{of.path} {of.change}" for of in changes)
     write(sheet, page, page.with_suffix(".png"), made_by, ("--show", "--show"))
     text = f"{len(sheet.rows)} examples of {pipeline} before and after"
     return Images(text=text, page=page.as_posix(), image=page.with_suffix(".png").as_posix())

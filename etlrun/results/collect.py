@@ -32,8 +32,7 @@ from etlrun.results.results import (
     Run,
     are_others,
 )  # fmt: skip
-from etlrun.review.difference import Comparison
-from etlrun.review.measured import compare_configs
+from etlrun.review.difference import Comparison, compare_configs
 from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, own_overrides
 from etlrun.sweep.order import RunKey
 from etlrun.sweep.pruning import MARGIN

@@ -12,7 +12,7 @@ import yaml
 
 from etlrun.record.outcome import Outcome
 from etlrun.results.results import BASELINE, Run, are_others
-from etlrun.review.measured import Values, compare_configs
+from etlrun.review.difference import Values, compare_configs
 from etlrun.system.errors import EtlrunError
 
 Completed = Mapping[int, Sequence[tuple[Run, Outcome]]]

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from etlrun.review.check import Checked, label
-from etlrun.review.folders import Folders
+from etlrun.review.folders import Folders, chosen_in, place_of
 from etlrun.review.git import git
-from etlrun.review.lines import chosen_in, place_of
 from etlrun.review.lint import Advice
 from etlrun.review.sides import DEFAULT
 from etlrun.stages.measure import ADVICE

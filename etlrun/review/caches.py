@@ -1,23 +1,39 @@
-"""Effect of a change of plan on the caches: which stay valid, and which will be rebuilt."""
+"""Effect of a change of plan on the caches: which stay valid, which will be rebuilt, and what filling them took."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
 
 from etlrun.graph.identity import planned
+from etlrun.planning.code import as_recorded
+from etlrun.planning.learned import recalled
 from etlrun.planning.plan import Plan, at_cache
-from etlrun.review.fills import Fills
+from etlrun.planning.planner import plan
+from etlrun.planning.spec import parse
+from etlrun.record.config import PLAN, read_config
 from etlrun.sources.base import on_disk
+from etlrun.stages import STAGES
 from etlrun.stages.cache import Cache, cache_bytes
 from etlrun.stages.trainer import Trainer
+from etlrun.system.errors import EtlrunError, counted
 from etlrun.system.machine import megabytes, rounded
+
+if TYPE_CHECKING:
+    from etlrun.record.summary import Summary
 
 VALID, REBUILT, FIRST, UNUSED, EACH_RUN, SHARED = (
     "stays valid", "will be rebuilt", "will be built by the first run", "is no longer read", "is filled by each run",
     "is shared",
 )  # fmt: skip
 _DEVICE, _AUTO = Trainer.key("device"), "auto"
+_MOST_RUNS = 10
+"""Runs that are looked at, the newest ones that have filled a cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +66,9 @@ class Kept:
         return self.state in {REBUILT, FIRST}
 
     def __str__(self) -> str:
-        because = (
-            f", since {', '.join(self.because)} {'differ' if self.because[1:] else 'differs'}" if self.because else ""
-        )
-        provided = f" {' and '.join(self.provided)}" if self.provided else ""
+        differ = "differ" if self.because[1:] else "differs"
+        because = f", since {', '.join(self.because)} {differ}" * bool(self.because)
+        provided = f" {' and '.join(self.provided)}" * bool(self.provided)
         size, filled = f" ({self.size})" * bool(self.size), f"; {self.filled}" * bool(self.filled)
         return f"{self.target} {self.state}{because}{provided}{size}{filled}"
 
@@ -66,36 +81,69 @@ def caches(old: Plan | None, new: Plan) -> tuple[Kept, ...]:
     return tuple(kept for name in new.pipelines if (kept := _kept(old, new, name)) is not None)
 
 
-def held_on_disk(plans: Mapping[str, Plan]) -> dict[str, str]:
-    """Return the caches on disk of plans by all that they hold, and where, each with the name of a plan."""
-    return {_held(plan, name): of for of, plan in plans.items() for name in plan.pipelines}
+class Fills:
+    """What else fills the caches of an experiment: other experiments, and the newest runs below a folder.
+
+    Attributes:
+        held: Caches on disk of other experiments, by all that they hold, and where, each with the name of one.
+    """
+
+    def __init__(self, plans: Mapping[str, Plan], folder: Path) -> None:
+        self.held = {_held(plan, name): of for of, plan in plans.items() for name in plan.pipelines}
+        self._folder = folder
+
+    def told(self, plan: Plan, kept: Kept) -> Kept:
+        """Return the state of a cache of a plan with what else fills it; as it is if it is not filled.
+
+        A run has filled one of the same kind if it has the same stages and the same dataset before it, of any split and
+        seed.
+        """
+        if not kept.is_filled:
+            return kept
+        if name := self.held.get(_held(plan, kept.pipeline)):
+            provided = (f"with {name}, and is not filled again",)
+            return replace(kept, state=SHARED, because=(), provided=provided, size="")
+        kind = _kind(plan, kept.pipeline)
+        return replace(kept, filled=next((text for known, text in self._known if known == kind), ""))
+
+    @cached_property
+    def _known(self) -> list[tuple[str, str]]:
+        from etlrun.record.summary import COMPLETED, SUMMARY, read_summary  # whose models take long to define
+
+        found: list[tuple[str, str]] = []
+        summaries = ((path.parent, read_summary(path.parent)) for path in self._folder.rglob(SUMMARY))
+        runs = [(run, of) for run, of in summaries if of is not None and of.status == COMPLETED and _filled_s(of)]
+        for run, summary in sorted(runs, key=lambda of: -(of[1].created_s or 0.0))[:_MOST_RUNS]:
+            try:
+                there = as_recorded(plan(recalled(parse(read_config(run) or {}, STAGES), run)), run / PLAN)
+            except (EtlrunError, OSError, ValueError, yaml.YAMLError):  # of another version, or without its file
+                continue
+            for name, seconds in _filled_s(summary).items():
+                of = f"one of {summary.dataset.examples.get(name, 0):,} examples"
+                found.append((_kind(there, name), f"the pass that filled {of} took {seconds:.1f} s in {run}"))
+        return found
+
+
+def _filled_s(summary: Summary) -> dict[str, float]:
+    """Return the seconds of the passes that filled the caches of a run, by pipeline."""
+    held = {} if summary.cache is None else summary.cache.pipelines
+    return {name: of.filled_s for name, of in held.items() if of.filled_s}
 
 
 def _held(plan: Plan, name: str) -> str:
     cache = at_cache(plan.pipelines[name])[1]
-    if cache is None or not cache.outlives_run:
-        return ""
-    return repr((cache.path, cache.codec, cache.dir, planned(plan, name)))
+    return f"{cache.dir} {_content(plan, name)}" if cache is not None and cache.outlives_run else ""
 
 
-def with_fills(kept: Sequence[Kept], plan: Plan, others: Mapping[str, str], fills: Fills) -> tuple[Kept, ...]:
-    """Return the caches of a plan with what is known of those that are filled.
+def _kind(plan: Plan, name: str) -> str:
+    return _content(plan, name, Trainer.key("seed"), *map(plan.spec.dataset.key_of, plan.pipelines))
 
-    Args:
-        kept: The caches.
-        plan: The plan.
-        others: Caches on disk that experiments have filled before, as from `held_on_disk`.
-        fills: Caches that runs have filled.
-    """
 
-    def known(of: Kept) -> Kept:
-        if not of.is_filled:
-            return of
-        if name := others.get(_held(plan, of.pipeline)):
-            return replace(of, state=SHARED, because=(), provided=(f"with {name}, and is not filled again",), size="")
-        return replace(of, filled=fills.of(plan, of.pipeline))
-
-    return tuple(map(known, kept))
+def _content(plan: Plan, name: str, *left_out: str) -> str:
+    """Return what the cache of a pipeline holds, as text, beside some keys; empty without one."""
+    cache = at_cache(plan.pipelines[name])[1]
+    values = {key: value for key, value in planned(plan, name).items() if key not in left_out}
+    return "" if cache is None else repr((cache.path, cache.codec, values))
 
 
 def filled_bytes(kept: Sequence[Kept]) -> int | None:
@@ -106,8 +154,7 @@ def filled_bytes(kept: Sequence[Kept]) -> int | None:
 
 def filled_line(kept: Sequence[Kept]) -> str:
     """Return the sentence on the caches on disk that are filled: their size, and what becomes of the old ones."""
-    count, size = sum(of.is_filled for of in kept), filled_bytes(kept)
-    told = f"{count} cache{'s' * (count != 1)} on disk"
+    size, told = filled_bytes(kept), f"{counted(sum(of.is_filled for of in kept), 'cache')} on disk"
     told = f"{told} of unknown size" if size is None else f"{rounded(size)} in {told}"
     if not any(of.state == REBUILT for of in kept):
         return f"fills {told}"

@@ -13,8 +13,7 @@ from etlrun.config.composer import Composer
 from etlrun.config.values import NOT_OF_A_RUN
 from etlrun.planning.plan import Plan
 from etlrun.review.evidence import evidence_in, out_of_date
-from etlrun.review.folders import Folders, without_configs
-from etlrun.review.lines import located, of_whole
+from etlrun.review.folders import Folders, located, of_whole, without_configs
 from etlrun.review.own_files import broken, never_counting, other_suffixes, unreached, without_header
 from etlrun.review.policy import policy_of
 from etlrun.review.sides import DEFAULT, Variant, composed, named_default, stand_ins

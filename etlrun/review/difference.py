@@ -3,41 +3,52 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import yaml
+
 from etlrun.planning.kinds import differing, drawn, kinds_in
-from etlrun.planning.plan import STAGES, Plan, keeps_file_order, parts_of
-from etlrun.planning.spec import RunSpec, bare
+from etlrun.planning.plan import STAGES as LISTED
+from etlrun.planning.plan import Plan, keeps_file_order, parts_of, reads_features
+from etlrun.planning.planner import plan
+from etlrun.planning.spec import RunSpec, bare, parse
 from etlrun.planning.unused import leaves
-from etlrun.review.columns import changed, rows_changed
-from etlrun.review.doubts import doubts_about, notes_on, other_rows, unrepeatable
-from etlrun.review.packages import of_packages
-from etlrun.review.sources import Sources
+from etlrun.review.code import Source, Sources
+from etlrun.stages import STAGES
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Stage, parameters
 from etlrun.stages.cache import NoCache
-from etlrun.stages.columns import Columns
+from etlrun.stages.column_step import ColumnStep, shown
+from etlrun.stages.columns import Columns, Output
 from etlrun.stages.dataset import Dataset, TfdsDataset
 from etlrun.stages.extract import Shards
 from etlrun.stages.image import EncodeJpeg
-from etlrun.stages.load import Batch, Load, Service, Shuffle
+from etlrun.stages.load import Batch, Load, Shuffle
 from etlrun.stages.mix import Mix
-from etlrun.stages.trainer import Phase, Trainer
+from etlrun.stages.phases import Phase
+from etlrun.stages.rows import Rows
+from etlrun.stages.service import Service
+from etlrun.stages.trainer import Trainer
+from etlrun.system.errors import EtlrunError, counted, first_few, printable
 
 PIPELINES = ("train", "validation")
 _BY_NAME = {"extract": ORDER, "cache": SPEED, "model": TRAINING, "trainer": TRAINING, "profile": SPEED, "logger": SPEED}
 """Groups that select a stage by name, with the kind of change that another selection makes."""
-_ABSENT, _CACHE = object(), "the cache"
+_ABSENT, _CACHE, _DATASET = object(), "the cache", "the dataset"
 _OF_JPEGS = {NoCache.key("at"), NoCache.key("codec")}
 _ONLY_REPORTED = {Trainer.key("metrics"): "changes what is reported of epochs, nothing else"}
 _SINCE_OF_TRAINING_ALONE = {
-    Load.key("sample"): "the dataset",
+    Load.key("sample"): _DATASET,
     **{Load.key(name): Batch.path for name in ("mixup_alpha", "cutmix_alpha", "drop_remainder")},
 }  # fmt: skip
+_MOST_NAMED, _LONGEST = 6, 30
+"""Values of a vocabulary that are named, and the characters of each."""
+Values = Callable[[], Mapping[str, Any]]
+"""Function that reads a composed config; `OSError` if it no longer exists."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Difference:
     """One difference between two plans.
 
@@ -60,6 +71,19 @@ class Difference:
     note: str = ""
     also: tuple[Kind, ...] = ()
 
+    @property
+    def change(self) -> str:
+        """The old and the new value."""
+        return " -> ".join("(none)" if value is None else printable(value) for value in (self.old, self.new))
+
+    @property
+    def what(self) -> str:
+        """What it changes, in words."""
+        words = [" and ".join([self.kind or "nothing", *self.also])]
+        words += [f"from {self.since} on"] * bool(self.since)
+        words += [f"in {' and '.join(self.pipelines)}"] * bool(self.pipelines)
+        return ", ".join([*words, *([self.note] * bool(self.note))])
+
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
@@ -74,12 +98,12 @@ class Comparison:
         notes: The doubts and further notes on the whole comparison.
     """
 
-    differences: tuple[Difference, ...]
-    kinds: tuple[Kind, ...]
-    since: str
-    is_reordered: bool
-    doubts: tuple[str, ...]
-    notes: tuple[str, ...]
+    differences: tuple[Difference, ...] = ()
+    kinds: tuple[Kind, ...] = ()
+    since: str = ""
+    is_reordered: bool = False
+    doubts: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def is_unsure(self) -> bool:
@@ -122,25 +146,19 @@ def compare(
 
     `sources` are those of what packages add to both, and `beside` are further differences, which no plan has.
     """
-    found = [
-        *_values(old, new),
-        *_of_dataset(old.spec, new.spec),
-        *_of_columns(old.spec, new.spec),
-        *_steps(old, new),
-        *_scaled(old, new),
-    ]
+    specs = old.spec, new.spec
+    found = [*_values(old, new), *_of_dataset(*specs), *_of_rows(*specs), *_steps(*specs), *_scaled(old, new)]
     found += [*_code(old, new, *sources), *beside]
-    are_others = bool(other_rows(old.spec, new.spec))
+    are_others = bool(_other_rows(*specs))
     found += _unexplained(old, new, _kinds(found) | ({DATA} if are_others else set()))
     if configs is not None:
-        counted = values_that_count(old.spec).keys() | values_that_count(new.spec).keys()
-        found += _uncounted(*configs, counted | _reported_otherwise(old.spec, new.spec))
+        counting = _values_that_count(old.spec).keys() | _values_that_count(new.spec).keys()
+        found += _uncounted(*configs, counting | _reported_otherwise(*specs))
     kinds = _kinds(found)
-    is_fixed = all(plan.spec.has_order for plan in (old, new))
-    doubts = tuple(doubts_about(old.spec, new.spec, kinds))
+    is_fixed = all(spec.has_order for spec in specs)
+    doubts = tuple(_doubts(*specs, kinds))
     is_reordered = ORDER in kinds or not is_fixed
-    is_unknown = are_others or (kinds and any(unrepeatable(plan.spec) for plan in (old, new)))
-    if is_unknown or (doubts and kinds - {SPEED}):
+    if are_others or (kinds and any(map(_unrepeatable, specs))) or (doubts and kinds - {SPEED}):
         kinds |= {DATA}  # which examples a pass has is unknown
     order: list[Kind | None] = [*Kind, None]
     return Comparison(
@@ -149,8 +167,17 @@ def compare(
         since=first_stage(old, new, found) if DATA in kinds else "",
         is_reordered=is_reordered,
         doubts=doubts,
-        notes=(*doubts, *notes_on(old, new, is_unordered=bool(kinds) and not is_fixed)),
+        notes=(*doubts, *_notes(old, new, is_unordered=bool(kinds) and not is_fixed)),
     )
+
+
+def compare_configs(old: Values, new: Values) -> Comparison | None:
+    """Compare the plans of the configs of two runs; None if they can't be planned."""
+    try:
+        one, other = (plan(parse(values() or {}, STAGES)) for values in (old, new))
+    except (EtlrunError, OSError, ValueError, yaml.YAMLError):  # of another version, or without its file
+        return None
+    return compare(one, other)
 
 
 def _kinds(found: Sequence[Difference]) -> set[Kind]:
@@ -162,16 +189,15 @@ def _unexplained(old: Plan, new: Plan, said: set[Kind]) -> Iterator[Difference]:
     """Yield what differs in the fingerprints and changes more than what is `said`: it is never told as speed alone."""
     for path, kinds in differing(old, new).items():
         if missing := [kind for kind in Kind if kind in kinds - said]:
-            values = (bare(plan.decisive.get(path)) for plan in (old, new))
-            since = "the dataset" if missing[0] == DATA else ""
-            yield Difference(path=path, old=next(values), new=next(values), kind=missing[0], since=since)
+            was, now = (bare(plan.decisive.get(path)) for plan in (old, new))
+            yield Difference(path, was, now, missing[0], _DATASET * (missing[0] == DATA))
 
 
 def _values(before: Plan, after: Plan) -> Iterator[Difference]:
     """Yield the differences of values that have an effect on both sides, and of stages selected by name."""
     old, new, is_lossy = before.spec, after.spec, _as_jpegs(before) != _as_jpegs(after)
-    values = values_that_count(old)
-    for path, (value, kinds) in values_that_count(new).items():
+    values = _values_that_count(old)
+    for path, (value, kinds) in _values_that_count(new).items():
         was, others = values.get(path, (_ABSENT, kinds))
         if was is not _ABSENT and was != value:
             is_speed = path in _ONLY_REPORTED or (path in _OF_JPEGS and not is_lossy)
@@ -180,20 +206,21 @@ def _values(before: Plan, after: Plan) -> Iterator[Difference]:
     for group, kind in _BY_NAME.items():
         stages = [getattr(spec, group) for spec in (old, new)]
         if stages[0].path != stages[1].path:
-            names = [stage.name if stage.names else stage.path.split(".")[1] for stage in stages]
+            was, now = (stage.name if stage.names else stage.path.split(".")[1] for stage in stages)
             is_order = group == "cache" and keeps_file_order(old) != keeps_file_order(new)
             is_data = group == "cache" and is_lossy
             changes = [DATA] * is_data + [ORDER] * is_order or [kind]
             since, note = (_CACHE, "one of the two holds JPEGs: see cache.codec") if is_data else ("", "")
-            shown = {"path": group, "old": names[0], "new": names[1], "since": since, "note": note}
-            yield Difference(**shown, kind=changes[0], also=tuple(changes[1:]))
+            yield Difference(group, was, now, changes[0], since, note=note, also=tuple(changes[1:]))
     phases = [spec.fit.phases for spec in (old, new) if spec.fit is not None]
     if len({len(of or ()) for of in phases}) > 1:
         yield _difference(Phase.path, phases[0], phases[-1], TRAINING)
-    if old.extract.random and new.extract.random and old.trainer.seed != new.trainer.seed:
-        yield _difference(f"{Shards.key('shuffle_files')}.seed", old.trainer.seed, new.trainer.seed, ORDER)
-    if old.load.shuffles and new.load.shuffles and old.trainer.seed != new.trainer.seed:
-        yield _difference(Shuffle.key("seed"), old.trainer.seed, new.trainer.seed, ORDER)
+    seeds = old.trainer.seed, new.trainer.seed
+    if seeds[0] != seeds[1]:
+        if old.extract.random and new.extract.random:
+            yield _difference(f"{Shards.key('shuffle_files')}.seed", *seeds, ORDER)
+        if old.load.shuffles and new.load.shuffles:
+            yield _difference(Shuffle.key("seed"), *seeds, ORDER)
 
 
 def _of_dataset(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
@@ -201,13 +228,12 @@ def _of_dataset(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
     had = {of.name for of in parameters(old.dataset)}
     for of in parameters(new.dataset):
         if of.name not in had and of.kind == DATA and not of.is_default and of.value is not None:
-            path, value = f"dataset.{of.name}", bare(of.value)
-            yield Difference(path=path, old=None, new=value, kind=DATA, since="the dataset")
+            yield Difference(f"dataset.{of.name}", None, bare(of.value), DATA, _DATASET)
 
 
 def _as_jpegs(plan: Plan) -> list[Any]:
     """Return which images a cache holds as JPEGs: the steps before it and their quality; nothing if it holds none."""
-    lists = [of for path, of in plan.decisive.items() if path.endswith(f"/{STAGES}") and EncodeJpeg.path in of]
+    lists = [of for path, of in plan.decisive.items() if path.endswith(f"/{LISTED}") and EncodeJpeg.path in of]
     steps = ([path for path in of[: of.index(EncodeJpeg.path)] if path.startswith("transform.")] for of in lists)
     return [plan.spec.cache.quality, *steps] if lists else []
 
@@ -215,37 +241,31 @@ def _as_jpegs(plan: Plan) -> list[Any]:
 def _difference(path: str, old: Any, new: Any, kind: Kind, *also: Kind, specs: tuple[RunSpec, ...] = ()) -> Difference:
     since, note, pipelines = "", _ONLY_REPORTED.get(path, ""), tuple[str, ...]()
     if path.startswith("dataset.") and kind == DATA:
-        since = "the dataset"
-        pipelines = tuple(name for name in PIPELINES if path == Dataset.key_of(name))
+        since, pipelines = _DATASET, tuple(name for name in PIPELINES if path == Dataset.key_of(name))
     elif path in _SINCE_OF_TRAINING_ALONE:
         since, pipelines = _SINCE_OF_TRAINING_ALONE[path], ("train",)
         note = "keeps or drops the last, smaller batch of a pass" * (path == Load.key("drop_remainder"))
     elif path == Trainer.key("seed") and kind == DATA:
         first = next(name for spec in specs for name in drawn(spec))
-        since, pipelines = {Load.key("sample"): "the dataset", Mix.path: Batch.path}.get(first, first), ("train",)
+        since, pipelines = {Load.key("sample"): _DATASET, Mix.path: Batch.path}.get(first, first), ("train",)
     elif path == TfdsDataset.key("data_dir"):
         note = "if it holds the same files"
     elif kind == DATA:
         group = path.rpartition(".")[0]
         since = {"cache": _CACHE, "load": Batch.path}.get(group, group)
-        note = "JPEGs of other images: see cache.codec" if path == NoCache.key("at") else ""
-    texts = {"old": bare(old), "new": bare(new), "since": since, "note": note}
-    return Difference(path=path, kind=kind, pipelines=pipelines, also=also, **texts)
+        note = "JPEGs of other images: see cache.codec" * (path == NoCache.key("at"))
+    return Difference(path, bare(old), bare(new), kind, since, pipelines, note, also)
 
 
-def values_that_count(spec: RunSpec) -> dict[str, tuple[Any, tuple[Kind, ...]]]:
+def _values_that_count(spec: RunSpec) -> dict[str, tuple[Any, tuple[Kind, ...]]]:
     """Return the values that the plan of a config uses, with their kinds, by config key."""
-    blocks: list[tuple[str, Stage]] = [(name, getattr(spec, name)) for name in ("dataset", "extract", "transform")]
-    steps = (step for steps in _lists(spec).values() for step in steps)
-    blocks += [(step.path, step) for step in steps if not isinstance(step, Columns)]
-    blocks += [("cache", spec.cache)] if spec.cache.keeps else []
-    blocks += [("load", spec.load), (Service.path, spec.load.service or Service())]
-    blocks += [("model", spec.model), ("trainer", spec.trainer)]
-    blocks += [(of.path, of) for of in parts_of(spec.fit)] if spec.fit is not None else []
-    blocks += [(name, getattr(spec, name)) for name in ("profile", "logger", "measure")]
+    names = ("dataset", "extract", "transform", *["cache"] * spec.cache.keeps, "load", "model", "trainer")
+    blocks: list[tuple[str, Stage]] = [(name, getattr(spec, name)) for name in (*names, "profile", "logger", "measure")]
+    stages = [step for steps in _lists(spec).values() for step in steps if not isinstance(step, Columns)]
+    stages += [spec.load.service or Service(), *(() if spec.fit is None else parts_of(spec.fit))]
     return {
         f"{path}.{parameter.name}": (parameter.value, kinds_in(spec, stage, parameter))
-        for path, stage in blocks
+        for path, stage in [*blocks, *((stage.path, stage) for stage in stages)]
         for parameter in parameters(stage)
         if stage is not spec.load or parameter.name not in spec.load.without_effect
     }
@@ -257,39 +277,32 @@ def _lists(spec: RunSpec) -> dict[str, tuple[Stage, ...]]:
     return lists if spec.dataset.eval_split is None else {**lists, "validation": spec.eval_transform.steps}
 
 
-def _steps(old: Plan, new: Plan) -> Iterator[Difference]:
+def _steps(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
     """Yield the steps that exist on one side only, or at a different position."""
     found: dict[Difference, list[str]] = {}
-    before, after = _lists(old.spec), _lists(new.spec)
-    shared = [name for name in PIPELINES if name in before and name in after]
+    before, after = _lists(old), _lists(new)
+    shared = [name for name in before if name in after]
     for name in shared:
-        for difference in _moves([step.path for step in before[name]], before[name], after[name]):
+        for difference in _moves(before[name], after[name]):
             found.setdefault(difference, []).append(name)
-    for difference, pipelines in found.items():
-        counts = () if pipelines == shared else tuple(pipelines)
-        yield Difference(**{**difference.__dict__, "pipelines": counts})
+    for difference, names in found.items():
+        yield replace(difference, pipelines=() if names == shared else tuple(names))
 
 
-def _moves(was: list[str], before: Sequence[Stage], after: Sequence[Stage]) -> Iterator[Difference]:
-    now, stages = [step.path for step in after], {step.path: step for step in (*before, *after)}
-    gone, come = [], []
-    for tag, start, end, other_start, other_end in difflib.SequenceMatcher(
-        None, was, now, autojunk=False
-    ).get_opcodes():
-        gone += was[start:end] if tag != "equal" else []
-        come += now[other_start:other_end] if tag != "equal" else []
+def _moves(before: Sequence[Stage], after: Sequence[Stage]) -> Iterator[Difference]:
+    was, now = ([step.path for step in steps] for steps in (before, after))
+    stages = {step.path: step for step in (*before, *after)}
+    changes = difflib.SequenceMatcher(None, was, now, autojunk=False).get_opcodes()
+    gone = [path for tag, start, end, _, _ in changes if tag != "equal" for path in was[start:end]]
+    come = [path for tag, _, _, start, end in changes if tag != "equal" for path in now[start:end]]
     for path in dict.fromkeys([*gone, *come]):
-        kind = DATA if stages[path].changes_data else SPEED
-        yield Difference(
-            path=path,
-            old=_place(path, was) if path in was else None,
-            new=_place(path, now) if path in now else None,
-            kind=kind,
-            since=path if kind == DATA else "",
-        )
+        is_data = stages[path].changes_data
+        yield Difference(path, _place(path, was), _place(path, now), DATA if is_data else SPEED, path * is_data)
 
 
-def _place(path: str, paths: list[str]) -> str:
+def _place(path: str, paths: list[str]) -> str | None:
+    if path not in paths:
+        return None
     place = paths.index(path)
     return f"after {paths[place - 1].removeprefix('transform.')}" if place else "first"
 
@@ -299,34 +312,47 @@ def _scaled(old: Plan, new: Plan) -> Iterator[Difference]:
     by_model = [{planned.stage.path for planned in plan.by_model} for plan in (old, new)]
     for step in old.spec.transform.steps:
         if step.factors is not None and step.path in {item.path for item in new.spec.transform.steps}:
-            places = ["in the model" if step.path in paths else "in the pipeline" for paths in by_model]
-            if places[0] != places[1]:
-                yield Difference(path=step.path, old=places[0], new=places[1], kind=DATA, since=step.path)
-
-
-def _of_columns(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
-    """Yield the numbers of rows, the outputs and what they have learned that differ."""
-    columns = [step for spec in (old, new) for step in spec.transform.steps if isinstance(step, Columns)]
-    for path, since, before, after in (*rows_changed(old, new), *(changed(*columns) if len(columns) > 1 else ())):
-        yield Difference(path=path, old=before, new=after, kind=DATA, since=since)
+            was, now = ("in the model" if step.path in paths else "in the pipeline" for paths in by_model)
+            if was != now:
+                yield Difference(step.path, was, now, DATA, step.path)
 
 
 def _code(old: Plan, new: Plan, was: Sources, now: Sources) -> Iterator[Difference]:
     """Yield what packages add to both sides with other code, in another version, or with other code around it."""
     for name in [of for of in {**new.code, **now} if of in old.code or of in was]:
-        sources = (was[name], now[name]) if name in was and name in now else None
-        before, after, how = of_packages(old.code.get(name, ""), new.code.get(name, ""), sources)
+        sources = [was[name], now[name]] if name in was and name in now else []
+        before, after, how = _of_package(old.code.get(name, ""), new.code.get(name, ""), sources)
         if before != after:
             yield of_code(name, before, after, how)
+
+
+def _of_package(old: str, new: str, sources: Sequence[Source]) -> tuple[str, str, str]:
+    """Return package and version of both sides of `Plan.code`, with what differs beside them; equal ones if none does.
+
+    The code itself is told apart only where its package and its version are the same. If the `sources` of both sides
+    are known, they name the files, and tell apart what that code rests on, too.
+    """
+    names = sorted({file for of in sources for file in of.files})
+    files = [file for file in names if len({of.files.get(file) for of in sources}) > 1]
+    if old == new:
+        if not files:
+            return "", "", ""
+        before, after = (f"{of.package}, sources {of.digest}" for of in sources)
+        return before, after, f"{sources[1].title} rests on {', '.join(files)}, of which something has changed"
+    (before, _, code), (after, _, other) = (text.rpartition(", code ") for text in (old, new))
+    place = [f"{of.title} in {', '.join(files or [of.file])}" for of in sources[1:]]
+    if before == after:
+        return old, new, ": ".join(["other code of the same version", *place])
+    return before, after, "with the same code" if code == other else "".join(place)
 
 
 def of_code(name: str, before: str, after: str, how: str) -> Difference:
     """Return the difference of what packages add to a run, by its name as `Plan.code` has it."""
     is_dataset, is_metric = name.startswith("the dataset "), name.startswith("the metric ")
-    since = "the dataset" if is_dataset else name if name.startswith("transform.") else ""
+    since = _DATASET if is_dataset else name if name.startswith("transform.") else ""
     kind = DATA if since else SPEED if is_metric else TRAINING
     note = ", ".join(filter(None, [how, _ONLY_REPORTED[Trainer.key("metrics")] * is_metric]))
-    return Difference(path=f"code of {name}", old=before, new=after, kind=kind, since=since, note=note)
+    return Difference(f"code of {name}", before, after, kind, since, note=note)
 
 
 def _reported_otherwise(old: RunSpec, new: RunSpec) -> set[str]:
@@ -339,17 +365,166 @@ def _reported_otherwise(old: RunSpec, new: RunSpec) -> set[str]:
 def _uncounted(old: Mapping[str, Any], new: Mapping[str, Any], reported: set[str]) -> Iterator[Difference]:
     """Yield the values that differ in the configs and that neither plan uses."""
     before, after, inner = dict(leaves("", old)), dict(leaves("", new)), tuple(f"{path}." for path in reported)
-    for path in sorted(path for path in (before.keys() | after.keys()) - reported if not path.startswith(inner)):
-        values = before.get(path, _ABSENT), after.get(path, _ABSENT)
-        if values[0] != values[1]:
-            shown = [None if value is _ABSENT else bare(value) for value in values]
-            yield Difference(path=path, old=shown[0], new=shown[1], kind=None)
+    for path in sorted((before.keys() | after.keys()) - reported):
+        if not path.startswith(inner) and before.get(path, _ABSENT) != after.get(path, _ABSENT):
+            was, now = (bare(values[path]) if path in values else None for values in (before, after))
+            yield Difference(path, was, now, None)
 
 
 def first_stage(old: Plan, new: Plan, found: Sequence[Difference]) -> str:
     """Return the first stage, in pipeline order, whose examples differ."""
     paths = [step.path for plan in (new, old) for steps in _lists(plan.spec).values() for step in steps]
-    order = ["the dataset", *dict.fromkeys(paths), _CACHE, Batch.path, Service.path]
-    unsure = "the dataset" if other_rows(old.spec, new.spec) else Batch.path
+    order = [_DATASET, *dict.fromkeys(paths), _CACHE, Batch.path, Service.path]
+    unsure = _DATASET if _other_rows(old.spec, new.spec) else Batch.path
     since = [difference.since for difference in found if difference.kind == DATA] or [unsure]
     return min(since, key=order.index)
+
+
+def _of_rows(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
+    """Yield the numbers of rows that differ, such as those of a file since a run, and the differences of columns."""
+    before, after = (of.known.rows if isinstance(of := spec.dataset, Rows) and of.known else {} for spec in (old, new))
+    for split, count in after.items():
+        if before.get(split, count) != count:
+            texts = f"{before[split]:,} of {split}", f"{count:,} of {split}"
+            yield Difference(f"{Rows.path}.rows", *texts, DATA, _DATASET)
+    columns = [step for spec in (old, new) for step in spec.transform.steps if isinstance(step, Columns)]
+    if len(columns) > 1:
+        yield from of_columns(*columns)
+
+
+def of_columns(old: Columns, new: Columns) -> Iterator[Difference]:
+    """Yield the differences of columns; of those without their rows on one side, which have learned nothing, of steps.
+
+    Outputs that are chosen when rows are read are not compared with those of rows that are not on this machine.
+    """
+    is_unread = bool(old.assumed) is not bool(new.assumed)
+    before, after = ({output.name: output for output in step.outputs} for step in (old, new))
+    for name in dict.fromkeys([*before, *after]) if not (is_unread and (old.is_auto or new.is_auto)) else ():
+        was, now = before.get(name), after.get(name)
+        if was is not None and now is not None and _asked(was, is_unread=is_unread) == _asked(now, is_unread=is_unread):
+            yield from _learned(was, now)
+        elif not (is_unread and any(of is not None and of.is_of_target for of in (was, now))):
+            one, other = (None if output is None else output.text.removeprefix("<- ") for output in (was, now))
+            if one == other:  # in the digits that they show
+                one, other = (None if output is None else bare(output.described) for output in (was, now))
+            yield Difference(f"{Columns.path}.{name}", one, other, DATA, Columns.path)
+    if old.dropped != new.dropped:
+        one, other = (", ".join(step.dropped) for step in (old, new))
+        yield Difference(f"{Columns.path}: drop", one, other, DATA, Columns.path)
+
+
+def _asked(output: Output, *, is_unread: bool) -> tuple[Any, list[ColumnStep | str]]:
+    """Return what an output is made of and its steps without what they have learned, unread ones by their names."""
+    return output.of, [of.name if is_unread else of.replace(**dict.fromkeys(of.learned)) for of in output.steps]
+
+
+def _learned(old: Output, new: Output) -> Iterator[Difference]:
+    """Yield what two outputs with the same steps have learned differently; nothing of values that one side lacks."""
+    names = [step.name for step in new.steps]
+    for place, (was, now) in enumerate(zip(old.steps, new.steps, strict=True)):
+        number = f"[{names[:place].count(now.name)}]" if names.count(now.name) > 1 else ""
+        for field in now.learned:
+            before, after = getattr(was, field), getattr(now, field)
+            if before != after and None not in (before, after):
+                what = "vocabulary" if field == "values" else field
+                key = f"{Columns.path}.{new.name}.{now.name}{number}.{what}"
+                yield Difference(key, *_texts(before, after), DATA, Columns.path)
+
+
+def _texts(old: Any, new: Any) -> tuple[str, str]:
+    is_vocabulary = isinstance(new, tuple) and not isinstance(new[0], float)
+    if not isinstance(new, tuple) or not (is_vocabulary or max(len(old), len(new)) > _MOST_NAMED):
+        return _distinct(old, new)
+    before, after = (counted(len(of), "value") for of in (old, new))
+    if is_vocabulary:
+        return before, f"{after}: {_of_vocabulary(old, new)}"
+    if len(old) != len(new):
+        return before, after
+    others = [" -> ".join(_distinct(*pair)) for pair in zip(old, new, strict=True) if len({*pair}) > 1]
+    return before, f"{after}: {first_few(others, _MOST_NAMED)}"
+
+
+def _distinct(old: Any, new: Any) -> tuple[str, str]:
+    """Return two values in four digits; in all of theirs if they would look alike."""
+    before, after = (printable(shown(value)) for value in (old, new))
+    return (before, after) if before != after else (str(old), str(new))
+
+
+def _of_vocabulary(old: Sequence[Any], new: Sequence[Any]) -> str:
+    """Return which values are added and removed, or from where on they are in another order."""
+    before, after = set(old), set(new)
+    if before == after:
+        first = next(now for was, now in zip(old, new, strict=True) if was != now)
+        return f"the same ones, in another order from {_word(first)} on"
+    parts = {"added": [of for of in new if of not in before], "removed": [of for of in old if of not in after]}
+    named = {what: f" ({first_few(map(_word, of), _MOST_NAMED)})" * bool(of) for what, of in parts.items()}
+    return ", ".join(f"{len(of):,} {what}{named[what]}" for what, of in parts.items())
+
+
+def _word(value: Any) -> str:
+    text = printable(str(value)) or "''"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _unrepeatable(spec: RunSpec) -> bool:
+    """Return whether a pass drops examples by an order that differs from run to run."""
+    return bool(_cut(spec)) and not spec.has_order
+
+
+def _cut(spec: RunSpec) -> str:
+    """Return the override that drops examples depending on their order; empty if there is none."""
+    if spec.trainer.steps_per_epoch is not None:
+        return f"trainer.steps_per_epoch={spec.trainer.steps_per_epoch}"
+    return "load.drop_remainder=true" if spec.load.drop_remainder else ""
+
+
+def _other_rows(*specs: RunSpec) -> str:
+    """Return why the rows of two runs may differ though their configs do not tell; empty if they are the same."""
+    known = [of.known for spec in specs if isinstance(of := spec.dataset, Rows) and of.known is not None]
+    found = [of.identity for of in known]
+    if len({*found}) < 2:  # noqa: PLR2004 - two sides
+        return ""
+    if "" in found:
+        return "The rows of one side alone are on this machine: what columns learn of those of the other is unknown."
+    return f"The rows may be others: their identity is {found[0]}, and then {found[1]}, by content, names and reader."
+
+
+def _doubts(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> Iterator[str]:
+    """Yield reasons why runs may see different examples though no value changes the data; also for equal specs."""
+    specs = old, new
+    if DATA not in kinds and (other := _other_rows(*specs)):
+        yield other
+    cuts = [cut for spec in specs if (cut := _cut(spec))]
+    if any(map(_unrepeatable, specs)):
+        yield f"Without a fixed order, {cuts[0]} drops different examples in each pass and in each run."
+    elif cuts and ORDER in kinds:
+        yield f"{cuts[0]}: with a different order or different batches, a pass drops different examples."
+    elif _ends_elsewhere(old, new, kinds):
+        yield f"{cuts[0]}: if training ends after a different step, it drops different examples."
+    if all(spec.load.drop_long for spec in specs) and len({max(spec.load.boundaries or (0,)) for spec in specs}) > 1:
+        yield "load.drop_long=true: with another last boundary, a pass leaves out other sequences."
+    if kinds & {DATA, ORDER} and any(spec.load.mixes for spec in specs):
+        yield "With a different order or different batches, MixUp and CutMix mix other images."
+    limits = [limit for spec in specs if (limit := spec.trainer.seconds) is not None]
+    if limits:
+        yield f"trainer.seconds={limits[0]:g} ends a run within a pass: the number of examples depends on the speed."
+    random = [step.path for step in new.transform.steps if step.random]
+    if random and old.trainer.seed != new.trainer.seed:
+        names = " and ".join(filter(None, [", ".join(random[:-1]), random[-1]]))
+        yield f"With a different seed, {names} transform{'s' if len(random) == 1 else ''} each image differently."
+
+
+def _ends_elsewhere(old: RunSpec, new: RunSpec, kinds: set[Kind]) -> bool:
+    """Return whether epochs of `steps_per_epoch` end at different examples, or after a different number of epochs."""
+    fits = [fit for fit in (old.fit, new.fit) if fit is not None]
+    spans = [(fit.steps_per_epoch, fit.all_epochs, fit.early_stopping.patience) for fit in fits]
+    may_stop = TRAINING in kinds and any(patience is not None for _, _, patience in spans)
+    return any(steps is not None for steps, _, _ in spans) and (len(set(spans)) > 1 or may_stop)
+
+
+def _notes(old: Plan, new: Plan, *, is_unordered: bool) -> Iterator[str]:
+    """Yield further notes on a comparison."""
+    if is_unordered and not any(_cut(plan.spec) for plan in (old, new)):
+        yield "The order of examples is not fixed: it differs in each run."
+    if any(reads_features(plan) for plan in (old, new)):
+        yield "cache.at = features: losses equal those of a run without it within float tolerance, not bit for bit."

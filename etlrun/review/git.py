@@ -1,4 +1,4 @@
-"""Config files of a git revision."""
+"""Files of a git revision, and what differs from them in the working tree or in another revision."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import os
 import posixpath
 import subprocess
 import sys
+import tempfile
+import weakref
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import cached_property
 from glob import has_magic
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
@@ -33,52 +37,212 @@ def git(folder: Path, *words: str, given: bytes = b"", index: Path | None = None
     return answer.stdout if answer.returncode == 0 else None
 
 
+def names_in(folder: Path, *words: str) -> list[str]:
+    """Return what a command of git lists, separated by zero bytes; nothing if it fails."""
+    return [os.fsdecode(name) for name in (git(folder, *words) or b"").split(b"\0") if name]
+
+
 def top_of(folder: Path) -> Path:
     """Return the top folder of the repository that `folder` is in."""
     return Path(os.fsdecode((git(folder, "rev-parse", "--show-toplevel") or b"").rstrip(b"\n")))
 
 
-def differing(top: Path, *between: str) -> dict[str, bool]:
-    """Return what differs in the working tree or a second revision from one, with whether that has it.
+class Scratch:
+    """A temporary folder, which goes with this object, and with this process, also when that is killed.
 
-    Beside files these are submodules, and links which lead to what differs.
+    Attributes:
+        path: The folder.
+        remove: Removes it at once.
+        held_by: Descriptor that keeps it while a process has it open.
     """
-    return dict.fromkeys(differing_paths(top, _links(top, between[0]), *between), True) | _changed(top, *between)
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="etlrun-")).resolve()
+        words = ["/bin/sh", "-c", 'read -r _; rm -rf -- "$0"', str(self.path)]
+        remover = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
+        assert remover.stdin is not None  # noqa: S101 - for mypy
+        self.remove, self.held_by = weakref.finalize(self, remover.communicate), remover.stdin.fileno()
 
 
-def differing_paths(top: Path, paths: Iterable[str], *between: str) -> set[str]:
-    """Return which of these files, folders and patterns below `top` differ, by themselves or where links lead."""
-    links, differs = _links(top, between[0]), _changed(top, *between)
-    ordered = sorted(links)
-    met = {str(of) for name in differs for of in (PurePosixPath(name), *PurePosixPath(name).parents)}
-    found = set()
-    for path in paths if differs else ():
-        led = _led(path, links, ordered)
-        words = [f":(glob){of}" for of in led if has_magic(of)]
-        inside = (
-            str(above) in differs for of in led for above in PurePosixPath(of).parents
-        )  # of a submodule or a link
-        if (
-            not met.isdisjoint(led)
-            or any(inside)
-            or (words and git(top, "diff", "--name-only", *between, "--", *words))
-        ):
-            found.add(path)
-    return found
+@dataclass(frozen=True)
+class Tree:
+    """The files, links and submodules of a revision.
+
+    Attributes:
+        top: Top folder of the repository.
+        revision: The revision.
+    """
+
+    top: Path
+    revision: str
+
+    @cached_property
+    def entries(self) -> dict[str, tuple[str, str]]:
+        """The mode and the object of each, by path."""
+        words = "ls-tree", "-r", "-z", "--full-tree", self.revision
+        lines = [line.partition("\t") for line in names_in(self.top, *words)]
+        return {name: (about.split()[0], about.split()[2]) for about, _, name in lines}
+
+    @cached_property
+    def ends(self) -> dict[str, str]:
+        """The texts of the links, by path; `ConfigError` if git cannot read one."""
+        names = [name for name, (mode, _) in self.entries.items() if mode == _LINK]
+        return {name: os.fsdecode(end) for name, end in self._contents(names)}
+
+    @cached_property
+    def links(self) -> dict[str, str]:
+        """The links which stay in the repository, each with the path to which it leads."""
+        paths = {name: posixpath.normpath(PurePosixPath(name).parent / end) for name, end in self.ends.items()}
+        return {name: path for name, path in paths.items() if not path.startswith(("/", "..", ".git/"))}
+
+    def folder(self, name: str) -> str | None:
+        """Return the folder to which a path leads, links of the revision followed; None if there is none."""
+        for _ in range(_MOST_LINKS):
+            if name == "." or any(of.startswith(f"{name}/") for of in self.entries):
+                return name
+            path = PurePosixPath(name)
+            link = next((above for above in (path, *path.parents) if str(above) in self.links), None)
+            if link is None:
+                return None
+            name = posixpath.normpath(self.links[str(link)] / path.relative_to(link))
+        return None
+
+    def write_configs(self, folder: str, scratch: Path) -> None:
+        """Write the YAML files of a folder below `scratch`, with the links of the revision and what they lead to.
+
+        Submodules are skipped.
+
+        Raises:
+            ConfigError: A link leaves the repository, or git cannot read a file.
+        """
+        for name, target in self.ends.items():
+            (scratch / name).parent.mkdir(parents=True, exist_ok=True)
+            if not (scratch / name).is_symlink():  # as one that another folder has led to
+                (scratch / name).symlink_to(target)
+        homes = [folder]
+        for home in homes:  # which grows
+            for link in [name for name in self.ends if _is_in(name, home)]:
+                end = Path(os.path.realpath(scratch / link))
+                if not end.is_relative_to(scratch.resolve()):
+                    found = f"a link to {printable(self.ends[link])}, which leaves the repository"
+                    remedy = "commit the target files, and link to these"
+                    place = f"{self.revision}:{link}"
+                    raise ConfigError([fault(place, found, "a link within the revision", remedy)])
+                name = end.relative_to(scratch.resolve()).as_posix()
+                homes += [] if name in homes else [name]
+        files = [
+            name
+            for name, (mode, _) in self.entries.items()
+            if mode not in {_LINK, _SUBMODULE} and (name in homes or name.endswith((".yaml", ".yml")))
+            if any(_is_in(name, home) for home in homes)
+        ]
+        (scratch / folder).mkdir(parents=True, exist_ok=True)
+        for name, content in self._contents(files):
+            (scratch / name).parent.mkdir(parents=True, exist_ok=True)
+            (scratch / name).write_bytes(content)
+
+    def _contents(self, names: list[str]) -> Iterator[tuple[str, bytes]]:
+        """Yield the files or links of these names, as they were committed."""
+        answer = git(
+            self.top, "cat-file", "--batch", given="".join(f"{self.entries[of][1]}\n" for of in names).encode()
+        )
+        if answer is None:
+            raise ConfigError([_unreadable(self.revision)])
+        end = 0
+        for name in names:
+            start = answer.index(b"\n", end) + 1
+            size = int(answer[end:start].split()[-1])
+            yield name, answer[start : start + size]
+            end = start + size + 1
 
 
-def _changed(top: Path, *between: str) -> dict[str, bool]:
-    words = "--no-renames", "--no-ext-diff", "--ignore-submodules=untracked", "--name-status", "-z"
-    fields = iter(os.fsdecode(git(top, "diff", *words, *between) or b"").split("\0")[:-1])
-    return {name: state != "A" for state, name in zip(fields, fields, strict=True)}
+def _is_in(name: str, folder: str) -> bool:
+    return folder in {".", name} or name.startswith(f"{folder}/")
 
 
-def _links(top: Path, revision: str) -> dict[str, str]:
-    """Return the links of a revision which stay in the repository, each with the path to which it leads."""
-    names = {name: key for name, (mode, key) in _entries(top, revision).items() if mode == _LINK}
-    ends = zip(names, _blobs(top, revision, names.values()), strict=True)
-    paths = {name: posixpath.normpath(PurePosixPath(name).parent / os.fsdecode(end)) for name, end in ends}
-    return {name: path for name, path in paths.items() if not path.startswith(("/", "..", ".git/"))}
+def _unreadable(revision: str) -> Fault:
+    return Fault(where=revision, found="files that git can't read", expected="a complete revision")
+
+
+class Changes:
+    """What differs from a revision in the working tree, or in a second one.
+
+    Attributes:
+        top: Top folder of the repository.
+    """
+
+    def __init__(self, *between: str) -> None:
+        self.top = top_of(Path.cwd()).resolve()
+        self._between = between
+
+    @cached_property
+    def names(self) -> dict[str, bool]:
+        """What differs, with whether the first revision has it: files, submodules, and links which lead to these."""
+        return dict.fromkeys(self._among(self._links), True) | self._differing
+
+    def files(self, paths: Iterable[str]) -> set[str]:
+        """Return which of these differ: files, folders and patterns, below the current folder or absolute."""
+        below = {path: os.path.relpath(os.path.abspath(Path(path).expanduser()), self.top) for path in paths}  # noqa: PTH100
+        found = self._among(below.values())
+        return {path for path, name in below.items() if name in found}
+
+    def asked(self, path: str) -> str:
+        """Return what differs in a file of requirements or of locked versions; empty for other files."""
+        if not path.endswith(("pyproject.toml", ".lock", "requirements.txt", "constraints.txt")):
+            return ""
+        around = f"--unified={1 * path.endswith('.lock')}"  # whose versions stand below the names
+        text = os.fsdecode(git(self.top, "diff", around, "--no-ext-diff", *self._between, "--", path) or b"")
+        return "\n".join(line for line in text.splitlines() if not line.startswith("@@"))  # which have a line above
+
+    def check_out(self, folder: Path) -> None:
+        """Make a folder of the files of the first revision, with links to what else the working tree has.
+
+        It is no worktree that git knows of, so that none is left behind by whatever ends this process. An empty
+        `folder` is there.
+
+        Raises:
+            ConfigError: Git can't read the revision.
+        """
+        homes = {PurePosixPath(), *(above for name in self.names for above in PurePosixPath(name).parents)}
+        for home in sorted(homes):
+            (folder / home).mkdir(exist_ok=True)
+            if (self.top / home).is_dir() and not (self.top / home).is_symlink():
+                for entry in os.scandir(self.top / home):
+                    inner = home / entry.name
+                    if not (inner in homes or str(inner) in self.names or entry.name in {".git", "__pycache__"}):
+                        (folder / inner).symlink_to(entry.path)
+        revision, index = self._between[0], folder.with_suffix(".index")
+        names = os.fsencode("".join(f"{name}\0" for name, is_there in self.names.items() if is_there))
+        words = "checkout-index", "--force", "-z", "--stdin", f"--prefix={folder}/"
+        answers = git(self.top, "read-tree", revision, index=index), git(self.top, *words, given=names, index=index)
+        if None in answers:
+            raise ConfigError([_unreadable(revision)])
+
+    @cached_property
+    def _differing(self) -> dict[str, bool]:
+        words = "--no-renames", "--no-ext-diff", "--ignore-submodules=untracked", "--name-status", "-z"
+        fields = iter(names_in(self.top, "diff", *words, *self._between))
+        return {name: state != "A" for state, name in zip(fields, fields, strict=True)}
+
+    @cached_property
+    def _links(self) -> dict[str, str]:
+        return Tree(self.top, self._between[0]).links
+
+    def _among(self, paths: Iterable[str]) -> set[str]:
+        """Return which of these files, folders and patterns below `top` differ, by themselves or where links lead."""
+        differs, ordered = self._differing, sorted(self._links)
+        met = {str(of) for name in differs for of in (PurePosixPath(name), *PurePosixPath(name).parents)}
+        found = set()
+        for path in paths if differs else ():
+            led = _led(path, self._links, ordered)
+            above = {str(above) for of in led for above in PurePosixPath(of).parents}  # of a submodule or a link
+            words = [f":(glob){of}" for of in led if has_magic(of)]
+            if (
+                not (met.isdisjoint(led) and above.isdisjoint(differs))
+                or (words and git(self.top, "diff", "--name-only", *self._between, "--", *words))
+            ):  # fmt: skip
+                found.add(path)
+        return found
 
 
 def _led(path: str, links: Mapping[str, str], ordered: list[str]) -> list[str]:
@@ -97,124 +261,3 @@ def _led(path: str, links: Mapping[str, str], ordered: list[str]) -> list[str]:
                 found += [] if new in known else [new]
                 known.add(new)
     return found
-
-
-def asked(top: Path, path: str, *between: str) -> str:
-    """Return what differs in a file of requirements or of locked versions; empty for other files."""
-    if not path.endswith(("pyproject.toml", ".lock", "requirements.txt", "constraints.txt")):
-        return ""
-    around = f"--unified={1 * path.endswith('.lock')}"  # whose versions stand below the names
-    text = os.fsdecode(git(top, "diff", around, "--no-ext-diff", *between, "--", path) or b"")
-    return "\n".join(line for line in text.splitlines() if not line.startswith("@@"))  # which have a line above, too
-
-
-def check_out(top: Path, revision: str, differs: Mapping[str, bool], folder: Path) -> None:
-    """Make a folder of the files of a revision, with links to what it shares with the working tree or git doesn't have.
-
-    It is no worktree that git knows of, so that none is left behind by whatever ends this process. `differs` are the
-    files in which both differ; an empty `folder` is there.
-
-    Raises:
-        ConfigError: Git can't read the revision.
-    """
-    homes = {PurePosixPath(), *(above for name in differs for above in PurePosixPath(name).parents)}
-    for home in sorted(homes):
-        (folder / home).mkdir(exist_ok=True)
-        if (top / home).is_dir() and not (top / home).is_symlink():
-            for entry in os.scandir(top / home):
-                inner = home / entry.name
-                if inner not in homes and str(inner) not in differs and entry.name not in {".git", "__pycache__"}:
-                    (folder / inner).symlink_to(entry.path)
-    index = folder.with_suffix(".index")
-    names = "".join(f"{name}\0" for name, is_there in differs.items() if is_there)
-    words = "checkout-index", "--force", "-z", "--stdin", f"--prefix={folder}/"
-    if None in (
-        git(top, "read-tree", revision, index=index),
-        git(top, *words, given=os.fsencode(names), index=index),
-    ):
-        raise ConfigError([_unreadable(revision)])
-
-
-def _unreadable(revision: str) -> Fault:
-    return Fault(where=revision, found="files that git can't read", expected="a complete revision")
-
-
-def folder_at(top: Path, revision: str, name: str) -> str | None:
-    """Return the folder of a revision to which a path leads, links of that revision followed; None if there is none."""
-    for _ in range(_MOST_LINKS):
-        if git(top, "ls-tree", "--name-only", "--full-tree", revision, "--", f"{name}/"):
-            return name
-        path = PurePosixPath(name)
-        link = next((above for above in (path, *path.parents[:-1]) if _is_link(top, revision, above)), None)
-        target = None if link is None else git(top, "cat-file", "blob", f"{revision}:{link}")
-        if link is None or target is None:
-            return None
-        name = posixpath.normpath(link.parent / os.fsdecode(target) / path.relative_to(link))
-        if name.startswith(("/", "..")):
-            return None
-    return None
-
-
-def _is_link(top: Path, revision: str, path: PurePosixPath) -> bool:
-    entry = git(top, "ls-tree", "--full-tree", revision, "--", str(path)) or b""
-    return entry.startswith(_LINK.encode())
-
-
-def write_configs(top: Path, revision: str, folder: str, scratch: Path) -> None:
-    """Write the YAML files of a folder of a revision below `scratch`, with its links and the files to which they lead.
-
-    Submodules are skipped.
-
-    Raises:
-        ConfigError: A link leaves the repository, or git cannot read a file.
-    """
-    entries = _entries(top, revision)
-    links = {name: key for name, (mode, key) in entries.items() if mode == _LINK}
-    for name, target in zip(links, _blobs(top, revision, links.values()), strict=True):
-        (scratch / name).parent.mkdir(parents=True, exist_ok=True)
-        if not (scratch / name).is_symlink():  # as one that another folder has led to
-            (scratch / name).symlink_to(os.fsdecode(target))
-    homes = [folder]
-    for home in homes:  # which grows
-        for link in [name for name in links if _is_in(name, home)]:
-            end = Path(os.path.realpath(scratch / link))
-            if not end.is_relative_to(scratch.resolve()):
-                found = f"a link to {printable(os.fsdecode((scratch / link).readlink()))}, which leaves the repository"
-                remedy = "commit the target files, and link to these"
-                raise ConfigError([fault(f"{revision}:{link}", found, "a link within the revision", remedy)])
-            name = end.relative_to(scratch.resolve()).as_posix()
-            homes += [] if name in homes else [name]
-    files = {
-        name: key
-        for name, (mode, key) in entries.items()
-        if mode not in {_LINK, _SUBMODULE} and (name in homes or name.endswith((".yaml", ".yml")))
-        if any(_is_in(name, home) for home in homes)
-    }
-    (scratch / folder).mkdir(parents=True, exist_ok=True)
-    for name, content in zip(files, _blobs(top, revision, files.values()), strict=True):
-        (scratch / name).parent.mkdir(parents=True, exist_ok=True)
-        (scratch / name).write_bytes(content)
-
-
-def _entries(top: Path, revision: str) -> dict[str, tuple[str, str]]:
-    """Return the mode and the object of all files, links and submodules of a revision."""
-    listed = os.fsdecode(git(top, "ls-tree", "-r", "-z", "--full-tree", revision) or b"")
-    lines = [line.partition("\t") for line in listed.split("\0") if line]
-    return {name: (about.split()[0], about.split()[2]) for about, _, name in lines}
-
-
-def _is_in(name: str, folder: str) -> bool:
-    return folder in {".", name} or name.startswith(f"{folder}/")
-
-
-def _blobs(top: Path, revision: str, keys: Iterable[str]) -> Iterator[bytes]:
-    """Yield the contents of objects, as they were committed; `ConfigError` if git cannot read one."""
-    answer = git(top, "cat-file", "--batch", given="".join(f"{key}\n" for key in keys).encode())
-    if answer is None:
-        raise ConfigError([_unreadable(revision)])
-    place = 0
-    while place < len(answer):
-        start = answer.index(b"\n", place) + 1
-        end = start + int(answer[place:start].split()[-1])
-        yield answer[start:end]
-        place = end + 1

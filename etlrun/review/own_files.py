@@ -8,8 +8,7 @@ from pathlib import Path
 
 from etlrun.config.files import config_files, unloadable
 from etlrun.config.values import MISSING
-from etlrun.review.folders import Folders
-from etlrun.review.lines import Entry, entries
+from etlrun.review.folders import Entry, Folders, entries
 from etlrun.review.sides import DEFAULT, Variant, hidden
 from etlrun.system.errors import Fault, of_file
 

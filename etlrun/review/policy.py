@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from etlrun.config.files import file_of, loaded
+from etlrun.config.files import Layer, loaded, merged
 from etlrun.planning.spec import show
-from etlrun.review.folders import Folders
-from etlrun.review.lines import entries, revision_prefix
+from etlrun.review.folders import Folders, entries
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING
-from etlrun.system.errors import ConfigError, EtlrunError, Fault, did_you_mean, fault
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, counted, did_you_mean, fault
 
 KINDS = (DATA, TRAINING, ORDER)
 """Kinds of change that a rule may forbid: `speed` never needs anything."""
@@ -99,7 +98,7 @@ class Judgement:
         if self.faults:
             return "cannot be applied"
         if self.broken:
-            return f"{len(self.broken)} rule{'s' * (len(self.broken) > 1)} broken"
+            return f"{counted(len(self.broken), 'rule')} broken"
         return f"cannot judge {self.unjudged}" if self.unjudged else "passed"
 
     @property
@@ -114,24 +113,19 @@ def policy_of(folders: Folders) -> Policy | None:
     path = folders.policy
     if path is None:
         return None
-    file = f"{revision_prefix(folders)}{folders.name(path)}"
+    file = f"{folders.prefix}{folders.name(path)}"
+    text = path.read_bytes() if path.is_file() else b""
     try:
         names = [str(name) for name in loaded(path, file)]
     except ConfigError as error:
-        text = path.read_bytes() if path.is_file() else b""
         return Policy(file=file, text=text, faults=error.faults)
-    lines = {entry.key: entry.line for entry in entries(path.read_bytes(), "", file)}
-    content = file_of(path)
-    values = {} if content is None else {str(name): value for name, value in content.values.items()}
-    found = [item for name in names for item in _rules(name, values.get(name))]
-    placed = [replace(item, file=file, line=lines.get(item.where) or lines.get(_outer(item), 1)) for item in found]
-    faults = tuple(item for item in placed if isinstance(item, Fault))
-    rules = tuple(item for item in placed if isinstance(item, Rule))
-    return Policy(file=file, text=path.read_bytes(), rules=rules, faults=faults)
-
-
-def _outer(item: Rule | Fault) -> str:
-    return item.where.partition(".")[0]
+    lines = {entry.key: entry.line for entry in entries(text, "", file)}
+    values = {str(name): value for name, value in merged([Layer(path=path, package="")]).items()}
+    found: dict[type, list[Any]] = {Rule: [], Fault: []}
+    for item in (item for name in names for item in _rules(name, values.get(name))):
+        line = lines.get(item.where) or lines.get(item.where.partition(".")[0], 1)
+        found[type(item)].append(replace(item, file=file, line=line))
+    return Policy(file=file, text=text, rules=tuple(found[Rule]), faults=tuple(found[Fault]))
 
 
 def _rules(name: str, value: Any) -> Iterator[Rule | Fault]:

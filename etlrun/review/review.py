@@ -1,31 +1,39 @@
-"""Review of two sides: the comparison of each experiment and of each file."""
+"""Review of two sides: the comparison of each experiment and of each file, judged by a policy."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import difflib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import yaml
+
 from etlrun.planning.plan import Plan
-from etlrun.review.caches import Kept, caches, held_on_disk, with_fills
-from etlrun.review.data_files import differing_files
+from etlrun.planning.unused import leaves
+from etlrun.review.caches import Fills, Kept, caches
 from etlrun.review.difference import Comparison, Difference, compare, of_code
 from etlrun.review.facts import CONTRADICTION, Facts
-from etlrun.review.fills import Fills
 from etlrun.review.folders import without_configs
-from etlrun.review.git import asked, differing, top_of
-from etlrun.review.jobs import matched
-from etlrun.review.policy import Judgement
-from etlrun.review.renames import renames
+from etlrun.review.git import Changes
+from etlrun.review.policy import FORBIDDEN, STATES, Judgement, Policy, Rule
 from etlrun.review.sides import DEFAULT, Side, Variant
 from etlrun.stages.base import DATA, ORDER, TRAINING, Kind
-from etlrun.system.errors import ConfigError, Fault, fault
+from etlrun.system.errors import ConfigError, Fault, counted, fault, first_few, of_file
 
 if TYPE_CHECKING:
-    from etlrun.review.runs_compared import Ran
+    from etlrun.review.runs import Ran
 
-NOTHING = Comparison(differences=(), kinds=(), since="", is_reordered=False, doubts=(), notes=())
+NOTHING = Comparison()
+_LEAST = 0.5
+"""Least share of equal lines or values of a file that is taken for another one under another name, as in git."""
+_OF_ALL = (b"# @package", b"defaults:", b"- _self_")
+"""What lines of any experiment begin with."""
+_MOST_NAMES = 5
+"""Maximum number of names in a sentence of a policy."""
+_UNKNOWN = "its old config cannot be composed with the code that is installed here"
+_KEEP = "keep what the old configs need beside what the new ones need, or remove them in a change of its own"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,44 +169,77 @@ class Review:
 def review(old: Side, new: Side, experiment: str | None) -> Review:
     """Compare two sides; a single config is compared with the `experiment` of the other side."""
     before: dict[str, str] = {}
+    names: list[str] = []
     if old.jobs:
         pairs = matched(old.jobs, new.jobs)
     elif old.is_revision and new.is_revision:
         names = _listed(old, new)
         if experiment is not None and not names:
-            raise ConfigError([_no_experiment(experiment, old, new)])
+            raise _no_experiment(experiment, old, new)
         if not (old.listed or new.listed):
             raise ConfigError([without_configs(f"in {old.word} or {new.word}")])
-        before = renames(old, new, names)
+        before = _renames(old, new, names)
         kept = [name for name in names if name not in before.values()]
         pairs = [(name, old.variants.get(before.get(name, name)), new.variants.get(name)) for name in kept]
     else:
         pairs = [("", _single(old, experiment), _single(new, experiment))]
     between = [] if old.is_of_runs or new.is_of_runs else [side.revision for side in (old, new) if side.revision]
-    paths = {path for _, *sides in pairs for of in sides if of is not None for _, path in of.data_files}
-    files = differing_files(paths, *between) if between else set()
-    top = top_of(Path.cwd())
-    changed = {path: asked(top, path, *between) for path in differing(top, *between)} if between else {}
-    differ = files, changed, f"differs between {old.word} and {new.word}"
-    experiments = tuple(replace(_reviewed(*pair, *differ), was=before.get(pair[0], "")) for pair in pairs)
-    if old.jobs:
-        only = {"added": new.word, "removed": old.word}
-        experiments = tuple(replace(of, only_in=only.get(of.state, "")) for of in experiments)
-    listed = {name: plan for name in old.listed if "=" not in name and (plan := old.variants[name].plan) is not None}
-    others, fills = held_on_disk(listed), Fills(Path("outputs"))
-    found = tuple(_with_fills(reviewed, others, fills) for reviewed in experiments)
-    made = Review(old=old.word, new=new.word, experiments=found, files=tuple(_files(old, new)))
-    return replace(made, is_of_runs=old.is_of_runs, experiment=experiment)
+    files, asked = set[str](), dict[str, str]()
+    if between:
+        changes = Changes(*between)
+        files = changes.files(
+            path for pair in pairs for of in pair if isinstance(of, Variant) for _, path in of.data_files
+        )
+        asked = {path: changes.asked(path) for path in changes.names}
+    differ = files, asked, f"differs between {old.word} and {new.word}"
+    only = {"added": new.word, "removed": old.word} if old.jobs else {}
+    plans = {name: plan for name in old.listed if "=" not in name and (plan := old.variants[name].plan) is not None}
+    fills, found = Fills(plans, Path("outputs")), list[Reviewed]()
+    for name, was, now in pairs:
+        reviewed = _reviewed(name, was, now, *differ)
+        reviewed = replace(reviewed, was=before.get(name, ""), only_in=only.get(reviewed.state, ""))
+        found.append(_with_fills(reviewed, fills))
+    return Review(
+        old=old.word,
+        new=new.word,
+        experiments=tuple(found),
+        files=tuple(_files(old, new, names)),
+        is_of_runs=old.is_of_runs,
+        experiment=experiment,
+    )
 
 
-def _with_fills(reviewed: Reviewed, others: Mapping[str, str], fills: Fills) -> Reviewed:
+def matched(old: Sequence[Variant], new: Sequence[Variant]) -> list[tuple[str, Variant | None, Variant | None]]:
+    """Return the jobs of two sweeps by their overrides, those of one sweep alone with None for the other.
+
+    Counted are the keys that one of the two sweeps: what all jobs of a sweep share may differ from the other's.
+    """
+    sides = [[_by_key(job.overrides) for job in jobs] for jobs in (old, new)]
+    swept = [
+        key
+        for key in dict.fromkeys(key for side in sides for words in side for key in words)
+        if any(len({words.get(key) for words in side}) > 1 for side in sides)
+    ]
+    named = [
+        {" ".join(words[key] for key in swept if key in words): job for words, job in zip(side, jobs, strict=True)}
+        for side, jobs in zip(sides, (old, new), strict=True)
+    ]
+    return [(name, named[0].get(name), named[1].get(name)) for name in dict.fromkeys([*named[0], *named[1]])]
+
+
+def _by_key(overrides: Iterable[str]) -> dict[str, str]:
+    """Return the last override of each key."""
+    return {word.partition("=")[0].lstrip("+~"): word.lstrip("+") for word in overrides}
+
+
+def _with_fills(reviewed: Reviewed, fills: Fills) -> Reviewed:
     """Return an experiment that changes with the caches that it fills; what was run on both sides fills none."""
     if reviewed.new is None or reviewed.ran is not None or reviewed.only_in:
         return reviewed
     kept = reviewed.caches
     if reviewed.state == "added" or reviewed.is_mended:
         kept = tuple(of for of in caches(None, reviewed.new) if of.is_filled)
-    return replace(reviewed, caches=with_fills(kept, reviewed.new, others, fills))
+    return replace(reviewed, caches=tuple(fills.told(reviewed.new, of) for of in kept))
 
 
 def _listed(old: Side, new: Side) -> list[str]:
@@ -210,13 +251,13 @@ def _listed(old: Side, new: Side) -> list[str]:
 def _single(side: Side, experiment: str | None) -> Variant:
     name = (experiment or DEFAULT) if side.is_revision else ""
     if name not in side.variants:
-        raise ConfigError([_no_experiment(name, side)])
+        raise _no_experiment(name, side)
     return side.variants[name]
 
 
-def _no_experiment(name: str, *sides: Side) -> Fault:
-    words = " or ".join(side.word for side in sides)
-    return Fault(where="--experiment", found=f"{name}, which is not in {words}", expected="an existing experiment")
+def _no_experiment(name: str, *sides: Side) -> ConfigError:
+    found = f"{name}, which is not in {' or '.join(side.word for side in sides)}"
+    return ConfigError([Fault(where="--experiment", found=found, expected="an existing experiment")])
 
 
 def _reviewed(
@@ -224,81 +265,195 @@ def _reviewed(
     old: Variant | None,
     new: Variant | None,
     files: Collection[str],
-    changed: Mapping[str, str],
+    asked: Mapping[str, str],
     what: str,
 ) -> Reviewed:
+    variants = [variant for variant in (old, new) if variant is not None]
     before, after = (None if variant is None else variant.plan for variant in (old, new))
-    faults = tuple(dict.fromkeys(fault for variant in (old, new) if variant is not None for fault in variant.faults))
+    faults = tuple(dict.fromkeys(fault for variant in variants for fault in variant.faults))
     state = "faulty" if faults else "removed" if new is None else "added" if old is None else "compared"
-    missing = tuple(dict.fromkeys(key for variant in (old, new) if variant is not None for key in variant.missing))
+    missing = tuple(dict.fromkeys(key for variant in variants for key in variant.missing))
     reviewed = Reviewed(name=name, old=before, new=after, state=state, faults=faults, missing=missing)
     if faults and new is not None and not new.faults:
         return replace(reviewed, is_mended=True)
     if old is None or new is None or before is None or after is None or faults:
         return reviewed
-    beside = [*_of_files(old, new, files, what), *_of_code(new, changed, what)]
+    beside = [*_beside(old, new, files, asked, what)]
     if old is new and not beside:
         return reviewed
     is_known = old.sources is not None or new.sources is not None
     sources = (old.code, new.code) if is_known else ({}, {})
     comparison = compare(before, after, (old.config or {}, new.config or {}), sources, beside)
-    if old.runs is not None and new.runs is not None:
-        from etlrun.review.runs_compared import compare_runs  # whose models take a tenth of a second to define
+    reviewed = replace(reviewed, comparison=comparison, caches=caches(before, after) if comparison.kinds else ())
+    if old.runs is None or new.runs is None:
+        return reviewed
+    from etlrun.review.runs import compare_runs  # whose models take a tenth of a second to define
 
-        reviewed = replace(reviewed, ran=compare_runs(old.runs, new.runs))
-    if not comparison.kinds:
-        return replace(reviewed, comparison=comparison)
-    return replace(reviewed, comparison=comparison, caches=caches(before, after))
+    return replace(reviewed, ran=compare_runs(old.runs, new.runs))
 
 
-def _of_code(new: Variant, changed: Mapping[str, str], what: str) -> Iterator[Difference]:
-    """Yield the files of another state on the other side that code of packages may read, or that may ask for others."""
+def _beside(
+    old: Variant, new: Variant, files: Collection[str], asked: Mapping[str, str], what: str
+) -> Iterator[Difference]:
+    """Yield what git has in another state on the other side: data files that both configs name, and what code rests on.
+
+    That are files that code of packages may read, or that may ask for other packages.
+    """
+    for key, path in new.data_files:
+        if path in files and (key, path) in old.data_files:
+            group, stage = key.partition(".")[0], ".".join(key.split(".")[:2])
+            of_tree, of_each = "both sides read that of the working tree", "each side reads its own"
+            note = f"{what}; {of_tree if Path(path).is_absolute() else of_each}"
+            kind, since = (TRAINING, "") if group == "model" else (DATA, "the dataset" if group == "dataset" else stage)
+            yield Difference(key, path, path, kind, since, note=note)
     for name, source in new.code.items():
-        if read := [path for path in changed if source.may_read(path)]:
-            yield of_code(
-                name, source.package, source.package, f"{source.title} may read {', '.join(read)}, which {what}"
-            )
-        if asking := [path for path, text in changed.items() if source.is_named(text)]:
+        if read := [path for path in asked if source.may_read(path)]:
+            note = f"{source.title} may read {', '.join(read)}, which {what}"
+            yield of_code(name, source.package, source.package, note)
+        if asking := [path for path, text in asked.items() if source.is_named(text)]:
             note = f"{', '.join(asking)} asks otherwise for it, and {what}; both sides have what is installed"
             yield of_code(name, source.package, source.package, note)
 
 
-def _of_files(old: Variant, new: Variant, files: Collection[str], what: str) -> Iterator[Difference]:
-    """Yield the data files that both configs name and that git has in another state on the other side."""
-    for key, path in new.data_files:
-        if path in files and (key, path) in old.data_files:
-            group, stage = key.partition(".")[0], ".".join(key.split(".")[:2])
-            where = (
-                "both sides read that of the working tree" if Path(path).is_absolute() else "each side reads its own"
-            )
-            kind, since = (TRAINING, "") if group == "model" else (DATA, "the dataset" if group == "dataset" else stage)
-            yield Difference(path=key, old=path, new=path, kind=kind, since=since, note=f"{what}; {where}")
-
-
-def _files(old: Side, new: Side) -> Iterator[File]:
-    if not (old.is_revision and new.is_revision):
-        return
-    for name in sorted(old.files.keys() | new.files.keys()):
+def _files(old: Side, new: Side, names: Sequence[str]) -> Iterator[File]:
+    for name in sorted(old.files.keys() | new.files.keys()) if old.files and new.files else ():
         if old.files.get(name) != new.files.get(name):
             state = "added" if name not in old.files else "removed" if name not in new.files else "changed"
-            reaches = [
-                experiment
-                for experiment in _listed(old, new)
-                if any(name in side.variants[experiment].files for side in (old, new) if experiment in side.variants)
-            ]
-            yield File(name=name, state=state, reaches=tuple(reaches))
+            used = {of for side in (old, new) for of, variant in side.variants.items() if name in variant.files}
+            yield File(name=name, state=state, reaches=tuple(of for of in names if of in used))
 
 
 def contradictions(found: Review) -> list[Fault]:
     """Return the faults of comparisons that what was read denies."""
+    remedy = "report it to etlrun, with both configs and the output of this command with --format json"
     return [
-        fault(
-            reviewed.name or "verify",
-            line.removeprefix(CONTRADICTION),
-            "what the comparison says",
-            "report it to etlrun, with both configs and the output of this command with --format json",
-        )
-        for reviewed in found.experiments
-        for line in (reviewed.facts.lines if reviewed.facts is not None else ())
+        fault(of.name or "verify", line.removeprefix(CONTRADICTION), "what the comparison says", remedy)
+        for of in found.experiments
+        for line in (of.facts.lines if of.facts is not None else ())
         if line.startswith(CONTRADICTION)
     ]
+
+
+def _renames(old: Side, new: Side, names: Sequence[str]) -> dict[str, str]:
+    """Return the old names of those with the plan of one that is gone, or half of the lines or values of its file."""
+    gone = [name for name in names if name not in new.variants]
+    come = [name for name in names if name not in old.variants and new.variants[name].plan is not None]
+    found: dict[str, str] = {}
+    for name in come:
+        left = [was for was in gone if was not in found.values() and _group(was) == _group(name)]
+        shares = {was: _share(old, was, new, name) for was in left}
+        best = max(left, key=lambda was: shares[was], default="")
+        if best and shares[best] >= _LEAST:
+            found[name] = best
+    return found
+
+
+def _group(name: str) -> str:
+    return name.partition("=")[0] if "=" in name else ""
+
+
+def _share(old: Side, was: str, new: Side, name: str) -> float:
+    """Return the share of equal lines of the files of two experiments or options, or of equal values if it is larger.
+
+    It is 1 if both have the same plan.
+    """
+    one, other = old.variants[was].plan, new.variants[name].plan
+    if one and other and one.fingerprint == other.fingerprint and not compare(one, other).differences:
+        return 1.0
+    texts = _text(old, was), _text(new, name)
+    lines = [
+        [line for line in map(bytes.strip, text.splitlines()) if line and not line.startswith(_OF_ALL)]
+        for text in texts
+    ]
+    share = difflib.SequenceMatcher(a=lines[0], b=lines[1], autojunk=False).ratio()
+    if one is None:
+        return share
+    before, after = map(_values, texts)
+    return max(share, 2 * len(before & after) / max(1, len(before) + len(after)))
+
+
+def _values(text: bytes) -> set[str]:
+    """Return what a file sets and what its defaults list has, however it is written."""
+    found = yaml.safe_load(text) or {}
+    names = {str(of) for of in found.pop("defaults", None) or () if of != "_self_"}
+    return names | {f"{key}={value}" for key, value in leaves("", found)}
+
+
+def _text(side: Side, name: str) -> bytes:
+    end = f"/{name.replace('=', '/') if '=' in name else f'experiment/{name}'}.yaml"
+    return next((side.files[file] for file in side.variants[name].files if f"/{file}".endswith(end)), b"")
+
+
+def judged(review: Review, sides: tuple[Side, Side], fail_on: Collection[str], labels: Collection[str]) -> Review:
+    """Return the review with what the policy of its sides says, and with what `fail_on` forbids, which none waives."""
+    policy, note, faults = _chosen(*sides)
+    if policy is None and not faults and not fail_on:
+        return review
+    rules = [Rule(name=name, where="--fail-on") for name in FORBIDDEN if name in fail_on]
+    broken, waived = [], []
+    for rule in (*rules, *(() if policy is None else policy.rules)):
+        fault = _broken(rule, review.experiments)
+        if fault is not None and rule.label and rule.label in labels:
+            waived.append(f"{fault.place}: found {fault.found}, which the label {rule.label} waives")
+        elif fault is not None:
+            broken.append(fault)
+    found = Judgement(
+        broken=tuple(broken),
+        waived=tuple(waived),
+        file="" if policy is None else policy.file,
+        note=note,
+        faults=faults,
+        unjudged=first_few([of.name for of in review.experiments if of.state == "faulty"], _MOST_NAMES),
+    )
+    return replace(review, policy=found)
+
+
+def _chosen(old: Side, new: Side) -> tuple[Policy | None, str, tuple[Fault, ...]]:
+    """Return the policy that judges, a sentence on it if it changes, and the faults of what can't judge.
+
+    It is the old one: no change loosens the rules by which it is judged itself.
+    """
+    before, after = old.policy, new.policy
+    judging = next((policy for policy in (before, after) if policy is not None and not policy.faults), None)
+    changed = after or before
+    if judging is None or changed is None:
+        return None, "", () if changed is None else changed.faults
+    note = ""
+    if old.is_revision and new.is_revision and (before and before.text) != (after and after.text):
+        state = "added" if before is None else "removed" if after is None else "changed"
+        note = f"{changed.file}: {state}{', and has faults' * bool(changed.faults)}"
+        note += f"; {old.word} has one with faults" if judging is after and before is not None else ""
+        note += f"; this change is judged by the one of {(old if judging is before else new).word}"
+    return judging, note, ()
+
+
+def _broken(rule: Rule, experiments: Sequence[Reviewed]) -> Fault | None:
+    """Return the fault of a rule that a change breaks; None if it keeps it."""
+    keep = ""
+    if rule.name in STATES:
+        names = [of.name for of in experiments if of.state == STATES[rule.name] and of.is_experiment]
+        what = counted(len(names), f"{rule.name} experiment")
+        found = f"{what}: {first_few(names, _MOST_NAMES)}" if names else ""
+    else:
+        changed = [of for of in experiments if of.is_mended or rule.name in of.kinds]
+        found, keep = _changes(Kind(rule.name), changed), _KEEP * any(of.is_mended for of in changed)
+    if not found:
+        return None
+    waive, without = (f"{words} the label {rule.label}" * bool(rule.label) for words in ("give it", " without"))
+    remedy = ", or ".join(filter(None, [keep, waive]))
+    return of_file(rule.file, found, f"none{without}", remedy, line=rule.line, key=rule.where)
+
+
+def _changes(kind: Kind, changed: Iterable[Reviewed]) -> str:
+    """Return a sentence on changes of a kind, with the values that make them; empty without a change."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for of in changed:
+        paths = [item.path for item in of.comparison.differences if item.kind == kind or kind in item.also]
+        doubts = _UNKNOWN if of.is_mended else " ".join(of.comparison.doubts) or "examples that were read differ"
+        by = (f"a change of the {kind}", f" by {first_few(paths, _MOST_NAMES)}")
+        unsure = (f"perhaps a change of the {kind}", f" ({doubts.rstrip('.')})")
+        found.setdefault(by if paths else unsure, []).append(of.name)
+    return ", and ".join(
+        f"{what}{f' in {first_few(names, _MOST_NAMES)}' * any(names)}{by}"
+        for (what, by), names in sorted(found.items(), key=lambda item: item[0][0])
+    )

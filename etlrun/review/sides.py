@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -29,14 +28,12 @@ from etlrun.planning.planner import plan
 from etlrun.planning.spec import GROUPS, parse, parse_command
 from etlrun.planning.unused import leaves
 from etlrun.record.config import CONFIG, PLAN, known_config
-from etlrun.review.data_files import differing_files, files_in
-from etlrun.review.folders import Folders, at_revision, is_revision, no_side
-from etlrun.review.git import differing, top_of
-from etlrun.review.lines import located, revision_prefix
+from etlrun.review.code import Process, Sources, packages_of, sources_of
+from etlrun.review.folders import Folders, at_revision, is_revision, located, no_side
+from etlrun.review.git import Changes, Scratch
 from etlrun.review.policy import Policy, policy_of
-from etlrun.review.process import Process, packages_of
-from etlrun.review.sources import Sources, sources_of
 from etlrun.stages import STAGES
+from etlrun.stages.paths import is_remote
 from etlrun.stages.sweep import Sweep
 from etlrun.system.errors import ConfigError, Fault, of_file
 
@@ -44,6 +41,8 @@ Returned = TypeVar("Returned")
 Given = Callable[[], Mapping[str, Any]]
 DEFAULT = "default"
 """Name of the run without an experiment."""
+_OF_DATA = {"dir", "file", "files", "folder", "weights", "words"}
+"""Keys of files, patterns and folders of data in the groups `dataset`, `transform` and `model`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +73,14 @@ class Variant:
 
     @property
     def data_files(self) -> dict[tuple[str, str], None]:
-        """Files, patterns and folders that it names as data, each with its dotted key."""
-        return files_in(self.config, self.missing)
+        """Files, patterns and folders that it names as data, each with its dotted key; but stand-ins."""
+        groups = {group: (self.config or {}).get(group) for group in ("dataset", "transform", "model")}
+        stand_ins = tuple(f"{key}." for key in self.missing)
+        return {
+            (key, text): None
+            for key, text in _texts("", groups)
+            if not (is_remote(text) or _OF_DATA.isdisjoint(key.split(".")) or f"{key}.".startswith(stand_ins))
+        }
 
     @property
     def code(self) -> Sources:
@@ -130,6 +135,15 @@ class Side:
     def is_of_runs(self) -> bool:
         """Whether this is a run, or a sweep."""
         return bool(self.jobs) or any(variant.runs is not None for variant in self.variants.values())
+
+
+def _texts(key: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the texts in a value, those in lists too, with their dotted keys."""
+    for path, inner in leaves(key, value):
+        if isinstance(inner, str):
+            yield path, inner
+        for item in inner if isinstance(inner, list | tuple) else ():
+            yield from _texts(path, item)
 
 
 def of_config(word: str, config: Mapping[str, Any], *runs: Path) -> Side:
@@ -188,17 +202,16 @@ def _resolved(word: str, now: Folders, experiment: str | None, like: Side | None
 
 def _of_revision(word: str, then: Folders, experiment: str | None, like: Side | None) -> Side:
     """Return the side of a revision, planned with its own code and data files, in a process where it has others."""
-    top = top_of(Path.cwd()).resolve()
-    packages, differs = packages_of(top, word), differing(top, word)
-    if all(package.is_same(top, differs) for package in packages):
+    changes = Changes(word)
+    packages = packages_of(changes.top, word)
+    if all(package.is_same(changes) for package in packages):
         side = of_folders(word, then, experiment, like)
-        paths = {path for of in side.variants.values() for _, path in of.data_files}
-        codes = [source for of in side.variants.values() for source in of.code.values()] if differs else []
-        is_read = any(source.may_read(path) for source in codes for path in differs)
-        if not (differs and (is_read or differing_files(paths, word))):
+        variants = side.variants.values() if changes.names else ()
+        sources = [source for of in variants for source in of.code.values()]
+        is_read = any(source.may_read(path) for source in sources for path in changes.names)
+        if not (is_read or changes.files(path for of in variants for _, path in of.data_files)):
             return side
-    process = Process(top, word, differs)
-    process.start(packages)
+    process = Process(changes, word, packages)
     planned: Side = process.call(_planned_there, word, then, experiment)
     return replace(planned, process=process)
 
@@ -224,19 +237,22 @@ def of_folders(word: str, folders: Folders, experiment: str | None, like: Side |
         raise ConfigError([named_default(folders)])
     own = [name for name in known if folders.is_own(f"experiment={name}")]
     listed = [DEFAULT] * (folders.own is None) + own if experiment is None else [experiment]
-    same = like is not None and like.process is None and like.files.keys() == folders.files.keys()
+    taken = {}
+    if like is not None and like.process is None and like.files.keys() == folders.files.keys():
+        same = {name for name, content in like.files.items() if folders.files[name] == content}
+        taken = {name: of for name, of in like.variants.items() if of.plan and of.files and same.issuperset(of.files)}
     for name in dict.fromkeys([DEFAULT, *listed]):
         if name == DEFAULT or name in known:
             words = [] if name == DEFAULT else [f"experiment={name}"]
-            taken = _taken_over(name, like, folders) if same and like is not None else None
-            made[name] = taken or composed(words, files, folders, partial(stand_ins, made[DEFAULT]) if made else None)
+            given = partial(stand_ins, made[DEFAULT]) if made else None
+            made[name] = taken[name] if name in taken else composed(words, files, folders, given)
     if folders.own is not None and experiment is None:
         used = {name for variant in made.values() for name in variant.files}
         made |= _options(files, folders, partial(stand_ins, made[DEFAULT]))
         listed += [name for name in made if "=" in name and folders.file_of(name) not in used]
     names = tuple(name for name in listed if name in made)
-    side = Side(word=word, variants=made, files=folders.files, listed=names, policy=policy_of(folders))
-    return replace(side, revision=folders.revision)
+    revision, policy = folders.revision, policy_of(folders)
+    return Side(word=word, variants=made, files=folders.files, listed=names, policy=policy, revision=revision)
 
 
 def _options(files: Composer, folders: Folders, given: Given) -> dict[str, Variant]:
@@ -265,16 +281,7 @@ def named_default(folders: Folders) -> Fault:
     """Return the fault of an experiment with the name of the run without one."""
     name = next(name for name in folders.files if name.endswith(f"experiment/{DEFAULT}.yaml"))
     expected = "another name: this one is reserved for the run without an experiment"
-    return of_file(f"{revision_prefix(folders)}{name}", DEFAULT, expected)
-
-
-def _taken_over(name: str, like: Side, folders: Folders) -> Variant | None:
-    """Return the variant of the other side if all of its files are the same."""
-    variant = like.variants.get(name)
-    if variant is None or variant.plan is None or not variant.files:
-        return None
-    same = all(file in like.files and folders.files.get(file) == like.files[file] for file in variant.files)
-    return variant if same else None
+    return of_file(f"{folders.prefix}{name}", DEFAULT, expected)
 
 
 def composed(words: list[str], files: Composer, folders: Folders, given: Given | None = None) -> Variant:
@@ -334,8 +341,8 @@ def _beside(path: Path, now: Folders, *, is_overlay: bool) -> Iterator[requests.
     if not is_overlay:
         yield replace(now.request([], path.stem), config_dir=str(path.parent))
         return
-    with tempfile.TemporaryDirectory() as scratch:
-        overlay = Path(scratch, "experiment", "overlay.yaml")
-        overlay.parent.mkdir()
-        overlay.write_bytes(path.read_bytes())
-        yield replace(now.request(["experiment=overlay"]), config_dir=scratch)
+    scratch = Scratch()
+    overlay = scratch.path / "experiment" / "overlay.yaml"
+    overlay.parent.mkdir()
+    overlay.write_bytes(path.read_bytes())
+    yield replace(now.request(["experiment=overlay"]), config_dir=str(scratch.path))

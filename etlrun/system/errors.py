@@ -162,6 +162,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+def first_few(texts: Iterable[str], most: int) -> str:
+    """Return the first of these texts, and how many more there are: `a, b and 3 more`."""
+    found = [*texts]
+    return ", ".join(found[:most]) + (f" and {len(found) - most:,} more" if len(found) > most else "")
+
+
 def did_you_mean(word: str, known: Iterable[str], shown: str = "`{}`", otherwise: str = "", cutoff: float = 0.5) -> str:
     """Return a remedy that suggests the closest match, formatted with `shown`; `otherwise` if nothing is close."""
     close = likeliest(word, known, cutoff)

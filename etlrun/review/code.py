@@ -1,0 +1,383 @@
+"""Code of packages in a review: what a run rests on in them, and a process with that of a git revision."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import os
+import pickle
+import re
+import subprocess
+import sys
+import tomllib
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, is_dataclass
+from fnmatch import fnmatch
+from functools import cache
+from importlib.metadata import Distribution
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from etlrun.planning.code import plugins_in
+from etlrun.planning.plan import Plan
+from etlrun.review.git import Changes, Scratch, names_in
+from etlrun.stages.base import Stage, field_metadata
+from etlrun.stages.installed import installed
+from etlrun.stages.plugins import PLUGINS, Plugin
+from etlrun.stages.python_rows import Python
+from etlrun.system.ends import how_ended
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, headline
+
+_ALL, _LOADING = "*", ""
+"""All definitions of a module; and what happens when it is imported, which belongs to none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Source of what a package adds to a run.
+
+    Attributes:
+        title: Name of its class or function.
+        package: Name and version of the package.
+        file: File that defines it, below the folder from which the package is imported; so are the others.
+        files: Digest of all definitions that it can reach, by file.
+        texts: Texts in these definitions, which may name files.
+    """
+
+    title: str
+    package: str
+    file: str
+    files: Mapping[str, str]
+    texts: frozenset[str]
+
+    @property
+    def digest(self) -> str:
+        """First 16 hex digits of a SHA-256 over all files."""
+        return hashlib.sha256(repr(sorted(self.files.items())).encode()).hexdigest()[:16]
+
+    def is_named(self, text: str) -> bool:
+        """Return whether a text has the name of the package, as requirements spell it."""
+        name = "[-_.]+".join(map(re.escape, re.split("[-_.]+", self.package.rpartition(" ")[0])))
+        return re.search(rf"(?<![\w.-]){name}(?![\w.-])", text, re.IGNORECASE) is not None
+
+    def may_read(self, path: str) -> bool:
+        """Return whether its texts have the name of a file that is no code, of a folder above it, or their pattern."""
+        ends = [text for text in self.texts if text.startswith(".") or "*" in text]
+        return not path.endswith(".py") and (
+            any(f"/{text.strip('./')}/" in f"/{path}/" for text in self.texts if text.strip("./"))
+            or any(fnmatch(path, f"*{text}") for text in ends if any(map(str.isalnum, text)))
+        )
+
+
+Sources = Mapping[str, Source]
+
+
+def sources_of(plan: Plan) -> dict[str, Source]:
+    """Return the sources of what packages add to a run, by their names as `Plan.code` has them, and of its dataset."""
+    dataset = plan.spec.dataset
+    added = [of for of in PLUGINS.values() if of.made is type(dataset)]
+    if isinstance(dataset, Python):
+        added += [Plugin.of(entry, entry.name) for entry in dataset.entries]
+    found = {**plugins_in(plan.spec), **{f"the dataset {of.name}": of for of in added}}
+    return {name: made for name, plugin in found.items() if (made := _source(plugin)) is not None}
+
+
+def home(name: str) -> Path | None:
+    """Return the folder from which a package or module is imported; None if it is not from files, or not imported."""
+    module = sys.modules.get(name.partition(".")[0])
+    places = [*getattr(module, "__path__", ()), getattr(module, "__file__", None)]
+    return Path(places[0]).parent.resolve() if module is not None and places[0] is not None else None
+
+
+def _source(plugin: Plugin) -> Source | None:
+    module, _, name = plugin.where.partition(" ")[0].partition(":")
+    root = home(module)
+    if root is None:
+        return None
+    begin = [(module, name.partition(".")[0])]
+    if (reader := getattr(plugin.made, "source", "")) and ":" in reader:
+        begin.append((*reader.partition(":")[::2],))
+    reached: dict[str, dict[int, str]] = {}
+    texts = set[str]()
+    for file, line, statement in _reached(root, begin):
+        reached.setdefault(file, {})[line] = ast.dump(statement)
+        values = [of.value for of in ast.walk(statement) if isinstance(of, ast.Constant)]
+        texts |= {value for value in values if isinstance(value, str)}
+    files = {file: hashlib.sha256(repr(sorted(of.items())).encode()).hexdigest() for file, of in reached.items()}
+    package = f"{plugin.package} {plugin.version}"
+    return Source(title=name, package=package, file=_file(root, module) or module, files=files, texts=frozenset(texts))
+
+
+def _reached(root: Path, todo: list[tuple[str, str]]) -> Iterator[tuple[str, int, ast.stmt]]:
+    """Yield file, place and tree of each statement that definitions reach, each given as a module and a name in it.
+
+    Followed are the modules in the folder `root`; among installed packages, those of the same one.
+    """
+    known, own = {*todo}, todo[0][0].partition(".")[0]
+    while todo:
+        module, name = todo.pop()
+        top, file = module.partition(".")[0], _file(root, module)
+        if file is None or (top != own and (top == "etlrun" or root.name in ("site-packages", "dist-packages"))):
+            continue
+        above = module.rpartition(".")[0]
+        further = [(module, _LOADING), *([(above, _LOADING)] if above else [])]
+        for place, statement in enumerate(_parsed(root / file)):
+            if name == _ALL or name in _bound(statement):
+                yield file, place, statement
+                further += _named(statement, module, is_package=file.endswith("/__init__.py"))
+        todo += (new := [of for of in dict.fromkeys(further) if of not in known])
+        known |= {*new}
+
+
+def _file(root: Path, module: str) -> str | None:
+    inner = module.replace(".", "/")
+    return next((name for name in (f"{inner}/__init__.py", f"{inner}.py") if (root / name).is_file()), None)
+
+
+@cache
+def _parsed(path: Path) -> list[ast.stmt]:
+    """Return the statements of a module without texts that document them; none if it can't be parsed."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            node.value.value = None
+    return [of for of in tree.body if not (isinstance(of, ast.Expr) and isinstance(of.value, ast.Constant))]
+
+
+def _bound(statement: ast.stmt) -> set[str]:
+    """Return the names that a statement of a module defines or changes."""
+    match statement:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            return {statement.name}
+        case ast.Import() | ast.ImportFrom():
+            names = {(of.asname or of.name).partition(".")[0] for of in statement.names}
+            return names | {_LOADING} if _ALL in names else names
+        case ast.Assign():
+            targets: list[ast.expr] = statement.targets
+        case ast.AnnAssign() | ast.AugAssign():
+            targets = [statement.target]
+        case _:
+            return {_LOADING, *(of.id for of in ast.walk(statement) if isinstance(of, ast.Name))}
+    return {of.id for target in targets for of in ast.walk(target) if isinstance(of, ast.Name)}
+
+
+def _named(statement: ast.stmt, module: str, *, is_package: bool) -> Iterator[tuple[str, str]]:
+    """Yield the definitions that a statement names, each as a module and a name in it."""
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name):
+            yield module, node.id
+        elif isinstance(node, ast.Import):
+            yield from ((of.name, _ALL) for of in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parts = module.split(".")[: len(module.split(".")) - node.level + is_package] if node.level else []
+            base = ".".join([*parts, *([node.module] if node.module else [])])
+            for of in node.names:
+                yield from ((base, of.name), (f"{base}.{of.name}", _ALL))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Package:
+    """Package or module of a repository that adds something to etlrun.
+
+    Attributes:
+        name: Name by which it is imported.
+        folder: Folder in the repository from which it is imported at a revision.
+        here: Its folder or file as it is imported in this process.
+        distribution: What has installed it.
+        project: Folder in the repository of the `pyproject.toml` that describes it; None without one.
+    """
+
+    name: str
+    folder: Path
+    here: Path | None
+    distribution: Distribution
+    project: Path | None
+
+    def is_same(self, changes: Changes) -> bool:
+        """Return whether this process has imported the code of a revision, from which these changes were made.
+
+        Any module in the folder of the package may be one that it imports.
+        """
+        own = [self.folder / self.name, *([] if self.project is None else [self.project / "pyproject.toml"])]
+        for path in map(Path, changes.names):
+            if any(path.is_relative_to(of) for of in own + [self.folder] * (path.suffix == ".py")):
+                return False
+        there = None if self.here is None else changes.top / self.folder / self.here.name
+        return self.here is not None is not there and (self.here == there or _code(self.here) == _code(there))
+
+
+def packages_of(top: Path, revision: str) -> list[Package]:
+    """Return the packages whose source the repository has, now or at a revision, however they are installed."""
+
+    def tracked(*paths: str) -> list[str]:
+        return names_in(top, "ls-files", "-z", f"--with-tree={revision}", "--", *paths)
+
+    found: dict[str, Package] = {}
+    dists = dict.fromkeys((entry.module.partition(".")[0], entry.dist) for entry in installed())
+    projects = {
+        name: Path(path).parent
+        for path in (tracked("*pyproject.toml") if dists else ())
+        if (name := _project(top / path).get("name"))
+    }
+    for name, dist in dists:
+        if dist is None or name in found:
+            continue
+        spec, project = find_spec(name), projects.get(canonicalize_name(dist.name))
+        origin = None if spec is None else next(iter(spec.submodule_search_locations or ()), spec.origin)
+        here = None if origin is None else Path(origin).parent.resolve() / Path(origin).name
+        folders = [] if here is None or not here.is_relative_to(top) else [here.parent.relative_to(top)]
+        for folder in (*folders, *(() if project is None else (project, project / "src"))):
+            if tracked(str(folder / name), str(folder / f"{name}.py")):
+                found[name] = Package(name=name, folder=folder, here=here, distribution=dist, project=project)
+                break
+    return [*found.values()]
+
+
+def _project(path: Path) -> dict[str, Any]:
+    """Return what a `pyproject.toml` says of its project, by the name that indexes have; nothing without one."""
+    try:
+        said: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+        return {**said, "name": canonicalize_name(said["name"])}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _code(path: Path) -> dict[str, bytes]:
+    """Return all files of a package but compiled ones, or a module, by their paths in it."""
+    files = [path] if path.is_file() else [of for of in path.rglob("*") if of.is_file() and of.suffix != ".pyc"]
+    return {str(of.relative_to(path)): of.read_bytes() for of in files}
+
+
+class Process:
+    """Process with the files and packages of a revision, which ends with this one, or when nothing refers to this."""
+
+    def __init__(self, changes: Changes, revision: str, packages: Sequence[Package]) -> None:
+        self._scratch, self._revision, top = Scratch(), revision, changes.top
+        tree = self._scratch.path / "tree"
+        changes.check_out(tree)
+        roots = dict.fromkeys(str(tree / of.folder) for of in packages)
+        own = {of.here.parent for of in packages if of.here is not None and of.here.is_relative_to(top)}
+        beside = {name.partition(".")[0] for name in sys.modules} - {"etlrun", "__main__"} if own else set()
+        self._names = frozenset(of.name for of in packages) | {name for name in beside if home(name) in own}
+        self._modules: dict[str, ModuleType] = {}
+        self._paths = [str(_described(packages, tree)), *roots]
+        here = tree / Path.cwd().resolve().relative_to(top)
+        here.mkdir(parents=True, exist_ok=True)
+        others = [path for path in sys.path if path and Path(path) not in own]
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "etlrun.review.code"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=here,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([*self._paths, *others])},
+            start_new_session=True,  # which ends with this one, not by the keys of a terminal
+            pass_fds=[self._scratch.held_by],
+        )
+        weakref.finalize(self, _end, self._process)
+
+    def call(self, function: Callable[..., Any], *given: Any) -> Any:
+        """Return what a function returns there, or raise what it raises.
+
+        Raises:
+            ConfigError: The process has come to an end.
+        """
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None is not stdout  # noqa: S101 - for mypy
+        try:
+            with self._its_modules():
+                stdin.write(pickle.dumps((function, given)))
+                stdin.flush()
+                is_error, answer = _Loader(stdout).load()
+        except (EOFError, BrokenPipeError) as error:
+            found = f"code that ends its process with {how_ended(self._process.wait())}"
+            raise ConfigError(
+                [Fault(where=self._revision, found=found, expected="code that can be imported")]
+            ) from error
+        if is_error:
+            raise answer
+        return answer
+
+    @contextmanager
+    def _its_modules(self) -> Iterator[None]:
+        """Let names of the repository's modules be those of the revision, whose plans have values of their classes."""
+        before, kept = sys.path[:], self._taken()
+        sys.modules.update(self._modules)
+        sys.path[:0] = self._paths
+        importlib.invalidate_caches()
+        try:
+            yield
+        finally:
+            sys.path[:] = before
+            self._modules = self._taken()
+            sys.modules.update(kept)
+
+    def _taken(self) -> dict[str, ModuleType]:
+        return {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] in self._names}
+
+
+def _described(packages: Sequence[Package], tree: Path) -> Path:
+    """Write what the revision says of its packages, before what is installed of them, to a folder; return it."""
+    folder = tree.with_name("described")
+    for package in packages:
+        project = {} if package.project is None else _project(tree / package.project / "pyproject.toml")
+        name, version = package.distribution.name, project.get("version", package.distribution.version)
+        if not project or "entry-points" in project.get("dynamic", ()):
+            continue
+        info = folder / f"{name}-{version}.dist-info"
+        info.mkdir(parents=True, exist_ok=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        lines = [
+            line
+            for group, entries in project.get("entry-points", {}).items()
+            for line in (f"[{group}]", *(f"{key} = {value}" for key, value in entries.items()))
+        ]
+        (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+class _Loader(pickle.Unpickler):
+    """Loads values whose classes are those of a revision, and reads their annotations while their modules are there."""
+
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        found = super().find_class(module_name, global_name)
+        if isinstance(found, type) and issubclass(found, Stage) and is_dataclass(found):
+            field_metadata(found)
+        return found
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in filter(None, (process.stdin, process.stdout)):
+        with suppress(OSError):  # of what was not written yet
+            pipe.close()
+
+
+def main() -> None:
+    """Call functions until the process that asks for them ends, by whatever."""
+    with suppress(EOFError, BrokenPipeError), os.fdopen(os.dup(1), "wb") as to:
+        os.dup2(2, 1)  # for what code prints
+        while True:
+            function, given = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the process that has started this one
+            try:
+                answer = pickle.dumps((False, function(*given)))
+            except EtlrunError as error:
+                answer = pickle.dumps((True, error))
+            except Exception as error:  # noqa: BLE001 - code of the revision raises anything
+                answer = pickle.dumps((True, RuntimeError(f"{type(error).__name__}: {headline(error)}")))
+            to.write(answer)
+            to.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,243 @@
+"""What the runs of two configs have measured, with the interval of the ratio of their medians, and where they ran."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from etlrun.record.config import known_config
+from etlrun.record.outcome import outcome, records_read
+from etlrun.record.summary import COMPLETED, Summary, read_summary
+from etlrun.system.errors import counted, printable
+
+if TYPE_CHECKING:
+    from etlrun.measure.gains import Lead
+
+MEASURES: Mapping[str, Callable[[Summary], float | None]] = {
+    "examples/s": lambda run: outcome(run).examples_per_s,
+    "au": lambda run: run.au,
+    "input wait share": lambda run: run.input_wait_share,
+}
+"""What is compared of runs, by names in messages; examples/s are those of a sweep's table, of warm epochs."""
+_UNKNOWN, _ABSENT = "unknown", "(none)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One measure of the runs of both plans.
+
+    Attributes:
+        measure: Name in messages.
+        old: Values of the runs of the old plan.
+        new: Values of the runs of the new plan.
+        ratio: Ratio of the medians, new to old; None if the old one is missing or zero.
+        interval: The 95 % interval of the ratio; None if one side has a single run, or a value is zero.
+        lead: For a loss or a metric, the difference of runs of equal seeds, new less old, in the place of a ratio.
+    """
+
+    measure: str
+    old: tuple[float, ...]
+    new: tuple[float, ...]
+    ratio: float | None = None
+    interval: tuple[float, float] | None = None
+    lead: Lead | None = None
+
+    def told(self, *, is_single: bool = False) -> str:
+        """Return the medians of both sides and what is between them, in words; `is_single` of one run on each side."""
+        numbers = ["" if is_single else f" ({counted(len(runs), 'run')})" for runs in (self.old, self.new)]
+        was, now = (statistics.median(runs) for runs in (self.old, self.new))
+        sides = f"{self.measure}: {in_four_digits(was)}{numbers[0]} -> {in_four_digits(now)}{numbers[1]}"
+        if self.lead is not None:
+            return f"{sides}, {_difference(self.lead)}"
+        if is_single:
+            return f"{sides}, {f'{now - was:+.4g}' if self.ratio is None else f'{self.ratio:.2f}x'}"
+        if self.ratio is None:
+            return sides
+        if self.interval is None:
+            has_one = min(len(self.old), len(self.new)) == 1
+            return f"{sides}, {self.ratio:.2f}x; {'a single run has no spread' if has_one else 'a value is zero'}"
+        return f"{sides}, {self.ratio:.2f}x (95% interval {self.interval[0]:.2f} to {self.interval[1]:.2f})"
+
+
+def _difference(lead: Lead) -> str:
+    if lead.middle is None:
+        return "no run of one seed on both sides"
+    if lead.low is None:
+        return f"{lead.middle:+.4g}; fewer than 3 seeds on both sides have no interval"
+    return f"{lead.middle:+.4g} (95% interval {lead.low:+.4g} to {lead.high:+.4g}, {lead.rounds} seeds)"
+
+
+def in_four_digits(value: float) -> str:
+    """Format a number of any size with four significant digits."""
+    return f"{float(f'{value:.4g}'):,.12g}"
+
+
+def measured(measure: str, old: tuple[float, ...], new: tuple[float, ...]) -> Measured:
+    """Return a measure of runs of both sides."""
+    base, interval = statistics.median(old), None
+    ratio = statistics.median(new) / base if base else None
+    if ratio is not None and min(len(old), len(new)) > 1 and min(*old, *new) > 0:
+        from etlrun.measure.gains import interval_of_ratio  # imports NumPy, which most diffs do without
+
+        interval = interval_of_ratio(old, new)
+    return Measured(measure=measure, old=old, new=new, ratio=ratio, interval=interval)
+
+
+def qualities(*sides: Sequence[tuple[int, Mapping[str, float]]]) -> Iterator[Measured]:
+    """Yield the losses and metrics of the validation, by their seeds, that the runs of both sides have."""
+    names = dict.fromkeys(name for side in sides for _, of in side for name in of if name.startswith("val_"))
+    for name in names:
+        old, new = ([(seed, of[name]) for seed, of in side if math.isfinite(of.get(name, math.nan))] for side in sides)
+        if old and new:
+            import numpy as np
+
+            from etlrun.measure.gains import leads
+
+            was, now = (
+                {seed: statistics.fmean(of for each, of in side if each == seed) for seed, _ in side}
+                for side in (old, new)
+            )
+            lead = leads({0: np.array([now[seed] - of for seed, of in was.items() if seed in now])}, 0.0)[0]
+            yield Measured(measure=name, old=tuple(of for _, of in old), new=tuple(of for _, of in new), lead=lead)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """Comparison of the runs of both sides.
+
+    Attributes:
+        runs: Number of compared runs of each side; where one has none, the status of both alone is known.
+        others: What differs, by name; a measure that one side alone has is `unknown` on the other.
+        measured: Measures that both sides have.
+        packages: Versions of packages that differ, by name; `(none)` where a side lacks it.
+        machine: The machine of all of them; empty if they had several, or if it is unknown.
+        read: What is known of the examples that they have read, a sentence each.
+    """
+
+    runs: tuple[int, int]
+    others: Mapping[str, tuple[str, str]]
+    measured: tuple[Measured, ...] = ()
+    packages: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    machine: str = ""
+    read: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        """The comparison, a sentence each."""
+        is_single = self.runs == (1, 1)
+        found = [f"{name}: {old} -> {new}" for name, (old, new) in self.others.items()]
+        found += [f"measured {of.told(is_single=is_single)}" for of in self.measured]
+        found += ["measured in one run of each: how much of it is chance is unknown"] * is_single
+        packages = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in self.packages.items())
+        found += [f"packages: {packages}"] * bool(packages) + [f"the same machine: {self.machine}"] * bool(self.machine)
+        return [*map(printable, found), *self.read]
+
+
+class _Runs:
+    """Runs of one side, without those that have not begun.
+
+    Attributes:
+        counted: Runs that are compared: those that are completed, or all if none is.
+        values: Values of the measures of speed, and of losses and metrics, by name.
+        facts: What is told where it differs, by name.
+        packages: Versions by package; `records` the digest of the records by pipeline. What is not known of each run is
+            left out.
+    """
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        read = {folder: read_summary(folder) for folder in folders}
+        every = {folder: summary for folder, summary in read.items() if summary is not None}
+        self.counted = {folder: of for folder, of in every.items() if of.status == COMPLETED} or every
+        summaries, self.outcomes = self.counted.values(), [*map(outcome, self.counted.values())]
+        self.values: dict[str, tuple[float, ...]] = {}
+        for summary, of in zip(summaries, self.outcomes, strict=True):
+            for name, value in {
+                **{name: measure(summary) for name, measure in MEASURES.items()},
+                **of.measures,
+            }.items():
+                if value is not None:
+                    self.values[name] = (*self.values.get(name, ()), float(value))
+        self.facts = {
+            "status": _joined(of.status if of else _UNKNOWN for of in read.values()) or "not begun",
+            "epochs": _joined(len(of.epochs) for of in summaries),
+            "machine": _joined(of.machine or _UNKNOWN for of in self.outcomes),
+            "jobs at a time": _joined(of.in_flight for of in self.outcomes),
+        }
+        self.packages = _joined_each(of.versions for of in summaries)
+        self.records = _joined_each(map(records_read, summaries))
+
+    def by_seed(self) -> list[tuple[int, Mapping[str, float]]]:
+        """Return losses and metrics of each run with its seed."""
+        seeds = (known_config(folder, "restore the file")["trainer"]["seed"] for folder in self.counted)
+        return [(seed, of.measures) for seed, of in zip(seeds, self.outcomes, strict=True)]
+
+
+def _joined(values: Iterable[object]) -> str:
+    """Return the values, each once; with their numbers if there are several."""
+    counts = Counter(map(str, values))
+    return next(iter(counts), "") if len(counts) < 2 else ", ".join(f"{count} {of}" for of, count in counts.items())  # noqa: PLR2004
+
+
+def _joined_each(several: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    each = [*several]
+    names = dict.fromkeys(name for of in each for name in of)
+    return {name: _joined(of[name] for of in each) for name in names if all(name in of for of in each)}
+
+
+def compare_runs(old: Sequence[Path], new: Sequence[Path]) -> Ran:
+    """Compare the runs of two configs, or what there is of them."""
+    before, after = sides = _Runs(old), _Runs(new)
+    runs = len(before.counted), len(after.counted)
+    if 0 in runs:
+        return Ran(runs=runs, others={"status": (before.facts["status"], after.facts["status"])})
+    found: list[Measured] = []
+    others = _differing(before.facts, after.facts, _UNKNOWN)
+    for name in {**before.values, **after.values}:
+        was, now = (side.values.get(name, ()) for side in sides)
+        if not (was and now and all(map(math.isfinite, (*was, *now)))):
+            others[name] = _median(was), _median(now)
+        elif name in MEASURES:
+            found.append(measured(name, was, now))
+        elif runs == (1, 1):
+            found.append(Measured(measure=name, old=was, new=now))
+    found += qualities(before.by_seed(), after.by_seed()) if runs != (1, 1) else ()
+    machines = {side.facts["machine"] for side in sides} - {_UNKNOWN}
+    return Ran(
+        runs=runs,
+        measured=tuple(found),
+        others=others,
+        packages=_differing(before.packages, after.packages, _ABSENT),
+        machine="" if "machine" in others else next(iter(machines), ""),
+        read=tuple(_read(before, after)),
+    )
+
+
+def _median(values: Sequence[float]) -> str:
+    if not all(map(math.isfinite, values)):
+        return "not finite"
+    return in_four_digits(statistics.median(values)) if values else _UNKNOWN
+
+
+def _differing(old: Mapping[str, str], new: Mapping[str, str], absent: str) -> dict[str, tuple[str, str]]:
+    """Return the values that differ, by name."""
+    pairs = {name: (old.get(name) or absent, new.get(name) or absent) for name in {**old, **new}}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _read(before: _Runs, after: _Runs) -> Iterator[str]:
+    """Yield what is known of the records, and of the digests of `measure.digest`."""
+    shared = before.records.keys() & after.records.keys()
+    others = sorted(name for name in shared if before.records[name] != after.records[name])
+    if shared:
+        yield f"read other records of {' and '.join(others)}" if others else "read the same records"
+    digests = [{of.digests for of in side.counted.values()} for side in (before, after)]
+    if all(len(of) == 1 for of in digests):
+        pairs = [*zip(*(next(iter(of)) for of in digests), strict=False)]
+        place = next((number for number, (was, now) in enumerate(pairs, 1) if was != now), None)
+        what = "the same examples in each epoch" if place is None else f"other examples from epoch {place} on"
+        yield from [f"read {what}, by their digests"] if pairs else []
