@@ -10,8 +10,7 @@ from etlrun.planning.plan import Plan
 from etlrun.planning.planner import plan
 from etlrun.review.difference import Comparison, compare, of_columns
 from etlrun.stages.base import DATA
-from etlrun.stages.column_buckets import Quantiles
-from etlrun.stages.column_categories import Lookup
+from etlrun.stages.column_categories import Lookup, Quantiles
 from etlrun.stages.columns import Columns, Output
 from tests.configs import spec_of
 

@@ -31,7 +31,7 @@ from etlrun.review.git import Changes, Scratch, names_in
 from etlrun.stages.base import Stage, field_metadata
 from etlrun.stages.installed import installed
 from etlrun.stages.plugins import PLUGINS, Plugin
-from etlrun.stages.python_rows import Python
+from etlrun.stages.rows import Python
 from etlrun.system.ends import how_ended
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, headline
 
@@ -300,9 +300,7 @@ class Process:
                 is_error, answer = _Loader(stdout).load()
         except (EOFError, BrokenPipeError) as error:
             found = f"code that ends its process with {how_ended(self._process.wait())}"
-            raise ConfigError(
-                [Fault(where=self._revision, found=found, expected="code that can be imported")]
-            ) from error
+            raise ConfigError([Fault(self._revision, found, "code that can be imported")]) from error
         if is_error:
             raise answer
         return answer

@@ -19,17 +19,15 @@ from etlrun.review.code import Source, Sources
 from etlrun.stages import STAGES
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Stage, parameters
 from etlrun.stages.cache import NoCache
-from etlrun.stages.column_step import ColumnStep, shown
+from etlrun.stages.column_numbers import ColumnStep, shown
 from etlrun.stages.columns import Columns, Output
 from etlrun.stages.dataset import Dataset, TfdsDataset
 from etlrun.stages.extract import Shards
 from etlrun.stages.image import EncodeJpeg
-from etlrun.stages.load import Batch, Load, Shuffle
+from etlrun.stages.load import Batch, Load, Service, Shuffle
 from etlrun.stages.mix import Mix
-from etlrun.stages.phases import Phase
 from etlrun.stages.rows import Rows
-from etlrun.stages.service import Service
-from etlrun.stages.trainer import Trainer
+from etlrun.stages.trainer import Phase, Trainer
 from etlrun.system.errors import EtlrunError, counted, first_few, printable
 
 PIPELINES = ("train", "validation")

@@ -161,7 +161,7 @@ def _is_in(name: str, folder: str) -> bool:
 
 
 def _unreadable(revision: str) -> Fault:
-    return Fault(where=revision, found="files that git can't read", expected="a complete revision")
+    return Fault(revision, "files that git can't read", "a complete revision")
 
 
 class Changes:

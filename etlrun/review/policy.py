@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from etlrun.config.files import Layer, loaded, merged
+from etlrun.config.files import file_of, loaded
 from etlrun.planning.spec import show
 from etlrun.review.folders import Folders, entries
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING
@@ -120,7 +120,8 @@ def policy_of(folders: Folders) -> Policy | None:
     except ConfigError as error:
         return Policy(file=file, text=text, faults=error.faults)
     lines = {entry.key: entry.line for entry in entries(text, "", file)}
-    values = {str(name): value for name, value in merged([Layer(path=path, package="")]).items()}
+    content = file_of(path)
+    values = {} if content is None else {str(name): value for name, value in content.values.items()}
     found: dict[type, list[Any]] = {Rule: [], Fault: []}
     for item in (item for name in names for item in _rules(name, values.get(name))):
         line = lines.get(item.where) or lines.get(item.where.partition(".")[0], 1)

@@ -257,7 +257,7 @@ def _single(side: Side, experiment: str | None) -> Variant:
 
 def _no_experiment(name: str, *sides: Side) -> ConfigError:
     found = f"{name}, which is not in {' or '.join(side.word for side in sides)}"
-    return ConfigError([Fault(where="--experiment", found=found, expected="an existing experiment")])
+    return ConfigError([Fault("--experiment", found, "an existing experiment")])
 
 
 def _reviewed(
