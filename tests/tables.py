@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from etlrun.sources.rows.keeping import kept_of
 from etlrun.sources.rows.kept import Kept
+from etlrun.sources.rows.table import kept_of
 from etlrun.stages.rows import Table
 from etlrun.system.errors import EtlrunError
 

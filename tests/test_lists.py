@@ -13,8 +13,8 @@ import pyarrow.parquet
 import pytest
 
 from etlrun.sources.base import open_source
-from etlrun.sources.rows.keeping import kept_of
 from etlrun.sources.rows.kept import Kept
+from etlrun.sources.rows.table import kept_of
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, refusal_of_plan
 from tests.lists import words_of

@@ -19,7 +19,7 @@ import etlrun
 from etlrun.remote import transfers
 from etlrun.remote.copies import Copies
 from etlrun.remote.objects import answered, listed, look_up_again
-from etlrun.sources.rows.keeping import kept_of
+from etlrun.sources.rows.table import kept_of
 from etlrun.system.errors import EtlrunError
 from tests.servers import Server, serving
 from tests.tables import a_table, values, write_houses

@@ -11,7 +11,7 @@ import pytest
 from etlrun.remote.copies import Copies
 from etlrun.remote.objects import Object, changed, listed, looked_up
 from etlrun.remote.transfers import put, remove, there
-from etlrun.sources.rows.keeping import kept_of
+from etlrun.sources.rows.table import kept_of
 from etlrun.system.errors import EtlrunError
 from tests.tables import a_table, values
 

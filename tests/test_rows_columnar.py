@@ -14,7 +14,7 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from etlrun.sources.rows.keeping import kept_of
+from etlrun.sources.rows.table import kept_of
 from etlrun.stages.rows import Rows
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, refusal_of_plan

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from etlrun.review.difference import compare
-from etlrun.sources.rows.keeping import identity_of, kept_of
-from etlrun.sources.rows.lines import Dialect
-from etlrun.sources.rows.table import opened_file
+from etlrun.sources.rows.delimited import Dialect
+from etlrun.sources.rows.table import identity_of, kept_of, opened_file
 from etlrun.stages.rows import Table
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, refusal_of_spec

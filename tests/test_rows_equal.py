@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from etlrun.sources.rows import equal
+from etlrun.sources.rows import leaks
 from etlrun.sources.rows.arrays import KeptArrays, write_arrays
-from etlrun.sources.rows.equal import hashes_of
+from etlrun.sources.rows.leaks import hashes_of
 from tests.tables import kept_from
 
 
@@ -22,7 +22,7 @@ def test_equal_rows_have_equal_hashes(tmp_path: Path, monkeypatch: pytest.Monkey
     assert found[0] == found[1]
     assert found[4] == found[5]
     assert len({*found.tolist()}) == 7
-    monkeypatch.setattr(equal, "_AT_ONCE", 2)
+    monkeypatch.setattr(leaks, "_AT_ONCE", 2)
     np.testing.assert_array_equal(hashes_of(kept, names, numbers[::-1]), found[::-1])
     assert len({*hashes_of(kept, ["garden"], numbers).tolist()}) == 2
     assert found[0] == 111092985487745740  # in any process, since splits are kept by it

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from etlrun.sources.rows.keeping import kept_of
+from etlrun.sources.rows.table import kept_of
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of
 from tests.tables import a_table, message, values

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from etlrun.sources.rows.keeping import kept_of
+from etlrun.sources.rows.table import kept_of
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of
 from tests.tables import CSV, a_table, kept_from, message, words_of

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from etlrun.sources.rows import writing
-from etlrun.sources.rows.gathering import gathered
+from etlrun.sources.rows import kept as writing
+from etlrun.sources.rows.source import gathered
 from etlrun.stages.lazy import tf
 from tests.tables import kept_from
 

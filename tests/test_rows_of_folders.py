@@ -12,8 +12,7 @@ import pyarrow.csv
 import pytest
 
 import etlrun
-from etlrun.sources.rows.keeping import kept_of
-from etlrun.sources.rows.of_folders import values_of_folders
+from etlrun.sources.rows.table import kept_of, values_of_folders
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of
 from tests.runs import run_here

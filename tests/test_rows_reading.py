@@ -17,10 +17,9 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from etlrun.sources.rows.keeping import kept_of
-from etlrun.sources.rows.read import TableFile, each_read
-from etlrun.sources.rows.tables import TableSource
-from etlrun.sources.rows.text_lines import TextLinesFile
+from etlrun.sources.rows.read import TableFile, TextLinesFile, each_read
+from etlrun.sources.rows.source import TableSource
+from etlrun.sources.rows.table import kept_of
 from etlrun.stages.flow import MISSING
 from etlrun.system.errors import EtlrunError, printable
 from tests.configs import refusal_of_plan

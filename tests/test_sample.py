@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from etlrun.sources.base import open_source, source_type
-from etlrun.sources.sample import ahead, draw
+from etlrun.sources.sample import draw
 from etlrun.sources.sample.draw import CLASSES, JPEG_QUALITY, NUM_EXAMPLES, jpeg, picture
 from tests.configs import plan_of
 from tests.forked import Forked
@@ -61,8 +61,8 @@ def test_a_run_that_needs_the_sample_has_it_drawn_in_a_process(sample: Path, tmp
     for data_dir in (sample, tmp_path):
         dataset = plan_of(f"dataset.data_dir={data_dir}").spec.dataset
         source_type(dataset).begin(dataset)
-        assert len(ahead._begun) == (data_dir == tmp_path)
-    assert list(islice(ahead.images(), 3)) == [jpeg(number) for number in range(3)]
+        assert len(draw._begun) == (data_dir == tmp_path)
+    assert list(islice(draw.images(), 3)) == [jpeg(number) for number in range(3)]
 
 
 def test_what_an_ended_process_has_not_drawn_is_drawn_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,8 +75,8 @@ def test_what_an_ended_process_has_not_drawn_is_drawn_here(tmp_path: Path, monke
     killed.chmod(0o755)
     for executable in (str(killed), "/bin/false", "/nowhere/python"):
         monkeypatch.setattr(sys, "executable", executable)
-        ahead.begin()
-        assert list(ahead.images()) == expected
+        draw.begin()
+        assert list(draw.images()) == expected
 
 
 def test_pictures_cost_what_photos_cost() -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 
-from etlrun.sources.rows.counting import counts_in
+from etlrun.sources.rows.reader import counts_in
 from etlrun.stages.column_categories import Embed, Lookup
 from etlrun.stages.column_numbers import ColumnStep, items, listed, most_frequent
 from etlrun.stages.column_text import MultiHot, Ngrams, StandardizeText, TfIdf, Tokenize, Truncate

@@ -110,7 +110,7 @@ def _weighted(plan: Plan) -> list[Output]:
 
 def _ended(plan: Plan, made: str) -> Iterator[str]:
     """Yield the lines that return the model that an expression makes, with the vectors of files."""
-    from etlrun.sources.rows.weights import arguments_of_vectors  # which imports Arrow
+    from etlrun.sources.rows.fitting import arguments_of_vectors  # which imports Arrow
 
     outputs = _weighted(plan)
     yield f"made = {made}" if outputs else f"return {made}"

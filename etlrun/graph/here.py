@@ -43,6 +43,6 @@ def _of_fetching(planned: Plan) -> str | None:
     dataset = planned.spec.dataset
     if not isinstance(dataset, Declared) or not dataset.urls:
         return None
-    from etlrun.sources.to_fetch import note_of_fetching
+    from etlrun.sources.remote import note_of_fetching
 
     return note_of_fetching(dataset)

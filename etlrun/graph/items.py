@@ -9,7 +9,7 @@ from typing import Any, cast
 from etlrun.graph.context import Context
 from etlrun.graph.held import held_by
 from etlrun.sources.base import Example
-from etlrun.sources.rows.items import items_of
+from etlrun.sources.rows.sequences import items_of
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.columns import Columns
 from etlrun.stages.lazy import tf

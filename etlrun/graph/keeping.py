@@ -13,7 +13,7 @@ from etlrun.graph.context import Context
 from etlrun.graph.datasets import map_steps
 from etlrun.graph.items import columns_in
 from etlrun.planning.plan import Plan, stage_of
-from etlrun.sources.rows.items import keep_items
+from etlrun.sources.rows.sequences import keep_items
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.columns import Columns
 from etlrun.stages.lazy import tf

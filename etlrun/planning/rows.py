@@ -16,11 +16,9 @@ from etlrun.planning.targets import outputs_of, require_columns, require_targets
 from etlrun.remote.copies import name_of
 from etlrun.sources.base import source_type
 from etlrun.sources.rows.choice import LONGEST, chosen
-from etlrun.sources.rows.files import names_of
-from etlrun.sources.rows.fitting import fault_of, fitted, unfit_for
-from etlrun.sources.rows.keeping import identity_of
+from etlrun.sources.rows.fitting import fault_of, fitted, unfit_for, with_weights
 from etlrun.sources.rows.source import RowSplit, RowsSource
-from etlrun.sources.rows.weights import with_weights
+from etlrun.sources.rows.table import identity_of, names_of
 from etlrun.stages.column_categories import Classes
 from etlrun.stages.columns import Columns, Output, UnfitStepError, nothing
 from etlrun.stages.flow import Feature

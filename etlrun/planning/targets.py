@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow.compute as pc
 
 from etlrun.sources.rows.dividing import CORRECT, as_text, first_lacking, in_rows
-from etlrun.sources.rows.keeping import taken_for_none
 from etlrun.sources.rows.kinds import has_fraction
 from etlrun.sources.rows.source import RowSplit, RowsSource
+from etlrun.sources.rows.table import taken_for_none
 from etlrun.stages.column_categories import Classes
 from etlrun.stages.column_numbers import ColumnStep
 from etlrun.stages.columns import Binary, Columns, Labels, Number, Output, Weight, labels_in

@@ -19,10 +19,12 @@ from math import ceil
 from pathlib import Path
 from threading import Condition, Event, Lock, Thread
 
+from etlrun.cache.store import folder_of
 from etlrun.remote.objects import Object, Storage, UnreachableError, changed, interrupted
 from etlrun.remote.room import FETCHED, Room
 from etlrun.remote.transfers import LONGEST_S, Fetch, SilentError
-from etlrun.stages.paths import AT_ONCE
+from etlrun.stages.dataset import Declared
+from etlrun.stages.paths import AT_ONCE, bytes_kept
 from etlrun.system.errors import EtlrunError, Fault, WorldError
 from etlrun.system.machine import rounded
 from etlrun.system.progress import fetching
@@ -449,3 +451,8 @@ def _with_urls(text: str) -> str:
     for path, url in _urls.items():
         text = text.replace(path, url)
     return text
+
+
+def copies_of(dataset: Declared) -> Copies:
+    """Return the copies of the objects of a dataset."""
+    return Copies(folder_of(dataset.copies), dataset.storage or {}, bytes_kept(dataset.keep))

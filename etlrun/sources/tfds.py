@@ -329,7 +329,7 @@ class TfdsSource(Source):
         """Find the dataset, and prepare it if that is allowed; raise `WorldError` if it isn't available."""
         self.dataset = dataset
         if dataset.urls:
-            from etlrun.sources.remote import copies_of
+            from etlrun.remote.copies import copies_of
 
             self.copies = copies_of(dataset)
         self.builder = open_builder(dataset)
@@ -359,7 +359,7 @@ class TfdsSource(Source):
     @classmethod
     def begin(cls, dataset: TfdsDataset) -> None:
         if dataset.name == SAMPLE_NAME and dataset.download and home_of(dataset) is None:
-            from etlrun.sources.sample.ahead import begin
+            from etlrun.sources.sample.draw import begin
 
             begin()
 
@@ -403,8 +403,8 @@ class TfdsSource(Source):
 
     def _remote(self, split: Split) -> Split:
         """Return a split of copies of the objects at the URL; raise `WorldError` if one is missing there."""
-        from etlrun.sources.mirror import mirror_of
-        from etlrun.sources.remote import copies_of, remote
+        from etlrun.remote.copies import copies_of
+        from etlrun.sources.remote import mirror_of, remote
 
         mirror, copies = mirror_of(self.dataset), self.copies or copies_of(self.dataset)
         names = [Path(shard.path).name for shard in split.shards]
@@ -437,7 +437,7 @@ def home_of(dataset: TfdsDataset) -> Path | None:
 def homes_of(dataset: TfdsDataset) -> list[Path]:
     """Return the folders of all versions that are prepared, the newest last."""
     if dataset.urls:
-        from etlrun.sources.mirror import mirror_of
+        from etlrun.sources.remote import mirror_of
 
         try:
             return [mirror_of(dataset).folder]
@@ -491,7 +491,7 @@ def _require_tfrecords(builder: Any) -> None:
 def open_builder(dataset: TfdsDataset) -> Any:
     """Return TFDS's builder of `dataset`; raise `WorldError` if there is none."""
     if dataset.urls:
-        from etlrun.sources.mirror import mirror_of
+        from etlrun.sources.remote import mirror_of
 
         return tfds.builder_from_directory(mirror_of(dataset).folder)
     name = f"{dataset.name}:{dataset.version}" if dataset.version else dataset.name

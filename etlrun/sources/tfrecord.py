@@ -13,14 +13,13 @@ from typing import Any, ClassVar
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from etlrun.remote.objects import Object
+from etlrun.remote.copies import copies_of
 from etlrun.sources.base import Example, Source, Split, all_there, parser_of
 from etlrun.sources.content import Numbered, Shard
-from etlrun.sources.counts import counts_of, counts_of_objects, known_counts
 from etlrun.sources.framing import count_of, kind_of, meant
-from etlrun.sources.named import named
 from etlrun.sources.on_disk import OnDisk
-from etlrun.sources.remote import copies_of, fetched, remote
+from etlrun.sources.remote import fetched, remote
+from etlrun.sources.shards import counts_of, counts_of_objects, known_counts, tfrecord_files
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import IMAGE, LABEL, TFRecords
 from etlrun.stages.lazy import tf
@@ -29,28 +28,6 @@ from etlrun.system.errors import EtlrunError, Fault, WorldError, printable
 _NAMED = 5
 _SAMPLED, _FEWEST = 96, 3
 """Records whose classes are looked at, and how many of them are not of the largest class, so that an order shows."""
-
-
-def files_of(dataset: TFRecords) -> tuple[dict[str, list[str]], dict[str, Object]]:
-    """Return the paths of the files that the patterns of `dataset` name, by split, and the objects of those at URLs.
-
-    Paths of objects are those of their copies, which may be fetched later.
-
-    Raises:
-        EtlrunError: A pattern names no file or not all shards.
-    """
-    faults: list[Fault] = []
-    objects: dict[str, Object] = {}
-    files: dict[str, list[str]] = {}
-    for split, patterns in dataset.patterns.items():
-        where, found = dataset.key("files"), f"no file {{}} for {split}"
-        missing = Fault(where, found, "a pattern of TFRecord files")
-        files[split] = named(patterns, dataset.storage, missing, objects, faults)
-    if faults:
-        raise EtlrunError(faults)
-    paths = {url: copies_of(dataset).path(of) for url, of in objects.items()}
-    files = {split: [paths.get(path, path) for path in of] for split, of in files.items()}
-    return files, {paths[url]: of for url, of in objects.items()}
 
 
 class TFRecordSource(Source):
@@ -65,7 +42,7 @@ class TFRecordSource(Source):
         Files of URLs are fetched for that, unless their records have been counted before.
         """
         self.dataset, self.copies = dataset, copies_of(dataset) if dataset.urls else None
-        files, self._objects = files_of(dataset)
+        files, self._objects = tfrecord_files(dataset)
         faults: list[Fault] = []
         counts = counts_of_objects(self._objects, self.copies, faults) if self.copies else {}
         counts |= counts_of([path for of in files.values() for path in of if path not in counts], faults)
@@ -90,7 +67,7 @@ class TFRecordSource(Source):
     def on_disk(cls, dataset: TFRecords) -> OnDisk:
         faults: list[Fault] = []
         try:
-            files, objects = files_of(dataset)
+            files, objects = tfrecord_files(dataset)
             counts = known_counts(objects, copies_of(dataset)) if objects else {}
             if objects.keys() != counts.keys():  # nobody has counted them yet
                 return OnDisk()

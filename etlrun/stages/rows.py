@@ -267,7 +267,7 @@ class Table(FileRows):
             null where that is a character like any other; and what makes the character behind it one.
     """
 
-    source = "etlrun.sources.rows.tables:TableSource"
+    source = "etlrun.sources.rows.source:TableSource"
 
     files: Annotated[Files, Expected(FILES_EXPECTED), DATA]
     missing: Annotated[tuple[str, ...], DATA]

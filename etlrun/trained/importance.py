@@ -14,8 +14,7 @@ from etlrun.measure.gains import interval_of_mean
 from etlrun.planning import learned
 from etlrun.planning.plan import Plan, given_to_model
 from etlrun.sources.base import Source, Split
-from etlrun.sources.rows.gathering import as_tensor
-from etlrun.sources.rows.source import RowSplit, RowsSource
+from etlrun.sources.rows.source import RowSplit, RowsSource, as_tensor
 from etlrun.stages.columns import Columns
 from etlrun.stages.objectives import kind_of
 from etlrun.stages.sequences import padded

@@ -15,13 +15,10 @@ from etlrun.graph.held import with_tables
 from etlrun.planning.plan import given_to_model
 from etlrun.remote.copies import name_of
 from etlrun.sources.rows.arrays import ArraysSource
-from etlrun.sources.rows.files import files_of, names_of
 from etlrun.sources.rows.fitting import unfit_for
-from etlrun.sources.rows.gathering import as_tensor
 from etlrun.sources.rows.lines import OR_REPLACE
-from etlrun.sources.rows.source import RowSplit, RowsSource
-from etlrun.sources.rows.table import ENDS
-from etlrun.sources.rows.tables import TableSource
+from etlrun.sources.rows.source import RowSplit, RowsSource, TableSource, as_tensor
+from etlrun.sources.rows.table import ENDS, files_of, names_of
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Flow
 from etlrun.stages.lazy import tf

@@ -9,9 +9,8 @@ import numpy as np
 from etlrun.datasets.examine.finding import NAMED, Finding
 from etlrun.datasets.examine.row_values import Examined, kind_of
 from etlrun.datasets.prepare.check import identical
-from etlrun.sources.rows.equal import hashes_of
-from etlrun.sources.rows.leaks import columns_compared, names_examined
-from etlrun.sources.rows.numbers import Numbers
+from etlrun.sources.rows.dividing import Numbers
+from etlrun.sources.rows.leaks import columns_compared, hashes_of, names_examined
 from etlrun.sources.rows.source import RowsSource
 
 _MEMBERS = 4

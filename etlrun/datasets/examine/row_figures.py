@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from etlrun.sources.rows.dividing import Numbers
 from etlrun.sources.rows.kinds import stripped
 from etlrun.sources.rows.leaks import names_examined
-from etlrun.sources.rows.numbers import Numbers
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.rows import BETWEEN
 

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from etlrun.datasets.examine.finding import Finding
 from etlrun.datasets.examine.row_figures import numbers_of
 from etlrun.datasets.examine.row_values import Examined, inputs_without, kind_of
+from etlrun.sources.rows.dividing import Numbers
 from etlrun.sources.rows.leaks import names_examined
-from etlrun.sources.rows.numbers import Numbers
 
 MOST_EXPLAINED = 0.98
 """Share of the variance of a number's ranks that one column explains, from which on it is a finding."""

@@ -30,11 +30,10 @@ from etlrun.eject.printed.given import (
 )
 from etlrun.eject.printed.listed import by_number, num_examples, reader  # noqa: F401 - those of listed records
 from etlrun.sources.framing import array_of
-from etlrun.sources.rows.class_names import named, names_beside
 from etlrun.sources.rows.kinds import composed, without_zeros
 from etlrun.sources.rows.lines import ending
-from etlrun.sources.rows.of_folders import values_of_folders
-from etlrun.sources.rows.read import repaired
+from etlrun.sources.rows.read import named, names_beside, repaired
+from etlrun.sources.rows.table import values_of_folders
 from etlrun.sources.slices import slices
 from etlrun.stages.flow import MISSING, MISSING_TIME
 from etlrun.stages.lazy import np, pa, pc, tf

@@ -6,7 +6,7 @@ import functools
 
 from etlrun.eject.printed.given import SPLIT_COLUMN, SPLIT_VALUES
 from etlrun.eject.printed.rows import column, in_order
-from etlrun.sources.rows.placing import having
+from etlrun.sources.rows.dividing import having
 from etlrun.sources.slices import slices
 from etlrun.stages.lazy import np, pa
 

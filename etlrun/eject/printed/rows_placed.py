@@ -6,7 +6,7 @@ import functools
 
 from etlrun.eject.printed.given import ORDER, SPLIT_BY, SPLIT_COLUMN
 from etlrun.eject.printed.rows import column, in_order, num_rows
-from etlrun.sources.rows.placing import placed, sliced
+from etlrun.sources.rows.dividing import placed, sliced
 from etlrun.sources.slices import slices
 from etlrun.stages.lazy import np, pa
 

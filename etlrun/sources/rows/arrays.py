@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from etlrun.remote.copies import named_by_url
-from etlrun.sources.rows.files import arrays_of
-from etlrun.sources.rows.keeping import contents_of, kept_as, require_unchanged, stamps_of
-from etlrun.sources.rows.kept import Array, Kept, write_facts
+from etlrun.remote.objects import Object, UnreachableError, listed
+from etlrun.sources.rows.kept import Array, Kept, contents_of, kept_as, require_unchanged, stamps_of, write_facts
 from etlrun.sources.rows.kinds import composed, composed_note
 from etlrun.sources.rows.source import RowsSource
+from etlrun.sources.rows.table import _copies
 from etlrun.stages.flow import ITEM_BYTES, Feature
 from etlrun.stages.paths import is_remote
 from etlrun.stages.rows import MOST_COUNTED, Arrays, Column, Rows
@@ -31,6 +31,36 @@ _FORMAT = 2
 """Version of what is known of arrays, and of the code that reads them."""
 _CHUNK_BYTES = 16_000_000
 _EXPECTED = "an array that NumPy has saved as .npy, of numbers, truth values or texts"
+
+
+def arrays_of(dataset: Arrays) -> dict[str, str]:
+    """Return the paths of the files by column, or of the only one by ""; objects that URLs name are fetched first.
+
+    Raises:
+        EtlrunError: A URL does not name one object, or it can't be fetched.
+    """
+    objects, faults = dict[str, Object](), list[Fault]()
+    for url in filter(is_remote, dict.fromkeys(dataset.paths.values())):
+        try:
+            found = listed(url, dataset.storage or {})
+        except UnreachableError as error:
+            faults += [of for of in error.faults if of not in faults]
+            continue
+        if len(found) == 1:
+            objects[url] = found[0]
+        else:
+            faults.append(
+                Fault(
+                    url,
+                    f"{len(found)} files",
+                    "one file",
+                    "name it without * and [, or read several files as a table of Parquet",
+                )
+            )
+    if faults:
+        raise EtlrunError(faults)
+    copies = _copies(dataset, objects)
+    return {name: copies.get(path, str(Path(path).expanduser())) for name, path in dataset.paths.items()}
 
 
 class KeptArrays(Kept):

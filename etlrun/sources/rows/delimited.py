@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,24 +17,22 @@ import pyarrow.csv
 
 from etlrun.sources.rows.kinds import Kind, Seen, has_any, stripped
 from etlrun.sources.rows.lines import (
-    Dialect,
     as_by,
     at_line,
     broken,
     encoding_fault,
     first_lines,
     format_fault,
-    header,
     is_gzip,
-    line_of_row,
-    merged_rows,
     opened,
     shown,
-    without_ends,
 )
 from etlrun.sources.rows.read import TableFile, zero_note
 from etlrun.stages.rows import Errors
-from etlrun.system.errors import EtlrunError, WorldError, override, override_of_texts
+from etlrun.system.errors import EtlrunError, Fault, WorldError, override, override_of_texts
+
+_LINE_END = re.compile(r"\r\n?|\n")
+_LONGEST_VALUE = 2**31 - 1
 
 _LONG = 40
 """Characters from which on a text is too long for an override that a message proposes."""
@@ -35,6 +40,141 @@ _OF_HYDRA = set('"$\\')
 """Characters that Hydra may read otherwise within quotes: a message proposes no override with them."""
 _BLOCK = 16_000_000
 """Bytes that are parsed at once, and more than a row has."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a delimited file is written.
+
+    Attributes:
+        usual: Separator that its name says.
+        csv: What a config says: see `dataset.csv`.
+    """
+
+    usual: str
+    csv: Mapping[str, str | None]
+
+    @property
+    def separator(self) -> str:
+        """What stands between two values."""
+        return self.csv.get("separator") or self.usual
+
+    @property
+    def quote(self) -> str | None:
+        """What stands around a value."""
+        return self.csv.get("quote", '"')
+
+    def but(self, **marks: str | None) -> Dialect:
+        """Return the same with other marks."""
+        return replace(self, csv={**self.csv, **marks})
+
+    @property
+    def remedy(self) -> str:
+        """What sets it."""
+        marks = ", ".join(f"{name}: {json.dumps(mark)}" for name, mark in self.csv.items())
+        return f"set {shlex.quote(f'dataset.csv={{{marks}}}')}"
+
+
+def _rows(path: str, dialect: Dialect, *, strict: bool, errors: str = "replace") -> Iterator[tuple[int, list[str]]]:
+    """Yield the line at which each row begins, and its values; blank lines are none. `errors` are of `bytes.decode`."""
+    csv.field_size_limit(_LONGEST_VALUE)  # of all readers of the process, which may be in threads
+    with opened(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors=errors, newline="")
+        reader = csv.reader(
+            text,
+            delimiter=dialect.separator,
+            quotechar=dialect.quote,
+            quoting=csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE,
+            escapechar=dialect.csv.get("escape"),
+            strict=strict,
+        )
+        line = 1
+        while True:
+            try:
+                row = next(reader, None)
+            except csv.Error as error:
+                raise _BrokenError(line, str(error)) from error
+            if row is None:
+                return
+            if row:
+                yield line, row
+            line = reader.line_num + 1
+
+
+class _BrokenError(Exception):
+    def __init__(self, line: int, what: str) -> None:
+        self.line, self.is_inside = line, what != "unexpected end of data"
+        super().__init__(what)
+
+
+def header(path: str, dialect: Dialect) -> list[str]:
+    """Return the first row of a delimited file, what is not UTF-8 as `surrogateescape`; empty if it has none."""
+    return next((row for _, row in _rows(path, dialect, strict=False, errors="surrogateescape")), [])
+
+
+def line_of_row(path: str, dialect: Dialect, number: int) -> int:
+    """Return the line of a row below the header, counted from 0."""
+    rows = islice(_rows(path, dialect, strict=False), number + 1, None)
+    return next(rows, (number + 2,))[0]
+
+
+def merged_rows(path: str, dialect: Dialect, width: int, errors: Errors) -> list[int]:
+    """Return the first lines of rows that may be several: each of their lines has a value for each of `width` columns.
+
+    Raises:
+        EtlrunError: A row is ragged, or has broken quotes; or, of `strict` errors, a line is not UTF-8.
+    """
+    found = []
+    try:
+        for line, row in _rows(path, dialect, strict=True, errors=errors):
+            if len(row) != width:
+                raise EtlrunError([_ragged(path, dialect, line, row, width)])
+            parts = _LINE_END.split(dialect.separator.join(row))
+            if len(parts) > 1 < width and all(part.count(dialect.separator) == width - 1 for part in parts):
+                found.append(line)
+    except UnicodeDecodeError as error:
+        raise broken(path, encoding_fault(path), error) from error
+    except _BrokenError as error:
+        others = (dialect.but(escape="\\"), dialect.but(quote=None))
+        fitting = [f"{of.remedy}, or " for of in others if len(_widths(path, of)) == 1]
+        raise WorldError(
+            at_line(path, error.line),
+            "a quote inside a value in quotes" if error.is_inside else "a quote that is not closed",
+            "values in quotes that end with a quote, and quotes in them written twice",
+            f"{''.join(fitting[:1])}repair the line",
+        ) from error
+    return found
+
+
+def _widths(path: str, dialect: Dialect, *, first: int = 0) -> set[int]:
+    """Return the numbers of values of the rows in a dialect, from the first on; none if it has broken quotes."""
+    try:
+        return {len(row) for _, row in islice(_rows(path, dialect, strict=True), first, None)}
+    except _BrokenError:
+        return set()
+
+
+def without_ends(path: str, dialect: Dialect) -> str:
+    """Return the remedy of a file whose lines end with a separator."""
+    command = f"sed 's/{dialect.separator}$//'"
+    return f"remove the separators at the ends of lines, {as_by(command, path)}"
+
+
+def _ragged(path: str, dialect: Dialect, line: int, row: list[str], width: int) -> Fault:
+    """Return the fault of the first row with another number of values than the header has."""
+    remedy = "repair the line: a value with a separator in it stands in quotes"
+    if width == 1:
+        remedy = "if the lines above it are no header, remove them"
+    elif _widths(path, dialect, first=1) == {width + 1}:
+        command = as_by(f"sed '1s/^/row{dialect.separator}/'", path)
+        remedy = f"quote values with a separator, or, if the first ones are R's names of rows, name them, {command}"
+        remedy = remedy if row[-1] else without_ends(path, dialect)
+    return Fault(
+        at_line(path, line),
+        f"{len(row)} value{'s' * (len(row) != 1)}",
+        f"{width}, one for each column of the header",
+        remedy,
+    )
 
 
 class DelimitedFile(TableFile):

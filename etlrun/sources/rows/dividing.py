@@ -5,22 +5,90 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from etlrun.sources.on_disk import Examples, OnDisk
-from etlrun.sources.rows.keeping import taken_for_none
 from etlrun.sources.rows.kept import Kept, lacking
 from etlrun.sources.rows.kinds import TIMES, Kind, first_unfit, has_fraction, written_as
-from etlrun.sources.rows.numbers import Numbers, in_random_order
-from etlrun.sources.rows.placing import having, placed, sliced
+from etlrun.sources.rows.table import taken_for_none
 from etlrun.sources.slices import slices
 from etlrun.stages.rows import Column, Rows
 from etlrun.stages.splits import SplitBy, Value
 from etlrun.system.errors import ConfigError, Fault, did_you_mean, override
+
+Numbers = npt.NDArray[np.int64]
+
+
+@lru_cache(maxsize=4)
+def in_random_order(count: int) -> Numbers:
+    """Return the numbers below `count` in a random order, always the same one; a plan and its run share the array."""
+    found = np.random.default_rng(0).permutation(count).astype(np.int64, copy=False)
+    found.setflags(write=False)
+    return found
+
+
+@dataclass(frozen=True)
+class RowNumbers:
+    """Numbers of rows as records: the record of an example is the number of its row in the kept columns."""
+
+    rows: Numbers
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return len(self.rows)
+
+    def read(self, numbers: Numbers) -> Numbers:
+        """Return the records of these numbers."""
+        return self.rows[numbers]
+
+
+def placed(by: str, rows: np.ndarray, values: pa.Array, order: str) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return `rows` in the order in which slices take them, and the places where slices may end; None for anywhere.
+
+    `values` are those of the column in each of the rows, which are in the order in which they are read.
+    """
+    keys = keys_of(by, values, order)
+    places = np.argsort(keys, kind="stable")
+    if by == "stratify":
+        return rows[places], None
+    changes = np.flatnonzero(keys[places[1:]] != keys[places[:-1]]) + 1  # rows of one value stay together
+    return rows[places], np.concatenate([[0], changes, [len(rows)]])
+
+
+def keys_of(by: str, values: pa.Array, order: str) -> np.ndarray:
+    """Return the keys by which rows are sorted: times, places of groups, or places among the rows of their value."""
+    if by == "time":
+        return np.asarray(values)
+    coded = values.dictionary_encode()
+    codes, count = np.asarray(coded.indices), len(coded.dictionary)
+    if by == "group":
+        return codes if order == "file" else np.random.default_rng(0).permutation(count)[codes]
+    counts = np.bincount(codes)
+    places = np.arange(len(codes)) - np.repeat(np.cumsum(counts) - counts, counts)
+    keys = np.empty(len(codes))
+    keys[np.argsort(codes, kind="stable")] = (places + 0.5) / np.repeat(counts, counts)
+    return keys
+
+
+def sliced(rows: np.ndarray, line: np.ndarray, ends: np.ndarray | None, start: int, stop: int) -> np.ndarray:
+    """Return the rows from one place of `line` to before another, moved to the nearest of `ends`, in their order."""
+    if ends is not None:
+        start, stop = (int(ends[np.abs(ends - place).argmin()]) for place in (start, stop))
+    return rows[np.isin(rows, line[start:stop])]
+
+
+def having(rows: np.ndarray, values: pa.Array, of: list[Any]) -> np.ndarray:
+    """Return those of `rows` whose value is one `of` these."""
+    is_one = np.asarray(pc.is_in(values, value_set=pa.array(of, values.type)))
+    return np.asarray(rows[is_one])
+
 
 _LISTED = 5
 """Values that a message lists."""

@@ -10,11 +10,10 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from etlrun.sources.content import Numbered, Shard
-from etlrun.sources.counts import counts_of
 from etlrun.sources.framing import array_of, count_of, kind_of
-from etlrun.sources.rows.class_names import named, names_beside
 from etlrun.sources.rows.kinds import Kind
-from etlrun.sources.rows.read import TableFile
+from etlrun.sources.rows.read import TableFile, named, names_beside
+from etlrun.sources.shards import counts_of
 from etlrun.stages.rows import Errors
 from etlrun.system.errors import EtlrunError, Fault, WorldError
 

@@ -1,4 +1,4 @@
-"""Fitting of columns: what their steps learn from the training split, kept beside the columns."""
+"""Fitting of columns: what their steps learn from the training split, kept beside the columns; vectors of words."""
 
 from __future__ import annotations
 
@@ -8,22 +8,57 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from etlrun.remote.copies import name_of
-from etlrun.sources.rows.beyond import beyond
+from etlrun.sources.content import sha256_of_all
+from etlrun.sources.records import known, stamp_of
 from etlrun.sources.rows.kept import lacking
-from etlrun.sources.rows.lengths import keep_lengths
 from etlrun.sources.rows.reader import Reader
+from etlrun.sources.rows.sequences import keep_lengths
 from etlrun.sources.rows.source import RowSplit, RowsSource, placed
-from etlrun.stages.column_categories import Lookup
-from etlrun.stages.column_numbers import ColumnStep, UnfitColumnError, items, shown, without_missing
+from etlrun.stages.column_buckets import Identity
+from etlrun.stages.column_categories import Embed, Lookup
+from etlrun.stages.column_numbers import Log1p
+from etlrun.stages.column_step import ColumnStep, UnfitColumnError, items, shown, without_missing
 from etlrun.stages.columns import Columns, Output, UnfitStepError
-from etlrun.stages.flow import Feature
+from etlrun.stages.flow import Feature, UnfitError
+from etlrun.stages.pretrained import vectors_in
+from etlrun.stages.vocabulary import vocabulary_of
 from etlrun.system.errors import ConfigError, Fault
 from etlrun.system.files import write_atomically
+
+
+def beyond(output: Output, place: int, readers: Sequence[Reader]) -> UnfitColumnError | None:
+    """Return the error of the first item of lists for which the step at `place` has no result; None if all have one."""
+    step, before = [*output.steps, None][place], output.steps[:place]
+    is_bounded = isinstance(step, Identity | Log1p) and all(of.is_fitted for of in before)
+    for reader in readers if is_bounded and output.of[0] in readers[0].columns else ():
+        values = reader.behind(before)
+        if not pa.types.is_large_list(values.type):
+            break
+        numbers = values.flatten()
+        at = pc.index(_unfit(step, numbers), value=True).as_py()
+        if at >= 0:
+            row = pc.list_parent_indices(values)[at].as_py()
+            found = f"{numbers[at]} of {output.of[0]} in {reader.split.where(reader.split.shards[0], row)}"
+            if not isinstance(step, Identity):
+                return UnfitColumnError(found, "values above -1", "put {clip: [0, null]} before it, or leave it out")
+            last = step.categories - 1
+            remedy = f"name more categories, or put {{clip: [0, {last}]}} before it"
+            return UnfitColumnError(found, f"integers from 0 to {last}", remedy)
+    return None
+
+
+def _unfit(step: ColumnStep | None, numbers: pa.Array) -> pa.Array:
+    """Return for which numbers a step has no result."""
+    if isinstance(step, Identity):
+        return pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, step.categories))
+    return pc.less_equal(numbers, -1)
+
 
 _FORMAT = 4
 """Version of what is kept."""
@@ -230,3 +265,73 @@ def _shares(output: Output, readers: Sequence[Reader]) -> str:
             of_items = f" of the tokens of {reader.split.name}" if tokens else f" of {reader.split.name}"
             found["unknown"].append(f"{count / (tokens or rows):.1%}{of_items}")
     return "; ".join(f"{kind} {' and '.join(texts)}" for kind, texts in found.items() if texts)
+
+
+Shares = tuple[tuple[str, str], ...]
+
+
+def with_weights(outputs: Sequence[Output]) -> tuple[tuple[Output, ...], Shares]:
+    """Return outputs that know what the files of their vectors contain, and the share of words that have one.
+
+    Raises:
+        ConfigError: All files that have no vectors for a vocabulary.
+    """
+    faults: list[Fault] = []
+    made, shares = [], []
+    for output in outputs:
+        if output.weights is None:
+            made.append(output)
+            continue
+        place, step = len(output.steps) - 1, cast("Embed", output.steps[-1])
+        try:
+            found = len(vectors_of(output)["vectors"])
+        except UnfitError as unfit:
+            faults.append(fault_of(output, UnfitStepError(place, unfit, "")))
+            continue
+        files = [path for path in (output.weights, step.words) if path]
+        contents = known({path: stamp_of(path) for path in files}, sha256_of_all)
+        content = "-".join((contents[path] or b"").hex() for path in files)
+        made.append(dataclasses.replace(output, steps=(*output.steps[:-1], step.replace(content=content))))
+        count = len(_lookup(output).values or ())
+        shares.append((output.name, f"{found / count:.1%} of {count:,} words have a vector of {output.weights}"))
+    if faults:
+        raise ConfigError(faults)
+    return tuple(made), tuple(shares)
+
+
+def require_unchanged(outputs: Sequence[Output]) -> None:
+    """Raise `ConfigError` for files of vectors that have been changed since the run was planned, or can't be read."""
+    changed = [of for of, now in zip(outputs, with_weights(outputs)[0], strict=True) if now != of]
+    if changed:
+        found, remedy = "a file that was changed since the run was planned", "restore it, or start a new run"
+        raise ConfigError([Fault(str(of.weights), found, "one that stays", remedy) for of in changed])
+
+
+def vectors_of(output: Output) -> dict[str, Any]:
+    """Return the arguments of `set_vectors` for an output that ends with an embedding whose vectors a file has.
+
+    Raises:
+        UnfitError: It has none for the vocabulary, or there is no vocabulary of texts.
+    """
+    given, others = arguments_of_vectors(output)
+    try:
+        return {"vectors": vectors_in(str(output.weights), **given), **others}
+    except (OSError, ValueError) as error:
+        raise cast("Embed", output.steps[-1]).unfit(error) from error
+
+
+def arguments_of_vectors(output: Output) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the arguments of `vectors_in` beside the path, and those of `set_vectors` beside the vectors."""
+    step, lookup = cast("Embed", output.steps[-1]), _lookup(output)
+    listed = None if step.words is None else [*vocabulary_of(step.words)]
+    words = {"listed": listed, "words": [str(value) for value in lookup.values or ()], "dimension": step.dimension}
+    first = (lookup.oov if isinstance(lookup.oov, int) else 0) + bool(step.padding)
+    return words, {"name": output.name, "first": first, "trainable": step.trainable}
+
+
+def _lookup(output: Output) -> Lookup:
+    found = next((step for step in reversed(output.steps) if isinstance(step, Lookup)), None)
+    if found is None or not isinstance((found.values or (None,))[0], str):
+        expected, remedy = "a vocabulary of texts before vectors of words", "put `lookup` before it"
+        raise UnfitColumnError("embed with weights", expected, remedy)
+    return found

@@ -2,24 +2,146 @@
 
 from __future__ import annotations
 
+import codecs
 import json
+import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from etlrun.sources.rows.kinds import LISTS, TIMES, Kind, Seen, joined, list_kind
-from etlrun.sources.rows.lines import at_line, broken, format_fault, json_fault, lines, opened
-from etlrun.sources.rows.of_lists import is_list
+from etlrun.sources.rows.kinds import LISTS, TIMES, Kind, Seen, is_list, joined, list_kind
+from etlrun.sources.rows.lines import as_by, at_line, broken, encoding_fault, format_fault, opened, shown
 from etlrun.sources.rows.read import TableFile
 from etlrun.stages.rows import Errors
-from etlrun.system.errors import EtlrunError, WorldError, override
+from etlrun.system.errors import EtlrunError, Fault, WorldError, override
+
+_ARRAY = re.compile(r"\s*\[\s*\{")
+_JSON_TYPES: tuple[tuple[type, str], ...] = (
+    (bool, "truth value"),
+    (int, "number"),
+    (float, "number"),
+    (str, "text"),
+    (list, "list"),
+    (dict, "mapping"),
+)
 
 _BLOCK = 4_000_000
+_CHUNK = 8_000_000
 _EXACT = 2.0**53
+
+
+def lines(path: str) -> Iterator[tuple[int, bytes]]:
+    """Yield the number of each line that is not blank, from 1, and the line."""
+    with opened(path) as file:
+        for number, line in enumerate(file, start=1):
+            content = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+            if content.strip():
+                yield number, content
+
+
+def _json_type(value: Any) -> str | None:
+    return next((name for kind, name in _JSON_TYPES if isinstance(value, kind)), None)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    if len({*names}) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice} twice")
+    return dict(pairs)
+
+
+def document_fault(path: str) -> Fault | None:
+    """Return the fault of a file whose objects of JSON are in an array, or not on lines of their own; else None."""
+    with opened(path) as file:
+        text = file.read(_CHUNK).decode("utf-8-sig", "replace").strip()
+    found, command = "an array of JSON", "jq -c '.[]'"
+    if not _ARRAY.match(text):
+        try:
+            row, end = json.JSONDecoder().raw_decode(text)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(row, dict) or ("\n" not in text[:end] and not text[end:].lstrip(" \t\r").startswith("{")):
+            return None
+        found, command = "objects of JSON that are not on lines of their own", "jq -c ."
+    return Fault(
+        path,
+        found,
+        "an object of JSON on each line",
+        f"write them so, {as_by(command, path)} (with jq 1.7 or later, which keeps large integers)",
+    )
+
+
+def json_fault(path: str, names: Sequence[str], errors: Errors) -> Fault | None:
+    """Return the fault of the first line of JSON lines that is no object with these keys and single values.
+
+    Of `strict` errors, it is that of the first line which is not UTF-8.
+    """
+    if (fault := (errors == "strict" and encoding_fault(path)) or document_fault(path)) is not None:
+        return fault
+    types: dict[str, tuple[str, int]] = {}
+    faults = (_json_line_fault(path, number, line, names, types) for number, line in lines(path))
+    return next((fault for fault in faults if fault is not None), None)
+
+
+def _parsed(line: bytes) -> tuple[dict[str, Any] | str, str, str]:
+    """Return the object of a line; or what is there instead, what is expected, and what to do."""
+    expected, remedy = "an object of JSON", "repair the line"
+    try:
+        row = json.loads(line.decode(errors="replace"), object_pairs_hook=_unique)
+    except json.JSONDecodeError as error:
+        return f"no JSON: {error.msg}", expected, remedy
+    except ValueError as error:
+        return str(error), "each key once", remedy
+    except RecursionError:
+        return "lists or objects within each other", expected, remedy
+    return row if isinstance(row, dict) else shown(row), expected, remedy
+
+
+def _json_line_fault(
+    path: str, number: int, line: bytes, names: Sequence[str], types: dict[str, tuple[str, int]]
+) -> Fault | None:
+    where = at_line(path, number)
+    found, expected, remedy = _parsed(line)
+    if isinstance(found, str):
+        return Fault(where, found, expected, remedy)
+    row = found
+    if not row and not names:
+        remedy = "write the names of all columns in the first line, with null for a value that is missing"
+        return Fault(where, "an object without keys", "names of columns", remedy)
+    if others := [name for name in row if name not in names]:
+        found, expected = f"other keys: {', '.join(others)}", f"those of the first line: {', '.join(names)}"
+        remedy = "add them to the first line, with null for a value that is missing, or leave them out"
+        return Fault(where, found, expected, remedy)
+    return _json_types_fault(where, row, number, types)
+
+
+def _json_types_fault(where: str, row: dict[str, Any], number: int, types: dict[str, tuple[str, int]]) -> Fault | None:
+    """Return the fault of the first value of another type than those before it, which `types` has with their lines."""
+    for name, value in row.items():
+        if (kind := _json_type(value)) is None:
+            continue
+        before, line = types.setdefault(name, (kind, number))
+        if kind == "list" and len({*map(_json_type, value)} - {None}) > 1:
+            found, expected = "a list of several types", "a list whose items are of one type"
+            return Fault(f"{where}, {name}", found, expected, "repair the line")
+        if isinstance(value, float) and math.isinf(value):
+            found = f"{value}, which is infinite as a number"
+            return Fault(f"{where}, {name}", found, "finite numbers", "repair the value, or write null")
+        if isinstance(value, str) and any("\ud800" <= mark <= "\udfff" for mark in value):
+            found = f"a text with a half of a character: {shown(value)}"
+            return Fault(f"{where}, {name}", found, "text in Unicode", "repair the line")
+        if before != kind:
+            found = f"a {kind}: {shown(value)}" if value != "" else "an empty text"
+            expected = f"a {before}, as in line {line:,}"
+            return Fault(f"{where}, {name}", found, expected, "repair the line")
+    return None
 
 
 class JsonLinesFile(TableFile):

@@ -1,4 +1,4 @@
-"""Columns in files of a folder, which are mapped into memory: written once, in a stream, and read by number."""
+"""Columns in files of a folder, which are mapped into memory: written once for each content, and read by number."""
 
 from __future__ import annotations
 
@@ -7,21 +7,27 @@ import dataclasses
 import fcntl
 import json
 import os
+import shutil
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etlrun.sources.records import Stamp
+from etlrun.cache.store import folder_of
+from etlrun.sources.content import sha256_of_all
+from etlrun.sources.records import Stamp, known, stamp_of
 from etlrun.sources.rows.folders import FACTS
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
-from etlrun.stages.rows import Column, Known
+from etlrun.stages.known import MOST_COUNTED, Column, Known
+from etlrun.stages.rows import Rows
+from etlrun.system.errors import EtlrunError, WorldError, unreadable_path
 from etlrun.system.files import sync, write_atomically
+from etlrun.system.locks import Lock
 
 Array = npt.NDArray[Any]
 _DTYPES = {"missing": "bool", "ends": "int64", "text": "uint8", "codes": "int32"}
@@ -54,7 +60,7 @@ class Kept:
         for name, size in sizes.items():
             if (found := (folder / name).stat().st_size) != size:
                 raise ValueError(f"{folder / name} has {found} bytes instead of {size}")
-        columns = {name: _column(of) for name, of in held.pop("columns").items()}
+        columns = {name: _column_of(of) for name, of in held.pop("columns").items()}
         lists: dict[str, Any] = {name: tuple(held.pop(name, ())) for name in ("notes", "file_rows", "of_folders")}
         held_bytes = sum(sizes.values())
         self.known = Known(**held, columns=columns, held_bytes=held_bytes, **lists, folder=str(folder))
@@ -144,7 +150,7 @@ def lacking(values: pa.Array) -> pa.Array:
     return pc.is_in(pa.array(np.arange(len(values))), value_set=parents)
 
 
-def _column(held: dict[str, Any]) -> Column:
+def _column_of(held: dict[str, Any]) -> Column:
     feature = held.pop("feature")
     return Column(feature=Feature(**{**feature, "shape": tuple(feature["shape"])}), **held)
 
@@ -160,3 +166,321 @@ def write_facts(folder: Path, columns: Mapping[str, Column], files: Sequence[Pat
     }
     write_atomically(folder / FACTS, json.dumps(held, indent=1))
     sync(folder)
+
+
+MOST_CODED = 100_000
+"""Different texts of a column up to which its rows are kept as codes of texts, too."""
+
+
+class Writer:
+    """Writes columns to a folder, which `finish` completes."""
+
+    def __init__(self, folder: Path, schema: pa.Schema) -> None:
+        """Begin the columns of a schema.
+
+        Its types are int64, float64, bool, timestamp[us], large_string, which with metadata are joined lists, and
+        large_list of int32, int64 or float64.
+        """
+        self._folder, self._names = folder, schema.names
+        self._columns = [_Written(folder, place, field) for place, field in enumerate(schema)]
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Write the rows of a batch of the schema."""
+        for column, values in zip(self._columns, batch.columns, strict=True):
+            column.add(values)
+
+    @property
+    def columns(self) -> dict[str, Column]:
+        """What is known of the columns so far."""
+        return {name: column.column for name, column in zip(self._names, self._columns, strict=True)}
+
+    def finish(self, **others: Any) -> None:
+        """Complete the folder with what is known of its columns; `others` are of `Known`, and a `title`."""
+        for place, column in enumerate(self._columns, len(self._columns)):
+            column.close()
+            if not column.column.missing:
+                (self._folder / f"{place - len(self._columns)}.missing.bin").unlink()
+            if column.words is not None:
+                with contextlib.closing(_Texts(self._folder, place)) as texts:
+                    texts.add(column.words)
+        files = sorted(self._folder.glob("*.bin"))
+        write_facts(self._folder, self.columns, files, dtypes=[of.dtype for of in self._columns], **others)
+
+    def close(self) -> None:
+        """Close the files; what `finish` has not completed is no folder of columns."""
+        with contextlib.ExitStack() as stack:
+            for column in self._columns:
+                stack.callback(column.close)
+
+
+def _column_file(folder: Path, place: int, kind: str) -> BinaryIO:
+    return (folder / f"{place}.{kind}.bin").open("wb")
+
+
+def _write(file: BinaryIO, values: Array) -> None:
+    file.write(np.ascontiguousarray(values).data)  # `tofile` would not say that a disk is full
+
+
+class _Ends:
+    """The places of the ends of texts or of lists that are being written, from 0."""
+
+    def __init__(self, folder: Path, place: int) -> None:
+        self._file, self._end = _column_file(folder, place, "ends"), 0
+        _write(self._file, np.zeros(1, np.int64))
+
+    def add(self, lengths: pa.Array) -> None:
+        ends = np.cumsum(lengths.to_numpy(zero_copy_only=False).astype(np.int64)) + self._end
+        _write(self._file, ends)
+        self._end = int(ends[-1]) if len(ends) else self._end
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Texts:
+    """Texts that are being written, and the places of their ends."""
+
+    def __init__(self, folder: Path, place: int) -> None:
+        self._ends, self._text = _Ends(folder, place), _column_file(folder, place, "text")
+
+    def add(self, values: pa.Array) -> None:
+        texts = values.fill_null("")
+        self._ends.add(pc.binary_length(texts))
+        start, offsets = texts.offset, np.frombuffer(texts.buffers()[1], np.int64)
+        if texts.buffers()[2] is not None:
+            begin, stop = int(offsets[start]), int(offsets[start + len(texts)])
+            self._text.write(memoryview(texts.buffers()[2])[begin:stop])
+
+    def close(self) -> None:
+        with contextlib.closing(self._ends), contextlib.closing(self._text):  # both, even if a disk is full
+            pass
+
+
+class _Codes:
+    """Codes of texts that are being written: the place of each among the different ones, from 1; 0 for a missing one.
+
+    Attributes:
+        words: The different texts; None once they are more than `MOST_CODED`.
+    """
+
+    def __init__(self, folder: Path, place: int) -> None:
+        self.words: pa.Array | None = pa.array([], pa.large_string())
+        self._file = _column_file(folder, place, "codes")
+
+    def add(self, values: pa.Array) -> None:
+        if self.words is None:
+            return
+        found = pc.index_in(values, value_set=self.words)
+        if len(new := values.filter(found.is_null()).drop_null().unique()):
+            self.words = pa.concat_arrays([self.words, new])
+            found = pc.index_in(values, value_set=self.words)
+        if len(self.words) > MOST_CODED:
+            self.words = None
+            self._file.close()
+            Path(self._file.name).unlink()
+            return
+        _write(self._file, found.fill_null(-1).to_numpy(zero_copy_only=False) + np.int32(1))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _numpy_dtype(kind: pa.DataType) -> str:
+    """Return NumPy's name of a type; before 26, pyarrow's own function for it imports pandas."""
+    return str(pa.nulls(0, kind).to_numpy(zero_copy_only=False).dtype.name)
+
+
+class _Written:
+    """A column that is being written, and what is known of it so far."""
+
+    def __init__(self, folder: Path, place: int, field: pa.Field) -> None:
+        kind, self._is_joined = field.type, field.metadata is not None
+        self._lists = _Ends(folder, place) if pa.types.is_large_list(kind) else None
+        kind = kind if self._lists is None else kind.value_type
+        self._is_text, self._is_time = pa.types.is_large_string(kind), pa.types.is_timestamp(kind)
+        self.dtype = "int64" if self._is_time else "uint8" if self._is_text else _numpy_dtype(kind)
+        self._mask = _column_file(folder, place, "missing")
+        self._values = None if self._is_text else _column_file(folder, place, "values")
+        self._texts = (_Texts(folder, place), _Codes(folder, place)) if self._is_text else None
+        self._missing = 0
+        self._distinct: set[Any] | None = set()
+        self._ends: list[float] = []
+
+    def add(self, values: pa.Array) -> None:
+        if self._lists is not None:
+            self._lists.add(pc.list_value_length(values).fill_null(0))
+            values = values.flatten()
+        missing = pc.is_null(values, nan_is_null=True) if self.dtype == "float64" else values.is_null()
+        self._missing += pc.sum(missing).as_py() or 0
+        _write(self._mask, missing.to_numpy(zero_copy_only=False))
+        for texts in self._texts or ():
+            texts.add(values)
+        if self._values is not None:
+            if self._is_time:
+                values = values.cast(pa.int64())  # Python has no times beyond the year 9999
+            numbers = values.fill_null(np.nan if self.dtype == "float64" else False if self.dtype == "bool" else 0)
+            _write(self._values, numbers.to_numpy(zero_copy_only=False))
+            self._count(values.filter(pc.invert(missing)))
+
+    def _count(self, there: pa.Array) -> None:
+        if self._distinct is not None:
+            self._distinct |= set(pc.unique(there).to_pylist())
+            self._distinct = self._distinct if len(self._distinct) <= MOST_COUNTED else None
+        if not self._is_time and self.dtype != "bool" and len(there):
+            ends = pc.min_max(there)
+            self._ends = [min([*self._ends[:1], ends["min"].as_py()]), max([*self._ends[1:], ends["max"].as_py()])]
+
+    @property
+    def words(self) -> pa.Array | None:
+        """The texts that codes stand for; None if there are no codes."""
+        return self._texts[1].words if self._texts else None
+
+    def close(self) -> None:
+        with contextlib.ExitStack() as stack:  # all of them, even if a disk is full
+            for file in (self._mask, self._values, self._lists, *(self._texts or ())):
+                if file is not None:
+                    stack.callback(file.close)
+
+    @property
+    def column(self) -> Column:
+        """What is known of the column."""
+        has_missing = self._missing > 0
+        low, high = (float(end) for end in self._ends) if self._ends else (None, None)
+        if self._is_text:
+            feature = Feature(dtype="string", format="text", has_missing=has_missing)
+        elif self._is_time:
+            feature = Feature(dtype="int64", format="timestamp", has_missing=has_missing)
+        else:
+            dtype = "float64" if has_missing else self.dtype
+            shape = () if self._lists is None else (None,)
+            feature = Feature(dtype=dtype, shape=shape, low=low, high=high, has_missing=has_missing)
+        return Column(feature=feature, missing=self._missing, distinct=self._different, is_joined=self._is_joined)
+
+    @property
+    def _different(self) -> int | None:
+        if not self._is_text:
+            return None if self._distinct is None else len(self._distinct)
+        return None if self.words is None or len(self.words) > MOST_COUNTED else len(self.words)
+
+
+_LONGEST_S = 3600.0
+_kept: dict[tuple[Path, str, tuple[tuple[str, Stamp], ...]], Kept] = {}
+
+
+def kept_as(
+    dataset: Rows, identity: str, stamps: dict[str, Stamp], write: Callable[[Path], None], kept: Callable[[Path], Kept]
+) -> Kept:
+    """Return what is kept under an identity: `write` completes a folder, if there is none yet, and `kept` opens it.
+
+    Raises:
+        EtlrunError: What `write` raises; the folder can't be written, or a file of `stamps` has changed meanwhile.
+    """
+    parent = folder_of(dataset.dir)
+    key = parent, identity, (*stamps.items(),)  # arrays are mapped where they are: another file is another
+    if key not in _kept:
+        folder = parent / f"rows-{identity}"
+        _kept[key] = _opened(folder, dataset, kept) or _made(folder, dataset, stamps, write, kept)
+        _kept[key].stamps = stamps
+    return _kept[key]
+
+
+def kept_before(dataset: Rows, identity: str) -> Kept | None:
+    """Return what is kept under an identity; None if nothing is, or it is not complete.
+
+    Raises:
+        WorldError: It can't be read.
+    """
+    return _opened(folder_of(dataset.dir) / f"rows-{identity}", dataset, Kept)
+
+
+def stamps_of(files: dict[str, list[str]], kind: str = "a table") -> dict[str, Stamp]:
+    """Return the stamps of all files by path; raise `EtlrunError` for those that can't be read, which are a `kind`."""
+    stamps, faults = {}, []
+    for path in dict.fromkeys(path for paths in files.values() for path in paths):
+        try:
+            stamps[path] = stamp_of(path)
+        except OSError as error:
+            faults.append(unreadable_path(path, error, kind))
+    if faults:
+        raise EtlrunError(faults)
+    return stamps
+
+
+def contents_of(stamps: dict[str, Stamp], kind: str) -> dict[str, str]:
+    """Return the hex digits of a SHA-256 of each file; raise `EtlrunError` if one can't be read, which is a `kind`."""
+    try:
+        return {path: (found or b"").hex() for path, found in known(stamps, sha256_of_all).items()}
+    except OSError as error:
+        raise EtlrunError([unreadable_path(str(error.filename), error, kind)]) from error
+
+
+def _opened(folder: Path, dataset: Rows, kept: Callable[[Path], Kept]) -> Kept | None:
+    """Return the columns of a folder; None if it is not there, or not complete.
+
+    Raises:
+        WorldError: It can't be read, as one that is of another user alone.
+    """
+    try:
+        return kept(folder)
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+    except OSError as error:
+        remedy = f"ask who wrote them to let others read them, or set {dataset.key('dir')} to another folder"
+        raise _unusable(dataset, folder, error, "columns that this user may read", remedy) from error
+
+
+def _made(
+    folder: Path, dataset: Rows, stamps: dict[str, Stamp], write: Callable[[Path], None], kept: Callable[[Path], Kept]
+) -> Kept:
+    """Write a folder and open it; another process that does so is waited for."""
+    lock = Lock(folder.with_name(f"{folder.name}.lock"))
+    filling = folder.with_suffix(".filling")
+    try:
+        lock.acquire(timeout_s=_LONGEST_S)
+        try:
+            if (found := _opened(folder, dataset, kept)) is not None:
+                return found
+            for left in (filling, folder):  # of a process that was killed, or of a file that is not complete
+                shutil.rmtree(left, ignore_errors=True)
+                if os.path.lexists(left):
+                    raise _not_removed(dataset, left)
+            filling.mkdir(parents=True)
+            write(filling)
+            require_unchanged(stamps)
+            filling.rename(folder)
+            return kept(folder)
+        finally:
+            shutil.rmtree(filling, ignore_errors=True)
+            lock.release()
+    except OSError as error:
+        expected = "a folder that can be written to, with space for the columns"
+        remedy = f"set {dataset.key('dir')} to another folder, or free disk space"
+        raise _unusable(dataset, folder.parent, error, expected, remedy) from error
+
+
+def _unusable(dataset: Rows, folder: Path, error: OSError, expected: str, remedy: str) -> WorldError:
+    """Return the error for a folder of kept columns with the system's reason; `folder` if that names no file."""
+    return WorldError(dataset.key("dir"), f"{error.filename or folder}: {error.strerror or error}", expected, remedy)
+
+
+def _not_removed(dataset: Rows, left: Path) -> WorldError:
+    """Return the error for what was left unfinished, as by a killed process, and can't be removed."""
+    try:
+        owner = left.owner()
+    except (KeyError, OSError):
+        owner = "another user"
+    return WorldError(
+        dataset.key("dir"),
+        f"{left} of {owner}, which is not complete",
+        "one that this user may remove",
+        f"ask {owner} to remove it, or set {dataset.key('dir')} to another folder",
+    )
+
+
+def require_unchanged(stamps: dict[str, Stamp]) -> None:
+    """Raise `WorldError` if a file was changed while it was read."""
+    for path, stamp in stamps.items():
+        if stamp_of(path) != stamp:
+            raise WorldError(
+                path, "a file that was changed while it was read", "one that stays", "run the command again"
+            )

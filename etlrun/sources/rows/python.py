@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from etlrun.sources.rows.arrays import KeptArrays, write_arrays
-from etlrun.sources.rows.keeping import kept_as, stamps_of, write_table
-from etlrun.sources.rows.kept import Kept
+from etlrun.sources.rows.kept import Kept, kept_as, stamps_of
 from etlrun.sources.rows.lines import shown
 from etlrun.sources.rows.source import RowsSource
+from etlrun.sources.rows.table import write_table
 from etlrun.stages.plugins import ROWS
 from etlrun.stages.rows import Python, Rows, Table
 from etlrun.system.errors import DOCS, ConfigError, EtlrunError, Fault, WorldError, did_you_mean, one_line

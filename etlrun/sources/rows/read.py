@@ -1,18 +1,27 @@
-"""Files of tables that are being read: what their formats have in common."""
+"""Files of tables that are being read: what their formats have in common; plain text, Parquet and Arrow."""
 
 from __future__ import annotations
 
+import codecs
+import os
+import pathlib
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
 
-from etlrun.sources.rows.kinds import Kind, Seen
+from etlrun.sources.rows.kinds import Kind, Seen, is_list, list_kind
+from etlrun.sources.rows.lines import as_by, at_line, broken, encoding_fault, first_lines, format_fault, opened
 from etlrun.stages.rows import Errors
+from etlrun.system.errors import EtlrunError, Fault, WorldError
 
 Found = TypeVar("Found")
 _SMALL_BYTES, _AT_ONCE = 1_000_000, 8
@@ -125,3 +134,185 @@ def each_read(files: Iterable[TableFile], read: Callable[[TableFile], Found]) ->
                 yield before, read(before) if future is None else future.result()
             if file is not None:
                 ahead.append((file, pool.submit(read, file) if file.is_small else None))
+
+
+_AT_ONCE_BYTES = 4_000_000
+_TO_LF = r"sed 's/\r/\n/g'"
+
+
+class TextLinesFile(TableFile):
+    """A file with a text in each line, also in one that is blank, as values of one column."""
+
+    def __init__(self, path: str, name: str, errors: Errors) -> None:
+        """Read texts of the column `name`; raise `WorldError` if there is none, or if `strict` ones are not UTF-8."""
+        super().__init__(path, errors)
+        self.names = [name]
+        if (fault := format_fault(path) or (encoding_fault(path) if errors == "strict" else None)) is not None:
+            raise EtlrunError([fault])
+        self._marks = first_lines(path, b"\n", b"\r", b"\0")
+        if b"\r" in self._marks and b"\n" not in self._marks:
+            raise WorldError(path, "line ends of CR alone", "those of LF", f"convert them, {as_by(_TO_LF, path)}")
+        with opened(path) as file:
+            is_empty = not file.read(1)
+        if is_empty:
+            raise WorldError(path, "an empty file", "lines of text", "write one")
+
+    def notes(self) -> Iterator[str]:
+        yield from zero_note(self.name, self._marks.get(b"\0"))
+
+    def kinds(self, declared: Mapping[str, Kind], tell: Callable[[], None]) -> dict[str, Kind | None]:
+        self.position = self.bytes
+        tell()
+        return {self.names[0]: "text"}
+
+    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:
+        with opened(self.path) as file:
+            mark = codecs.BOM_UTF8  # which may stand before the first line
+            while lines := file.readlines(_AT_ONCE_BYTES):
+                lines[0], mark = lines[0].removeprefix(mark), b""
+                texts = pa.array([line.rstrip(b"\r\n") for line in lines], pa.large_binary()).view(pa.large_string())
+                yield self.in_utf8(pa.RecordBatch.from_arrays([texts], names=[*self.names]))
+
+    def where(self, row: int) -> str:
+        return at_line(self.path, row + 1)
+
+
+_ROWS = 65_536
+_END = b"\xff\xff\xff\xff\0\0\0\0"
+"""What closes a stream of Arrow."""
+
+
+def _kind(values: pa.DataType) -> Kind | str | None:
+    """Return the kind of a type; None for one without values, and an empty text for one that is not kept."""
+    if pa.types.is_dictionary(values):
+        return _kind(values.value_type)
+    if pa.types.is_null(values):
+        return None
+    if is_list(values):
+        try:
+            return list_kind(values.value_type)
+        except pa.ArrowInvalid:
+            return ""
+    if pa.types.is_timestamp(values) and values.tz is not None:
+        return "zoned"
+    checks: tuple[tuple[Kind, tuple[bool, ...]], ...] = (
+        ("integer", (pa.types.is_integer(values),)),
+        ("number", (pa.types.is_floating(values), pa.types.is_decimal(values))),
+        ("truth", (pa.types.is_boolean(values),)),
+        ("timestamp", (pa.types.is_timestamp(values), pa.types.is_date(values))),
+        ("text", (pa.types.is_string(values), pa.types.is_large_string(values), pa.types.is_string_view(values))),
+    )
+    return next((kind for kind, found in checks if any(found)), "")
+
+
+class ColumnarFile(TableFile):
+    """A file whose columns have types."""
+
+    def __init__(self, path: str, errors: Errors, *, is_parquet: bool) -> None:
+        """Read the schema; raise `EtlrunError` if the file is cut off, or has two columns of a name."""
+        super().__init__(path, errors)
+        self._is_parquet = is_parquet
+        self.names = self._schema.names
+        faults = [
+            Fault(path, f"two columns {name}", "a name for each", "give it another name")
+            for name in sorted({name for name in self.names if self.names.count(name) > 1})
+        ]
+        if faults:
+            raise EtlrunError(faults)
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        try:
+            if self._is_parquet:
+                with pyarrow.parquet.ParquetFile(self.path) as file:
+                    return file.schema_arrow
+            with pa.memory_map(self.path) as source:
+                return self._reader(source).schema
+        except (pa.ArrowInvalid, OSError) as error:
+            raise self._broken(error) from error
+
+    def _broken(self, error: Exception) -> WorldError:
+        kind = "a Parquet file" if self._is_parquet else "a file of Arrow"
+        if (fault := format_fault(self.path)) is not None and fault.found != kind:
+            return broken(self.path, replace(fault, expected=kind), error)
+        return WorldError(
+            self.path,
+            f"{kind} that is cut off or damaged: {' '.join(str(error).split())}" if self.bytes else "an empty file",
+            "a complete one",
+            "write or copy it again",
+        )
+
+    def kinds(self, declared: Mapping[str, Kind], tell: Callable[[], None]) -> dict[str, Kind | None]:
+        found = {field.name: _kind(field.type) or None for field in self._schema}
+        others = (of for of in self._schema if _kind(of.type) == "" and of.name not in declared)
+        self.left_out = {of.name: f"values of type {of.type} in {self.name}" for of in others}
+        are_texts = {name for name in found if (declared.get(name) or found[name]) == "text"}
+        self.joined = {field.name for field in self._schema if is_list(field.type) and field.name in are_texts}
+        return found  # type: ignore[return-value]
+
+    def notes(self) -> Iterator[str]:
+        if self._is_parquet:
+            return
+        with Path(self.path).open("rb") as file:
+            file.seek(-len(_END), os.SEEK_END)
+            end = file.read()
+        if end != _END and not end.endswith(b"ARROW1"):
+            yield f"{self.name} ends without the end of a stream of Arrow: what wrote it may have been interrupted."
+
+    def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:
+        done = 0
+        try:
+            for batch, count in self._parquet([*kinds]) if self._is_parquet else self._arrow():
+                done += batch.num_rows
+                self.position = self.bytes * done // max(count, 1)
+                yield self.in_utf8(batch.select([*kinds]))
+        except (pa.ArrowInvalid, OSError) as error:
+            raise self._broken(error) from error
+        self.position = self.bytes
+
+    def where(self, row: int) -> str:
+        return f"{self.path}, row {row:,}"
+
+    def _parquet(self, names: list[str]) -> Iterator[tuple[pa.RecordBatch, int]]:
+        with pyarrow.parquet.ParquetFile(
+            self.path,
+            pre_buffer=False,  # which would hold the whole file
+            coerce_int96_timestamp_unit="us",  # since nanoseconds wrap around before 1678 and after 2261
+            page_checksum_verification=True,
+        ) as file:
+            for batch in file.iter_batches(_ROWS, columns=names):
+                yield batch, file.metadata.num_rows
+
+    def _arrow(self) -> Iterator[tuple[pa.RecordBatch, int]]:
+        with pa.memory_map(self.path) as source:
+            reader = self._reader(source)
+            several = (
+                (reader.get_batch(place) for place in range(reader.num_record_batches))
+                if isinstance(reader, pa.ipc.RecordBatchFileReader)
+                else reader
+            )
+            for batch in several:
+                for start in range(0, batch.num_rows, _ROWS):
+                    yield batch.slice(start, _ROWS), batch.num_rows
+
+    def _reader(self, source: pa.NativeFile) -> pa.ipc.RecordBatchFileReader | pa.ipc.RecordBatchStreamReader:
+        """Return the reader of a file of Arrow, or of a stream that was written to one."""
+        try:
+            return pa.ipc.open_file(source)
+        except pa.ArrowInvalid:
+            source.seek(0)
+            return pa.ipc.open_stream(source)
+
+
+def names_beside(path: str) -> dict[str, list[str]]:
+    """Return the names of the classes of each feature that has any, in the order of their numbers."""
+    files = sorted(pathlib.Path(path).parent.glob("*.labels.txt"))
+    return {file.name.removesuffix(".labels.txt"): file.read_text().splitlines() for file in files}
+
+
+def named(values: pa.Array, names: list[str]) -> pa.Array:
+    """Return the names of classes by their numbers, null for -1, which TFDS has for none; other values as they are."""
+    if not pa.types.is_integer(values.type):
+        return values
+    numbers = values.cast(pa.int64())
+    return pa.array(names, pa.large_string()).take(pc.if_else(pc.greater_equal(numbers, 0), numbers, None))

@@ -6,25 +6,82 @@ import hashlib
 from bisect import bisect
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any, ClassVar
 
 import numpy as np
 
-from etlrun.remote.copies import name_of
+from etlrun.remote.copies import name_of, named_by_url
 from etlrun.sources.base import Example, Identified, Records, Source, Split
 from etlrun.sources.content import Shard
 from etlrun.sources.on_disk import OnDisk
 from etlrun.sources.records import Stamp, stamp_of
-from etlrun.sources.rows.dividing import Part, RowsOnDisk, divided, shown
-from etlrun.sources.rows.gathering import gathered
+from etlrun.sources.rows.dividing import Numbers, Part, RowNumbers, RowsOnDisk, divided, shown
 from etlrun.sources.rows.kept import Kept
-from etlrun.sources.rows.numbers import Numbers, RowNumbers
+from etlrun.sources.rows.table import files_of, is_there, kept_of
 from etlrun.sources.slices import slices
+from etlrun.stages.flow import MISSING_TIME
 from etlrun.stages.lazy import tf
-from etlrun.stages.rows import Rows
+from etlrun.stages.rows import Rows, Table
 from etlrun.system.errors import EtlrunError, WorldError
+
+Gather = Callable[["tf.Tensor"], "tf.Tensor"]
+
+
+def gathered(kept: Kept, name: str) -> Gather | None:
+    """Return a function from numbers of rows, a tensor of any shape, to the values of a column that `take` gives.
+
+    Lists of several rows are a ragged tensor. None for a column that only `take` reads: an array, or texts without
+    codes.
+    """
+    feature, of = kept.known.columns[name].feature, partial(_mapped, kept, name)
+    with tf.init_scope(), tf.device("CPU"):
+        ends = of("ends") if kept.has_lists(name) else None
+        if feature.dtype == "string":
+            if (codes := of("codes")) is None:
+                return None
+            words = tf.constant(kept.words(name))
+            return lambda numbers: tf.gather(words, tf.gather(codes, numbers))
+        values, missing = of("values"), of("missing")
+    if values is None:
+        return None
+    if missing is None or values.dtype.is_floating:
+        return partial(_in_lists, partial(tf.gather, values), ends)
+
+    def or_instead(numbers: tf.Tensor) -> tf.Tensor:
+        found = tf.cast(tf.gather(values, numbers), feature.dtype)
+        instead = tf.constant(MISSING_TIME if feature.format == "timestamp" else np.nan, found.dtype)
+        return tf.where(tf.gather(missing, numbers), instead, found)
+
+    return partial(_in_lists, or_instead, ends)
+
+
+def _in_lists(gather: Gather, ends: Any, numbers: tf.Tensor) -> Any:
+    """Return the values at `numbers`; if a column has lists, with these `ends`, those of one, or of several, ragged."""
+    if ends is None:
+        return gather(numbers)
+    starts, stops = tf.gather(ends, numbers), tf.gather(ends, numbers + 1)
+    if not numbers.shape.rank:
+        return gather(tf.range(starts, stops))
+    return tf.ragged.map_flat_values(gather, tf.ragged.range(starts, stops))
+
+
+def as_tensor(values: Any) -> Any:
+    """Return values of a column, as `take` gives those of at least one row, as a tensor: lists as a ragged one."""
+    if values.dtype == object and isinstance(values[0], np.ndarray):
+        return tf.RaggedTensor.from_row_lengths(np.concatenate(values), [*map(len, values)])
+    return tf.constant(values)
+
+
+def _mapped(kept: Kept, name: str, kind: str) -> Any:
+    """Return a file of a column as a tensor that is mapped into memory; None if there is none."""
+    if (found := kept.file(name, kind)) is None:
+        return None
+    if not found[0].stat().st_size:  # which can't be mapped: all lists are empty
+        return tf.constant([], found[1])
+    values = np.memmap(*found, "c")  # since TensorFlow shares no memory that is read-only; nothing writes to it
+    return tf.experimental.dlpack.from_dlpack(values.__dlpack__())
 
 
 class _Unread:
@@ -242,3 +299,25 @@ class RowsSource(Source):
         plain = (values if values.dtype == object else values.astype(np.int64)).tolist()  # classes are named 0 and 1
         found = (places.get(of.decode() if isinstance(of, bytes) else str(of), -1) for of in plain)
         return np.fromiter(found, np.int64, len(plain))
+
+
+class TableSource(RowsSource):
+    """Rows of tables."""
+
+    @classmethod
+    def files(cls, dataset: Rows) -> dict[str, list[str]]:
+        return files_of(_table(dataset))
+
+    @classmethod
+    def is_there(cls, dataset: Rows) -> bool:
+        return is_there(_table(dataset))
+
+    @classmethod
+    @named_by_url()
+    def opened(cls, dataset: Rows) -> Kept:
+        return kept_of(_table(dataset))
+
+
+def _table(dataset: Rows) -> Table:
+    assert isinstance(dataset, Table)  # noqa: S101 - its `source` is the class above
+    return dataset

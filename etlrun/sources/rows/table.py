@@ -1,21 +1,28 @@
-"""Tables of one or several files: their columns, and their rows as batches of the types that are kept."""
+"""Tables of one or several files: their columns, and their rows, which are read twice and kept by their content."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import json
+import urllib.parse
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etlrun.remote.copies import name_of
-from etlrun.sources.rows.columnar import ColumnarFile
-from etlrun.sources.rows.delimited import DelimitedFile
-from etlrun.sources.rows.json_lines import JsonLinesFile
+from etlrun.cache.store import folder_of
+from etlrun.remote.copies import Copies, copied, name_of, named_by_url
+from etlrun.remote.objects import Object
+from etlrun.sources.records import Stamp
+from etlrun.sources.rows.delimited import DelimitedFile, Dialect
+from etlrun.sources.rows.json_lines import JsonLinesFile, document_fault
+from etlrun.sources.rows.kept import Kept, Writer, contents_of, kept_as, stamps_of
 from etlrun.sources.rows.kinds import (
     TYPES,
     Kind,
@@ -29,13 +36,26 @@ from etlrun.sources.rows.kinds import (
     joined,
     stripped,
 )
-from etlrun.sources.rows.lines import OR_REPLACE, Dialect, ending, is_gzip, shown
-from etlrun.sources.rows.of_folders import values_of_folders
-from etlrun.sources.rows.read import TableFile, each_read
-from etlrun.sources.rows.text_lines import TextLinesFile
-from etlrun.stages.column_numbers import items
-from etlrun.stages.rows import Table
-from etlrun.system.errors import EtlrunError, Fault, WorldError, did_you_mean, override
+from etlrun.sources.rows.lines import OR_REPLACE, ending, format_fault, is_gzip, shown
+from etlrun.sources.rows.read import ColumnarFile, TableFile, TextLinesFile, each_read, names_beside
+from etlrun.sources.shards import matched, named, unmatched
+from etlrun.stages.base import parameters
+from etlrun.stages.column_step import items
+from etlrun.stages.known import Column
+from etlrun.stages.paths import is_remote
+from etlrun.stages.rows import FileRows, Rows, Table
+from etlrun.system.errors import EtlrunError, Fault, WorldError, did_you_mean, override, override_of_texts
+from etlrun.system.hidden import is_closed
+from etlrun.system.progress import Begin, progress
+
+
+def values_of_folders(path: str) -> dict[str, str | None]:
+    """Return the values in the names of the folders of a path or URL, by column; None for one that is missing."""
+    named = (part.partition("=") for part in path.replace("\\", "/").split("/")[:-1])
+    values = {urllib.parse.unquote(name): value for name, is_one, value in named if name and is_one}
+    missing = "__HIVE_DEFAULT_PARTITION__"
+    return {name: None if value == missing else urllib.parse.unquote(value) for name, value in values.items()}
+
 
 _Open = Callable[[str, Table], TableFile]
 
@@ -219,8 +239,8 @@ def opened(dataset: Table, paths: Mapping[str, list[str]], advance: Callable[[Ta
     """
     files = {split: [opened_file(path, dataset) for path in of] for split, of in paths.items()}
     several = [file for of in files.values() for file in of]
-    for file, named in zip(several, of_folders(dataset, [of.path for of in several]), strict=True):
-        file.folders = named
+    for file, folders in zip(several, of_folders(dataset, [of.path for of in several]), strict=True):
+        file.folders = folders
     first = several[0]
     if faults := [fault for file in several[1:] if (fault := _differing(first, file))]:
         raise EtlrunError(faults)
@@ -324,3 +344,219 @@ def _declared(dataset: Table, first: TableFile) -> dict[str, Kind]:
     if faults:
         raise EtlrunError(faults)
     return dict(dataset.columns)
+
+
+def files_of(dataset: Table) -> dict[str, list[str]]:
+    """Return the paths of the files of each split; objects that URLs name are fetched first, each once.
+
+    Raises:
+        EtlrunError: A pattern names no file or not all shards, or a file that is no table, or one of another split; or
+            an object can't be fetched.
+    """
+    files: dict[str, list[str]] = {}
+    objects: dict[str, Object] = {}
+    faults: list[Fault] = []
+    expected = f"a pattern of files that end in {ENDS}"
+    for split, patterns in dataset.patterns.items():
+        missing = Fault(dataset.key("files"), f"no file {{}} for {split}", expected)
+        files[split] = named(patterns, dataset.storage, missing, objects, faults)
+    faults += [
+        Fault(path, "a file of another name", f"one that ends in {ENDS}", _otherwise(path))
+        for path in dict.fromkeys(path for paths in files.values() for path in paths)
+        if not has_format(objects[path].name if path in objects else path)
+    ]
+    if faults := [*faults, *_of_two_splits(dataset, files)]:
+        raise EtlrunError(faults)
+    places = _copies(dataset, objects)
+    return {split: [places.get(path, path) for path in paths] for split, paths in files.items()}
+
+
+def _otherwise(path: str) -> str:
+    """Return what to do with a file of another name."""
+    with suppress(OSError):
+        if (fault := format_fault(path) or document_fault(path)) is not None:
+            return fault.remedy
+    return "rename it"
+
+
+def _of_two_splits(dataset: Table, files: Mapping[str, list[str]]) -> Iterator[Fault]:
+    """Yield a fault for each file that is in a split before, by whatever path: its rows would be trained on, too."""
+    splits: dict[str | Path, str] = {}
+    for split, paths in files.items():
+        for path in paths:
+            if (before := splits.setdefault(path if is_remote(path) else Path(path).resolve(), split)) != split:
+                yield Fault(
+                    dataset.key("files"),
+                    f"{path} in {before} and in {split}",
+                    "each file in one split",
+                    "leave it out of one of them; one split may be both trained on and evaluated",
+                )
+
+
+def _copies(dataset: FileRows, objects: Mapping[str, Object]) -> dict[str, str]:
+    """Return the paths of the copies of objects by URL; those that are missing are fetched first."""
+    copies = Copies(folder_of(dataset.dir), dataset.storage or {})
+    return dict(zip(objects, copied([*objects.values()], copies), strict=True))
+
+
+def is_there(dataset: Table) -> bool:
+    """Return whether each pattern names a file on this machine, if not as it should, or is a URL that may be opened."""
+    is_open, patterns = not is_closed(dataset.storage), [of for some in dataset.patterns.values() for of in some]
+    return all(is_open if is_remote(of) else matched(of) or unmatched(of) for of in patterns)
+
+
+@named_by_url()
+def names_of(dataset: Table) -> Sequence[str]:
+    """Return the names of the columns of the first file; raise `EtlrunError` if there is none, or it is no table."""
+    paths = [path for of in files_of(dataset).values() for path in of]
+    first = opened_file(paths[0], dataset)
+    first.folders = of_folders(dataset, paths)[0]
+    return first.columns
+
+
+_FORMAT = 14
+"""Version of the format of kept columns, and of the code that reads files."""
+_READ = ("columns", "missing", "strip", "errors", "csv")
+"""Parameters of how files are read."""
+_MB = 1_000_000
+_EXACT = 2.0**53
+
+
+def kept_of(dataset: Table) -> Kept:
+    """Return the columns of a dataset, which are read and written first if they are not kept yet.
+
+    Raises:
+        EtlrunError: A file is missing, can't be read, or is no table.
+    """
+    files = files_of(dataset)
+    stamps = stamps_of(files)
+    identity = _identity(dataset, files, stamps)
+
+    def write(folder: Path) -> None:
+        write_table(folder, identity, dataset, files)
+
+    return kept_as(dataset, identity, stamps, write, Kept)
+
+
+def identity_of(dataset: Table) -> str:
+    """Return the identity of the columns of a dataset, whether or not they are kept; raise `EtlrunError` as above."""
+    files = files_of(dataset)
+    return _identity(dataset, files, stamps_of(files))
+
+
+def _identity(dataset: Table, files: dict[str, list[str]], stamps: dict[str, Stamp]) -> str:
+    """Return what determines the kept columns: the content of the files, and how they are read.
+
+    Raises:
+        EtlrunError: A file can't be read.
+    """
+    contents = contents_of(stamps, "a table")
+    read = {name: [[Path(path).name, contents[path]] for path in paths] for name, paths in files.items()}
+    how = {of.name: of.value for of in parameters(dataset) if of.name in _READ and not of.is_default}
+    folders = {Path(path).parent: path for path in stamps if ".tfrecord" in path}
+    names = [found for path in folders.values() if (found := names_beside(path))]
+    how |= {"classes": names} if names else {}
+    columns = of_folders(dataset, [path for paths in files.values() for path in paths])
+    how |= {"folders": columns} if any(columns) else {}
+    text = json.dumps([_FORMAT, pa.__version__.split(".")[0], read, how], default=str, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def taken_for_none(dataset: Rows, name: str) -> tuple[str, str]:
+    """Return what a message says of the texts of csv and tsv that stand for none in a column of texts, and a remedy.
+
+    Both are empty if there are none. They follow the number of rows, and the advice to leave these out.
+    """
+    if not isinstance(dataset, Table) or dataset.found.columns[name].feature.dtype != "string":
+        return "", ""
+    marks, columns = [*filter(None, dataset.missing)], dict[str, set[str]]()
+    files = (opened_file(path, replace(dataset, missing=())) for paths in files_of(dataset).values() for path in paths)
+    for file in (file for file in files if isinstance(file, DelimitedFile)):
+        for batch in file.batches({}):
+            for column, values in zip(file.names, batch.columns, strict=True):
+                there = values.filter(pc.is_in(values, value_set=pa.array(marks, pa.string())))
+                columns.setdefault(column, set()).update(there.unique().to_pylist())
+    if not (found := columns.pop(name, None)):
+        return "", ""
+    texts = " and ".join(sorted(found))
+    others = [column for column, of in columns.items() if of & found]
+    remedy = (
+        f"write another text for it, since {others[0]} has it for none, too"
+        if others
+        else f"set {override_of_texts('dataset.missing', (mark for mark in dataset.missing if mark not in found))}"
+    )
+    return f", since {texts} stand{'s' * (len(found) == 1)} for none", f", or, if that is a value, {remedy}"
+
+
+def write_table(folder: Path, identity: str, dataset: Table, paths: dict[str, list[str]]) -> None:
+    """Read the files twice, for the types of their columns and for their rows, and write these."""
+    total = sum(Path(path).stat().st_size for of in paths.values() for path in of)
+    with progress() as begin, _telling(begin, "types", total) as advance:
+        tables = opened(dataset, paths, advance)
+    rows, file_rows = dict.fromkeys(paths, 0), list[int]()
+    writer = Writer(folder, tables.schema)
+    try:
+        with progress() as begin, _telling(begin, "rows", total) as advance:
+            for split, files in tables.files.items():
+                for file, batches in each_read(files, tables.read):
+                    before = rows[split]
+                    for batch in batches:
+                        writer.add(batch)
+                        rows[split] += batch.num_rows
+                        advance(file)
+                    file_rows.append(rows[split] - before)
+                if not rows[split]:
+                    raise WorldError(
+                        ", ".join(paths[split]),
+                        f"no rows for {split}",
+                        "at least one row",
+                        "write the files again, or choose others",
+                    )
+        _require_exact(writer.columns, tables)
+        writer.finish(
+            rows=rows,
+            identity=identity,
+            title=dataset.title,
+            notes=tables.notes,
+            file_rows=file_rows,
+            left_out=tables.left_out,
+            of_folders=tables.of_folders,
+        )
+    finally:
+        writer.close()
+
+
+def _require_exact(columns: Mapping[str, Column], tables: Tables) -> None:
+    """Raise `EtlrunError` for integers that a column with missing values, of floats, would round."""
+    faults = [
+        Fault(
+            f"dataset.columns.{name}",
+            f"missing values, and integers from {column.feature.low:.0f} to {column.feature.high:.0f}",
+            "integers below 2**53 where some are missing, since these are read as floats",
+            f"set {override('dataset.columns', name, 'numbers')} for rounded floats"
+            if column.feature.is_sequence
+            else f"set {override('dataset.columns', name, 'text')} for a code, or number for a rounded float",
+        )
+        for name, column in columns.items()
+        if tables.kinds[name] in ("integer", "integers")
+        and column.missing
+        and max(abs(column.feature.low or 0), abs(column.feature.high or 0)) >= _EXACT
+    ]
+    if faults:
+        raise EtlrunError(faults)
+
+
+@contextmanager
+def _telling(begin: Begin, what: str, total: int) -> Iterator[Callable[[TableFile], None]]:
+    """Yield a function that is told each file that has been read further, and moves a bar of megabytes."""
+    done: dict[str, int] = {}
+    read, advance = 0, begin(f"Reading {what} (MB)", max(total // _MB, 1))
+
+    def tell(file: TableFile) -> None:
+        nonlocal read
+        before, read = read, read + file.position - done.get(file.path, 0)
+        done[file.path] = file.position
+        if read // _MB > before // _MB:
+            advance(read // _MB - before // _MB)
+
+    yield tell

@@ -13,11 +13,9 @@ import pyarrow as pa
 
 from etlrun.sources.framing import POINTER
 from etlrun.sources.listing import TEXTS, ImageFile, Listing, notes_on, once_listed
-from etlrun.sources.rows.keeping import contents_of, kept_as, stamps_of
-from etlrun.sources.rows.kept import Kept
+from etlrun.sources.rows.kept import Kept, Writer, contents_of, kept_as, stamps_of
 from etlrun.sources.rows.lines import encoding_fault, format_fault
 from etlrun.sources.rows.source import RowsSource
-from etlrun.sources.rows.writing import Writer
 from etlrun.stages.rows import Rows, TextFolder
 from etlrun.system.errors import EtlrunError, Fault, printable, unreadable_path
 from etlrun.system.progress import progress

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 import tensorflow_datasets as tfds
 
-from etlrun.sources.sample.ahead import images
-from etlrun.sources.sample.draw import CLASSES
+from etlrun.sources.sample.draw import CLASSES, images
 
 
 class EtlrunSample(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]

@@ -1,7 +1,8 @@
-"""Items of the sequences that columns make of rows: kept like columns, so that they are made once for all epochs."""
+"""Sequences that columns make of rows: their lengths, and items that are kept, each made once for all epochs."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -13,19 +14,84 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from etlrun.sources.rows.gathering import Gather, gathered
-from etlrun.sources.rows.keeping import kept_as, kept_before
-from etlrun.sources.rows.kept import Kept
-from etlrun.sources.rows.source import RowSplit, RowsSource
-from etlrun.sources.rows.writing import Writer
-from etlrun.stages.columns import Columns
+from etlrun.sources.rows.kept import Kept, Writer, kept_as, kept_before
+from etlrun.sources.rows.reader import Reader
+from etlrun.sources.rows.source import Gather, RowSplit, RowsSource, gathered
+from etlrun.stages.column_step import ColumnStep
+from etlrun.stages.columns import Columns, Output
 from etlrun.stages.lazy import tf
 from etlrun.stages.plugins import digest_of
 from etlrun.stages.step import ROWS_AT_ONCE
 from etlrun.system import VERSION
+from etlrun.system.files import replacing
 from etlrun.system.progress import progress
 
-_FORMAT = 1
+_FORMAT_OF_LENGTHS = 2
+"""Version of what is kept."""
+Lengths = npt.NDArray[np.int32]
+
+
+def lengths_of(source: RowsSource, split: RowSplit, columns: Columns) -> Lengths:
+    """Return the length of the longest sequence that fitted columns make of each row of `split`, in items."""
+    features = columns.flow(source.dataset.examples).features
+    outputs = {output.name: output for output in columns.outputs}
+    names = [name for name in outputs if features[name].is_sequence]
+    path = _path(source, split, names, outputs)
+    with contextlib.suppress(OSError, ValueError):
+        return np.asarray(np.load(path, mmap_mode="r"))
+    found = _counted(source, split, names, outputs)
+    _write_lengths(path, found)
+    return found
+
+
+def keep_lengths(
+    source: RowsSource, split: RowSplit, found: Mapping[str, Lengths | None], outputs: Mapping[str, Output]
+) -> None:
+    """Keep the lengths of all sequences among `outputs`, found when they were fitted; else they are counted later."""
+    lengths = [of for of in found.values() if of is not None]
+    if len(lengths) == len(found):
+        _write_lengths(_path(source, split, [*found], outputs), np.maximum.reduce(lengths))
+
+
+def _path(source: RowsSource, split: RowSplit, names: list[str], outputs: Mapping[str, Output]) -> Path:
+    """Return the path for the lengths of outputs of these names, which the steps that change them determine."""
+    above = {name: of for name, of in outputs.items() if name not in source.dataset.examples.features}
+    steps = [[name, _changing(outputs[name]), _above(outputs[name], above)] for name in names]
+    text = json.dumps([_FORMAT_OF_LENGTHS, steps, split.content.digest], default=str)
+    return source.kept.folder / f"lengths-{hashlib.sha256(text.encode()).hexdigest()[:16]}.npy"
+
+
+def _changing(output: Output) -> dict[str, object]:
+    """Return an output with the steps up to the last that changes lengths, as plain values."""
+    return Output(name=output.name, of=output.of, steps=_steps(output)).described
+
+
+def _steps(output: Output) -> tuple[ColumnStep, ...]:
+    last = max((place for place, step in enumerate(output.steps, 1) if step.of_sequences), default=0)
+    return output.steps[:last]
+
+
+def _above(output: Output, above: Mapping[str, Output]) -> list[object]:
+    """Return the outputs that an output is made of, as plain values."""
+    return [[above[name].described, _above(above[name], above)] for name in output.of if name in above]
+
+
+def _write_lengths(path: Path, lengths: Lengths) -> None:
+    with contextlib.suppress(OSError), replacing(path) as temporary:  # else they are counted again
+        np.save(temporary, lengths)
+
+
+def _counted(source: RowsSource, split: RowSplit, names: list[str], outputs: Mapping[str, Output]) -> Lengths:
+    found, at_once = np.zeros(split.num_examples, np.int32), source.kept.known.rows_at_once(ROWS_AT_ONCE)
+    for start in range(0, split.num_examples, at_once):
+        part = split.part(start, min(start + at_once, split.num_examples))
+        for name in names:
+            counts = Reader(outputs[name], {**outputs}, source, part).lengths(_steps(outputs[name]))
+            found[start : start + len(counts)] = np.maximum(found[start : start + len(counts)], counts)
+    return found
+
+
+_FORMAT_OF_ITEMS = 1
 """Version of what is kept, and of the code that takes the columns of rows."""
 _MOST = 2**31
 """Categories of an item from which it is not kept."""
@@ -65,7 +131,7 @@ def _names(source: RowsSource, columns: Columns) -> list[str]:
 
 def _identity(split: RowSplit, columns: Columns) -> str:
     """Return what determines the items: the rows, the steps with what they have learned, and the code of these."""
-    code = [_FORMAT, VERSION, tf.__version__, digest_of(columns.makers)]
+    code = [_FORMAT_OF_ITEMS, VERSION, tf.__version__, digest_of(columns.makers)]
     text = json.dumps([code, columns.described(), split.content.digest], default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
