@@ -69,7 +69,7 @@ def test_kept_columns_are_listed_and_removed_beside_caches(tmp_path: Path, capsy
 KILLED = """
 import os, resource, signal, sys
 from pathlib import Path
-from etlrun.sources.rows.kept import identity_of, kept_of
+from etlrun.sources.rows.table import identity_of, kept_of
 from tests.tables import a_table
 
 event, name, files, kept = sys.argv[1:]
