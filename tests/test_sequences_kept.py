@@ -18,7 +18,7 @@ from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from etlrun.sources.rows.reader import Reader
 from etlrun.sources.rows.sequences import items_of, lengths_of
-from etlrun.stages import known
+from etlrun.stages import rows
 from etlrun.stages.step import RowsMap
 from tests.configs import plan_of, spec_of
 from tests.conftest import Once
@@ -115,7 +115,7 @@ def test_long_texts_are_worked_on_few_at_once(
 ) -> None:
     found: list[Any] = []
     for bytes_at_once, most, of_batches in ((16_000_000, 160, 1_024), (1_000, 8, 14)):
-        monkeypatch.setattr(known, "_AT_ONCE_BYTES", bytes_at_once)
+        monkeypatch.setattr(rows, "_AT_ONCE_BYTES", bytes_at_once)
         plan = planned(spec_of(*words_of(reviews, f"dataset.dir={tmp_path / str(most)}")))
         source: Any = open_source(plan.spec.dataset)
         columns: Any = plan.spec.transform.steps[-1]

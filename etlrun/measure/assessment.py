@@ -23,7 +23,7 @@ from etlrun.planning.plan import Plan, PlannedStage, stage_of
 from etlrun.record.findings import Fetched, StageCost, StageRow
 from etlrun.record.record import Record
 from etlrun.record.summary import Epoch
-from etlrun.sources.rows.lengths import lengths_of
+from etlrun.sources.rows.sequences import lengths_of
 from etlrun.stages.dataset import Dataset, Fetch
 from etlrun.stages.load import Batch
 from etlrun.stages.sequences import Bucket

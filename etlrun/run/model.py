@@ -322,7 +322,7 @@ def _set_vectors(model: keras.Model, plan: Plan) -> None:
     columns = columns_of(plan.spec)
     outputs = () if columns is None else [of for of in columns.outputs if of.weights is not None]
     if outputs:
-        from etlrun.sources.rows.weights import require_unchanged, vectors_of  # which import Arrow
+        from etlrun.sources.rows.fitting import require_unchanged, vectors_of  # which import Arrow
 
         require_unchanged(outputs)
         for output in outputs:

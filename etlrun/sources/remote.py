@@ -32,9 +32,8 @@ from etlrun.sources.base import Identified, Records, Source, Split
 from etlrun.sources.content import Shard
 from etlrun.sources.shards import known_counts, tfrecord_files
 from etlrun.sources.slices import slices
-from etlrun.stages.dataset import Declared, TfdsDataset
+from etlrun.stages.dataset import Declared, TfdsDataset, TFRecords
 from etlrun.stages.lazy import tf
-from etlrun.stages.tfrecords import TFRecords
 from etlrun.system.errors import EtlrunError, WorldError
 from etlrun.system.hidden import is_closed
 from etlrun.system.machine import rounded

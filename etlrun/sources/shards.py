@@ -16,8 +16,8 @@ from etlrun.remote.copies import Copies, copies_of
 from etlrun.remote.objects import Object, Storage, UnreachableError, listed
 from etlrun.sources.framing import AROUND, foreign, framing
 from etlrun.sources.records import known, stamp_of
+from etlrun.stages.dataset import TFRecords
 from etlrun.stages.paths import is_remote
-from etlrun.stages.tfrecords import TFRecords
 from etlrun.system.errors import EtlrunError, Fault, printable, unreadable_path
 from etlrun.system.files import write_atomically
 

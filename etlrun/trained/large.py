@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from etlrun.sources.rows.dividing import Numbers
 from etlrun.sources.rows.kept import Kept
-from etlrun.sources.rows.numbers import Numbers
 from etlrun.stages.column_numbers import LARGEST
 from etlrun.stages.columns import Output
 from etlrun.system.errors import WorldError

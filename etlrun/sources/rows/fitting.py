@@ -20,14 +20,11 @@ from etlrun.sources.rows.kept import lacking
 from etlrun.sources.rows.reader import Reader
 from etlrun.sources.rows.sequences import keep_lengths
 from etlrun.sources.rows.source import RowSplit, RowsSource, placed
-from etlrun.stages.column_buckets import Identity
-from etlrun.stages.column_categories import Embed, Lookup
-from etlrun.stages.column_numbers import Log1p
-from etlrun.stages.column_step import ColumnStep, UnfitColumnError, items, shown, without_missing
+from etlrun.stages.column_categories import Embed, Identity, Lookup
+from etlrun.stages.column_numbers import ColumnStep, Log1p, UnfitColumnError, items, shown, without_missing
 from etlrun.stages.columns import Columns, Output, UnfitStepError
 from etlrun.stages.flow import Feature, UnfitError
-from etlrun.stages.pretrained import vectors_in
-from etlrun.stages.vocabulary import vocabulary_of
+from etlrun.stages.words import vectors_in, vocabulary_of
 from etlrun.system.errors import ConfigError, Fault
 from etlrun.system.files import write_atomically
 

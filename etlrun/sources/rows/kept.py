@@ -23,8 +23,7 @@ from etlrun.sources.content import sha256_of_all
 from etlrun.sources.records import Stamp, known, stamp_of
 from etlrun.sources.rows.folders import FACTS
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
-from etlrun.stages.known import MOST_COUNTED, Column, Known
-from etlrun.stages.rows import Rows
+from etlrun.stages.rows import MOST_COUNTED, Column, Known, Rows
 from etlrun.system.errors import EtlrunError, WorldError, unreadable_path
 from etlrun.system.files import sync, write_atomically
 from etlrun.system.locks import Lock

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etlrun.sources.rows.lines import shown
-from etlrun.stages.known import BETWEEN
+from etlrun.stages.rows import BETWEEN
 
 
 def is_list(values: pa.DataType) -> bool:

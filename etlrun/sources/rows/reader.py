@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 
 from etlrun.sources.rows.kept import lacking
 from etlrun.sources.rows.source import RowSplit, RowsSource
-from etlrun.stages.column_numbers import counted_in
-from etlrun.stages.column_step import ColumnStep, items
+from etlrun.stages.column_numbers import ColumnStep, counted_in, items
 from etlrun.stages.columns import Output
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
 from etlrun.stages.lazy import tf

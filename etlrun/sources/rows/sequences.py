@@ -17,7 +17,7 @@ import pyarrow as pa
 from etlrun.sources.rows.kept import Kept, Writer, kept_as, kept_before
 from etlrun.sources.rows.reader import Reader
 from etlrun.sources.rows.source import Gather, RowSplit, RowsSource, gathered
-from etlrun.stages.column_step import ColumnStep
+from etlrun.stages.column_numbers import ColumnStep
 from etlrun.stages.columns import Columns, Output
 from etlrun.stages.lazy import tf
 from etlrun.stages.plugins import digest_of

@@ -40,10 +40,9 @@ from etlrun.sources.rows.lines import OR_REPLACE, ending, format_fault, is_gzip,
 from etlrun.sources.rows.read import ColumnarFile, TableFile, TextLinesFile, each_read, names_beside
 from etlrun.sources.shards import matched, named, unmatched
 from etlrun.stages.base import parameters
-from etlrun.stages.column_step import items
-from etlrun.stages.known import Column
+from etlrun.stages.column_numbers import items
 from etlrun.stages.paths import is_remote
-from etlrun.stages.rows import FileRows, Rows, Table
+from etlrun.stages.rows import Column, FileRows, Rows, Table
 from etlrun.system.errors import EtlrunError, Fault, WorldError, did_you_mean, override, override_of_texts
 from etlrun.system.hidden import is_closed
 from etlrun.system.progress import Begin, progress
