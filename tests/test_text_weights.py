@@ -16,8 +16,7 @@ from etlrun.planning.planner import plan
 from etlrun.run import model as models
 from etlrun.run.model import _set_vectors
 from etlrun.sources.rows.fitting import require_unchanged
-from etlrun.stages.column_categories import dimension_in
-from etlrun.stages.words import vectors_in
+from etlrun.stages.words import dimension_in, vectors_in
 from etlrun.system.errors import ConfigError
 from tests.configs import spec_of
 
