@@ -1,4 +1,4 @@
-"""A browser for pages; what the page of a sweep has to show, from results.json alone, and what is shown of it."""
+"""A browser for pages, and what TensorBoard reads."""
 
 import json
 import shutil
@@ -10,18 +10,10 @@ from typing import Any
 import pytest
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
-from selenium.webdriver.common.by import By
-from selenium.webdriver.remote.webelement import WebElement
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.tensorflow_stub.errors import OutOfRangeError
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_New
 from tensorboard.plugins.hparams.metadata import parse_session_start_info_plugin_data
-
-DIGITS = {"examples/s": 1, "first epoch": 1, "cores": 1, "au": 2, "max gain": 2, "seconds": 1}
-KEYS = {
-    "config": "number", "examples/s": "examples_per_s", "first epoch": "first_examples_per_s", "MB": "peak_rss_bytes",
-    "cores": "cores_used", "au": "au", "max gain": "max_gain", "seconds": "wall_s",
-}  # fmt: skip
 
 
 @contextmanager
@@ -65,69 +57,6 @@ def log(page: Chrome, kind: str) -> list[dict[str, Any]]:
 
 def screen(width: int) -> dict[str, Any]:
     return {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-
-
-def heads(page: Chrome) -> list[WebElement]:
-    return page.find_elements(By.CSS_SELECTOR, "#configs thead th")
-
-
-def shown(page: Chrome) -> list[int]:
-    rows = page.find_elements(By.CSS_SELECTOR, "#configs tbody tr")
-    return [int(str(row.get_attribute("data-config"))) for row in rows if row.is_displayed()]
-
-
-def value(cell: WebElement) -> float | None:
-    value = cell.get_attribute("data-value")
-    return None if value is None else float(value)
-
-
-def texts(config: dict[str, Any], results: dict[str, Any]) -> dict[str, str]:
-    """What a row shows, from results.json alone."""
-    gain, is_chosen = config["gain"], config["number"] == results["decision"]["config"]
-    ends = "" if gain["low"] is None else f" ({gain['low']:.2f} to {gain['high']:.2f})"
-    interval = "-" if gain["ratio"] is None else f"{gain['ratio']:.2f}{ends}"
-    memory, first = config["peak_rss_bytes"], config["first_examples_per_s"]
-    return {
-        **{name: rounded(config[KEYS[name]], digits) for name, digits in DIGITS.items()},
-        "config": f"{config['number']}{'*' * is_chosen}",
-        **{key.rpartition(".")[2]: value for key, value in config["swept"].items()},
-        "status": config["status"],
-        "runs": str(len(config["runs"])),
-        "fill s": "" if config["fill_s"] is None else rounded(config["fill_s"], 2),
-        "with fill": rounded(config["overall_examples_per_s"], 1),
-        "first epoch": rounded(first, 1) if first else "",
-        "gain": interval,
-        "result": "baseline" if config["number"] == 0 else {"untold": "unknown"}.get(gain["call"], gain["call"]),
-        "MB": rounded(memory and memory / 1e6, 0),
-        "bound by": config["bound_by"],
-        "reason": " ".join(config["error"].split()),
-    }
-
-
-def rounded(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
-
-
-def stages(side: WebElement) -> list[list[str]]:
-    rows = side.find_elements(By.CSS_SELECTOR, "tr:not(.absent)")
-    return [[cell.text for cell in row.find_elements(By.CSS_SELECTOR, "th, td")] for row in rows]
-
-
-def stage_texts(run: dict[str, Any]) -> list[list[str]]:
-    header = ["stage", "ms/example", "examples", "parallelism", "buffer", "buffered", "set by"]
-    rows = [
-        [
-            stage["stage"],
-            f"{stage['cost_ms']:.3f}",
-            str(stage["examples"]),
-            rounded(stage["parallelism"], 0),
-            rounded(stage["buffer_size"], 0),
-            f"{stage['buffered_bytes'] / 1e6:,.1f} MB",
-            stage["set_by"],
-        ]
-        for stage in run["outcome"]["stages"]
-    ]
-    return [header, *rows]
 
 
 def colour(page: Chrome, what: str, part: str) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from etlrun.cli.multirun import multirun
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.results.collect import collect
+from etlrun.results.report import columns_of
 from etlrun.results.results import Results
 from etlrun.stages import STAGES
 from etlrun.sweep.ledger import Ledger
@@ -48,3 +49,9 @@ def collected(ledger: Ledger, summary: Callable[[RunKey], dict[str, Any]]) -> Re
     results = collect(ledger.folder)
     assert results is not None
     return results
+
+
+def table(results: Results) -> list[dict[str, str]]:
+    """The table of a sweep's configs, the best first: the text of each cell by the name of its column."""
+    columns = columns_of(results)
+    return [{column.name: column.cell(config) for column in columns} for config in results.configs]

@@ -11,6 +11,7 @@ import pytest
 
 import etlrun
 from etlrun.cli import configs
+from etlrun.cli.main import main
 from etlrun.planning.render import text_here
 from etlrun.record.summary import Summary
 from etlrun.run import run as runs
@@ -169,15 +170,16 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
 def test_a_run_has_its_summary_as_it_is_now_and_the_report_of_the_command_line(
     measured: tuple[Path, dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from etlrun.record import report
-
     folder, summary = measured
     loaded = etlrun.load(str(folder))
     assert isinstance(loaded, etlrun.Run)
     assert loaded.summary == Summary.model_validate(summary)
     assert loaded.verdict == loaded.summary.verdict
-    report.show(folder, loaded.summary)
-    assert loaded.report() == str(loaded) == capsys.readouterr().out
+    main(["report", str(folder)])
+    printed = capsys.readouterr().out
+    assert (
+        f"{loaded.report()}report    {folder}/report.html\n" == f"{loaded}report    {folder}/report.html\n" == printed
+    )
     assert repr(loaded) == f"<etlrun run {folder}: completed>"
     assert pickled(loaded).folder == folder
 
@@ -204,8 +206,8 @@ def test_runs_in_a_folder_are_a_sweep(measured: tuple[Path, dict[str, Any]], tmp
     assert [of.name for of in loaded.runs] == ["0", "1"]
     assert [of.status for of in loaded.results] == ["completed"] * 2
     assert loaded.best == loaded.decision.overrides == loaded.results[0].overrides
-    report._print(loaded.collected)
-    assert str(loaded) == capsys.readouterr().out
+    report.publish(loaded.collected)
+    assert f"{loaded}report    {tmp_path}/report.html\n" == capsys.readouterr().out
     assert repr(loaded) == f"<etlrun sweep {tmp_path}: 2 configs, 2 runs>"
     assert str(pickled(loaded)) == str(loaded)
 
@@ -235,11 +237,11 @@ def test_a_notebook_shows_a_run_and_a_sweep_with_their_texts_escaped(
             tmp_path / name, remarks=[ATTACK] * 2_000, overrides=[f"a={ATTACK}{len(name)}"], error=ATTACK * 500
         )
     run: Any = etlrun.load(tmp_path / ATTACK)
-    assert is_safe(run._repr_html_(), ESCAPED, "1,990 more", "examples/s")
+    assert is_safe(run._repr_html_(), ESCAPED, "1,980 more", "examples/s")
     assert run.summary._repr_html_() == run._repr_html_()
     assert repr(run.summary) == f"<etlrun summary: completed, {len(measured[1]['epochs'])} epochs>"
     loaded: Any = etlrun.load(tmp_path)
-    assert is_safe(loaded._repr_html_(), ESCAPED, "report.html")
+    assert is_safe(loaded._repr_html_(), ESCAPED, str(tmp_path))
     assert is_safe(loaded.decision._repr_html_(), ESCAPED, loaded.decision.same_data)
     assert repr(loaded.decision) == f"<etlrun decision: {loaded.decision.words}>"
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
+from etlrun.report.render import RENDER
 from etlrun.results import data, report
 from etlrun.results.collect import collect
 from etlrun.results.results import Results
@@ -169,7 +170,9 @@ def test_markdown_shows_what_the_user_wrote(tmp_path: Path) -> None:
     overrides = [f"dataset.name='{MARKUP}'", "dataset.version='1\n\n# 2'"]
     failed = {"status": "failed", "error": f"dataset.name: found {MARKUP}"}
     text = read(
-        report.markdown(results_of(tmp_path, {"overrides": overrides}, {"overrides": ["cache=none"], **failed}))
+        RENDER["md"](
+            report.of_sweep(results_of(tmp_path, {"overrides": overrides}, {"overrides": ["cache=none"], **failed}))
+        )
     )
     assert f"Fastest: dataset.name='{MARKUP}' dataset.version='1 # 2'. Too few runs" in text
     assert f"\n{shlex.join(overrides)}\n" in text
@@ -182,7 +185,7 @@ def test_results_are_shown_where_they_can_not_be_written(tmp_path: Path, capsys:
     results_of(tmp_path, {}, {})
     (tmp_path / "report.md").mkdir()
     with pytest.raises(WorldError) as caught:
-        report.show(tmp_path)
+        report.publish(report.collected(tmp_path))
     assert "decision  Fastest: load.prefetch=0. " in capsys.readouterr().out
     head, _, rest = str(caught.value).partition("[Errno 21]")
     assert head == f"{tmp_path}: found "
@@ -226,7 +229,7 @@ def test_the_jobs_that_a_sweep_has_left_are_told_with_the_command_that_runs_them
             (ledger.folder / name / "summary.json").write_text(json.dumps({**known, "status": ends[name]}))
         results = collect(ledger.folder)
         assert results is not None
-        notes = [line for line in report.text(results).splitlines() if line.startswith("note")]
+        notes = [line for line in RENDER["text"](report.of_sweep(results)).splitlines() if line.startswith("note")]
         assert notes == [f"note      {remark}" for remark in results.remarks]
         return results.remarks
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from etlrun.measure.gains import BETTER, UNTOLD
+from etlrun.report.render import show
 from etlrun.results import report
 from etlrun.results.collect import collect
 from etlrun.results.decision import decide
@@ -176,7 +177,7 @@ def also_said(folder: Path) -> str:
         for tied in ([number], [number, *better]):
             decided = decide([*cheapest.values()], tied, lambda other: compare_configs(values[0], values[other]))
             with redirect_stdout(printed):
-                report._print(replace(results, decision=decided, ceiling_examples_per_s=1.0))
+                show(report.of_sweep(replace(results, decision=decided, ceiling_examples_per_s=1.0)))
     return printed.getvalue()
 
 

@@ -2,10 +2,14 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from selenium.webdriver import Chrome, Keys
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.select import Select
 
 from etlrun.report.chart import MOST_BARS, MOST_POINTS, draw
 from etlrun.report.doc import (
@@ -28,6 +32,7 @@ from etlrun.report.doc import (
 from etlrun.report.html import fragment, pieces
 from etlrun.report.render import RENDER, show
 from etlrun.report.text import text
+from tests.pages import colour, contrast, opened, screen
 
 EVIL = "<b>*x*</b> `|` [y](z)"
 ROWS: list[dict[str, Any]] = [
@@ -212,3 +217,126 @@ def test_a_chart_has_names_of_rows_ranges_and_labels_where_there_is_room() -> No
     (ranges,) = re.findall('class="line predicted" d="([^"]+)"', svg)
     assert ranges.count("M") == ranges.count("L") == 2
     assert re.findall('class="ink">([^<>]+)<', svg) == ["no change", "cache=memory", "a", "a", "b"]
+
+
+def stage_table(*names: str) -> Table:
+    columns = [Col("stage", lambda row: row), Col("ms", lambda row: float(len(row)), ".1f")]
+    return Table(names, columns)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page with all that readers do something with."""
+    path = tmp_path_factory.mktemp("documents") / "page.html"
+    rows = [("b", 10.0, "better"), ("a", 9.5, "tied"), ("c", None, "tied"), ("d", 100.0, "worse")]
+    table = Table(
+        rows,
+        [
+            Col("name", lambda row: row[0], is_head=True),
+            Col("rate", lambda row: row[1], ",.0f"),
+            Col("result", lambda row: row[2], style=lambda row: "bad" if row[2] == "worse" else "", is_choice=True),
+            *(Col(f"column {number}", lambda _: "some more text of a wide table") for number in range(8)),
+        ],
+        title="Rows",
+        sort="rate",
+        words=lambda row: f"key={row[0]}",
+        note="A note.",
+    )
+    tables = {"one": stage_table("read", "map", "batch"), "other": stage_table("read", "cache", "batch")}
+    lines = [Line("state", "failed", "since", "bad"), Line("page", Link("a page", "a.html"))]
+    parts = [
+        Lines(lines), Code("etlrun a=1 'b=2 3'", is_copied=True), table, Choice(tables, ["one", "other"], title="Two"),
+        Chart([Series("a", [(1, 1), (2, 2)]), Series("b", [(1, 2), (2, 1)], "second")], title="loss", note="Drawn."),
+    ]  # fmt: skip
+    path.write_text(RENDER["html"](doc_of(*parts, over="Rows of a test")))
+    return path
+
+
+@pytest.fixture
+def page(browser: Chrome, file: Path) -> Iterator[Chrome]:
+    with opened(browser, file):
+        yield browser
+
+
+def shown(page: Chrome) -> list[str]:
+    rows = page.find_elements(By.CSS_SELECTOR, "table.sorted tbody tr")
+    return [row.find_element(By.TAG_NAME, "th").text for row in rows if row.is_displayed()]
+
+
+def test_columns_are_sorted_with_the_keyboard_by_their_values_and_what_is_unknown_is_last(page: Chrome) -> None:
+    heads = page.find_elements(By.CSS_SELECTOR, "table.sorted thead button")
+    for number, key, orders in ((1, Keys.ENTER, ["abdc", "dbac"]), (0, Keys.SPACE, ["abcd", "dcba"])):
+        for order, rows in zip(("ascending", "descending"), orders, strict=True):
+            heads[number].send_keys(key)
+            (head,) = page.find_elements(By.CSS_SELECTOR, "th[aria-sort]")
+            assert (head.get_attribute("aria-sort"), "".join(shown(page))) == (order, rows)
+
+
+def test_rows_are_filtered_by_words_and_by_a_choice(page: Chrome) -> None:
+    words, said = page.find_element(By.CLASS_NAME, "words"), page.find_element(By.CLASS_NAME, "shown")
+    words.send_keys("TIED key=")
+    assert (shown(page), said.text) == (["a", "c"], "2 of 4")
+    assert said.get_attribute("aria-live") == "polite"
+    words.send_keys(" nowhere")
+    assert (shown(page), said.text) == ([], "0 of 4")
+    words.clear()
+    select = Select(page.find_element(By.CSS_SELECTOR, ".controls select"))
+    assert [option.text for option in select.options] == ["all", "better", "tied", "worse"]
+    select.select_by_visible_text("worse")
+    assert (shown(page), said.text) == (["d"], "1 of 4")
+
+
+def test_code_is_copied(page: Chrome) -> None:
+    grant = {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
+    page.execute_cdp_cmd("Browser.grantPermissions", grant)
+    page.find_element(By.CLASS_NAME, "copy").send_keys(Keys.ENTER)
+    words = page.find_element(By.CLASS_NAME, "words")
+    words.send_keys(Keys.CONTROL, "v")
+    assert words.get_attribute("value") == "etlrun a=1 'b=2 3'"
+    assert page.find_element(By.CLASS_NAME, "copied").text == "Copied"
+
+
+def test_any_two_tables_stand_side_by_side_with_the_same_rows_on_the_same_lines(page: Chrome) -> None:
+    left, right = page.find_elements(By.CLASS_NAME, "side")
+    assert [row.text for row in left.find_elements(By.TAG_NAME, "tr")] == [
+        "stage ms", "read 4.0", "map 3.0", "cache not here", "batch 5.0",
+    ]  # fmt: skip
+    absent = right.find_element(By.CSS_SELECTOR, ".absent")
+    assert absent.text == "map not here"
+    assert left.find_element(By.XPATH, ".//tr[th='map']").rect["y"] == absent.rect["y"]
+    Select(right.find_element(By.TAG_NAME, "select")).select_by_visible_text("one")
+    assert right.find_element(By.CLASS_NAME, "label").text == "one"
+    assert not page.find_elements(By.CLASS_NAME, "absent")
+
+
+def test_text_is_readable_in_light_and_in_dark(page: Chrome) -> None:
+    papers = set()
+    for scheme in ("light", "dark"):
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        paper = colour(page, "body", "backgroundColor")
+        papers.add(paper)
+        for what in ("h1", ".over", ".note", "td", "td.bad", "dd.bad", "dt", "small", "a", ".legend", "thead button"):
+            assert contrast(colour(page, what, "color"), paper) >= 4.5, (scheme, what)
+        assert contrast(colour(page, "svg text", "fill"), paper) >= 4.5
+        assert contrast(colour(page, ".copy", "color"), colour(page, ".copy", "backgroundColor")) >= 4.5
+    assert len(papers) == 2
+
+
+def test_a_phone_scrolls_tables_and_not_the_page(page: Chrome) -> None:
+    width = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert page.execute_script(width) == 0
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen(390))
+    assert page.execute_script(width) == 0
+    box = "const box = document.querySelector('.scroll'); return box.scrollWidth > box.clientWidth"
+    assert page.execute_script(box) is True
+
+
+def test_paper_shows_all_rows_in_light_and_no_controls(page: Chrome) -> None:
+    page.find_element(By.CLASS_NAME, "words").send_keys("nowhere")
+    dark = {"media": "print", "features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
+    controls = page.find_elements(By.CSS_SELECTOR, "input, select, .copy")
+    assert (len(controls), any(control.is_displayed() for control in controls)) == (5, False)
+    assert len(shown(page)) == 4
+    assert colour(page, "body", "backgroundColor") == (255, 255, 255)

@@ -18,8 +18,8 @@ from etlrun.config.request import Request
 from etlrun.record.outcome import Outcome, outcome, outcome_of
 from etlrun.record.record import Record
 from etlrun.record.summary import Summary
-from etlrun.results import shown
 from etlrun.results.collect import collect, of_ledger
+from etlrun.results.report import columns_of
 from etlrun.results.results import Results
 from etlrun.run import run as running
 from etlrun.stages import STAGES
@@ -29,7 +29,7 @@ from etlrun.sweep.order import RunKey
 from etlrun.sweep.runs import unfinished
 from tests.configs import composed
 from tests.runs import emulated, summary_of
-from tests.sweeps import REQUEST, Sweep, ended, results_of
+from tests.sweeps import REQUEST, Sweep, ended, results_of, table
 
 EPOCHS, EXAMPLES = 3, 1000
 READ = ["read"] * EPOCHS
@@ -176,12 +176,9 @@ def test_the_fill_of_a_cache_counts_over_the_epochs(fill_s: float, best: int) ->
     rates = {"0": (1000.0, 0.0), "1": (2000.0, 0.0), "fill": (1.0, 0.5 + fill_s)}
     results = summaries(ledger_of("cache=none,disk"), rates)
     assert results.decision.config == best
-    cells = [
-        {name: cell.text for name, cell in zip(shown.header(results), row, strict=True)} for row in shown.rows(results)
-    ]
-    found = {row["config"].strip("*"): (row["examples/s"], row["fill s"], row["with fill"]) for row in cells}
+    found = {row["config"].strip("*"): (row["examples/s"], row["fill s"], row["with fill"]) for row in table(results)}
     with_fill = 3000 / (1.5 + fill_s)
-    assert found == {"0": ("1000.0", "", "1000.0"), "1": ("2000.0", f"{fill_s:.2f}", f"{with_fill:.1f}")}
+    assert found == {"0": ("1,000.0", "-", "1,000.0"), "1": ("2,000.0", f"{fill_s:.2f}", f"{with_fill:,.1f}")}
 
 
 def test_a_cache_that_pays_in_longer_trainings_is_named() -> None:
@@ -299,15 +296,14 @@ def test_the_ratio_that_is_printed_follows_from_the_seconds_beside_it(sweep: Swe
     assert sweep("cache=none,memory,disk", f"cache.dir={tmp_path / 'caches'}", "trainer.epochs=3") == 0
     found = collect(tmp_path / "sweep")
     assert found is not None
-    header = shown.header(found)
-    cells: list[dict[str, Any]] = [
-        {name: cell.value for name, cell in zip(header, row, strict=True)} for row in shown.rows(found)
-    ]
+    columns = columns_of(found)
+    cells: list[dict[str, Any]] = [{of.name: of.value(config) for of in columns} for config in found.configs]
     examples = {run.config: run.outcome.examples for run in found.runs if run.outcome is not None}
     seconds = {row["config"]: examples[row["config"]] / row["examples/s"] + (row["fill s"] or 0.0) for row in cells}
+    gains = {config.number: config.gain.ratio for config in found.configs}
     for row in cells:
         assert row["with fill"] == pytest.approx(examples[row["config"]] / seconds[row["config"]])
-        assert row["gain"] == pytest.approx(seconds[0] / seconds[row["config"]])
+        assert gains[row["config"]] == pytest.approx(seconds[0] / seconds[row["config"]])
     assert [row["config"] for row in cells if row["fill s"] is None] == [0]
 
 

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from etlrun.cli import main as cli
-from etlrun.results import page, report, shown
+from etlrun.report.render import RENDER
+from etlrun.results.charts import together
+from etlrun.results.report import of_sweep
 from etlrun.results.results import Results
 from etlrun.stages.objectives import falls
 from etlrun.sweep.order import RunKey
-from tests.sweeps import collected, sweep_of
+from tests.sweeps import collected, sweep_of, table
 
 UNITS = "trainer.learning_rate=0.1,0.01,0.001"
 ERRORS = {0: 30_000.0, 1: 12_000.0, 2: 20_000.0, 3: 25_000.0}
@@ -34,12 +36,6 @@ def swept(folder: Path, *words: str, scale: float = 1.0, name: str = "mae") -> R
     return collected(sweep_of(folder, *words), summary)
 
 
-def table(results: Results) -> list[dict[str, str]]:
-    return [
-        {name: cell.text for name, cell in zip(shown.header(results), row, strict=True)} for row in shown.rows(results)
-    ]
-
-
 def test_trainings_of_numbers_are_decided_by_the_smallest_error(tmp_path: Path) -> None:
     results = swept(tmp_path, UNITS, *SEEDS)
     assert (results.decision.by, results.decision.recommended) == ("val mae", 1)
@@ -57,7 +53,7 @@ def test_errors_of_any_size_of_runs_of_one_seed_are_shown(tmp_path: Path, scale:
     results = swept(tmp_path, UNITS, scale=scale)
     assert results.decision.words.startswith(f"Lowest validation mae: trainer.learning_rate=0.01, {first}, at 500.0")
     assert [row["config"] for row in table(results)] == ["1", "2", "0"]
-    assert 'aria-sort="ascending"><button type="button">val mae' in page.html(results)
+    assert 'aria-sort="ascending"><button type="button">val mae' in RENDER["html"](of_sweep(results))
 
 
 IS_BETTER_BELOW = {
@@ -80,14 +76,14 @@ def test_several_targets_are_decided_by_the_first_one(tmp_path: Path) -> None:
     assert results.decision.by == "val price mae"
     first = table(results)[0]
     assert (first["config"], first["val price mae"]) == ("1", "12,000")
-    assert 'aria-sort="ascending"><button type="button">val price mae' in page.html(results)
+    assert 'aria-sort="ascending"><button type="button">val price mae' in RENDER["html"](of_sweep(results))
 
 
 def test_two_parameters_together_show_the_errors_in_small_units(tmp_path: Path) -> None:
     words = ("trainer.learning_rate=0.1,0.01", "trainer.epochs=2,3")
-    text = page.html(swept(tmp_path, *words, scale=1e-8))
-    cells = text.partition("Median val mae by")[2].partition("</svg>")[0]
-    assert all(f">{error}</text>" in cells for error in ("0.0003", "0.00012", "0.0002", "0.00025"))
+    (cells,) = together(swept(tmp_path, *words, scale=1e-8))
+    found = {cell for column in cells.columns[1:] for cell in map(column.cell, cells.rows)}
+    assert found == {"0.0003", "0.00012", "0.0002", "0.00025"}
 
 
 def test_a_sweep_of_speeds_shows_the_error_of_each_config(tmp_path: Path) -> None:
@@ -96,7 +92,7 @@ def test_a_sweep_of_speeds_shows_the_error_of_each_config(tmp_path: Path) -> Non
     assert {row["config"].strip("*"): row["val mae"] for row in table(results)} == {
         "0": "30,000", "1": "12,000", "2": "20,000",
     }  # fmt: skip
-    rows = [*csv.DictReader(io.StringIO(report.as_csv(results)))]
+    rows = [*csv.DictReader(io.StringIO(RENDER["csv"](of_sweep(results))))]
     assert [float(row["val_mae"]) for row in rows] == [*ERRORS.values()][:3]
 
 

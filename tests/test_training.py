@@ -7,9 +7,10 @@ import keras
 import numpy as np
 import pytest
 
-from etlrun.record import page as pages
 from etlrun.record.outcome import outcome
-from etlrun.record.summary import Epoch, Summary
+from etlrun.record.report import of_run
+from etlrun.record.summary import Epoch, Summary, read_summary
+from etlrun.report.render import RENDER
 from etlrun.run.callbacks import EarlyStopping
 from etlrun.stages.trainer import EarlyStopping as EarlyStoppingRule
 from tests.networks import trained_here
@@ -45,7 +46,9 @@ def test_a_run_leaves_its_folder_complete(done: tuple[Path, dict[str, Any]]) -> 
 
 def test_a_run_leaves_its_page_with_images_of_its_first_batch(done: tuple[Path, dict[str, Any]]) -> None:
     folder, summary = done
-    assert (folder / "report.html").read_text() == pages.html(folder)
+    read = read_summary(folder)
+    assert read is not None
+    assert (folder / "report.html").read_text() == RENDER["html"](of_run(folder, read))
     images = json.loads((folder / "thumbnails.json").read_text())
     assert len(images) == 8
     assert {image["target"] for image in images} <= {*summary["dataset"]["classes"]}

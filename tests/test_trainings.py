@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from etlrun.results import report, shown
+from etlrun.results import report
 from etlrun.results.results import Results
 from etlrun.sweep.order import RunKey
 from tests.runs import small
-from tests.sweeps import collected, ended, sweep_of
+from tests.sweeps import collected, ended, sweep_of, table
 
 SEEDS = ("sweep.repeats=3", "sweep.vary_seed=true")
 
@@ -32,12 +32,6 @@ def swept(folder: Path, words: list[str], of: Mapping[int, Any]) -> Results:
         return {"epochs": [epoch] * 2, "dataset": {"examples": {"validation": 400}}}
 
     return collected(sweep_of(folder, *words), summary)
-
-
-def table(results: Results) -> list[dict[str, str]]:
-    return [
-        {name: cell.text for name, cell in zip(shown.header(results), row, strict=True)} for row in shown.rows(results)
-    ]
 
 
 RATES = "trainer.learning_rate=0.1,0.01,0.001"

@@ -12,7 +12,7 @@ import tensorflow as tf
 from PIL import Image
 
 from etlrun.measure.resources import MOST, Interval, Usage, halved
-from etlrun.record import page as pages
+from etlrun.record import report
 from etlrun.record.record import Record
 from etlrun.run import epochs
 from tests.run_pages import course, epoch
@@ -61,7 +61,7 @@ def test_floats_are_scaled_back(values: list[float], pixels: list[int]) -> None:
 
 def written(folder: Path, batch: Any, classes: list[str] | None = None) -> list[dict[str, str]]:
     epochs.write_thumbnails(folder, batch, classes)
-    found: list[dict[str, str]] = json.loads((folder / pages.THUMBNAILS).read_text())
+    found: list[dict[str, str]] = json.loads((folder / report.THUMBNAILS).read_text())
     return found
 
 
@@ -73,7 +73,8 @@ def test_at_most_16_images_of_at_most_64_pixels_are_kept(tmp_path: Path, dtype: 
     image = Image.open(BytesIO(b64decode(found[0]["url"].partition(",")[2])))
     assert image.size == (48, 64)
     (tmp_path / "summary.json").write_text('{"status": "completed", "overrides": []}')
-    assert str(pages.html(tmp_path)).count("<img src=") == 16
+    report.write(tmp_path)
+    assert (tmp_path / "report.html").read_text().count("<img src=") == 16
 
 
 @pytest.mark.parametrize(
@@ -99,8 +100,8 @@ def test_a_batch_without_images_has_none(tmp_path: Path, shape: tuple[int, ...])
 
 def test_a_fault_of_the_page_does_not_end_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = course(tmp_path, epoch(1))
-    monkeypatch.setattr(pages, "boxes", lambda *_: 1 / 0)
-    pages.renew(record)
+    monkeypatch.setattr(report, "stages_of", lambda *_: 1 / 0)
+    report.renew(record)
     event = json.loads((tmp_path / "events.jsonl").read_text().splitlines()[-1])
     assert (event["event"], event["error"]) == ("page_failed", "ZeroDivisionError: division by zero")
     assert not (tmp_path / "report.html").exists()
@@ -110,5 +111,5 @@ def test_a_page_that_cannot_be_written_is_kept_as_the_refusal(tmp_path: Path) ->
     record: Record = course(tmp_path, epoch(1))
     (tmp_path / "report.html").mkdir()
     with pytest.raises(IsADirectoryError):
-        pages.renew(record)
+        report.renew(record)
     assert isinstance(record.refusal, IsADirectoryError)

@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from etlrun.report.doc import Col, Doc, Lines, Part, Section, Table
+from etlrun.report.html import fragment
 from etlrun.review.review import Review, review
+from etlrun.review.shown import change, file_line, groups, points, unchanged, what
 from etlrun.review.sides import Side, Variant
 from etlrun.review.text import text
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind
@@ -105,6 +108,18 @@ class Diff:
         return f"<etlrun diff of {self.review.old} and {self.review.new}: {says}>"
 
     def _repr_html_(self) -> str:
-        from etlrun.api import html
+        return fragment(_document(self.review))
 
-        return html.of_review(self.review)
+
+def _document(review: Review) -> Doc:
+    """Return what differs, what each difference changes, and the caches that it fills."""
+    parts: list[Part] = []
+    for names, reviewed in groups(review):
+        notes = [*(f"note: {note}" for note in reviewed.comparison.notes), *points(reviewed)]
+        table = Table(reviewed.comparison.differences, [Col("", "path"), Col("change", change), Col("changes", what)])
+        lines = Lines([("", note) for note in [*notes, *map(str, reviewed.faults)]])
+        parts.append(Section(f"{', '.join(filter(None, names))} {reviewed.headline}".strip(), [table, lines]))
+    rest = unchanged(review)
+    told = [f"{', '.join(rest)}: no difference".removeprefix(": ")] if rest else []
+    parts.append(Lines([("", line) for line in [*told, *(file_line(file, review) for file in review.files)]]))
+    return Doc(f"{review.old} -> {review.new}", parts)

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,12 @@ from etlrun.config.jobs import Job
 from etlrun.config.request import RESUME, Request, composer, noted, unfit_folder, with_hydra
 from etlrun.graph import here
 from etlrun.planning.hosts import require_one_host
-from etlrun.planning.plan import Plan
+from etlrun.planning.plan import Plan, sections
+from etlrun.planning.spec import bare
+from etlrun.report.doc import Col, Doc, Lines, Table
+from etlrun.report.html import fragment
 from etlrun.stages import STAGES
+from etlrun.stages.base import Stage, parameters
 from etlrun.system.errors import ConfigError, EtlrunError, WorldError, fault
 
 if TYPE_CHECKING:
@@ -138,9 +143,26 @@ class Planned:
         return f"<etlrun plan {self.fingerprint} of {' '.join(self.overrides) or 'the default config'}>"
 
     def _repr_html_(self) -> str:
-        from etlrun.api import html
+        return fragment(_document(self._shown))
 
-        return html.of_plan(self._shown)
+
+def _document(plan: Plan) -> Doc:
+    """Return the stages of a plan with their parameters, and its notes."""
+
+    def values(stage: Stage) -> str:
+        return ", ".join(f"{of.name}={bare(of.value)}" for of in parameters(stage) if not of.is_idle)
+
+    spec = plan.spec
+    rows = [("dataset", spec.dataset.title, values(spec.dataset), "")]
+    for title, stages in (("train", plan.train), ("validation", plan.evaluation)):
+        for planned in stages:
+            rows.append((title, planned.stage.path, values(planned.stage), str(planned.gives)))
+            rows += [(title, step.stage.path, values(step.stage), str(step.gives)) for step in planned.steps]
+    rows += [(of.path.partition(".")[0], of.path, values(of), "") for of in sections(spec)]
+    columns = [Col(name, itemgetter(place)) for place, name in enumerate(("", "stage"))]
+    columns += [Col(name, itemgetter(2 + place), is_long=True) for place, name in enumerate(("parameters", "gives"))]
+    title = f"{spec.dataset.title} to {spec.model.path}, fingerprint {plan.fingerprint}"
+    return Doc(title, [Table(rows, columns), Lines([("note", note) for note in plan.remarks])])
 
 
 def _say_how_to_resume(folder: Path) -> None:

@@ -8,9 +8,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from etlrun.record import report as reports
 from etlrun.record.findings import Verdict
+from etlrun.record.report import of_run
 from etlrun.record.summary import Summary, read_summary
+from etlrun.report.html import fragment
+from etlrun.report.render import RENDER
 from etlrun.system.errors import ConfigError, EtlrunError, fault
 from etlrun.system.files import refuse_unwritable
 
@@ -61,9 +63,7 @@ class ShownSummary(Summary):
         return f"<etlrun summary: {self.status}, {len(self.epochs)} epoch{'s' * (len(self.epochs) != 1)}>"
 
     def _repr_html_(self) -> str:
-        from etlrun.api import html
-
-        return html.of_run(self._folder, self)
+        return fragment(of_run(self._folder, self))
 
 
 class Run:
@@ -93,7 +93,7 @@ class Run:
 
     def report(self) -> str:
         """Return the text that `etlrun report` prints."""
-        return reports.text(self.folder, self.summary)
+        return RENDER["text"](of_run(self.folder, self.summary))
 
     @cached_property
     def model(self) -> Any:
@@ -174,6 +174,4 @@ class Run:
         return Run, (self.folder,)
 
     def _repr_html_(self) -> str:
-        from etlrun.api import html
-
-        return html.of_run(self.folder, self.summary)
+        return fragment(of_run(self.folder, self.summary))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
-from etlrun.results.report import collected, text
+from etlrun.report.doc import Code, Doc, Lines
+from etlrun.report.html import fragment
+from etlrun.report.render import RENDER
+from etlrun.results.report import collected, of_sweep
 from etlrun.results.results import ConfigResult, Decision, Results, Run
 
 
@@ -16,9 +20,7 @@ class ShownDecision(Decision):
         return f"<etlrun decision: {self.words}>"
 
     def _repr_html_(self) -> str:
-        from etlrun.api import html
-
-        return html.of_decision(self)
+        return fragment(Doc(self.words, [Code(shlex.join(self.overrides)), Lines([("data", self.same_data)])]))
 
 
 class Sweep:
@@ -55,7 +57,7 @@ class Sweep:
         return self.decision.overrides
 
     def __str__(self) -> str:
-        return text(self.collected)
+        return RENDER["text"](of_sweep(self.collected))
 
     def __repr__(self) -> str:
         return f"<etlrun sweep {self.folder}: {len(self.collected.configs)} configs, {len(self.collected.runs)} runs>"
@@ -64,6 +66,4 @@ class Sweep:
         return Sweep, (self.folder,)
 
     def _repr_html_(self) -> str:
-        from etlrun.api import html
-
-        return html.of_sweep(self.collected)
+        return fragment(of_sweep(self.collected))

@@ -17,16 +17,17 @@ if TYPE_CHECKING:
 
 def report(arguments: list[str]) -> None:
     """Print the report of a run, or of a folder of runs."""
-    from etlrun.record import report as reports
+    from etlrun.record.report import of_run
     from etlrun.record.summary import read_summary
-    from etlrun.results import report as sweep_report
+    from etlrun.report.render import show
+    from etlrun.results.report import collected, publish
 
     folder = report_parser().parse_args(arguments).folder
     summary = read_summary(folder)
     if summary is None:
-        sweep_report.show(folder)
+        publish(collected(folder))
     else:
-        reports.show(folder, summary)
+        show(of_run(folder, summary))
         _say_resume(folder, summary)
         _write_page(folder)
 
@@ -57,11 +58,11 @@ def _say_resume(folder: Path, summary: Summary) -> None:
 
 def _write_page(folder: Path) -> None:
     """Write the page of a run again, and print its path; or why not, such as for the run of another user."""
-    from etlrun.record import page
     from etlrun.record import record as records
+    from etlrun.record import report
 
     try:
-        page.write(folder)
+        report.write(folder)
     except OSError as error:
         print(f"etlrun: {folder / records.PAGE} is as it was: {error.strerror}", file=sys.stderr)
     else:

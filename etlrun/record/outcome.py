@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from etlrun.record import summary as summaries
-from etlrun.record.findings import Resources, finite
+from etlrun.record.findings import Resources, StageRow, finite
 from etlrun.record.summary import MEASURES, Host, Summary, read_summary, shown_metric, steady_rate
 
 WARM, COLD, UNCACHED = "warm", "cold", "uncached"
@@ -76,7 +74,7 @@ class Outcome:
         digests: Training and validation digest of each epoch; empty without `measure.digest`.
         records: Digest of the records read from each split; empty if one is unknown.
         epochs: Epochs in order.
-        stages: Rows of the stage table, as in `summary.json`.
+        stages: Rows of the stage table.
         remarks: Notes on the run, a sentence each.
         in_flight: Number of jobs that the sweep ran at a time.
         sitting_s: Start of the sweep's process, in seconds since 1970.
@@ -112,7 +110,7 @@ class Outcome:
     digests: tuple[tuple[str, str], ...]
     records: Mapping[str, str]
     epochs: tuple[Epoch, ...]
-    stages: tuple[Mapping[str, Any], ...]
+    stages: tuple[StageRow, ...]
     remarks: tuple[str, ...]
     in_flight: int
     sitting_s: float
@@ -177,7 +175,7 @@ def outcome(summary: Summary) -> Outcome:
         measures=measures,
         records=records_read(summary),
         epochs=epochs,
-        stages=tuple(dataclasses.asdict(row) for row in summary.stages),
+        stages=tuple(summary.stages),
         remarks=tuple(summary.remarks),
         in_flight=summary.in_flight or 1,
         sitting_s=summary.sitting_s or 0.0,

@@ -1,70 +1,86 @@
-"""Report of a run: the few lines at its end, and tables with all lines, on the terminal and as `report.md`."""
+"""Report of a run: the few lines at its end, and the document of its folder, which is report.md and report.html.
+
+It is made from the folder alone, so that `etlrun report RUN` can make it again.
+"""
 
 from __future__ import annotations
 
-import dataclasses
+import json
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from operator import methodcaller
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from pydantic import BaseModel, StringConstraints, TypeAdapter, ValidationError
 
 from etlrun.record import record as records
-from etlrun.record.findings import Apart, GpuUse, Held, Verdict
+from etlrun.record.config import CONFIG, PLAN
+from etlrun.record.findings import Apart, GpuUse, Held, StageCost, Verdict
+from etlrun.record.record import Record
 from etlrun.record.state import state_of
-from etlrun.record.summary import COMPLETED, Epoch, Summary, TrainedPhase, read_summary, shown_metric
-from etlrun.system.files import write_atomically
-from etlrun.system.terminal import (
-    Rows,
-    as_markdown,
-    megabytes,
-    number,
-    plain,
-    print_table,
-    say,
-    significant,
-    table_text,
+from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, Epoch, Summary, TrainedPhase, read_summary, shown_metric
+from etlrun.report.doc import (
+    Chart,
+    Code,
+    Col,
+    Doc,
+    Images,
+    Lines,
+    Link,
+    Part,
+    Picture,
+    Section,
+    Series,
+    Table,
 )
+from etlrun.report.render import RENDER
+from etlrun.system.errors import one_line
+from etlrun.system.files import write_atomically
+from etlrun.system.machine import rounded
+from etlrun.system.terminal import megabytes, number, significant
 
-STAGE_HEADER = ("stage", "ms/example", "examples", "parallelism", "buffer", "buffered", "set by")
-Line = tuple[str, str]
+Fact = tuple[str, str]
 """A label, of at most nine letters, and its text."""
+THUMBNAILS, EVALUATIONS = "thumbnails.json", "evaluations"
+MOST_THUMBNAILS = 16
+TEXTS, PAGES = ("text", "md"), ("html", "notebook")
 _FIRST = ("result", "kept")
 _AT_THE_END = ("verdict", "because", "advice", "cache")
 """Lines of the report that a run ends in."""
-_MOST_NOTES = 6
 _SHORT_S, _LITTLE_GAIN = 5.0, 1.02
 """A training of fewer seconds, or a gain of less, is none that its input holds up."""
+_MOST_AT_THE_END, _MOST_ROWS, _MOST_NOTES, _MOST_NAMES, _MOST_METRICS = 6, 50, 20, 30, 10
+"""Notes at the end; on the page epochs in the table, notes, names of classes or stages, and further metrics."""
+_LINE, _TEXT, _CONFIG = 300, 3_000, 8_000
+"""Characters of a note or name, of an error or command, and of the config: what files hold makes no page too large."""
+_TAIL_BYTES = 65_536
+"""Part at the end of `events.jsonl` that is searched, so that long runs are not read anew after each epoch."""
+_STATES = {"completed": "good", "running": "accent", "failed": "bad", "interrupted": "bad", "killed": "bad"}
 
 
-def show(folder: Path, summary: Summary) -> None:
-    """Print the report of the run in `folder`, the result first."""
-    first, *others = _parts(summary, folder)
-    say_lines(first)
-    for header, rows in _tables(summary):
-        print_table(header, rows)
-    say_lines(*others)
-
-
-def say_lines(shown: Iterable[Line]) -> None:
-    """Print lines with their labels."""
-    for label, text in shown:
-        say(f"{label:<9} {text}")
-
-
-def end(summary: Summary, folder: Path) -> Iterator[Line]:
-    """Yield the lines that a run ends in, which fit a screen; the tables and all lines are those of `show`.
+def of_end(summary: Summary, folder: Path) -> Doc:
+    """Return the lines that a run ends in, which fit a screen; tables and all lines are those of `of_run`.
 
     Args:
         summary: Summary of the run.
         folder: Its folder, which is named from the current one if it is inside of it.
     """
+    return Doc("", [Lines([*_end(summary, folder)])])
+
+
+def _end(summary: Summary, folder: Path) -> Iterator[Fact]:
     shown, required = [*lines(summary, folder)], {"au"} if summary.au_min is not None else set()
     yield from (line for line in shown if line[0] in _FIRST)
     yield "status", _ended(summary)
     yield from (line for line in shown if line[0] in required.union(_AT_THE_END))
-    left_out = len(summary.remarks) - _MOST_NOTES
-    yield from (("note", note) for note in summary.remarks[: _MOST_NOTES - (left_out > 0)])
+    left_out = len(summary.remarks) - _MOST_AT_THE_END
+    yield from (("note", note) for note in summary.remarks[: _MOST_AT_THE_END - (left_out > 0)])
     if left_out > 0:
         yield "note", f"{left_out + 1} more notes are in the report."
     place = Path(os.path.relpath(folder)) if folder.absolute().is_relative_to(Path.cwd()) else folder
@@ -84,73 +100,7 @@ def _ended(summary: Summary) -> str:
     return ", ".join(parts)
 
 
-def text(folder: Path, summary: Summary) -> str:
-    """Return the report of the run in `folder` as `show` prints it."""
-    tables = [table_text(header, rows) for header, rows in _tables(summary)]
-    first, others = ([f"{label:<9} {of}\n" for label, of in part] for part in _parts(summary, folder))
-    return "".join([*first, *tables, *others])
-
-
-def write(folder: Path) -> None:
-    """Write `report.md` of the run in `folder`; nothing if it has no summary."""
-    summary = read_summary(folder)
-    if summary is None:
-        return
-    tables = [as_markdown(header, rows) for header, rows in _tables(summary)]
-    first, others = ([f"- {label:<9} {plain(of)}" for label, of in part] for part in _parts(summary, folder))
-    text = "\n".join([*first, *[""] * bool(first), *tables, *others])
-    write_atomically(folder / records.REPORT, f"# Run\n\n{text}\n")
-
-
-def _parts(summary: Summary, folder: Path) -> tuple[list[Line], list[Line]]:
-    """Return the lines above the tables, and those below them."""
-    shown = [*lines(summary, folder)]
-    above = [line for line in shown if line[0] in _FIRST]
-    return above, shown[len(above) :]
-
-
-def _tables(summary: Summary) -> Iterator[tuple[tuple[str, ...], Rows]]:
-    yield epoch_table(summary.epochs)
-    yield STAGE_HEADER, stage_rows(dataclasses.asdict(row) for row in summary.stages)
-
-
-def epoch_table(epochs: Sequence[Epoch], shown: str = "") -> tuple[tuple[str, ...], Rows]:
-    """Return the header and the rows of a table of epochs with the metric `shown`, which is theirs if it is empty."""
-    metric = shown or shown_metric(epochs)
-    measures = ("loss", metric, "val_loss", f"val_{metric}")
-    names = (name.replace("_", " ") for name in measures)
-    header = ("epoch", "phase", "seconds", "input wait", "examples/s", *names, "data")
-    return header, [
-        [
-            str(epoch.epoch),
-            "" if epoch.phase is None else str(epoch.phase),
-            number(epoch.wall_s, 2),
-            number(epoch.waited_s, 2),
-            number(epoch.examples_per_s, 1),
-            *(number(epoch.measure(key), 4) for key in measures),
-            epoch.digest.rpartition(":")[2][:8],
-        ]
-        for epoch in epochs
-    ]
-
-
-def stage_rows(stages: Iterable[Mapping[str, Any]]) -> Rows:
-    """Return the stage table from its rows in `summary.json`."""
-    return [
-        [
-            row["stage"],
-            number(row["cost_ms"], 3),
-            str(row["examples"]),
-            _count(row["parallelism"]),
-            _count(row["buffer_size"]),
-            megabytes(row["buffered_bytes"]),
-            row["set_by"],
-        ]
-        for row in stages
-    ]
-
-
-def lines(summary: Summary, folder: Path) -> Iterator[Line]:
+def lines(summary: Summary, folder: Path) -> Iterator[Fact]:
     """Yield the lines beside the tables: the result of the training, if it has one, then the speed and all else."""
     if result := _result(summary):
         yield "result", result
@@ -221,7 +171,7 @@ def _reached(epochs: Sequence[Epoch]) -> Iterator[str]:
             return
 
 
-def _verdict_lines(verdict: Verdict) -> Iterator[Line]:
+def _verdict_lines(verdict: Verdict) -> Iterator[Fact]:
     head = {
         "input": f"input-bound at {verdict.stage or 'the beginning of each pass'}",
         "model": "model-bound",
@@ -253,7 +203,7 @@ def _apart(part: Apart) -> str:
     )
 
 
-def _usage_lines(summary: Summary) -> Iterator[Line]:
+def _usage_lines(summary: Summary) -> Iterator[Fact]:
     each = f"{summary.input_wait_ms_median:.2f} ms median, {summary.input_wait_ms_p95:.2f} ms p95 per step"
     yield "waits", f"input wait {each}; {summary.fill_wait_s:.2f} s for the first batches of all passes"
     required, au = summary.au_min, summary.au
@@ -281,7 +231,7 @@ def _gpu(used: GpuUse) -> str:
     return f"; GPU {used.index} at {number(used.utilisation_percent, 0)} %{peak}"
 
 
-def _cache_lines(summary: Summary) -> Iterator[Line]:
+def _cache_lines(summary: Summary) -> Iterator[Fact]:
     cache = summary.cache
     if cache is not None and cache.pipelines:
         sizes = [f"{name} {megabytes(of.held_bytes)}{_passes(of)}" for name, of in cache.pipelines.items()]
@@ -295,5 +245,311 @@ def _passes(held: Held) -> str:
     return counts + (f", filled in {held.filled_s:.1f} s" if held.filled_s and passes else "")
 
 
-def _count(value: int | None) -> str:
-    return "-" if value is None else str(value)
+def write(folder: Path) -> None:
+    """Write `report.md` and `report.html` of the run in `folder`; nothing if it has no summary."""
+    summary = read_summary(folder)
+    if summary is not None:
+        doc = of_run(folder, summary)
+        write_atomically(folder / records.REPORT, RENDER["md"](doc))
+        write_atomically(folder / records.PAGE, RENDER["html"](doc))
+
+
+def renew(record: Record) -> None:
+    """Write the reports of a run that goes on or ends.
+
+    Raises:
+        OSError: The folder can't be written to.
+    """
+    with guarded(record):
+        write(record.folder)
+
+
+@contextmanager
+def guarded(record: Record) -> Iterator[None]:
+    """Wrap a write for the page: an error of the page itself is an event, and no reason for the run to fail."""
+    try:
+        with record.writing():
+            yield
+    except OSError:
+        raise
+    except Exception as error:  # noqa: BLE001 - see above
+        record.event("page_failed", error=f"{type(error).__name__}: {one_line(error)}")
+
+
+def of_run(folder: Path, summary: Summary) -> Doc:
+    """Return the report of the run in `folder`: the result first; terminals end in the lines, pages begin with them.
+
+    Equal files give equal text: the page of a run that has not ended tells when its summary was written.
+    """
+    shown = [*lines(summary, folder)]
+    told, state, epochs = dict(shown), state_of(folder, summary), summary.epochs
+    title = told.get("result") or told.get("verdict") or f"{state}, {len(epochs):,} epochs"
+    first = [line for line in shown if line[0] in _FIRST]
+    top = [(name, _cut(told[name], _TEXT)) for name in ("kept", "verdict", "because", "advice") if name in told]
+    columns, left_out = epoch_columns(epochs), len(epochs) - _MOST_ROWS
+    earlier = f"The last {_MOST_ROWS}; {left_out:,} earlier ones are in summary.json." if left_out > 0 else ""
+    parts: list[Part] = [
+        Lines(first, only=["text"]),
+        Lines([line for line in first if line[1] != title], only=["md"]),
+        Lines([line for line in top if line[1] != title], only=PAGES),
+        Code(_cut(summary.error or "", _TEXT), style="bad", only=PAGES),
+        Section("Loss and metrics", [*measures(summary)], only=PAGES),
+        Section("Time of each epoch", [_times(epochs)], note=_START_UP, only=["html"]),
+        Table(epochs, columns, only=TEXTS),
+        Table([Stage(row.stage, row) for row in summary.stages], STAGES, only=TEXTS),
+        _stages(folder, summary),
+        Lines(shown[len(first) :], only=TEXTS),
+        Section("Memory and CPU", [*_usage(summary)], only=["html"]),
+        Images(_thumbnails(folder), title="First training batch", note=_SCALED, only=["html"]),
+        Lines([*_evaluations(folder, epochs)], title="Evaluations", only=["html"]),
+        Lines([(name, _cut(text, _TEXT)) for name, text in _facts(summary, told)], title="Facts", only=["html"]),
+        Lines([("", _cut(note, _LINE)) for note in _notes(summary)], title="Notes", only=PAGES),
+        Section("Config", [*_config(folder, summary)], only=["html"]),
+        Table(epochs[-_MOST_ROWS:], columns, title="Epochs", note=earlier, only=PAGES),
+    ]
+    return Doc(
+        _cut(title, _LINE),
+        parts,
+        over=f"Run {_cut(str(folder), _LINE)}",
+        badge=(f"{state}{_as_of(folder)}" if summary.status == RUNNING else state, _STATES.get(state, "soft")),
+        refresh_s=5 if state == RUNNING else 0,
+        rows=Table(epochs, columns),
+        json=lambda: summary.written,
+    )
+
+
+_START_UP = "Start-up are the first steps of a process, which compile the model."
+_SCALED = "Images as the model gets them, scaled back to colours, and at most 64 pixels a side."
+
+
+def epoch_columns(epochs: Sequence[Epoch]) -> list[Col]:
+    """Return the columns of a table of epochs."""
+    metric = shown_metric(epochs)
+    return [
+        Col("epoch", "epoch", is_head=True),
+        Col("phase", "phase"),
+        Col("seconds", "wall_s", ".2f"),
+        Col("input wait", "waited_s", ".2f"),
+        Col("examples/s", "examples_per_s", ",.1f"),
+        *(
+            Col(name.replace("_", " "), methodcaller("measure", name), ".4f")
+            for name in ("loss", metric, "val_loss", f"val_{metric}")
+        ),
+        Col("data", lambda epoch: epoch.digest.rpartition(":")[2][:8]),
+    ]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of a pipeline.
+
+    Attributes:
+        name: Its name in the plan.
+        cost: What it cost; None if it was not measured.
+        steps: Names of its steps.
+        mark: Why it stands out; empty if it does not.
+    """
+
+    name: str
+    cost: StageCost | None
+    steps: tuple[str, ...] = ()
+    mark: str = ""
+
+
+def _cost(name: str) -> Callable[[Stage], Any]:
+    return lambda stage: getattr(stage.cost, name, None)
+
+
+STAGES = (
+    Col("stage", "name", is_head=True),
+    Col("ms/example", _cost("cost_ms"), ".3f", bar=True),
+    Col("examples", _cost("examples")),
+    Col("parallelism", _cost("parallelism")),
+    Col("buffer", _cost("buffer_size")),
+    Col("buffered", _cost("buffered_bytes"), text=lambda stage: megabytes(_cost("buffered_bytes")(stage))),
+    Col("set by", _cost("set_by")),
+)
+"""Columns of a table of stages."""
+
+
+def _stages(folder: Path, summary: Summary) -> Table:
+    """Return the stages of the pipeline that the measurements are about, those of its plan included."""
+    pipeline, rows = stages_of(folder, summary)
+    total_ms = sum(row.cost.cost_ms for row in rows if row.cost)
+    floor = summary.step_floor_ms
+    model = f" The model takes {floor:.2f} ms per step with a batch that is ready." if floor is not None else ""
+    share = Col("share", lambda row: row.cost and row.cost.cost_ms / total_ms if total_ms else None, ".0%")
+    return Table(
+        rows[:_MOST_NAMES],
+        [
+            *STAGES[:2],
+            share,
+            Col("", "mark", style=lambda _: "mark"),
+            *STAGES[2:],
+            Col("steps", lambda row: ", ".join(row.steps[:20]), is_long=True),
+        ],
+        title=f"Stages of the {'training' if pipeline == 'train' else pipeline} pipeline",
+        note="Costs are summed over the threads of a stage, with waits for storage. The slowest stage is the one with "
+        f"the largest cost per thread.{model}",
+        mark=lambda row: bool(row.mark),
+        only=["html"],
+    )
+
+
+def stages_of(folder: Path, summary: Summary) -> tuple[str, list[Stage]]:
+    """Return the name of the pipeline that the measurements are about, and its stages in order.
+
+    Until a run has a verdict, the costs are those of the last epoch of its training pipeline.
+    """
+    verdict = summary.verdict
+    pipeline = (verdict and verdict.pipeline) or "train"
+    costs: Sequence[StageCost] = summary.stages or _last_costs(folder, pipeline)
+    by_name, steps = {row.stage: row for row in costs}, _planned(folder, pipeline)
+    marks: dict[str, str] = {}
+    if any(row.cost_ms > 0 for row in costs):
+        marks[max(costs, key=lambda row: row.cost_ms / (row.parallelism or 1)).stage] = "slowest"
+    if verdict is not None and verdict.kind == "input" and verdict.stage:
+        marks = {verdict.stage: "limits the run"}
+    names = dict.fromkeys([*steps, *by_name])
+    return pipeline, [Stage(name, by_name.get(name), steps.get(name, ()), marks.get(name, "")) for name in names]
+
+
+def _planned(folder: Path, pipeline: str) -> dict[str, tuple[str, ...]]:
+    """Return the stages of a pipeline in order, each with its steps; empty if `plan.json` can't be read."""
+    try:
+        stages = json.loads((folder / PLAN).read_bytes())[pipeline]
+        return {str(stage["stage"]): tuple(str(step["stage"]) for step in stage.get("steps", ())) for stage in stages}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return {}
+
+
+def _last_costs(folder: Path, pipeline: str) -> list[StageCost]:
+    """Return the costs of the last epoch that was long enough to be sampled; empty if there is none."""
+    costs: list[StageCost] = []
+    for event in records.events(folder, _TAIL_BYTES):
+        if event.get("event") == "stages" and event.get("pipeline") == pipeline:
+            try:
+                costs = TypeAdapter(list[StageCost]).validate_python(event.get("stages"))
+            except ValidationError:
+                costs = []
+    return costs
+
+
+def measures(summary: Summary) -> Iterator[Chart]:
+    """Yield the charts of loss, accuracy and the other metrics, with notes on phases."""
+    epochs = summary.epochs
+    begun = " ".join(f"Phase {of.phase} begins with epoch {of.first_epoch}." for of in summary.phases[1:])
+    others = dict.fromkeys(name.removeprefix("val_") for epoch in epochs for name in epoch.metrics)
+    for name in ("loss", "accuracy", *[*others][:_MOST_METRICS]):
+        series = [Series(label, _points(epochs, key), look) for label, key, look in (
+            ("train", name, "first"), ("validation", f"val_{name}", "second"),
+        )]  # fmt: skip
+        yield Chart(series, title=name.replace("_", " "), x="epoch", note=begun)
+
+
+def _points(epochs: Sequence[Epoch], key: str) -> list[tuple[float, float | None]]:
+    measured = (epoch for epoch in epochs if key in epoch.metrics or key in epoch.model_fields_set)
+    return [(epoch.epoch, epoch.measure(key)) for epoch in measured]
+
+
+def _times(epochs: Sequence[Epoch]) -> Chart:
+    parts: tuple[tuple[str, str, Callable[[Epoch], float]], ...] = (
+        ("computing", "first", lambda epoch: epoch.wall_s - epoch.waited_s - epoch.startup_s),
+        ("waiting for input", "second", lambda epoch: epoch.waited_s),
+        ("start-up", "third", lambda epoch: epoch.startup_s),
+        ("validation", "fourth", lambda epoch: epoch.validation_s or 0.0),
+    )
+    bars = [Series(name, [(of.epoch, max(0.0, read(of))) for of in epochs], look, "bar") for name, look, read in parts]
+    return Chart([each for each in bars if any(value for _, value in each.points)], title="seconds", x="epoch")
+
+
+def _usage(summary: Summary) -> Iterator[Chart]:
+    if (usage := summary.usage) is not None:
+        memory = [(at_s, size / 1e6) for at_s, size in zip(usage.at_s, usage.rss_bytes, strict=False)]
+        for title, points in (
+            ("memory, MB", memory),
+            ("CPU, cores in use", [*zip(usage.at_s, usage.cores, strict=False)]),
+        ):
+            yield Chart([Series("process", points)], title=title, x="seconds of training", from_zero=True)
+
+
+class Thumbnail(BaseModel):
+    """Image of the first training batch, as the model gets it."""
+
+    url: Annotated[str, StringConstraints(pattern=r"^data:image/(png|jpeg);base64,[A-Za-z0-9+/=]{1,40000}$")]
+    """Image of at most 64 pixels a side, as a data URL."""
+    target: str
+    """Its target: the name of a class, a value, or the classes of a mixed image with their shares."""
+
+
+def _thumbnails(folder: Path) -> list[Picture]:
+    try:
+        found = TypeAdapter(list[Thumbnail]).validate_json((folder / THUMBNAILS).read_bytes())
+    except (OSError, ValidationError):
+        return []
+    texts = [(image.url, image.target[:60]) for image in found[:MOST_THUMBNAILS]]
+    return [Picture(url, text, f"Training image, {text}") for url, text in texts]
+
+
+def _evaluations(folder: Path, epochs: Sequence[Epoch]) -> Iterator[tuple[str, Link]]:
+    """Yield links to the pages of the evaluations of the run's model."""
+    of_numbers = shown_metric(epochs) in ("mae", "rmse", "r2")
+    for path in sorted((folder / EVALUATIONS).glob("*.json"))[:_MOST_NAMES]:
+        page = path.with_suffix(".html")
+        if page.is_file():
+            address = f"{EVALUATIONS}/{quote(page.name, errors='surrogateescape')}"
+            what = "errors and worst examples" if of_numbers else "confusions and worst mistakes"
+            yield _cut(path.stem, _LINE), Link(what, address)
+
+
+def _notes(summary: Summary) -> Iterator[str]:
+    yield from summary.remarks[:_MOST_NOTES]
+    if len(summary.remarks) > _MOST_NOTES:
+        yield f"{len(summary.remarks) - _MOST_NOTES:,} more are in summary.json."
+
+
+def _config(folder: Path, summary: Summary) -> Iterator[Code]:
+    yield Code(_cut(shlex.join(["python", "-m", "etlrun", *summary.files, *summary.overrides]), _TEXT))
+    try:
+        text = (folder / CONFIG).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return
+    yield Code(_cut(text, _CONFIG), title="The composed config", is_folded=True)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def _as_of(folder: Path) -> str:
+    written_s = (folder / SUMMARY).stat().st_mtime
+    return f", as of {datetime.fromtimestamp(written_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _facts(summary: Summary, told: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each fact about a run."""
+    beside = ("status", "apart", "waits", "au", "resources", "cache")
+    yield from ((name, told[name]) for name in beside if name in told)
+    dataset, host = summary.dataset, summary.host
+    if dataset.name:
+        examples = ", ".join(f"{count:,} {pipeline}" for pipeline, count in dataset.examples.items())
+        files = f"{dataset.shards:,} file{'s' * (dataset.shards != 1)}, {rounded(dataset.bytes)}"
+        yield ("dataset", f"{dataset.name}: {examples} examples in {files}")
+    if dataset.classes:
+        names = ", ".join(_cut(name, 40) for name in dataset.classes[:_MOST_NAMES])
+        more = "…" if len(dataset.classes) > _MOST_NAMES else ""
+        yield ("classes", f"{len(dataset.classes):,}: {names}{more}")
+    if sum(summary.skipped.values()):
+        yield ("skipped", ", ".join(f"{count:,} of {pipeline}" for pipeline, count in summary.skipped.items()))
+    if summary.parameters is not None:
+        yield ("model", f"{summary.parameters:,} parameters")
+    yield from ((f"phase {phase.phase}", text) for phase, text in phases(summary))
+    if summary.resumed_from:
+        yield ("resumed from", summary.resumed_from)
+    if host.cores:
+        cores = f"{host.cores} cores{f' of {host.processor}' if host.processor else ''}"
+        yield ("machine", f"{host.device}, {cores}, {rounded(host.memory_bytes)}, {host.system}")
+    if summary.versions:
+        yield ("versions", ", ".join(f"{name} {version}" for name, version in summary.versions.items()))
+    if summary.plan_fingerprint:
+        yield ("plan", summary.plan_fingerprint)

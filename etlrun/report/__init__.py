@@ -8,9 +8,9 @@ below it. Nobody draws by hand:
         [
             Lines([("kept", "epoch 3"), ("note", "…")]),      # label and text, or a `Line` with a style
             Table(epochs, [
-                Col("epoch", lambda row: row.number, is_head=True),
-                Col("loss", lambda row: row.loss, ".4f"),     # a format; None is drawn as `-`
-                Col("data", lambda row: row.digest, text=lambda row: row.digest[-8:]),
+                Col("epoch", "number", is_head=True),         # an attribute of the row, or a function of it
+                Col("loss", lambda row: row.measures["loss"], ".4f"),  # a format; None is drawn as `-`
+                Col("data", "digest", text=lambda row: row.digest[-8:]),
             ], title="Epochs"),
             Chart([Series("train", points), Series("validation", others, "second")], title="loss", x="epoch"),
             Section("Config", [Code(text, title="The composed config", is_folded=True)], only=["html"]),

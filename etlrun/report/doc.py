@@ -62,7 +62,8 @@ class Col:
 
     Attributes:
         name: Its head.
-        read: Function from a row to a value: a number, a text, a truth, a `Link`, a `Picture`, or a list of them.
+        read: Name of an attribute of a row, or function from a row to a value: a number, a text, a truth, a `Link`, a
+            `Picture`, or a list of them.
         format: Format of numbers, such as `.2f` or `.1%`; without one five significant digits are shown.
         text: Function from a row to what is shown of it; CSV, JSON and sorting have the value.
         title: Its whole name, where `name` is short.
@@ -78,7 +79,7 @@ class Col:
     """
 
     name: str
-    read: Callable[[Any], Any]
+    read: str | Callable[[Any], Any]
     format: str = ""
     text: Text | None = None
     title: str = ""
@@ -92,9 +93,13 @@ class Col:
     is_choice: bool = False
     differs: Collection[str] | None = None
 
+    def value(self, row: Any) -> Any:
+        """Return the value of a row in this column."""
+        return getattr(row, self.read) if isinstance(self.read, str) else self.read(row)
+
     def cell(self, row: Any) -> str:
         """Return the text of a row in this column; `-` for a value that is missing, nothing for a picture."""
-        return self.text(row) if self.text is not None else worded(self.read(row), self.format)
+        return self.text(row) if self.text is not None else worded(self.value(row), self.format)
 
 
 def worded(value: Any, spec: str = "") -> str:
@@ -131,7 +136,7 @@ class Part:
 class Lines(Part):
     """Facts, each in a line; pages show them in large letters if they are so."""
 
-    lines: Iterable[Line | tuple[str, str | Link]]
+    lines: Sequence[Line | tuple[str, str | Link]]
     is_large: bool = field(default=False, kw_only=True)
 
     def each(self) -> list[Line]:
@@ -189,7 +194,7 @@ class Table(Part):
         return [
             (column, cells)
             for column, cells in columns
-            if any(cell.strip("-") for cell in cells) or any(_has_picture(column.read(row)) for row in self.rows)
+            if any(cell.strip("-") for cell in cells) or any(_has_picture(column.value(row)) for row in self.rows)
             if not is_terminal or column.differs is None or _tells(cells, column.differs)
         ]
 
@@ -297,5 +302,19 @@ class Doc:
 
 
 def parts_for(parts: Sequence[Part], name: str) -> list[Part]:
-    """Return the parts for a format."""
-    return [part for part in parts if not part.only or name in part.only]
+    """Return the parts for a format in which there is something."""
+    return [part for part in parts if (not part.only or name in part.only) and not _is_empty(part)]
+
+
+def _is_empty(part: Part) -> bool:
+    """Return whether there is nothing to draw."""
+    match part:
+        case Lines():
+            return not part.each()
+        case Chart():
+            return not any(each.points for each in part.series)
+        case Section():
+            return all(map(_is_empty, part.parts))
+        case Images(pictures=pictures):
+            return pictures in ([], ())
+    return not next(getattr(part, name) for name in ("text", "rows", "tables") if hasattr(part, name))

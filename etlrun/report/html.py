@@ -78,7 +78,7 @@ def _cells(table: Table, *, is_page: bool) -> str:
     columns, written = [column for column, _ in table.filled()], []
     body = [""] * len(rows)
     for column in columns:
-        values = [column.read(row) for row in rows]
+        values = [column.value(row) for row in rows]
         numbers = [value for value in values if _is_number(value)]
         kind = "figure" if numbers else ""
         kind += " long" * column.is_long + " bar" * column.bar

@@ -53,8 +53,7 @@ def _inside(part: Part, level: int) -> Iterator[str]:
     elif isinstance(part, Table):
         yield from _table(part)
     elif isinstance(part, Lines):
-        if lines := part.each():
-            yield "\n".join(map(_line, lines))
+        yield "\n".join(map(_line, part.each()))
     elif isinstance(part, Paragraph):
         yield plain(part.text)
     elif isinstance(part, Code):
@@ -79,7 +78,7 @@ def _address(url: str) -> str:
 
 def _table(part: Table) -> Iterator[str]:
     columns = [(column, [_cell(column, row) for row in part.rows]) for column, _ in part.filled()]
-    if not part.rows or not columns:
+    if not columns:
         return
     rows = [[column.name for column, _ in columns], ["---"] * len(columns)]
     rows += zip(*(cells for _, cells in columns), strict=True)  # type: ignore[arg-type]
@@ -87,7 +86,7 @@ def _table(part: Table) -> Iterator[str]:
 
 
 def _cell(column: Col, row: object) -> str:
-    value = column.read(row)
+    value = column.value(row)
     if isinstance(value, Link):
         return _linked(value)
     text = column.cell(row)

@@ -21,7 +21,7 @@ def as_csv(doc: Doc) -> str:
     table, written = _rows(doc), io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
     writer.writerow(column.name for column in table.columns)
-    writer.writerows([column.read(row) for column in table.columns] for row in table.rows)
+    writer.writerows([column.value(row) for column in table.columns] for row in table.rows)
     return written.getvalue()
 
 
@@ -33,7 +33,7 @@ def as_json(doc: Doc) -> str:
         values = doc.json()
     else:
         table = _rows(doc)
-        values = [{column.name: column.read(row) for column in table.columns} for row in table.rows]
+        values = [{column.name: column.value(row) for column in table.columns} for row in table.rows]
     return to_json(values, indent=2).decode() + "\n"
 
 

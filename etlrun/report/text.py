@@ -59,7 +59,7 @@ def _lines(part: Lines, paint: Paint) -> Iterator[str]:
 
 def _table(part: Table, width: int, paint: Paint) -> Iterator[str]:
     filled, rows = part.filled(is_terminal=True), part.rows[: part.most]
-    if not rows or not filled:
+    if not filled:
         return
     columns = [column for column, _ in filled]
     cells = [
@@ -72,7 +72,7 @@ def _table(part: Table, width: int, paint: Paint) -> Iterator[str]:
             least = max(_wide(word) for cell in cells[place] for word in cell.split() or [""])
             before, widths[place] = widths[place], max(least, widths[place] - over)
             over -= before - widths[place]
-    is_right = [any(_is_number(column.read(row)) for row in rows) for column in columns]
+    is_right = [any(_is_number(column.value(row)) for row in rows) for column in columns]
     for number, line in enumerate(zip(*cells, strict=True)):
         if number or any(line):
             looks = [column.style(rows[number - 1]) if column.style and number else "" for column in columns]

@@ -1,35 +1,36 @@
-"""Reports of a sweep, on the terminal and as files in its folder.
+"""Report of a sweep: one document, on the terminal and as files in its folder.
 
 report.html for a browser, report.md for a pull request, results.json and results.csv for everything else
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from textwrap import indent
 
+from etlrun.measure.gains import UNTOLD, Noise
 from etlrun.record import record as records
-from etlrun.record.outcome import Outcome
+from etlrun.record.report import STAGES, Stage
 from etlrun.record.state import KILLED
-from etlrun.record.summary import FAILED, INTERRUPTED, SUMMARY
-from etlrun.results import page
+from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, SUMMARY
+from etlrun.report.doc import Choice, Code, Col, Doc, Line, Lines, Part, Table
+from etlrun.report.render import RENDER, show
+from etlrun.results import charts
 from etlrun.results.collect import collect
-from etlrun.results.results import TOO_SLOW, Results
-from etlrun.results.shown import UNMEASURED, all_notes, header, rows
+from etlrun.results.results import BASELINE, TOO_SLOW, ConfigResult, Results, Run, shown_as
+from etlrun.stages.objectives import falls
 from etlrun.sweep import hparams
 from etlrun.sweep.unfit import describe
 from etlrun.system.errors import WorldError
 from etlrun.system.files import write_atomically
-from etlrun.system.terminal import as_markdown, is_quiet, plain, print_table, say, table_text
+from etlrun.system.terminal import is_quiet, number, say
 
 HTML, MARKDOWN, CSV, JSON = records.PAGE, records.REPORT, "results.csv", records.RESULTS
 WRONG = (FAILED, INTERRUPTED, KILLED, TOO_SLOW)
-MOST_ROWS = 50
-"""Number of rows on the terminal."""
+MOST_ROWS, MOST_RUNS = 50, 500
+"""Configs on the terminal; and runs whose stage tables a page holds, for larger sweeps one of each config."""
+_PAGE, _CALLS = ("html",), {"better": "good", "worse": "bad", "baseline": "mark"}
 
 
 def conclude(results: Results | None) -> int:
@@ -39,20 +40,37 @@ def conclude(results: Results | None) -> int:
     """
     if results is None:
         return 0
-    _report(results)
-    ends = {run.outcome.status for run in results.runs if run.outcome is not None}
-    if (
-        ends & {FAILED, INTERRUPTED, KILLED}
-        or FAILED in {config.status for config in results.configs}
-        or any(run.outcome is None for run in results.runs)
-    ):
-        return 1
-    return 3 if any(config.status == TOO_SLOW for config in results.configs) else 0
+    publish(results)
+    ends = {run.outcome.status if run.outcome is not None else FAILED for run in results.runs}
+    ends |= {config.status for config in results.configs}
+    return 1 if ends & {FAILED, INTERRUPTED, KILLED} else 3 if TOO_SLOW in ends else 0
 
 
-def show(folder: Path) -> None:
-    """Print the table of the sweep in `folder` and rewrite its reports; `WorldError` if there is no run."""
-    _report(collected(folder))
+def publish(results: Results) -> None:
+    """Print the report, and write it to the sweep's folder, with the events for TensorBoard's HParams tab.
+
+    Raises:
+        WorldError: The folder can't be written to.
+    """
+    doc, folder = of_sweep(results), Path(results.folder)
+    if not is_quiet():
+        show(doc)
+    try:
+        write_atomically(folder / JSON, results.as_json() + "\n")
+        for name, form in ((CSV, "csv"), (MARKDOWN, "md"), (HTML, "html")):
+            write_atomically(folder / name, RENDER[form](doc))
+        own = {config.number: config.own for config in results.configs}
+        for run in results.runs:
+            hparams.write(folder / run.name, run.config, own[run.config], run.outcome)
+    except OSError as error:
+        raise WorldError(
+            where=str(folder),
+            found=str(error),
+            expected="a folder that can be written to",
+            remedy=f"fix that, and rewrite the reports with: {shlex.join(['etlrun', 'report', str(folder)])}",
+        ) from error
+    if not is_quiet():
+        say(f"report    {folder / HTML}")
 
 
 def collected(folder: Path) -> Results:
@@ -70,110 +88,249 @@ def collected(folder: Path) -> Results:
     return results
 
 
-def _report(results: Results) -> None:
-    folder = Path(results.folder)
-    if is_quiet():
-        write(folder, results)
+def of_sweep(results: Results) -> Doc:
+    """Return the report of a sweep."""
+    decided, known = results.decision, {config.number: config for config in results.configs}
+    chosen, columns = known.get(-1 if decided.config is None else decided.config), columns_of(results)
+    by = decided.by if decided.by in {column.name for column in columns} else "examples/s"
+    missing = [run.name for run in results.runs if run.outcome is None]
+    data = [("data", decided.same_data)] if chosen is not None else []
+    parts: list[Part] = [
+        Lines([*_figures(results, chosen, known[BASELINE])], is_large=True, only=_PAGE),
+        Lines(data, only=["md", "html", "notebook"]),
+        Code(shlex.join(decided.overrides), is_copied=True, only=["md", "html", "notebook"]),
+        charts.throughput(results),
+        *charts.effects(results),
+        *charts.together(results),
+        Table(
+            results.configs,
+            columns,
+            title="Configs",
+            note=_about(results),
+            most=MOST_ROWS,
+            sort=by,
+            falls=by.startswith("val ") and falls(by.replace(" ", "_")),
+            mark=lambda config: config.number == decided.recommended,
+            words=lambda config: " ".join(config.own),
+        ),
+        *charts.epochs(results),
+        _stages(results, known),
+        Lines([("decision", decided.words), *data], only=["text"]),
+        Lines([("note", line) for line in notes(results)], title="Notes"),
+        Lines([("left out", line) for line in describe(results.unfit)], title="Left out"),
+        Table(unfinished(results.runs, known), UNFINISHED, title="Not completed", only=_PAGE),
+        Lines([("not run yet", ", ".join(missing))], only=_PAGE),
+    ]
+    many = f"Sweep of {len(results.configs):,} configs, {len(results.runs):,} runs"
+    keys = [*results.configs[0].swept] if results.configs else []
+    rows = Table(results.runs, [*_of_runs(known, keys, results.metric)])
+    return Doc(decided.words, parts, over=many, foot=results.folder, rows=rows, json=lambda: results)
+
+
+def _about(results: Results) -> str:
+    """Return what is to be known of the table."""
+    star = "* is the recommended config. " if results.decision.recommended is not None else ""
+    is_seeded = any(config.quality for config in results.configs)
+    means = ", accuracies and losses are means with their 95 % intervals" if is_seeded else ""
+    return (
+        f"{star}Config {BASELINE} is the baseline. Numbers are medians over a config's completed runs{means}; max gain "
+        "is the speedup with an ideal input pipeline, au the accelerator utilization (AU)."
+    )
+
+
+def _figures(results: Results, chosen: ConfigResult | None, baseline: ConfigResult) -> Iterator[Line]:
+    """Yield what the config of the decision reaches, beside the baseline."""
+    if chosen is None:
         return
-    _print(results)
-    write(folder, results)
-    say(f"report    {folder / HTML}")
+    gain, rate, memory = chosen.gain, chosen.examples_per_s, chosen.peak_rss_bytes
+    is_other = chosen.number != BASELINE
+    if gain.ratio is not None and results.decision.is_certain:
+        beside = "" if is_other else "it is the baseline"
+        if gain.low is not None:
+            beside = f"{gain.low:.2f} to {gain.high:.2f}, 95 % interval over {gain.rounds} rounds"
+        yield Line("gain over the baseline", f"{gain.ratio:.2f}x", beside)
+    if rate:
+        before = baseline.examples_per_s if is_other else None
+        yield Line("examples/s", f"{rate:,.0f}", f"baseline: {before:,.0f}" if before else "")
+    if memory:
+        held = baseline.peak_rss_bytes if is_other else None
+        yield Line("memory", f"{memory / 1e6:,.0f} MB", f"baseline: {held / 1e6:,.0f} MB" if held else "")
 
 
-def write(folder: Path, results: Results) -> None:
-    """Write the four files, each atomically, and the event files for TensorBoard's HParams tab.
+def columns_of(results: Results) -> list[Col]:
+    """Return the columns of the table of configs: a narrow one for each swept key, by the end of its name."""
+    metric, chosen = results.metric, results.decision.recommended
+    is_repeated = any(config.gain.call != UNTOLD for config in results.configs)
+    has_fill = any(config.fill_s is not None for config in results.configs)
+    repeated = [
+        Col("gain", lambda config: config.gain.ratio, text=lambda config: config.gain.words),
+        Col("result", _result, style=lambda config: _CALLS.get(_result(config), "soft"), is_choice=True),
+    ]
+    figures = [
+        Col("status", "status", differs=WRONG),
+        *[Col("runs", lambda config: len(config.runs), differs=())] * is_repeated,
+        Col("examples/s", "examples_per_s", ",.1f"),
+        Col("first epoch", lambda config: config.first_examples_per_s or None, ",.1f"),
+        Col("fill s", "fill_s", ".2f"),
+        *[Col("with fill", "overall_examples_per_s", ",.1f")] * has_fill,
+        *repeated * is_repeated,
+        Col("MB", "peak_rss_bytes", text=lambda of: number(_megabytes(of), 0)),
+        Col("cores", "cores_used", ".1f"),
+        Col("au", "au", ".2f"),
+        Col("bound by", "bound_by"),
+        Col("max gain", "max_gain", ".2f"),
+        Col("seconds", "wall_s", ".1f"),
+        *(_of_quality(name, f"val_{metric}") for name in (f"val_{metric}", "val_loss", metric, "loss")),
+        Col("data", "data", differs=()),
+        Col("reason", lambda config: " ".join(config.error.split()), is_long=True),
+    ]
+    keys = [*results.configs[0].swept] if results.configs else []
+    return [
+        Col(
+            "config",
+            lambda config: config.number,
+            text=lambda config: f"{config.number}{'*' * (config.number == chosen)}",
+            is_head=True,
+        ),
+        *(
+            Col(name, _swept(key), title=key)
+            for key, name in zip(keys, _short(keys, ["config", *(column.name for column in figures)]), strict=True)
+        ),
+        *figures,
+    ]
 
-    Raises:
-        WorldError: The folder can't be written to.
+
+def _short(keys: Sequence[str], others: Sequence[str]) -> list[str]:
+    """Return the shortest end of each key that no other one has, nor is one of `others`."""
+    ends = {key: [key.lstrip("+~").split(".")[-parts:] for parts in range(1, key.count(".") + 2)] for key in keys}
+    every = [*(".".join(end) for of in ends.values() for end in of), *others]
+    return [next((name for end in ends[key] if every.count(name := ".".join(end)) == 1), key) for key in keys]
+
+
+def _swept(key: str) -> Callable[[ConfigResult], str]:
+    return lambda config: config.swept[key]
+
+
+def _result(config: ConfigResult) -> str:
+    if config.number == BASELINE:
+        return "baseline"
+    return "unknown" if config.gain.call == UNTOLD else config.gain.call
+
+
+def _megabytes(config: ConfigResult) -> float | None:
+    return config.peak_rss_bytes and config.peak_rss_bytes / 1e6
+
+
+def _of_quality(name: str, first: str) -> Col:
+    """Return the column of a quality: its mean with the interval and result, or what runs of one seed measured.
+
+    Text such as `0.912 (0.905 to 0.919) better`; terminals leave the `first` one out where all have the same.
     """
-    try:
-        write_atomically(folder / JSON, results.as_json() + "\n")
-        write_atomically(folder / CSV, as_csv(results))
-        write_atomically(folder / MARKDOWN, markdown(results))
-        write_atomically(folder / HTML, page.html(results))
-        own = {config.number: config.own for config in results.configs}
-        for run in results.runs:
-            hparams.write(folder / run.name, run.config, own[run.config], run.outcome)
-    except OSError as error:
-        raise WorldError(
-            where=str(folder),
-            found=str(error),
-            expected="a folder that can be written to",
-            remedy=f"fix that, and rewrite the reports with: {shlex.join(['etlrun', 'report', str(folder)])}",
-        ) from error
+
+    def read(config: ConfigResult) -> float | None:
+        if of := config.quality.get(name):
+            return of.mean
+        return (config.val_accuracy if name == "val_accuracy" else config.measures.get(name)) if name == first else None
+
+    def text(config: ConfigResult) -> str:
+        if (of := config.quality.get(name)) is None:
+            return shown_as(name, read(config))
+        return f"{of.words_of(name)}{'' if of.lead is None or of.lead.call == UNTOLD else f' {of.lead.call}'}"
+
+    return Col(name.replace("_", " "), read, text=text, differs=() if name == first else None)
 
 
-def markdown(results: Results) -> str:
-    """Return the decision and the table as Markdown, for a pull request."""
-    lines = [f"# Sweep\n\n{decision(results)}\n"]
-    cells = [[cell.text if cell.value is not None else plain(cell.text) for cell in row] for row in rows(results)]
-    lines += [as_markdown(header(results), cells)]
-    lines += [f"- {plain(line)}" for line in all_notes(results)]
-    lines += [f"- Left out: {plain(line)}" for line in describe(results.unfit)]
-    return "\n".join(lines) + "\n"
-
-
-def decision(results: Results) -> str:
-    """Return the recommendation, whether the data is the same, and the overrides to copy."""
-    decided = results.decision
-    if decided.config is None:
-        return f"**{plain(decided.words)}**\n"
-    data = decided.same_data[:1].upper() + decided.same_data[1:]
-    return f"**{plain(decided.words)}** {plain(data)}.\n\n{indent(shlex.join(decided.overrides), '    ')}\n"
-
-
-def as_csv(results: Results) -> str:
-    """Return a CSV table with a row for each run."""
-    text = io.StringIO()
-    known = {config.number: config for config in results.configs}
-    keys = list(results.configs[0].swept) if results.configs else []
-    figures = (
+def _of_runs(known: Mapping[int, ConfigResult], keys: Sequence[str], metric: str) -> Iterator[Col]:
+    """Yield the columns of the CSV, which has a row for each run."""
+    yield Col("run", "name")
+    yield Col("config", "config")
+    yield Col("repeat", "repeat")
+    yield from (Col(key, _of_config(known, key)) for key in keys)
+    for name in (
         "status", "examples_per_s", "state", "first_examples_per_s", "au", "max_gain", "bound_by", "peak_rss_bytes",
-        "cores_used", "wall_s", f"val_{results.metric}", "created_s", "error",
-    )  # fmt: skip
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["run", "config", "repeat", *keys, *figures])
-    for run in results.runs:
-        values = [_figure(run.outcome, figure) if run.outcome is not None else None for figure in figures]
-        writer.writerow([run.name, run.config, run.repeat, *known[run.config].swept.values(), *values])
-    return text.getvalue()
+        "cores_used", "wall_s", f"val_{metric}", "created_s", "error",
+    ):  # fmt: skip
+        yield Col(name, _figure(name))
 
 
-def _figure(of: Outcome, name: str) -> object:
-    return getattr(of, name) if hasattr(of, name) else of.measures.get(name)
+def _of_config(known: Mapping[int, ConfigResult], key: str) -> Callable[[Run], str]:
+    return lambda run: known[run.config].swept[key]
 
 
-def _print(results: Results) -> None:
-    print_table(*table(results))
-    for label, text in lines(results):
-        say(f"{label:<9} {text}")
+def _figure(name: str) -> Callable[[Run], object]:
+    def read(run: Run) -> object:
+        return run.outcome and getattr(run.outcome, name, run.outcome.measures.get(name))
+
+    return read
 
 
-def text(results: Results) -> str:
-    """Return the table and the lines below it as the terminal shows them."""
-    return "".join([table_text(*table(results)), *(f"{label:<9} {of}\n" for label, of in lines(results))])
+def notes(results: Results) -> Iterator[str]:
+    """Yield the notes on the sweep: the noise of the machine, the upper bound of the throughput, and what else is."""
+    if results.noise.pairs:
+        yield f"noise of the machine: {_noise(results.noise)}"
+    if results.ceiling_examples_per_s is not None:
+        ceiling = f"{results.ceiling_examples_per_s:,.0f} examples/s"
+        yield f"with an ideal input pipeline this model reaches at most about {ceiling}"
+    yield from results.remarks
 
 
-def table(results: Results) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the rows of the terminal, without columns that tell nothing apart."""
-    names, table = header(results), [[cell.text for cell in row] for row in rows(results)]
-    measured = {*names} - {*UNMEASURED, f"val {results.metric.replace('_', ' ')}"}
-    told = [place for place, name in enumerate(names) if name in measured or _differs([row[place] for row in table])]
-    return [names[place] for place in told], [[row[place] for place in told] for row in table[:MOST_ROWS]]
+def _noise(noise: Noise) -> str:
+    """Describe how far two runs of one config are apart."""
+    if noise.median is None or noise.largest is None:
+        return "unknown: with sweep.repeats=3 or more the baseline runs twice per round"
+    ends = f"{noise.median:.1%} median, {noise.largest:.1%} maximum"
+    return f"two runs of the baseline differ by {ends}, over {noise.pairs} pairs"
 
 
-def lines(results: Results) -> Iterator[tuple[str, str]]:
-    """Yield the lines below the table, each with its label."""
-    if len(results.configs) > MOST_ROWS:
-        yield "more", f"{len(results.configs) - MOST_ROWS} configs; {CSV} and {HTML} list all"
-    decided = results.decision
-    yield "decision", decided.words
-    if decided.config is not None:
-        yield "data", decided.same_data
-    yield from (("note", line) for line in all_notes(results))
-    yield from (("left out", line) for line in describe(results.unfit))
+def _stages(results: Results, known: Mapping[int, ConfigResult]) -> Choice:
+    """Return the stage tables to choose from; those of the baseline and of the recommended config are shown first."""
+    rank = {config.number: place for place, config in enumerate(results.configs)}
+    measured = sorted((run for run in results.runs if run.outcome and run.outcome.stages), key=lambda run: run.name)
+    measured.sort(key=lambda run: (rank[run.config], run.repeat))
+    first: dict[int, Run] = {}
+    for run in measured:
+        if run.name in known[run.config].runs:
+            first.setdefault(run.config, run)
+    held, note = measured, ""
+    if len(measured) > MOST_RUNS:
+        held = list(first.values())[:MOST_RUNS]
+        held += [first[BASELINE]] if BASELINE in first and first[BASELINE] not in held else []
+        note = f"The first completed run of each of the {len(held)} fastest configs; "
+        note += f"{len(measured) - len(held):,} more stage tables are in results.json and in the folders of the runs."
+    names = {run.name: f"{run.name}: {' '.join(known[run.config].own) or 'the default config'}" for run in held}
+    tables = {
+        names[run.name]: Table([Stage(row.stage, row) for row in run.outcome.stages], STAGES)
+        for run in held
+        if run.outcome
+    }
+    start = [first[of].name for of in (BASELINE, results.decision.config) if of in first]
+    return Choice(tables, [names[name] for name in start if name in names], title="Stages of two runs", note=note)
 
 
-def _differs(texts: Sequence[str]) -> bool:
-    """Return whether a column tells configs apart; one that is the same for all, and nothing wrong, does not."""
-    return len(texts) == 1 or len(set(texts)) > 1 or texts[0] in WRONG
+UNFINISHED = (
+    Col("runs", lambda row: ", ".join(row[1]), is_head=True),
+    Col("status", lambda row: row[0][2], style=lambda _: "bad"),
+    Col("overrides", lambda row: row[0][1], is_code=True, is_long=True),
+    Col("reason", lambda row: row[0][3] or "unknown reason", is_long=True),
+)
+"""Columns of `unfinished`."""
+
+
+def unfinished(
+    runs: Sequence[Run], known: Mapping[int, ConfigResult]
+) -> list[tuple[tuple[int, str, str, str], list[str]]]:
+    """Return the runs that did not complete, or were below `measure.au_min`.
+
+    They are grouped by config, overrides that not all configs have, status and reason.
+    """
+    found: dict[tuple[int, str, str, str], list[str]] = {}
+    for run in runs:
+        of = run.outcome
+        if of is None or (of.status == COMPLETED and not of.is_too_slow):
+            continue
+        status, reason = of.status, of.error
+        if of.is_too_slow:
+            utilization = "unknown" if of.au is None else f"{of.au:.1%}"
+            status, reason = "too slow", f"accelerator utilization (AU): {utilization}, below measure.au_min"
+        found.setdefault((run.config, " ".join(known[run.config].own), status, reason), []).append(run.name)
+    return [*found.items()]

@@ -16,9 +16,9 @@ import tensorflow as tf
 from etlrun.measure.assessment import Assessment
 from etlrun.measure.meter import Loop
 from etlrun.measure.watched import Watch
-from etlrun.record import page
-from etlrun.record.page import MOST_THUMBNAILS, THUMBNAILS
+from etlrun.record import report
 from etlrun.record.record import PAGE
+from etlrun.record.report import MOST_THUMBNAILS, THUMBNAILS
 from etlrun.record.summary import Epoch
 from etlrun.run.hosts import here
 from etlrun.system.files import write_atomically
@@ -43,11 +43,11 @@ def record_epoch(assessment: Assessment, epoch: Epoch) -> None:
     record, batch = assessment.work.record, assessment.work.watches["train"].batch
     record.epoch(epoch, **assessment.usage)
     if batch is not None and not (record.folder / THUMBNAILS).exists():
-        with page.shown(record):
+        with report.guarded(record):
             write_thumbnails(record.folder, batch, record.summary.dataset.classes)
     path = record.folder / PAGE
     if not path.exists() or time.time() - path.stat().st_mtime > _PAGES_APART_S:
-        page.renew(record)
+        report.renew(record)
 
 
 def write_thumbnails(folder: Path, batch: Any, classes: Sequence[str] | None) -> None:

@@ -20,12 +20,13 @@ from etlrun.planning.hosts import require_one_host
 from etlrun.planning.plan import Plan
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import RunSpec, parse
-from etlrun.record import page, report
 from etlrun.record import record as records
+from etlrun.record import report
 from etlrun.record import summary as statuses
 from etlrun.record.config import PLAN, read_config
 from etlrun.record.locks import nobodys
 from etlrun.record.record import Record
+from etlrun.report.render import show
 from etlrun.run import checkpoint
 from etlrun.run.hosts import Place, here, place_of
 from etlrun.run.loggers import Log
@@ -74,7 +75,7 @@ def run(folder: Path, stages: Stages = STAGES, planned: Plan | None = None) -> i
             record = Record(folder)
             status = _told(record, stages, planned)
             if not is_quiet():
-                report.say_lines(report.end(record.summary, folder))
+                show(report.of_end(record.summary, folder))
             return status
     except EtlrunError as error:
         _say_failed(error.faults)
@@ -181,7 +182,6 @@ def close(folder: Path, status: str, fault: Fault) -> None:
     """Complete the summary and the reports of a job that can't do so itself."""
     Record(folder).update(status=status, error=str(fault))
     report.write(folder)
-    page.write(folder)
 
 
 def _work(record: Record, stages: Stages, planned: Plan, log: Log) -> None:
@@ -245,9 +245,7 @@ def _end(record: Record, status: str, *faults: Fault) -> None:
     error = "\n".join(str(fault) for fault in faults) or None
     record.update(status=status, wall_s=record.elapsed_s(), **({"error": error} if error else {}))
     record.event("ended", status=status, error=error)
-    with record.writing():
-        report.write(record.folder)
-    page.renew(record)
+    report.renew(record)
 
 
 def _end_early(record: Record, status: str, *faults: Fault) -> None:

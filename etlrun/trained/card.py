@@ -15,7 +15,7 @@ from etlrun.config.request import Request
 from etlrun.planning import render
 from etlrun.planning.spec import parse
 from etlrun.record.config import CONFIG, read_config
-from etlrun.record.page import EVALUATIONS
+from etlrun.record.report import EVALUATIONS
 from etlrun.stages import STAGES
 from etlrun.stages.columns import Columns
 from etlrun.stages.image import Decode

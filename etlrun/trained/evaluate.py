@@ -15,7 +15,7 @@ import numpy as np
 from etlrun.planning.plan import given_to_model
 from etlrun.record import record as records
 from etlrun.record.findings import finite
-from etlrun.record.page import EVALUATIONS
+from etlrun.record.report import EVALUATIONS
 from etlrun.sources.base import Source
 from etlrun.stages.flow import Feature, Flow
 from etlrun.system.errors import WorldError

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from etlrun.record import page as run_page
+from etlrun.record import report
 from etlrun.stages.image import Decode
 from etlrun.system import pages
 from etlrun.system.terminal import significant
@@ -44,7 +44,7 @@ def html(of: Evaluation, made_by: str) -> str:
 def recorded(run: Trained, evaluation: Evaluation, made_by: str) -> tuple[Path, Path]:
     """Write an evaluation and its page, to which that of the run links; return their paths."""
     paths = written(run, evaluation, html(evaluation, made_by))
-    run_page.write(run.folder)
+    report.write(run.folder)
     return paths
 
 

@@ -1,0 +1,432 @@
+"""The report of a run: the lines that it ends in, all of them, and its page, of files that are odd, hostile or old."""
+
+import json
+import math
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etlrun.cli.main import main
+from etlrun.record import report
+from etlrun.record.locks import nobodys
+from etlrun.record.record import Record
+from etlrun.record.summary import Summary, read_summary
+from etlrun.report.render import RENDER
+from tests.golden import Golden
+from tests.run_pages import PIXEL, PLAN, STAGES, course, epoch, whole
+from tests.runs import emulated, run_here
+
+REPORTS = Path(__file__).parent / "golden" / "reports"
+EVIL = "</pre></style><script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
+EPOCHS = [
+    {"epoch": 1, "loss": 1.0, "accuracy": 0.5, "val_loss": 1.5, "val_accuracy": 0.25},
+    {"epoch": 2, "loss": 0.5, "accuracy": 0.75, "val_loss": 0.5, "val_accuracy": 0.875},
+    {"epoch": 3, "loss": 0.25, "accuracy": 1.0, "val_loss": 0.75, "val_accuracy": 0.75},
+]
+LONG = [{"wall_s": 2.0, **epoch} for epoch in EPOCHS]
+VERDICT = {
+    "kind": "input",
+    "stage": "transform.map",
+    "max_gain": 1.5,
+    "because": "it waits",
+    "advice": "Try transform.num_parallel_calls=2: it uses one core.",
+}
+CACHE = {"target": "cache.memory", "at": "decoded", "pipelines": {"train": {"held_bytes": 1_000_000}}}
+
+
+def ended(folder: Path, **summary: Any) -> list[str]:
+    """The lines at the end of a run with this summary."""
+    record = Record.create(folder, {}, [])
+    record.update(**{"status": "completed", "wall_s": 12.34, "examples_per_s": 2345.678, **summary})
+    return RENDER["text"](report.of_end(record.summary, folder)).splitlines()
+
+
+def drawn(folder: Path, name: str = "html") -> str:
+    """The report of the run in a format."""
+    return RENDER[name](report.of_run(folder, summary_of(folder)))
+
+
+def summary_of(folder: Path) -> Summary:
+    summary = read_summary(folder)
+    assert summary is not None
+    return summary
+
+
+def places(name: str) -> list[str]:
+    return [f"folder    {name}", f"tables    etlrun report {name}"]
+
+
+def test_a_run_ends_with_its_result_its_verdict_and_where_the_rest_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    waits = {"input_wait_ms_median": 1.0, "input_wait_ms_p95": 2.0, "fill_wait_s": 0.1}
+    told: dict[str, Any] = {"verdict": VERDICT, "cache": CACHE, "remarks": ["One.", "Two."], "epochs": LONG, **waits}
+    told["kept"] = {"epoch": 2, "monitor": "val_loss", "value": 0.5}
+    assert ended(tmp_path / "a run", **told) == [
+        "result    val accuracy 0.875, val loss 0.5 in epoch 2",
+        "kept      epoch 2 (val loss 0.5); epoch 3 has 0.75",
+        "status    completed in 12.3 s, 2,345.7 examples/s",
+        "verdict   input-bound at transform.map: training at most 1.50x faster with an ideal input pipeline",
+        "because   it waits",
+        "advice    Try transform.num_parallel_calls=2: it uses one core.",
+        "cache     memory, decoded: train 1.0 MB",
+        "note      One.",
+        "note      Two.",
+        "folder    a run",
+        "tables    etlrun report 'a run'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("summary", "told"),
+    [
+        ({"epochs": EPOCHS}, ["result    val accuracy 0.75, val loss 0.75 in epoch 3"]),
+        (
+            {"epochs": EPOCHS, "kept": {"epoch": 3}},
+            ["result    val accuracy 0.75, val loss 0.75 in epoch 3", "kept      epoch 3, the last"],
+        ),
+        ({"epochs": [{"epoch": 1, "loss": 1.0, "accuracy": 0.5}]}, ["result    accuracy 0.5, loss 1 in epoch 1"]),
+        ({"epochs": [{"epoch": 4, "metrics": {"mae": 3.0, "val_mae": 1.5}}]}, ["result    val mae 1.5 in epoch 4"]),
+    ],
+)
+def test_the_result_is_that_of_the_epoch_that_is_kept(summary: dict[str, Any], told: list[str], tmp_path: Path) -> None:
+    lines = ended(tmp_path / "run", **summary)
+    assert lines[: len(told) + 1] == [*told, "status    completed in 12.3 s, 2,345.7 examples/s"]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "verdict", "au_min", "aside"),
+    [
+        (LONG, VERDICT | {"max_gain": 1.014}, None, "6.0"),
+        (LONG, VERDICT | {"max_gain": 1.02}, None, ""),
+        (LONG, {"kind": "unknown", "because": "inconclusive", "max_gain": None}, None, ""),
+        (EPOCHS, VERDICT, None, "0.0"),
+        (EPOCHS, VERDICT, 0.9, ""),
+        ([{"epoch": 1}], VERDICT, None, ""),
+    ],
+)
+def test_the_speed_is_one_line_where_nothing_is_to_be_had_from_it(
+    epochs: list[dict[str, Any]], verdict: dict[str, Any], au_min: float | None, aside: str, tmp_path: Path
+) -> None:
+    waits = {"input_wait_ms_median": 1.0, "input_wait_ms_p95": 2.0, "fill_wait_s": 0.1}
+    lines = ended(tmp_path / "run", epochs=epochs, verdict=verdict, au_min=au_min, **waits)
+    told = [line for line in lines if line.split()[0] in ("verdict", "because", "advice")]
+    assert (told == [f"verdict   the input is not the bottleneck of {aside} s of training"]) == bool(aside)
+    assert not aside or len(told) == 1
+
+
+def test_the_report_begins_with_the_result_and_says_nothing_of_it_for_a_run_without_any(tmp_path: Path) -> None:
+    ended(tmp_path / "run", epochs=LONG)
+    first = "result    val accuracy 0.75, val loss 0.75 in epoch 3"
+    assert drawn(tmp_path / "run", "text").splitlines()[0] == first
+    told = first.removeprefix("result    ")
+    assert drawn(tmp_path / "run", "md").startswith(f"# Run {tmp_path}/run\n\n{told}\n\n| epoch")
+    ended(tmp_path / "other", epochs=[{"epoch": 1}])
+    assert "result" not in drawn(tmp_path / "other", "text")
+
+
+def test_a_run_without_metrics_ends_with_its_rate_and_one_that_failed_with_how_far_it_came(tmp_path: Path) -> None:
+    assert ended(tmp_path / "0", epochs=[{"epoch": 1}])[0] == "status    completed in 12.3 s, 2,345.7 examples/s"
+    nothing: dict[str, Any] = {"examples_per_s": None, "epochs": []}
+    assert ended(tmp_path / "1", status="failed", **nothing) == [
+        "status    failed after 12.3 s, 0 epochs done",
+        *places(str(tmp_path / "1")),
+    ]
+    one: dict[str, Any] = {"examples_per_s": None, "epochs": [{"epoch": 1}]}
+    assert ended(tmp_path / "2", status="interrupted", **one)[0] == "status    interrupted after 12.3 s, 1 epoch done"
+
+
+def test_many_notes_leave_the_end_on_a_screen(tmp_path: Path) -> None:
+    notes = [f"Note {number}." for number in range(7)]
+    lines = ended(tmp_path / "run", remarks=notes)
+    assert lines[1:-2] == [*(f"note      {note}" for note in notes[:5]), "note      2 more notes are in the report."]
+    assert ended(tmp_path / "other", remarks=notes[:6])[1:-2] == [f"note      {note}" for note in notes[:6]]
+
+
+def test_the_required_utilization_is_told_where_it_decides_on_the_exit_status(tmp_path: Path) -> None:
+    waits = {"input_wait_ms_median": 1.0, "input_wait_ms_p95": 2.0, "fill_wait_s": 0.1}
+    told: dict[str, Any] = {**waits, "verdict": VERDICT, "au": 0.5}
+    assert not [line for line in ended(tmp_path / "0", **told) if line.startswith("au ")]
+    assert "au        time in model steps: 50.0%, below the required 0.9" in ended(tmp_path / "1", **told, au_min=0.9)
+
+
+def test_the_page_is_named_where_it_exists(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert ended(folder)[1:] == places(str(folder))
+    report.write(folder)
+    told = RENDER["text"](report.of_end(Record(folder).summary, folder)).splitlines()
+    assert told[1:] == [f"page      {folder}/report.html", *places(str(folder))]
+
+
+def test_a_run_prints_its_end_and_no_table(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    status, summary = run_here(folder, emulated(tiny, "trainer.epochs=2"))
+    lines = capsys.readouterr().out.splitlines()
+    assert (status, lines[0]) == (
+        0,
+        f"status    completed in {summary['wall_s']:.1f} s, {summary['examples_per_s']:,.1f} examples/s",
+    )
+    assert lines[2] == f"because   {summary['verdict']['because']}"
+    assert lines[-3:] == [f"page      {folder}/report.html", *places(str(folder))]
+    assert {line.split()[0] for line in lines} <= {
+        "status", "verdict", "because", "advice", "cache", "note", "page", "folder", "tables",
+    }  # fmt: skip
+
+
+def test_a_run_that_fails_after_an_epoch_names_the_command_that_resumes_it(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from etlrun.run import callbacks
+
+    def refused(*_: Any) -> None:
+        raise RuntimeError("no second line")
+
+    folder = tmp_path / "run"
+    monkeypatch.setattr(callbacks.EpochRecorder, "say", refused)
+    status, _ = run_here(folder, emulated(tiny, "trainer.epochs=2"))
+    printed = capsys.readouterr()
+    assert status == 1
+    assert printed.err.splitlines()[-4:] == [
+        "etlrun: failed",
+        "  The run failed: RuntimeError: no second line",
+        f"    -> the traceback is in {folder}/traceback.txt; etlrun doctor --report prints what an issue needs",
+        f"etlrun: resume with: etlrun trainer.resume={folder}",
+    ]
+    assert printed.out.splitlines()[-3:] == [f"page      {folder}/report.html", *places(str(folder))]
+
+
+def listed(folder: Path, **summary: Any) -> list[str]:
+    """The list of `report.md` of a run with this summary."""
+    record = Record.create(folder, {}, [])
+    record.update(status="completed", wall_s=1.0, **summary)
+    report.write(folder)
+    return [line for line in (folder / "report.md").read_text().splitlines() if line.startswith("- ")]
+
+
+def test_what_users_and_systems_wrote_is_no_markup(tmp_path: Path) -> None:
+    error = "trainer: found <b>*x*</b>_q_ `x|y`; expected `no` error\n    -> see [this](/tmp/a_b)"
+    lines = listed(tmp_path / "run", remarks=["Of @all\n# Heading"], error=error)
+    assert lines[0] == "- status    completed, 0 examples at - examples/s, 1.0 s in total"
+    assert lines[2:] == [
+        "- note      Of &#64;all # Heading",
+        (
+            "- error     trainer: found &#60;b>&#42;x&#42;&#60;/b>&#95;q&#95; &#96;x|y&#96;; expected "
+            "&#96;no&#96; error -> see &#91;this](/tmp/a_b)"
+        ),
+    ]
+
+
+def test_the_peak_of_a_gpus_memory_is_told_where_the_backend_knows_it(tmp_path: Path) -> None:
+    gpus = [{"index": 1, "utilisation_percent": 80.0, "peak_memory_bytes": 2e9}]
+    used = {"peak_rss_bytes": 1e9, "cpu_s": 2.0, "cores_used": 1.0, "bytes_read": 10**6, "gpus": gpus}
+    waits = {"input_wait_ms_median": 1.0, "input_wait_ms_p95": 2.0, "fill_wait_s": 0.1}
+    verdict = {"kind": "model", "stage": None, "max_gain": 1.0, "because": "it is", "advice": None}
+    values = {**waits, "verdict": verdict, "resources": {**used, "peak_gpu_bytes": 1_234_500_000}}
+    (line,) = (line for line in listed(tmp_path / "run", **values) if line.startswith("- resources "))
+    assert line == (
+        "- resources peak memory 1,000.0 MB, 2.0 CPU seconds on 1.0 cores, 1.0 MB read; GPU 1 at 80 %, "
+        "peak memory 2,000.0 MB; peak GPU memory for tensors 1,234.5 MB"
+    )
+
+
+def test_the_report_of_a_killed_run_says_so_and_how_to_resume_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = course(tmp_path, epoch(1), status="running")
+    rate = "8 examples at 1.0 examples/s, 30.0 s in total"
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "epoch_0001.keras").touch()
+    with nobodys(tmp_path):
+        main(["report", str(tmp_path)])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith(("status", "resume"))] == [f"status    running, {rate}"]
+
+    def resume() -> str:
+        main(["report", str(tmp_path)])
+        lines = capsys.readouterr().out.splitlines()
+        status, line = (line for line in lines if line.startswith(("status", "resume")))
+        assert status == f"status    killed, {rate}"
+        return line
+
+    assert resume() == f"resume    etlrun trainer.resume={tmp_path}"
+    (tmp_path / "checkpoints" / "epoch_0001.keras").unlink()
+    record.update(overrides=["load=naive", "dataset.target={a: number}"], resumed_from="before")
+    assert resume() == "resume    etlrun trainer.resume=before"
+    record.update(resumed_from=None)
+    again = "etlrun load=naive 'dataset.target={a: number}'"
+    assert resume() == f"resume    no checkpoint was written; start a new run: {again}"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pages") / "run"
+    whole(folder)
+    report.write(folder)
+    return folder
+
+
+@pytest.mark.parametrize(("name", "suffix"), [("text", "txt"), ("md", "md"), ("html", "html")])
+def test_the_report_of_a_run_with_everything(name: str, suffix: str, folder: Path, golden: Golden) -> None:
+    text = drawn(folder, name).replace(str(folder), "FOLDER")
+    text = re.sub("(<svg[^>]*>).*?</svg>", r"\1</svg>", text.partition("</style>")[2] or text)
+    golden(REPORTS / f"run.{suffix}", text)
+
+
+def test_the_page_is_made_again_from_the_folder_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (folder / "report.html").read_text()
+    (folder / "report.html").unlink()
+    main(["report", str(folder)])
+    assert (folder / "report.html").read_text() == before
+    assert capsys.readouterr().out.endswith(f"report    {folder}/report.html\n")
+
+
+def test_a_page_that_cannot_be_written_is_no_reason_to_print_no_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole(tmp_path / "run")
+    (tmp_path / "run" / "report.html").mkdir()
+    main(["report", str(tmp_path / "run")])
+    printed = capsys.readouterr()
+    assert "status    completed" in printed.out
+    assert printed.err == f"etlrun: {tmp_path}/run/report.html is as it was: Is a directory\n"
+
+
+def test_a_run_that_goes_on_says_so_and_a_killed_one_too(tmp_path: Path) -> None:
+    record = course(tmp_path, epoch(1), status="running")
+    os.utime(tmp_path / "summary.json", (0, 86_400))
+    with nobodys(tmp_path):
+        text = drawn(tmp_path)
+        assert '<span class="badge accent">running, as of 1970-01-02 00:00:00 UTC</span>' in text
+        assert '<meta http-equiv="refresh" content="5">' in text
+    assert '<span class="badge bad">killed, as of 1970-01-02 00:00:00 UTC</span>' in drawn(tmp_path)
+    record.update(status="failed", error="the run: found a test; expected none")
+    text = drawn(tmp_path)
+    assert '<pre class="bad">the run: found a test; expected none</pre>' in text
+    assert "as of" not in text
+    assert "refresh" not in text
+    assert "<h1>Val accuracy 0.25, val loss 3 in epoch 1</h1>" in text
+    record.update(kept={"epoch": 1, "monitor": "val_loss", "value": 3.0})
+    assert "<dt>kept</dt><dd>epoch 1 (val loss 3)</dd>" in drawn(tmp_path)
+    record.update(epochs=[], kept=None)
+    assert "<h1>Failed, 0 epochs</h1>" in drawn(tmp_path)
+
+
+def test_what_files_say_stays_text(tmp_path: Path) -> None:
+    record = whole(tmp_path / "run")
+    folder = record.folder
+    (folder / "config.yaml").write_text(EVIL)
+    (folder / "plan.json").write_text(json.dumps({"train": [{"stage": EVIL, "steps": [{"stage": EVIL}]}]}))
+    (folder / "thumbnails.json").write_text(json.dumps([{"url": PIXEL, "target": EVIL}]))
+    (folder / "evaluations" / f"{EVIL.replace('/', '')}.json").write_text("{}")
+    (folder / "evaluations" / f"{EVIL.replace('/', '')}.html").write_text("")
+    record.update(
+        overrides=[EVIL], remarks=[EVIL], error=EVIL, resumed_from=EVIL, versions={EVIL: EVIL}, config_dir=EVIL,
+        verdict={"kind": "input", "stage": EVIL, "because": EVIL, "advice": EVIL},
+        stages=[{**STAGES[0], "stage": EVIL}], skipped={EVIL: 1},
+        dataset={"name": EVIL, "examples": {EVIL: 1}, "classes": [EVIL]},
+        host={"device": EVIL, "cores": 1, "system": EVIL}, cache={"target": EVIL, "at": EVIL, "pipelines": {EVIL: {}}},
+    )  # fmt: skip
+    text = drawn(folder)
+    assert not re.search(r"<script|<img src=x|[\"']>\s*<img src=x|onerror=alert\(1\)>(?!&)", text.replace("&gt;", "&"))
+    assert text.count("</style>") == 1
+    assert text.count("&lt;script&gt;") > 15
+
+
+@pytest.mark.parametrize(
+    "url", ["https://example.com/a.png", "javascript:alert(1)", f"{PIXEL}\n", 'data:image/png;base64,"']
+)
+def test_an_image_that_is_no_data_url_is_left_out(tmp_path: Path, url: str) -> None:
+    record = whole(tmp_path / "run")
+    (record.folder / "thumbnails.json").write_text(json.dumps([{"url": url, "target": "cat"}]))
+    assert "<img" not in drawn(record.folder)
+
+
+def test_a_loss_that_is_nan_is_a_gap_with_a_note(tmp_path: Path) -> None:
+    losses = [1.0, "NaN", 2.0, "Infinity"]
+    course(tmp_path, *(epoch(number + 1, loss=loss) for number, loss in enumerate(losses)))
+    text = drawn(tmp_path)
+    assert "<figcaption>train loss: not a finite number in 2 of 4 epochs, first in 2.</figcaption>" in text
+    assert text.count('<circle class="dot first"') == 2
+    assert not re.search(r'd="[^"]*(nan|inf)', text)
+
+
+def test_a_loss_that_never_was_a_number_is_told_without_a_chart(tmp_path: Path) -> None:
+    course(tmp_path, epoch(1, loss="NaN", val_loss=None))
+    assert "train loss: not a finite number in 1 of 1 epochs, first in 1. validation loss: not a" in drawn(tmp_path)
+
+
+def test_metrics_have_charts_as_loss_and_accuracy_have(tmp_path: Path) -> None:
+    measured = [{"f1": 0.25, "val_f1": 0.5, "top_2_accuracy": 1.0}, {"f1": 0.5, "val_f1": "NaN", "top_2_accuracy": 1.0}]
+    course(tmp_path, *(epoch(number, metrics=metrics) for number, metrics in enumerate(measured, 1)))
+    text = drawn(tmp_path)
+    assert re.findall(r"<h3>(.*)</h3>", text)[:4] == ["loss", "accuracy", "f1", "top 2 accuracy"]
+    assert "f1. train: 0.25 to 0.5, minimum 0.25, maximum 0.5; validation: 0.5 to 0.5, minimum 0.5, maximum 0.5" in text
+    assert "validation f1: not a finite number in 1 of 2 epochs, first in 2." in text
+    assert "top 2 accuracy. train: 1 to 1, minimum 1, maximum 1; validation: no value" in text
+
+
+def test_one_epoch_is_drawn_as_dots(tmp_path: Path) -> None:
+    course(tmp_path, epoch(1))
+    assert re.findall(r'<circle class="dot (\w+)"', drawn(tmp_path)) == ["first", "second"] * 2
+
+
+def test_a_pipeline_without_a_model_has_no_loss_and_no_validation(tmp_path: Path) -> None:
+    nothing = dict.fromkeys(("loss", "val_loss", "accuracy", "val_accuracy", "validation_s"))
+    values = {key: value for key, value in epoch(1).model_dump(exclude_unset=True).items() if key not in nothing}
+    course(tmp_path, type(epoch(1))(**values))
+    text = drawn(tmp_path)
+    assert "Loss and metrics" not in text
+    assert "waiting for input: 3.0 in all, minimum 3, maximum 3; start-up: 2.0 in all" in text
+    assert '<span class="fourth bar">' not in text
+
+
+def test_a_run_without_an_epoch_and_an_old_summary_have_a_page(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text('{"status": "completed", "overrides": []}')
+    text = drawn(tmp_path)
+    assert "<h1>Completed, 0 epochs</h1>" in text
+    assert not any(mark in text for mark in ("<svg", "<img", "<table", "<details"))
+    report.write(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"train": 3}', '{"train": [3]}', '{"train": [{"steps": 1}]}'])
+def test_a_plan_and_events_that_cannot_be_read_are_left_out(tmp_path: Path, text: str) -> None:
+    course(tmp_path, epoch(1))
+    (tmp_path / "plan.json").write_text(text)
+    (tmp_path / "events.jsonl").write_text(
+        f'{text}\n{{"event": "stages", "pipeline": "train", "stages": {text or 1}}}\n'
+    )
+    assert report.stages_of(tmp_path, summary_of(tmp_path)) == ("train", [])
+
+
+def test_until_the_verdict_the_costs_are_those_of_the_last_epoch(tmp_path: Path) -> None:
+    record = course(tmp_path, epoch(1), status="running")
+    (tmp_path / "plan.json").write_text(json.dumps(PLAN))
+    for cost_ms in (9.0, 3.0):
+        record.event("stages", pipeline="train", stages=[{**STAGES[1], "cost_ms": cost_ms}])
+    record.event("stages", pipeline="validation", stages=[{**STAGES[1], "cost_ms": 7.0}])
+    _, found = report.stages_of(tmp_path, summary_of(tmp_path))
+    assert [(of.name, of.cost and of.cost.cost_ms, of.mark) for of in found] == [
+        ("extract.interleave", None, ""), ("transform.map", 3.0, "slowest"), ("load.batch", None, ""),
+    ]  # fmt: skip
+
+
+def test_a_long_run_with_long_texts_has_a_small_page_that_is_made_at_once(tmp_path: Path) -> None:
+    record = whole(tmp_path / "run")
+    long = {"overrides": ["x=" + "y" * 10**5], "remarks": ["z" * 10**4] * 100, "error": "e" * 10**5}
+    usage = {"at_s": [*map(float, range(300))], "rss_bytes": [10**9 + 7 * n for n in range(300)], "cores": [1.25] * 300}
+    many = [f"{of}top_{number}_accuracy" for of in ("", "val_") for number in range(2, 22)]
+    epochs = [
+        epoch(number, loss=math.sin(number), metrics=dict.fromkeys(many, math.cos(number))) for number in range(1, 2001)
+    ]
+    record.update(epochs=epochs, usage=usage, **long, dataset={"name": "d", "classes": ["c" * 99] * 1000})
+    (record.folder / "config.yaml").write_text("k: v\n" * 10**4)
+    assert len(drawn(record.folder).encode()) < 200_000
+    began_s = time.process_time()
+    drawn(record.folder)
+    assert time.process_time() - began_s < 1.0

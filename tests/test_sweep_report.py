@@ -1,0 +1,284 @@
+"""The report of a sweep: its table on terminals and in Markdown, its page, and what other programs read of it."""
+
+import csv
+import io
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+
+from etlrun.report.doc import Chart, Choice, Lines, Table
+from etlrun.report.render import RENDER
+from etlrun.results import charts, report
+from etlrun.results.collect import collect
+from etlrun.results.results import Results
+from tests.pages import hparams_of, opened
+from tests.runs import emulated
+from tests.sweeps import ended
+from tests.test_fills import ledger_of, summaries
+
+EVIL = "<script>alert(1)</script>"
+WIDE = ("extract.num_parallel_calls=1,2", "transform.num_parallel_calls=1,2", "cache=none,memory")
+KEYS = {
+    "config": "number", "examples/s": "examples_per_s", "first epoch": "first_examples_per_s", "MB": "peak_rss_bytes",
+    "cores": "cores_used", "au": "au", "max gain": "max_gain", "seconds": "wall_s", "status": "status",
+    "bound by": "bound_by", "fill s": "fill_s",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Path:
+    """A sweep of three configs, three times each; the dataset of one is not there, and has a name to be wary of."""
+    folder = tmp_path_factory.mktemp("page") / "sweep"
+    words = emulated(
+        tiny,
+        "model.step_ms=1",
+        "trainer.epochs=2",
+        "cache=none,memory",
+        "load.shuffle_buffer=16,8",
+        f"dataset.name=tiny_pictures,'{EVIL}'",
+        "sweep.exclude=['cache=memory dataset.name!=tiny_pictures']",
+        "sweep.zip=[[cache,load.shuffle_buffer]]",
+        "sweep.repeats=3",
+    )
+    assert ended([*words, f"hydra.sweep.dir={folder}"]) == 1
+    return folder
+
+
+@pytest.fixture(scope="module")
+def results(swept: Path) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((swept / "results.json").read_text())
+    return read
+
+
+@pytest.fixture(scope="module")
+def collected(swept: Path) -> Results:
+    found = collect(swept)
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def parts(collected: Results) -> dict[str, Any]:
+    """The parts of the document by their titles, or by their classes."""
+    return {part.title or type(part).__name__: part for part in report.of_sweep(collected).parts}
+
+
+def test_every_cell_is_what_results_json_says(parts: dict[str, Any], results: dict[str, Any]) -> None:
+    table: Table = parts["Configs"]
+    columns = {column.name: column for column, _ in table.filled()}
+    assert [*columns] == [
+        "config", "cache", "shuffle_buffer", "name", "status", "runs", "examples/s", "first epoch", "fill s",
+        "with fill", "gain", "result", "MB", "cores", "au", "bound by", "max gain", "seconds", "reason",
+    ]  # fmt: skip
+    for row, config in zip(table.rows, results["configs"], strict=True):
+        exact = {name: columns[name].value(row) or None for name in KEYS}
+        assert exact == {name: config[key] or None for name, key in KEYS.items()}
+        cells = {name: column.cell(row) for name, column in columns.items()}
+        assert cells["config"] == f"{config['number']}{'*' * (config['number'] == results['decision']['config'])}"
+        assert [cells[key.rpartition(".")[2]] for key in config["swept"]] == [*config["swept"].values()]
+        assert cells["runs"] == str(len(config["runs"]))
+        assert cells["reason"] == " ".join(config["error"].split())
+    assert [columns["result"].cell(row) for row in table.rows][0::2] == ["baseline", "unknown"]
+    assert table.mark is not None
+    assert [table.mark(row) for row in table.rows] == [True, False, False]
+
+
+def test_the_decision_is_on_top_with_its_gain(
+    parts: dict[str, Any], results: dict[str, Any], collected: Results
+) -> None:
+    decision, lines = results["decision"], report.of_sweep(collected).parts[0]
+    assert report.of_sweep(collected).title == decision["words"]
+    assert isinstance(lines, Lines)
+    gain = decision["gain"]
+    beside = "it is the baseline" if decision["config"] == 0 else f"{gain['low']:.2f} to {gain['high']:.2f}, 95 % "
+    first = lines.each()[0]
+    assert (first.label, first.text) == ("gain over the baseline", f"{gain['ratio']:.2f}x")
+    assert first.beside.startswith(beside)
+    assert parts["Notes"].each()[0].text == (
+        f"noise of the machine: two runs of the baseline differ by {results['noise']['median']:.1%} median, "
+        f"{results['noise']['largest']:.1%} maximum, over 3 pairs"
+    )
+
+
+def test_the_charts_show_each_measured_config_and_each_epoch(parts: dict[str, Any], results: dict[str, Any]) -> None:
+    chart: Chart = parts["Throughput against memory"]
+    labels = {label for series in chart.series for label in series.labels}
+    assert labels == {str(of["number"]) for of in results["configs"] if of["examples_per_s"]}
+    ceiling = f"ideal input pipeline: {results['ceiling_examples_per_s']:,.0f}"
+    assert any(series.name == ceiling for series in chart.series) != (ceiling in chart.note)
+    epochs = sum(len(run["outcome"]["epochs"]) for run in results["runs"])
+    for unit in ("examples/s", "input wait, %"):
+        assert sum(len(series.points) for series in parts[f"Epochs over time: {unit}"].series) == epochs
+    for key in ("cache", "load.shuffle_buffer"):
+        rows = parts[f"Effect of {key}"].rows
+        assert [row.examples_per_s for row in rows] == sorted((row.examples_per_s for row in rows), reverse=True)
+
+
+def test_the_stage_tables_of_each_run_are_there_and_two_are_chosen(
+    parts: dict[str, Any], results: dict[str, Any]
+) -> None:
+    choice: Choice = parts["Stages of two runs"]
+    runs = {run["name"]: run["outcome"]["stages"] for run in results["runs"] if run["outcome"]["stages"]}
+    assert {name.partition(": ")[0]: len(table.rows) for name, table in choice.tables.items()} == {
+        name: len(stages) for name, stages in runs.items()
+    }
+    assert [name.partition(": ")[0] for name in choice.chosen] == ["0", str(results["decision"]["config"])]
+    first = next(iter(choice.tables.values()))
+    assert [column.name for column in first.columns] == [
+        "stage", "ms/example", "examples", "parallelism", "buffer", "buffered", "set by",
+    ]  # fmt: skip
+
+
+def test_a_page_is_whole_in_a_browser_and_what_users_wrote_stays_text(
+    browser: Chrome, swept: Path, results: dict[str, Any]
+) -> None:
+    with opened(browser, swept / "report.html"):
+        assert browser.find_element(By.TAG_NAME, "h1").text == results["decision"]["words"]
+        failed = browser.find_element(By.XPATH, "//section[h2='Not completed']//tbody/tr")
+        runs = [run for run in results["runs"] if run["outcome"]["status"] == "failed"]
+        cells = [cell.get_property("textContent") for cell in failed.find_elements(By.CSS_SELECTOR, "th, td")]
+        own = f"cache=none load.shuffle_buffer=16 dataset.name='{EVIL}'"
+        assert cells == [", ".join(run["name"] for run in runs), "failed", own, runs[0]["outcome"]["error"]]
+        assert EVIL in runs[0]["outcome"]["error"]
+        assert len(browser.find_elements(By.TAG_NAME, "script")) == 2
+
+
+def test_the_same_results_make_the_same_page(collected: Results, swept: Path) -> None:
+    assert RENDER["html"](report.of_sweep(collected)) == (swept / "report.html").read_text()
+    assert json.loads(RENDER["json"](report.of_sweep(collected))) == json.loads((swept / "results.json").read_text())
+    rows = [*csv.DictReader(io.StringIO((swept / "results.csv").read_text()))]
+    assert [row["run"] for row in rows] == [run.name for run in collected.runs]
+    assert rows[0]["load.shuffle_buffer"] == collected.configs[0].swept["load.shuffle_buffer"]
+
+
+def test_a_large_sweep_says_what_its_page_leaves_out(collected: Results) -> None:
+    best = replace(collected.configs[0], runs=("0",))
+    run = next(run for run in collected.runs if run.outcome and run.outcome.stages)
+    numbers = range(4001)
+    large = replace(
+        collected,
+        decision=replace(collected.decision, config=0),
+        frontier=(0,),
+        configs=tuple(replace(best, number=number, runs=(str(number),)) for number in numbers),
+        runs=tuple(replace(run, name=str(number), config=number, repeat=0) for number in numbers),
+    )
+    text = RENDER["html"](report.of_sweep(large))
+    assert "Only the frontier, the baseline and the recommended" in text
+    assert "2,000 of 4,000 points are drawn." in text
+    assert "The first completed run of each of the 500 fastest configs; 3,501 more stage tables" in text
+    assert text.count("data-words=") == 4001
+    assert len(text) < 5e6
+
+
+def test_a_sweep_without_a_completed_run_has_a_page(swept: Path, tmp_path: Path) -> None:
+    for name in ("sweep.json", "configs.jsonl"):
+        shutil.copy(swept / name, tmp_path)
+    empty = collect(tmp_path)
+    assert empty is not None
+    text = RENDER["html"](report.of_sweep(empty))
+    assert "<h1>No comparable run has completed.</h1>" in text
+    assert "<dt>not run yet</dt><dd>0, 0.1, 0.2, 0.3, 0.4, 0.5, 1, 1.1, 1.2, 2, 2.1, 2.2</dd>" in text
+    assert "<svg" not in text
+
+
+def test_tensorboard_is_told_what_each_run_was_made_with_and_what_it_came_to(
+    swept: Path, results: dict[str, Any]
+) -> None:
+    made_with = {of["number"]: of["swept"] for of in results["configs"]}
+    for run in results["runs"]:
+        folder, outcome = swept / run["name"] / "hparams", run["outcome"]
+        assert folder.is_dir() == (outcome["status"] == "completed")
+        if folder.is_dir():
+            group, swept_values, metrics = hparams_of(folder)
+            buffer = float(made_with[run["config"]]["load.shuffle_buffer"])
+            assert group == f"config {run['config']}"
+            assert swept_values == {**made_with[run["config"]], "load.shuffle_buffer": buffer}
+            assert metrics == {key: pytest.approx(outcome[key]) for key in ("examples_per_s", "au", "peak_rss_bytes")}
+
+
+def wide() -> Results:
+    """Of eight configs; the second of two values is faster."""
+    ledger = ledger_of("extract.cycle_length=2", *WIDE, "load.prefetch=1")
+    factors = {"extract": 1.1, "transform": 1.5, "cache": 3.0}
+    rates = {}
+    for config in ledger.configs:
+        at = [word.partition("=") for word in config.overrides]
+        second = [
+            factors[key.partition(".")[0]] for key, _, value in at if value in {"2", "memory"} and "cycle" not in key
+        ]
+        rate = 1000.0
+        for factor in second:
+            rate *= factor
+        rates[str(config.number)] = (rate, 0.0)
+    return summaries(ledger, rates)
+
+
+def printed(results: Results) -> list[str]:
+    return RENDER["text"](report.of_sweep(results)).splitlines()
+
+
+def test_each_swept_key_is_a_narrow_column_of_its_own() -> None:
+    results = wide()
+    assert [column.name for column in report.columns_of(results)][:5] == [
+        "config", "extract.num_parallel_calls", "transform.num_parallel_calls", "cache", "status",
+    ]  # fmt: skip
+    lines = printed(results)
+    assert re.split(r"  +", lines[0].strip())[:5] == [
+        "config", "extract.num_parallel_calls", "transform.num_parallel_calls", "cache", "examples/s",
+    ]  # fmt: skip
+    assert lines[1].split()[:5] == ["7", "2", "2", "memory", "4,950.0"]
+    assert len(lines[1:9]) == 8
+    assert all(re.match(r" +\d ", line) for line in lines[1:9])
+    assert "| config | extract.num_parallel_calls | transform.num_parallel_calls | cache | status |" in (
+        RENDER["md"](report.of_sweep(results))
+    )
+
+
+def test_a_key_is_named_by_its_end_unless_that_is_another_column() -> None:
+    assert report._short(["load.prefetch", "a.b.size", "c.b.size", "+x.seconds"], ["seconds", "data"]) == [
+        "prefetch", "a.b.size", "c.b.size", "x.seconds",
+    ]  # fmt: skip
+
+
+def test_the_terminal_leaves_out_columns_in_which_all_rows_are_equal() -> None:
+    results = wide()
+    head = printed(results)[0]
+    assert not any(name in head.split() for name in ("status", "runs", "accuracy", "data"))
+    assert "| status |" in RENDER["md"](report.of_sweep(results))
+    (only,) = printed(summaries(ledger_of("load.prefetch=1"), {"0": (1000.0, 0)}))[:1]
+    assert "status" in only
+
+
+def test_too_few_runs_have_no_star_and_no_gain_in_large_letters() -> None:
+    results = wide()
+    assert results.decision.words.startswith("Fastest: ")
+    text = RENDER["html"](report.of_sweep(results))
+    assert not any("*" in line.split()[0] for line in printed(results)[:9])
+    assert "gain over the baseline" not in text
+    assert 'class="chosen"' not in text
+    assert "is the recommended config" not in text
+
+
+def test_a_heat_map_has_the_two_keys_whose_values_together_differ_most() -> None:
+    (table,) = charts.together(wide())
+    assert [column.name for column in table.columns] == ["transform.num_parallel_calls \\ cache", "memory", "none"]
+    assert [[column.cell(row) for column in table.columns] for row in table.rows] == [
+        ["1", "3,150", "1,050"], ["2", "4,725", "1,575"],
+    ]  # fmt: skip
+    assert [column.share(row) for row in table.rows for column in table.columns if column.share] == [
+        pytest.approx(share) for share in (4 / 7, 0.0, 1.0, 1 / 7)
+    ]
+    assert table.note == (
+        "The two of 3 keys whose values together differ most. A cell is the median examples/s of its configs."
+    )
+
+
+def test_one_key_has_no_heat_map() -> None:
+    assert not [*charts.together(summaries(ledger_of("load.prefetch=0,1"), {"0": (900.0, 0), "1": (1000.0, 0)}))]
