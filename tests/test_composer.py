@@ -11,12 +11,10 @@ import hydra
 import pytest
 from omegaconf import OmegaConf
 
-from etlrun.config.composer import Composer, plain
+from etlrun.config.composer import UNCOMPOSABLE, Composer, missing, plain
+from etlrun.config.files import fast
 from etlrun.config.folders import config_dir
-from etlrun.config.libyaml import fast
-from etlrun.config.refusals import UNCOMPOSABLE
 from etlrun.config.request import VERSION_BASE, Request, composed, composer
-from etlrun.config.values import missing
 from etlrun.planning.unused import leaves
 from etlrun.system.errors import ConfigError
 from tests.configs import EXPERIMENTS, yaml_files

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from etlrun.config import grid
-from etlrun.config.jobs import Job
+from etlrun.config.grid import Job
 from etlrun.config.request import Request
 from etlrun.record.outcome import Outcome, outcome, outcome_of
 from etlrun.record.record import Record

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from etlrun.config.grammar import parsed
+from etlrun.config.overrides import parsed
 from tests.configs import refusal_of_diff
 
 SAME = "quote the value, once for Hydra and once for the shell: "

@@ -7,7 +7,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from etlrun.cli.main import main
-from etlrun.config.resolvers import machine_resolvers
+from etlrun.config.files import machine_resolvers
 from tests.configs import CONF, composed, plan_of, refusal_of_request
 from tests.readers import logging_as_it_was
 from tests.repository import Repository

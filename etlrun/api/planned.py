@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from etlrun.api.run import Run, require_words
 from etlrun.config import grid
 from etlrun.config.folders import own_folder
-from etlrun.config.jobs import Job
+from etlrun.config.grid import Job
 from etlrun.config.request import RESUME, Request, composer, noted, unfit_folder, with_hydra
 from etlrun.graph import here
 from etlrun.planning.hosts import require_one_host
@@ -166,7 +166,7 @@ def _document(plan: Plan) -> Doc:
 
 
 def _say_how_to_resume(folder: Path) -> None:
-    from etlrun.config.grammar import of_path
+    from etlrun.config.overrides import of_path
     from etlrun.run.checkpoint import checkpoints
 
     if checkpoints(folder):

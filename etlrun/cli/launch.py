@@ -7,6 +7,7 @@ sweeper (`hydra/sweeper`, such as Optuna's), calls `job`.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,13 +18,13 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import run_job
 from hydra.experimental.callback import Callback
 from hydra.types import HydraContext, RunMode
-from omegaconf import DictConfig, read_write
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf, read_write
 
 from etlrun.cli import answer
-from etlrun.config.callbacks import Callbacks
 from etlrun.config.composer import plain, resolved
 from etlrun.config.folders import config_dir
-from etlrun.config.jobs import Job
+from etlrun.config.grid import Job
 from etlrun.config.request import PRIMARY, VERSION_BASE, Request, composer, noted
 from etlrun.planning.spec import parse_command
 from etlrun.record.outcome import UNCACHED, Outcome, outcome_of
@@ -39,6 +40,34 @@ from etlrun.system import errors
 from etlrun.system.errors import EtlrunError, Fault, describe, headline
 from etlrun.system.files import refuse_unwritable
 from etlrun.system.signals import interrupts
+
+
+class Callbacks(Callback):  # type: ignore[misc]
+    """All callbacks of a config as one, called for runs and jobs as Hydra calls them: one that fails is a warning."""
+
+    def __init__(self, config: DictConfig) -> None:
+        callbacks = OmegaConf.select(config, "hydra.callbacks") or {}
+        self._all = [instantiate(callback) for callback in callbacks.values()]
+
+    def on_run_start(self, config: DictConfig, **known: Any) -> None:
+        """Call that of each callback."""
+        self._call("on_run_start", config=config, **known)
+
+    def on_job_start(self, config: DictConfig, **known: Any) -> None:
+        """Call that of each callback."""
+        self._call("on_job_start", config=config, **known)
+
+    def on_job_end(self, config: DictConfig, **known: Any) -> None:
+        """Call that of each callback."""
+        self._call("on_job_end", config=config, **known)
+
+    def _call(self, event: str, **known: Any) -> None:
+        for callback in self._all:
+            try:
+                getattr(callback, event)(**known)
+            except Exception as error:  # noqa: BLE001 - whatever a callback raises
+                warnings.warn(f"Callback {type(callback).__name__}.{event} raised {error!r}", stacklevel=2)
+
 
 AGAIN, LONGER = ("resume the sweep, which runs it again", "raise hydra.launcher.timeout_min, and resume the sweep")
 """Remedies for a job that has not come to its end."""

@@ -13,9 +13,8 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, RunMode
 
-from etlrun.cli.launch import AGAIN, LONGER, job, lost
-from etlrun.config.callbacks import Callbacks
-from etlrun.config.jobs import Multirun
+from etlrun.cli.launch import AGAIN, LONGER, Callbacks, job, lost
+from etlrun.config.grid import Multirun
 from etlrun.config.request import Request, composer
 from etlrun.record.record import Record
 from etlrun.record.summary import FAILED, RUNNING

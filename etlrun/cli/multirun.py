@@ -11,9 +11,8 @@ from typing import Any
 
 from etlrun.cli import answer, launch, launchers
 from etlrun.config import grid
-from etlrun.config.jobs import Multirun
-from etlrun.config.overlay import changed
-from etlrun.config.request import Request, files_digest, merged
+from etlrun.config.grid import Multirun
+from etlrun.config.request import Request, changed, files_digest, merged
 from etlrun.planning.hosts import require_one_host
 from etlrun.planning.spec import show
 from etlrun.record.locks import held, held_if_there

@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
 from etlrun.cli import parsers
-from etlrun.config.grammar import typed
+from etlrun.config.overrides import typed
 from etlrun.datasets.prepare.options import Options, parsed
 from etlrun.datasets.prepare.prepare import Prepared, is_training, prepare
 from etlrun.datasets.prepare.readers import opened

@@ -45,7 +45,7 @@ def _say_resume(folder: Path, summary: Summary) -> None:
     from etlrun.record.summary import INTERRUPTED
 
     if state_of(folder, summary) in (INTERRUPTED, KILLED):
-        from etlrun.config.grammar import of_path
+        from etlrun.config.overrides import of_path
         from etlrun.config.request import RESUME
         from etlrun.run.checkpoint import resumable
 

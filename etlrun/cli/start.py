@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext, redirect_stdout
 from etlrun.cli import answer, launch
 from etlrun.cli.commands import collect_again
 from etlrun.config import grid
-from etlrun.config.refusals import UNCOMPOSABLE, refusal
+from etlrun.config.composer import UNCOMPOSABLE, refusal
 from etlrun.config.request import Request
 from etlrun.stages import STAGES
 from etlrun.system.errors import ConfigError

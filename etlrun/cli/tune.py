@@ -15,8 +15,8 @@ from typing import Any
 from etlrun.cli import parsers
 from etlrun.config import grid
 from etlrun.config.folders import config_dir
-from etlrun.config.grammar import of_path
-from etlrun.config.jobs import Job
+from etlrun.config.grid import Job
+from etlrun.config.overrides import of_path
 from etlrun.config.request import Request, composer, requested, with_hydra
 from etlrun.planning.hosts import require_one_host
 from etlrun.planning.planner import plan

@@ -3,33 +3,222 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import OverrideType
+from hydra.core.override_parser.types import Override, OverrideType
+from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException
 
-from etlrun.config import resolvers
-from etlrun.config.files import SELF, ConfigFiles, Layer, file_of
-from etlrun.config.refusals import UNCOMPOSABLE, refusal
-from etlrun.config.values import (
-    MISSING,
-    OnlyOmegaConf,
-    merged,
-    of_a_run,
-    refers,
-    resolved_in,
-    with_override,
-    with_value,
-    without_missing,
-)
-from etlrun.system.errors import ConfigError
+from etlrun.config import files
+from etlrun.config.files import SELF, ConfigFiles, Layer, config_files, file_of
+from etlrun.planning.hints import OF_EXPERIMENT, of_reference
+from etlrun.planning.spec import GROUPS
+from etlrun.stages import STAGES
+from etlrun.system.errors import ConfigError, Fault, did_you_mean, one_line
+
+NOT_OF_A_RUN = {"hydra", "sweep", "tune"}
+"""Config keys that are not part of a plan."""
+MISSING = "???"
+"""Placeholder for a mandatory value in a config."""
+_REFERENCE = re.compile(r"\$\{([a-z_]\w*(?:\.[a-z_]\w*)*)\}", re.IGNORECASE | re.ASCII)
+"""A reference to a key from the root of the config; a subset of OmegaConf's."""
+
+
+class OnlyOmegaConf(Exception):  # noqa: N818 - no error
+    """Values that can't be merged, or whose result depends on others: OmegaConf has to tell."""
+
+
+def merged(old: Any, new: Any, *, adds: bool = True) -> Any:
+    """Return a value with another one merged into it, which may share blocks of both; neither is changed.
+
+    Raises:
+        OnlyOmegaConf: A block meets a list or a reference; or, unless it `adds` keys, one that is not there.
+    """
+    if isinstance(old, dict) and isinstance(new, dict):
+        found = dict(old)
+        for key, value in new.items():
+            if not (key in old or adds):
+                raise OnlyOmegaConf
+            if key not in old or value != MISSING:
+                found[key] = merged(old[key], value, adds=adds) if key in old else value
+        return found
+    kinds = {type(old), type(new)}
+    if dict in kinds and (list in kinds or refers(old)):
+        raise OnlyOmegaConf
+    return new
+
+
+def with_override(config: dict[str, Any], override: Override) -> dict[str, Any]:
+    """Return a config, which is not changed, with a value that is set, added or deleted as Hydra does it.
+
+    Raises:
+        OnlyOmegaConf: Hydra refuses it, or only OmegaConf can tell.
+    """
+    keys, value = override.key_or_group.split("."), override.value()
+    old = _selected(config, keys)
+    if override.is_delete() and value is None and old not in (None, MISSING):
+        return _without(config, keys)
+    is_free = override.is_force_add() or isinstance(value, dict | list) or old in (None, MISSING)
+    if override.is_delete() or (override.is_add() and not is_free):
+        raise OnlyOmegaConf
+    return with_value(config, keys, value, adds=override.is_add() or override.is_force_add())
+
+
+def with_value(block: dict[str, Any], keys: Sequence[str], value: Any, *, adds: bool = True) -> dict[str, Any]:
+    """Return a block with a nested value; what it leaves as it is is shared. `OnlyOmegaConf` as for `merged`."""
+    name, *inner = keys
+    if not _is_plain(value) or not (name in block or adds) or (inner and not isinstance(block.get(name, {}), dict)):
+        raise OnlyOmegaConf
+    if inner:
+        value = with_value(block.get(name, {}), inner, value, adds=adds)
+    elif name in block:
+        value = merged(block[name], value, adds=adds)
+    return {**block, name: value}
+
+
+def resolved_in(config: Mapping[str, Any], value: Any) -> Any:
+    """Return a value with references such as `${load.batch_size}` resolved; `OnlyOmegaConf` for all others."""
+    if isinstance(value, dict):
+        return {key: resolved_in(config, item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [resolved_in(config, item) for item in value]
+    if not isinstance(value, str) or not refers(value):
+        return value
+    reference = _REFERENCE.fullmatch(value)
+    found = None if reference is None else _selected(config, reference[1].split("."))
+    if found is None or refers(found) or MISSING in repr(found):
+        raise OnlyOmegaConf
+    return found
+
+
+def of_a_run(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values without those that are not part of a plan."""
+    return {key: value for key, value in values.items() if key not in NOT_OF_A_RUN}
+
+
+def without_missing(value: dict[str, Any]) -> dict[str, Any]:
+    """Return a value without what is missing in it (`???`)."""
+    return {
+        key: without_missing(item) if isinstance(item, dict) else item for key, item in value.items() if item != MISSING
+    }
+
+
+def missing(value: Any, key: str = "") -> list[str]:
+    """Return the dotted keys of missing values (`???`)."""
+    if isinstance(value, dict):
+        return [found for name, item in value.items() for found in missing(item, f"{key}.{name}".lstrip("."))]
+    return [key] if value == MISSING else []
+
+
+def refers(value: Any) -> bool:
+    """Return whether a value has references."""
+    return "${" in repr(value)
+
+
+def _selected(block: Any, keys: Sequence[str]) -> Any:
+    """Return a nested value; None if there is none."""
+    for key in keys:
+        if not isinstance(block, dict):
+            raise OnlyOmegaConf
+        if key not in block:
+            return None
+        block = block[key]
+    if isinstance(block, str) and refers(block):
+        raise OnlyOmegaConf
+    return block
+
+
+def _without(block: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    name, *inner = keys
+    if inner:
+        return {**block, name: _without(block[name], inner)}
+    return {key: value for key, value in block.items() if key != name}
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether OmegaConf keeps a value as it is."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) for key in value) and all(map(_is_plain, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return (
+        value is None
+        or isinstance(value, bool | int | float)
+        or (isinstance(value, str) and "${" not in value and value != MISSING)
+    )
+
+
+UNCOMPOSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError)
+"""Exceptions that Hydra and OmegaConf raise for invalid files and for cycles."""
+_WHERE = "config"
+_NO_KEY = re.compile(r"Interpolation key '([^']+)' not found full_key: (\S+)")
+_NO_OPTION = re.compile(r"Could not find '[^']*?([^'/]+)' Available options in '[^']+': (.*)")
+_NO_GROUP = re.compile(r"Could not override '([^'@]+)(?:(@experiment\.)|'\. No match in the defaults list)")
+
+
+def refusal(error: Exception) -> Fault:
+    """Return the fault of a config that Hydra or OmegaConf rejected."""
+    found = "a cycle in the defaults lists" if isinstance(error, RecursionError) else one_line(error)
+    if isinstance(error, InterpolationKeyError) and (named := _NO_KEY.match(found)):
+        key, where = named.groups()
+        known = "a reference to a key of the config, such as ${trainer.epochs}"
+        found = f"${{{key}}}, which the config does not have"
+        return Fault(where=where, found=found, expected=known, remedy=of_reference(key, STAGES))
+    found = found.split(" Config search path:")[0]
+    return Fault(where=_WHERE, found=found, expected="a config that Hydra can compose", remedy=_remedy(found))
+
+
+def _remedy(found: str) -> str:
+    """Return what was probably meant in a defaults list; empty if nothing is close."""
+    if option := _NO_OPTION.search(found):
+        return did_you_mean(option[1], option[2].split())
+    group = _NO_GROUP.search(found)
+    if group is None:
+        return ""
+    return OF_EXPERIMENT if group[2] else did_you_mean(group[1], GROUPS)
+
+
+def in_folder(fault: Fault, folder: str | None, words: Iterable[str]) -> Fault:
+    """Return `in_file` of a fault for the files of a folder of own configs; the fault itself without one."""
+    if fault.where != _WHERE or folder is None:
+        return fault
+    try:
+        texts = {str(path): path.read_text(encoding="utf-8", errors="replace") for path in config_files(Path(folder))}
+    except (OSError, ConfigError):  # a fault of another kind
+        return fault
+    return in_file(fault, texts, list(words))
+
+
+def in_file(fault: Fault, texts: Mapping[str, str], words: Sequence[str]) -> Fault:
+    """Return a fault without a key with the file and the line that contain its name, if there is one.
+
+    Of files, whose texts are given by their names, those that `words` choose, as by `experiment=own`, come first.
+    """
+    if fault.where != _WHERE:
+        return fault
+    teller = re.match(r"In '([^']+)': ", fault.found)
+    found = fault.found[teller.end() if teller else 0 :]
+    asked = re.search(r"'([^'@]+)", found)
+    if asked and any(re.split("[=@]", word.lstrip("+~"))[0] == asked[1] for word in words):
+        return fault  # of the command line
+    first = [f"{word.replace('=', '/')}.yaml" for word in words] + ([f"{teller[1]}.yaml"] if teller else [])
+    pattern = ".*".join(rf"\b{re.escape(part)}\b" for part in asked[1].split("/")) if asked else "(?!)"
+    for file in sorted(texts, key=lambda file: not any(file.endswith(f"/{name}") for name in first)):
+        for number, line in enumerate(texts[file].splitlines(), 1):
+            if re.search(pattern, line.partition("#")[0]):
+                return replace(fault, where="", file=file, line=number, found=found)
+    return fault
+
 
 Key = TypeVar("Key")
 Words = tuple[str, ...]
@@ -73,7 +262,7 @@ class Composer:
         words = tuple(overrides)
         if words not in self._by_hydra:
             try:
-                if faults := [fault for word in words for fault in resolvers.in_override(word)]:
+                if faults := [fault for word in words for fault in files.in_override(word)]:
                     raise ConfigError(faults)  # noqa: TRY301
                 self._by_hydra[words] = self.loader.load_configuration(
                     self._name, list(words), run_mode=RunMode.RUN, from_shell=False
@@ -282,11 +471,11 @@ def with_references(values: dict[str, Any]) -> dict[str, Any]:
         return {key: resolved_in(values, block) if refers(block) else block for key, block in values.items()}
     except OnlyOmegaConf:
         pass
-    if faults := list(resolvers.in_values(values)):
+    if faults := list(files.in_values(values)):
         raise ConfigError(faults)
-    kept = resolvers.with_names(values)
+    kept = files.with_names(values)
     found: Any = OmegaConf.to_container(OmegaConf.create(kept), resolve=True)
-    if kept is not values and (faults := list(resolvers.in_values(found))):  # of references to an option of a store
+    if kept is not values and (faults := list(files.in_values(found))):  # of references to an option of a store
         raise ConfigError(faults)
     return dict(found)
 

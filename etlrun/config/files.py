@@ -1,4 +1,4 @@
-"""Config files: finding them, as sources of Hydra's, and the faults of files that cannot be loaded."""
+"""Config files: finding and parsing them, as sources of Hydra's, and the faults of files that cannot be loaded."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import io
 import os
 import pickle
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,10 +25,91 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from etlrun.config.folders import POLICY
-from etlrun.config.libyaml import conflict_line, count_of, error_of, fast
-from etlrun.config.resolvers import in_file
-from etlrun.config.values import refers
-from etlrun.system.errors import ConfigError, Fault, of_file, one_line
+from etlrun.system.errors import ConfigError, Fault, did_you_mean, of_file, one_line
+from etlrun.system.hidden import FORM, Variable
+
+FAST_LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LONGEST_BYTES = 8_000  # of blocks nested so deeply libyaml's stack is large enough
+_PLAIN = re.compile(rb'(?:#[ -~]*\n|(?:[ "$-=@-{}~][ "-=@-{}~]*)?\n)*')  # lines that both parsers read alike
+_FLOAT = re.compile(
+    r"[-+]?[0-9]+(?:_[0-9]+)*(?:\.[0-9_]*(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+|(?::[0-5]?[0-9])+\.[0-9_]*)$"
+    r"|\.[0-9]+(?:_[0-9]+)*(?:[eE][-+][0-9]+)?$"
+)
+
+
+class _Loader(FAST_LOADER):  # type: ignore[misc]
+    """Loader with OmegaConf's numbers, such as 1e-3, without dates, and without keys that are there twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - yaml's
+        keys = [str(key.value) for key, _ in node.value]
+        if len(keys) > len({*keys}):
+            raise yaml.YAMLError
+        return super().construct_mapping(node, deep=deep)
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
+for _first, _tags in _Loader.yaml_implicit_resolvers.items():
+    _Loader.yaml_implicit_resolvers[_first] = [found for found in _tags if "timestamp" not in found[0]]
+
+
+def fast(text: bytes) -> DictConfig | None:
+    """Return the content of a file; None if OmegaConf has to load it, or to tell what is wrong."""
+    if len(text) > _LONGEST_BYTES or _PLAIN.fullmatch(text) is None:
+        return None
+    try:
+        values = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
+        return OmegaConf.create(values) if isinstance(values, dict) else None
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError, OmegaConfBaseException):
+        return None
+
+
+def node_of(text: bytes) -> yaml.Node | None:
+    """Return the nodes of a file; None if it is no YAML, or is empty."""
+    for loader in (FAST_LOADER, yaml.SafeLoader):  # Hydra uses the second one, which accepts slightly more
+        with suppress(yaml.YAMLError, RecursionError):
+            return yaml.compose(text, Loader=loader)
+    return None
+
+
+def error_of(text: bytes) -> yaml.MarkedYAMLError | None:
+    """Return the error of libyaml, which is more precise; it must not parse deeply nested text."""
+    try:
+        yaml.compose(text, Loader=FAST_LOADER)
+    except yaml.MarkedYAMLError as error:
+        return error
+    return None
+
+
+def conflict_line(text: bytes) -> int | None:
+    """Return the line of the first conflict marker of git, which no YAML has; None without one."""
+    marker = re.search(rb"^<{7} ", text, re.MULTILINE)
+    return None if marker is None else text.count(b"\n", 0, marker.start()) + 1
+
+
+def count_of(text: bytes) -> int:
+    """Return the number of keys and values after expanding aliases: a few lines can expand to billions."""
+    if b"*" not in text:
+        return 0
+    of_anchors: dict[str | None, int] = {}
+    inside: list[tuple[str | None, int]] = [(None, 0)]
+    try:
+        for event in yaml.parse(text, Loader=FAST_LOADER):
+            if isinstance(event, yaml.CollectionStartEvent):
+                inside.append((event.anchor, 1))
+                continue
+            if isinstance(event, yaml.CollectionEndEvent):
+                anchor, count = inside.pop()
+            elif isinstance(event, yaml.NodeEvent):
+                anchor = event.anchor
+                count = of_anchors.get(anchor, 1) if isinstance(event, yaml.AliasEvent) else 1
+            else:
+                continue
+            of_anchors[anchor] = count
+            inside[-1] = (inside[-1][0], inside[-1][1] + count)
+    except yaml.YAMLError:  # reported when the file is loaded
+        return 0
+    return inside[0][1]
+
 
 _LARGEST_BYTES, MOST_VALUES = 1_000_000, 100_000
 _MAPPING = "a mapping of keys to values"
@@ -182,7 +264,7 @@ def file_of(path: Path) -> ConfigFile | None:
     defaults = values.pop("defaults", [SELF])
     are_names = isinstance(defaults, list) and all(isinstance(of, str) and _NAME.fullmatch(of) for of in defaults)
     is_plain = are_names and SELF in defaults and b"@package" not in path.read_bytes()
-    return ConfigFile(path, values, tuple(defaults) if is_plain else (), refers(defaults))
+    return ConfigFile(path, values, tuple(defaults) if is_plain else (), "${" in repr(defaults))
 
 
 @lru_cache(maxsize=1_000)
@@ -280,3 +362,112 @@ def _unfit(text: bytes, file: str) -> Fault | None:
         found, expected = "a byte order mark, which hides `# @package` from Hydra", "UTF-8 without a byte order mark"
         return of_file(file, found, expected, "save the file without it", line=1)
     return None
+
+
+_OF_THE_CONFIG = frozenset({"oc.select", "oc.dict.keys", "oc.dict.values", "oc.deprecated"})
+"""Resolvers that read only other values of the config; `oc.create` and `oc.decode` can call others in their text."""
+_OF_THE_MACHINE = frozenset({"hydra", "now", "python_version"})
+"""Resolvers that Hydra registers when it starts."""
+_INNERMOST = re.compile(r"\$\{([^${}]*)\}")
+_LEFT = re.compile(r"\$\{\s*([^:\s${}\[\]'\"]*)\s*:")
+_HYDRA = "hydra"
+_STORE = ("dataset", "storage")
+"""Keys of the block whose values may name variables."""
+
+
+def machine_resolvers(text: str) -> list[str]:
+    """Return the names of the resolvers in a value that may read the machine, each once; escapes make no difference."""
+    names = []
+    while (match := _INNERMOST.search(text)) is not None:
+        name, colon, _ = match[1].partition(":")
+        names += [name.strip()] if colon else []
+        text = f"{text[: match.start()]}_{text[match.end() :]}"
+    return [name for name in dict.fromkeys([*names, *_LEFT.findall(text)]) if name not in _OF_THE_CONFIG]
+
+
+def _fault(where: str, names: list[str], remedy: str) -> Fault:
+    found = f"the resolver{'s' * (len(names) > 1)} {', '.join(names)}"
+    expected = "a value that is the same on every machine"
+    return Fault(where=where, found=found, expected=expected, remedy=f"write the value{remedy}")
+
+
+def with_names(values: dict[str, Any]) -> dict[str, Any]:
+    """Return a composed config in which resolving leaves variables of options of a store as they are."""
+    group, block = _STORE
+    store = (values.get(group) or {}).get(block) if isinstance(values.get(group), dict) else None
+    if not isinstance(store, dict) or not any(map(Variable.of, store.values())):
+        return values
+    kept = {name: f"\\{value}" if Variable.of(value) else value for name, value in store.items()}
+    return {**values, group: {**values[group], block: kept}}
+
+
+def _is_of_store(keys: Sequence[str], value: str) -> bool:
+    return tuple(keys[:-1]) == _STORE and Variable.of(value) is not None
+
+
+def in_values(value: Any, key: str = "") -> Iterator[Fault]:
+    """Yield the faults of a composed config, by dotted key; its references are not resolved yet."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from in_values(item, f"{key}.{name}".lstrip("."))
+    elif isinstance(value, list):
+        for item in value:
+            yield from in_values(item, key)
+    elif isinstance(value, str) and (names := machine_resolvers(value)) and not _is_of_store(key.split("."), value):
+        yield _fault(key, names, f', or give it on the command line: {key}="$NAME"')
+
+
+def in_override(word: str) -> Iterator[Fault]:
+    """Yield the fault of an override, unless it is one of Hydra's own, whose folders may be named after the machine."""
+    key, _, value = word.partition("=")
+    if key.lstrip("+").startswith((f"{_HYDRA}.", f"{_HYDRA}/")) or not (names := machine_resolvers(value)):
+        return
+    if unknown := [name for name in names if name not in _OF_THE_MACHINE and not OmegaConf.has_resolver(name)]:
+        known = sorted(_OF_THE_CONFIG)
+        expected = f"one of the resolvers {', '.join(known)}, or a reference such as ${{trainer.epochs}}"
+        close, found = (
+            did_you_mean(unknown[0], known, otherwise="write the value"),
+            f"the unknown resolver {unknown[0]}",
+        )
+        yield Fault(where=key.lstrip("+"), found=found, expected=expected, remedy=close)
+    elif tuple(key.lstrip("+").split(".")[:2]) == _STORE and not machine_resolvers(FORM.sub("", value)):
+        found, expected = (
+            f"the resolver {', '.join(names)}",
+            "a value, since Hydra writes those of overrides into folders",
+        )
+        remedy = "write it into a config file, where the text stays as it is, and choose that file"
+        yield Fault(where=key.lstrip("+"), found=found, expected=expected, remedy=remedy)
+    else:
+        yield _fault(key.lstrip("+"), names, f', or let the shell put it in: {key}="$NAME"')
+
+
+@lru_cache(maxsize=1_000)
+def in_file(text: bytes, file: str) -> Fault | None:
+    """Return the fault of the first such value of a config file that can be loaded; None if there is none.
+
+    Hydra's own config may read the machine, but for where further configs are.
+    """
+    if b"${" not in text and b"\\" not in text:  # with which YAML writes any letter
+        return None
+    is_hydras = _HYDRA in Path(file).parent.parts
+    for key, line, value in _scalars(node_of(text), ()):
+        names = machine_resolvers(value)
+        is_others = key[:1] == ("defaults",) or key[:2] == (_HYDRA, "searchpath")
+        is_free = not is_others and (is_hydras or key[:1] == (_HYDRA,) or _is_of_store((*_STORE[:1], *key[-2:]), value))
+        if names and not is_free:
+            remedy = "" if file.endswith(POLICY) else ", or ??? and give it on the command line"
+            found = _fault(".".join(key), names, remedy)
+            return replace(found, file=file, line=line)
+    return None
+
+
+def _scalars(node: yaml.Node | None, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int, str]]:
+    """Yield the scalars that are no keys: their keys from outside in, their line, from 1, and their text."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield from _scalars(value, (*keys, str(key.value)))
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from _scalars(item, keys)
+    elif isinstance(node, yaml.ScalarNode):
+        yield keys, node.start_mark.line + 1, node.value

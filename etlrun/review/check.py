@@ -9,8 +9,7 @@ from itertools import pairwise, product
 from pathlib import Path
 
 from etlrun.config import request as requests
-from etlrun.config.composer import Composer
-from etlrun.config.values import NOT_OF_A_RUN
+from etlrun.config.composer import NOT_OF_A_RUN, Composer
 from etlrun.planning.plan import Plan
 from etlrun.review.evidence import evidence_in, out_of_date
 from etlrun.review.folders import Folders, located, of_whole, without_configs

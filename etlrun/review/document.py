@@ -7,7 +7,7 @@ import json
 import shlex
 from typing import Any
 
-from etlrun.config.grammar import typed
+from etlrun.config.overrides import typed
 from etlrun.review.review import Review, contradictions
 from etlrun.review.sides import DEFAULT
 from etlrun.stages.base import Kind

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from etlrun.config.composer import Composer
-from etlrun.config.grammar import quoted
+from etlrun.config.overrides import quoted
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import bare, parse
 from etlrun.planning.unused import leaves

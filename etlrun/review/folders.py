@@ -14,10 +14,9 @@ from pathlib import Path
 import yaml
 
 from etlrun.config import request as requests
-from etlrun.config.files import Layer, config_files
+from etlrun.config.composer import in_file
+from etlrun.config.files import Layer, config_files, node_of
 from etlrun.config.folders import POLICY, config_dir, own_folder
-from etlrun.config.libyaml import node_of
-from etlrun.config.refusals import in_file
 from etlrun.review.git import Scratch, Tree, git, top_of
 from etlrun.system.errors import ConfigError, Fault, fault, of_file, printable
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from etlrun.config.composer import MISSING
 from etlrun.config.files import config_files, unloadable
-from etlrun.config.values import MISSING
 from etlrun.review.folders import Entry, Folders, entries
 from etlrun.review.sides import DEFAULT, Variant, hidden
 from etlrun.system.errors import Fault, of_file

@@ -15,12 +15,10 @@ import yaml
 
 from etlrun.config import grid
 from etlrun.config import request as requests
-from etlrun.config.composer import Composer
+from etlrun.config.composer import NOT_OF_A_RUN, UNCOMPOSABLE, Composer, refusal
+from etlrun.config.composer import missing as missing_in
 from etlrun.config.files import Layer, unloadable, unreadable
-from etlrun.config.grammar import in_one_argument, quoted
-from etlrun.config.refusals import UNCOMPOSABLE, refusal
-from etlrun.config.values import NOT_OF_A_RUN
-from etlrun.config.values import missing as missing_in
+from etlrun.config.overrides import in_one_argument, quoted
 from etlrun.planning.code import as_recorded
 from etlrun.planning.learned import planned_before
 from etlrun.planning.plan import Plan

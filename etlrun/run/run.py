@@ -261,7 +261,7 @@ def _end_early(record: Record, status: str, *faults: Fault) -> None:
 
 
 def _resume_command(folder: str) -> str:
-    from etlrun.config.grammar import of_path  # imports Hydra
+    from etlrun.config.overrides import of_path  # imports Hydra
 
     return f"etlrun {of_path('trainer.resume=', folder)}"
 

@@ -22,8 +22,8 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from etlrun.config.grammar import of_path
-from etlrun.config.jobs import Job, Unfit, differences, identity_of
+from etlrun.config.grid import Job, Unfit, differences, identity_of
+from etlrun.config.overrides import of_path
 from etlrun.planning.spec import parse_command
 from etlrun.planning.unused import told
 from etlrun.record import record as records

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from pydantic_core import to_json
 
-from etlrun.config.grid import Grid
-from etlrun.config.jobs import identity_of
+from etlrun.config.grid import Grid, identity_of
 from etlrun.planning.plan import Plan, sections
 from etlrun.record.config import read_config
 from etlrun.record.summary import COMPLETED, SUMMARY, read_summary

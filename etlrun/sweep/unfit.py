@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from etlrun.config.jobs import Unfit
+from etlrun.config.grid import Unfit
 from etlrun.sweep.ledger import own_overrides
 from etlrun.system.errors import counted
 

@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from etlrun.config.grammar import of_path
-from etlrun.config.overlay import overlaid
-from etlrun.config.request import RESUME
+from etlrun.config.overrides import of_path
+from etlrun.config.request import RESUME, overlaid
 from etlrun.planning.learned import recalled
 from etlrun.planning.plan import Plan
 from etlrun.planning.planner import plan

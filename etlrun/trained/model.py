@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.config.grammar import of_path
+from etlrun.config.overrides import of_path
 from etlrun.config.request import RESUME
 from etlrun.record.record import MODEL
 from etlrun.run.backend import prepare

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, cast
 
-from etlrun.config.jobs import Job
+from etlrun.config.grid import Job
 from etlrun.planning.plan import Plan
 from etlrun.record.summary import COMPLETED, Summary
 from etlrun.run import backend

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from etlrun.config.jobs import Job
+from etlrun.config.grid import Job
 from etlrun.measure.beside import note_on_others
 from etlrun.measure.gains import BETTER, Gain, Noise
 from etlrun.record.summary import Summary

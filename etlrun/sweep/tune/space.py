@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
-from etlrun.config.jobs import Job
-from etlrun.config.overlay import put
+from etlrun.config.grid import Job
+from etlrun.config.request import put
 from etlrun.planning.decoding import resizes
 from etlrun.planning.located import ABSENT, value_at
 from etlrun.planning.plan import Plan, name_of_point
