@@ -37,7 +37,7 @@ from benchmarks.rows import by_etlrun, sections
 from benchmarks.tables import compared
 from benchmarks.tables_models import SEEDS, of_seeds
 from benchmarks.text_many import many, plan_of
-from etlrun.graph.keeping import keep_sequences
+from etlrun.graph.datasets import keep_sequences
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from etlrun.stages.column_categories import Lookup

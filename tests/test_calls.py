@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import ClassVar
 
-from etlrun.eject.datasets import DATASET_TEXTS
+from etlrun.eject.pipeline import DATASET_TEXTS
 from etlrun.eject.program import ejected, versions
 from etlrun.graph.datasets import DATASET_STAGES
 from etlrun.planning.plan import PlannedStage

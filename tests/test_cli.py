@@ -17,7 +17,7 @@ from etlrun.cli.commands import COMMANDS, GROUPS
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.eject import program
-from etlrun.graph import here
+from etlrun.graph import figures
 from etlrun.planning import render
 from etlrun.run.keepers import keepers_for
 from etlrun.stages import STAGES
@@ -186,9 +186,9 @@ def test_the_last_override_of_a_key_counts_in_plans_runs_and_sweeps(line: str, t
     _, _, err = finish(forked([*words, "hydra.run.dir=run"], tmp_path))
     assert err.startswith(f"etlrun: failed\n  {tmp_path}/run: found [Errno 21] Is a directory: "), err
     ran = (tmp_path / "run" / "plan.txt").read_text()
-    assert ran == here.text_of(grid.resolve(Request(overrides=words), STAGES).plan)
+    assert ran == figures.text_of(grid.resolve(Request(overrides=words), STAGES).plan)
     (job,) = grid.of(Request(overrides=words, multirun=True), STAGES).jobs
-    assert ran == here.text_of(job.plan)
+    assert ran == figures.text_of(job.plan)
 
 
 def test_a_format_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from etlrun.cache import parts
-from etlrun.graph.mapped import Mapped
+from etlrun.graph.disk import Mapped
 from etlrun.graph.parts import require_portable
 from etlrun.stages.flow import ITEM_BYTES, Feature, Flow
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.graph.here import with_figures
+from etlrun.graph.figures import with_figures
 from etlrun.sources.base import open_source
 from etlrun.sources.remote import RemoteSplit
 from etlrun.system.machine import rounded

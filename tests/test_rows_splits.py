@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 import pytest
 
-from etlrun.graph.here import with_figures
+from etlrun.graph.figures import with_figures
 from etlrun.sources.base import on_disk, open_source
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.columns import Columns

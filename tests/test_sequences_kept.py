@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from etlrun.graph.keeping import keep_sequences
+from etlrun.graph.datasets import keep_sequences
 from etlrun.measure.digest import Digest
 from etlrun.planning.plan import Plan, stage_of
 from etlrun.planning.planner import plan as planned

@@ -13,8 +13,7 @@ import tensorflow as tf
 from etlrun.cache.store import folder_of
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
-from etlrun.graph.build import Pipeline
-from etlrun.graph.forecast import fits
+from etlrun.graph.build import Pipeline, fits
 from etlrun.measure.assessment import Work
 from etlrun.record.record import Record
 from etlrun.run import run

@@ -13,8 +13,8 @@ from PIL import Image
 from etlrun.datasets.examine.doctor_image import look_at
 from etlrun.datasets.prepare.check import problem as refused_by_prepare
 from etlrun.graph.build import Pipeline
+from etlrun.graph.datasets import accepted
 from etlrun.graph.parts import of_pass
-from etlrun.graph.records import usable
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from etlrun.sources.corrupt import corrupt_records
@@ -105,7 +105,7 @@ def test_where_python_cannot_be_called_jpegs_and_pngs_alone_are_decoded(tmp_path
     write_records(tmp_path / "a.tfrecord", [{"image": JPEG, "label": 0}])
     plan = of_records(tmp_path)
     context = contexts_of(plan, open_source(plan.spec.dataset), with_validation=False)["train"]
-    looked_at = tf.function(lambda data: usable(data, of_pass(context, 1)))
+    looked_at = tf.function(lambda data: accepted(data, of_pass(context, 1)))
     for name, data in SAME.items():
         if name.startswith(("JPEG", "MPO", "PNG", "APNG")):
             assert looked_at(data).numpy() == data

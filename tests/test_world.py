@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.graph.here import with_figures
+from etlrun.graph.figures import with_figures
 from etlrun.record.record import Record
 from etlrun.run import run
 from etlrun.sources.base import open_source

@@ -17,7 +17,7 @@ from etlrun.config import grid
 from etlrun.config.folders import own_folder
 from etlrun.config.grid import Job
 from etlrun.config.request import RESUME, Request, composer, noted, unfit_folder, with_hydra
-from etlrun.graph import here
+from etlrun.graph import figures
 from etlrun.planning.hosts import require_one_host
 from etlrun.planning.plan import Plan, sections
 from etlrun.planning.spec import bare
@@ -51,7 +51,7 @@ def plan(*overrides: str, config_dir: Path | str | None = None, config_name: str
     own = None if config_dir is None else str(own_folder(os.fspath(config_dir)))
     request = Request(overrides=list(overrides), config_dir=own, config_name=config_name).resuming()
     job = grid.resolve(request, STAGES)
-    return Planned(request, job, here.with_figures(job.plan))
+    return Planned(request, job, figures.with_figures(job.plan))
 
 
 class Planned:
@@ -83,7 +83,7 @@ class Planned:
 
     def text(self) -> str:
         """Return the text that `etlrun plan` prints."""
-        return here.text_of(self._shown)
+        return figures.text_of(self._shown)
 
     def datasets(self) -> Datasets:
         """Return the datasets of the run by name, `train` and, with a validation, `validation`; see `Datasets`.

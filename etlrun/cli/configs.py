@@ -17,14 +17,14 @@ MULTIRUN_FORMATS = ("text", "json")
 
 def plan(arguments: list[str]) -> None:
     """Print the plan of a run, or of a multirun."""
-    from etlrun.graph import here
+    from etlrun.graph import figures
     from etlrun.planning import render
 
     parser = plan_parser()
     known, request = _parsed(parser, arguments)
     if not known.multirun:
-        planned = here.with_figures(grid.resolve(request, STAGES).plan)
-        say_whole(here.text_of(planned) if known.format == "text" else render.FORMATS[known.format](planned))
+        planned = figures.with_figures(grid.resolve(request, STAGES).plan)
+        say_whole(figures.text_of(planned) if known.format == "text" else render.FORMATS[known.format](planned))
     elif known.format in MULTIRUN_FORMATS:
         from etlrun.cli import multirun
         from etlrun.sweep import preview

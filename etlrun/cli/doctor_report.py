@@ -167,10 +167,10 @@ def _asked(words: list[str]) -> tuple[int, str, str]:
 
 def _plan(request: Request) -> str:
     """Return the plan of the config."""
-    from etlrun.graph import here
+    from etlrun.graph import figures
 
     with in_review():  # which opens no store that a variable names
-        return here.text_of(here.with_figures(grid.resolve(request.resuming(), STAGES).plan))
+        return figures.text_of(figures.with_figures(grid.resolve(request.resuming(), STAGES).plan))
 
 
 def _run(folder: Path | None, searched: Path) -> str:

@@ -1,28 +1,172 @@
-"""Text of the maps in a program: the steps of a map in one function, and the decoding of whole batches."""
+"""Text of the maps in a program: the steps of a map in one function, columns, and the decoding of whole batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import builtins
+import keyword
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import indent
 from typing import Any
 
-from etlrun.eject.columns import lines_of_columns, packed
-from etlrun.eject.own import defines, sources
-from etlrun.eject.place import Place, calls_of
+from etlrun.eject.own import Place, calls_of, defines, of_data, sources
 from etlrun.eject.printed import skipping
-from etlrun.eject.steps import Lines, given, handed, lines_of, source_of, sources_of, taken, unpacked, variables
 from etlrun.eject.text import call, function, literal, mapping
 from etlrun.planning.plan import Plan, PlannedStage
-from etlrun.stages.columns import Columns, checked_weight
-from etlrun.stages.flow import NUMBERS_APART, Flow
+from etlrun.stages import STAGES
+from etlrun.stages.columns import Columns, Output, checked_weight, narrowed
+from etlrun.stages.dataset import Dataset
+from etlrun.stages.flow import NUMBERS_APART, Feature, Flow
 from etlrun.stages.image import Decode
+from etlrun.stages.load import FullShuffle
 from etlrun.stages.made import quoted
 from etlrun.stages.mix import Mix
 from etlrun.stages.plugins import source
 from etlrun.stages.rows import Rows
 from etlrun.stages.sequences import PadSequences
-from etlrun.stages.step import Map, Parse, ParseBatch
+from etlrun.stages.step import Map, Parse, ParseBatch, Step
 from etlrun.stages.turbo import Turbo, usable
+
+
+def lines_of_columns(step: Columns, names: Mapping[str, str], features: Mapping[str, Feature]) -> Iterator[str]:
+    """Yield the lines that make the outputs, variables of these `names`, from the dict of these `features`."""
+    above: dict[str, Feature] = {}
+    for output in step.outputs:
+        known = {**above, **features}
+        taken = [f"features[{quoted(name)}]" if name in features else names[name] for name in output.of]
+        yield from _lines(output, taken, names[output.name], known[output.of[0]])
+        above[output.name] = output.gives(known)
+
+
+def packed(names: Mapping[str, str]) -> str:
+    """Return the line that puts variables of these `names` into the dict `features`."""
+    return mapping("features = ", {quoted(name): variable for name, variable in names.items()})
+
+
+def sources_of_columns(step: Columns) -> tuple[str, ...]:
+    """Return the sources of the functions of the steps."""
+    return (*(_named(op) for op in step.makers), source(narrowed))
+
+
+def _lines(output: Output, taken: Sequence[str], variable: str, given: Feature) -> Iterator[str]:
+    value = taken[0] if len(taken) == 1 else f"({', '.join(taken)})"
+    for step in output.steps:
+        arguments = (f"{name}={literal(of)}" for name, of in step.arguments.items())
+        if given.is_sequence and not step.of_sequences:
+            yield call(f"{variable} = tf.ragged.map_flat_values", _name_of_op(step.op), value, *arguments)
+        else:
+            yield call(f"{variable} = {_name_of_op(step.op)}", value, *arguments)
+        value, given = variable, given if step.takes > 1 else step.gives(given)
+    yield f"{variable} = narrowed({value})"
+
+
+def _named(op: Callable[..., Any]) -> str:
+    return source(op).removeprefix("@staticmethod\n").replace("def op(", f"def {_name_of_op(op)}(", 1)
+
+
+def _name_of_op(op: Callable[..., Any]) -> str:
+    """Return the name of a step's function in programs, such as `one_hot_values` for that of `OneHot`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", op.__qualname__.split(".")[0]).lower() + "_values"
+
+
+Lines = tuple[str, ...]
+
+_TAKEN = re.compile(
+    r"record|features|inputs|targets|seed|index|tf|tfds|num_classes|parse|narrowed|\w+_values|feature_\d+"
+)
+"""Names that are already used in the functions of steps."""
+
+
+def variables(flow: Flow) -> dict[str, str]:
+    """Return the variable of each feature, by name: the name itself if possible."""
+
+    def is_free(name: str) -> bool:
+        is_known = keyword.iskeyword(name) or hasattr(builtins, name)
+        is_taken = is_known or name in STAGES["transform"] or _TAKEN.fullmatch(name)
+        return name.isidentifier() and not is_taken
+
+    return {name: name if is_free(name) else f"feature_{place}" for place, name in enumerate(flow.columns)}
+
+
+def lines_of(step: Step, dataset: Dataset, *, is_batched: bool) -> Lines:
+    """Return the lines that compute the feature of a step; for a step that parses, all features."""
+    if step.parses:
+        return _parsed(dataset, "parse_example" if is_batched else "parse_single_example")
+    feature = variables(dataset.examples)[step.feature]
+    values = {name: literal(value) for name, value in step.values.items()}
+    seed = {"seed": "seed"} if step.random else {}
+    arguments = [f"{name}={text}" for name, text in (values | seed).items()]
+    return (call(f"{feature} = {_name(step)}", feature, *arguments),)
+
+
+def source_of(step: Step | Mix | type[Turbo] | FullShuffle | PadSequences) -> str:
+    """Return the source of a step's function, named like the step."""
+    text = source(step.op).replace("  # type: ignore[override]", "")
+    return text.removeprefix("@staticmethod\n").replace("def op(", f"def {_name(step)}(", 1)
+
+
+def sources_of(step: Step | Mix, dataset: Dataset) -> Lines:
+    """Return the sources of a step: of the functions that its own calls, and its own; to parse, that of the dataset."""
+    if isinstance(step, Step) and step.parses:
+        return sources(dataset, of_data(dataset, "parse")) if defines(dataset, "parse") else ()
+    if isinstance(step, Columns):
+        return sources_of_columns(step)
+    return (*(source(called) for called in step.calls), source_of(step))
+
+
+def _name(step: Step | Mix | type[Turbo] | FullShuffle | PadSequences) -> str:
+    return step.path.rpartition(".")[2]
+
+
+def _parsed(dataset: Dataset, parse: str) -> Lines:
+    if defines(dataset, "parse"):
+        return "features = parse(record)", *unpacked(dataset)
+    features = {key: dataset.examples.features[name] for name, key in dataset.keys.items()}
+    specs = [f"{quoted(key)}: tf.io.FixedLenFeature({of.shape}, tf.{of.stored})," for key, of in features.items()]
+    casts = {key: of.dtype for key, of in features.items() if of.dtype != of.stored}
+    return (
+        f"features = tf.io.{parse}(",
+        "    record,",
+        "    {",
+        *(f"        {spec}" for spec in specs),
+        "    },",
+        ")",
+        *unpacked(dataset, casts),
+    )
+
+
+def unpacked(dataset: Dataset, casts: Mapping[str, str] | None = None) -> Lines:
+    """Return the lines that take features from the dict `features` by their keys, with casts for some."""
+    names, found = variables(dataset.examples), {key: f"features[{quoted(key)}]" for key in dataset.keys.values()}
+    found |= {key: f"tf.cast({found[key]}, tf.{dtype})" for key, dtype in (casts or {}).items()}
+    return tuple(f"{names[name]} = {found[key]}" for name, key in dataset.keys.items())
+
+
+def taken(flow: Flow) -> Lines:
+    """Return the lines that take features from the inputs and the targets of a model."""
+    names, several = variables(flow), {"inputs": flow.inputs, "targets": flow.targets}
+    return tuple(
+        f"{names[name]} = {of}[{quoted(name)}]" for of, each in several.items() if len(each) > 1 for name in each
+    )
+
+
+def given(flow: Flow) -> Lines:
+    """Return the lines that return the inputs of a model, the targets, and the weight if there is one."""
+    names, several = variables(flow), {"inputs": flow.inputs, "targets": flow.targets}
+    packed = [
+        mapping(f"{of} = ", {quoted(name): names[name] for name in each}) for of, each in several.items() if each[1:]
+    ]
+    return *packed, f"return {', '.join(handed(flow))}"
+
+
+def handed(flow: Flow) -> dict[str, str]:
+    """Return what a model takes: inputs, targets and perhaps a weight, as variables with their types."""
+    names, several = variables(flow), {"inputs": flow.inputs, "targets": flow.targets}
+    found: dict[str, str] = {}
+    for of, each in several.items():
+        found |= {of: "dict[str, tf.Tensor]"} if each[1:] else {names[each[0]]: "tf.Tensor"}
+    return found | ({names[flow.weight]: "tf.Tensor"} if flow.weight else {})
+
 
 _TRANSFORM = "transform"
 
@@ -43,9 +187,9 @@ def _map_batches(dataset: str, size: int, mapped: str, stage: Any) -> str:
 
 def map_steps(stage: Map, place: Place) -> str:
     """Return the text of all steps in one function, which also raises on a target that is not a class."""
-    name = _name(place, _TRANSFORM if stage.is_first else stage.path.replace(".", "_"))
+    name = _name_at(place, _TRANSFORM if stage.is_first else stage.path.replace(".", "_"))
     flow, takes = place.planned.gives, _as_read(place.incoming) if stage.is_first else handed(place.incoming)
-    lines = _lines(stage, place, takes)
+    lines = _lines_of_steps(stage, place, takes)
     if stage.is_first:
         lines += _checks(place, flow)
     arguments = takes | ({"seed": "tf.Tensor"} if place.planned.is_random else {})
@@ -74,7 +218,7 @@ def _checks(place: Place, flow: Flow) -> Iterator[str]:
         yield f"{names[flow.weight]} = checked_weight({names[flow.weight]})"
 
 
-def _lines(stage: Map, place: Place, takes: Mapping[str, str]) -> list[str]:
+def _lines_of_steps(stage: Map, place: Place, takes: Mapping[str, str]) -> list[str]:
     """Return the lines of all steps; columns take the dict of features as it is parsed, all others their variables."""
     lines, is_packed = [*(() if stage.is_first else taken(place.incoming))], "features" in takes
     names = variables(place.data.examples)
@@ -144,7 +288,7 @@ def _as_read(flow: Flow) -> dict[str, str]:
     return {"record": "tf.Tensor"} if flow.is_serialised else {"features": "dict[str, tf.Tensor]"}
 
 
-def _name(place: Place, name: str) -> str:
+def _name_at(place: Place, name: str) -> str:
     name = _name_in(place.plan, place.planned, place.pipeline, name)
     is_other = place.beside and all(place.planned not in stages for stages in place.beside.pipelines.values())
     return f"{name}_of_images" if is_other else name
@@ -181,7 +325,7 @@ def turbo(stage: Turbo, place: Place) -> str:
     single = [f"{image} = tf.squeeze({image}, 0)"] if is_single else []
     lines = [*taken(flow), *decoded, f"{image} = tf.ensure_shape({image}, {shape})", *single, *lines, with_index]
     of_batch = "decode_batch" if stage.path == Turbo.path else "decode_cached"
-    name = _name(place, f"{of_batch}_with_index" if place.carries else of_batch)
+    name = _name_at(place, f"{of_batch}_with_index" if place.carries else of_batch)
     signature = _signature(name, takes, flow, carries=place.carries)
     says = f"Decode a batch: {flow} to {place.planned.gives}."
     place.functions.extend((source_of(Turbo), function(signature, says, *lines)))

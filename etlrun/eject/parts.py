@@ -1,25 +1,213 @@
-"""Text of the parts of a run that are not pipelines: functions of a program."""
+"""Text of the parts of a run that are not pipelines: the model, and the loop over batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from etlrun.eject.loops import drain, emulated, fit
-from etlrun.eject.own import sources
-from etlrun.eject.text import function, literal, mapping
+from etlrun.eject.maps import name_of_transform
+from etlrun.eject.own import differs_by_pass, of_data, sources, sources_of
+from etlrun.eject.printed import loops
+from etlrun.eject.printed.loops import num_batches
+from etlrun.eject.printed.numbered import class_weights
+from etlrun.eject.text import call, function, listed, literal, mapping
 from etlrun.planning.learned import columns_of
-from etlrun.planning.plan import Plan, given_to_model
+from etlrun.planning.plan import Plan, given_to_model, reads_features, stage_of
+from etlrun.planning.training import kept_by
 from etlrun.stages.columns import Output
 from etlrun.stages.flow import Flow
-from etlrun.stages.keras_objects import base, head, rescaling, unstandardized
+from etlrun.stages.keras_objects import base, head, objectives, optimizer, rescaling, unstandardized
+from etlrun.stages.keras_objects import callbacks as own_callbacks
 from etlrun.stages.made import Made, Text, quoted, user_path
-from etlrun.stages.model import Emulated, ImageModel, scaled_for_imagenet, set_momentum, without_dropout
+from etlrun.stages.measure import Logger
+from etlrun.stages.model import Emulated, ImageModel, scaled_for_imagenet, set_momentum, unfreeze, without_dropout
 from etlrun.stages.network import Network, embedded, masks, vectors
-from etlrun.stages.objectives import loss_of
+from etlrun.stages.objectives import falls, loss_of
 from etlrun.stages.plugins import source, with_called
-from etlrun.stages.trainer import Drain
+from etlrun.stages.sequences import Bucket
+from etlrun.stages.trainer import Drain, PlannedPhase, Trainer
 from etlrun.stages.words import set_vectors, vectors_in
+
+Lines = Sequence[str]
+
+_ON_CPU = ('tf.config.set_visible_devices([], "GPU")',)
+_ON_GPU = ('if not tf.config.list_physical_devices("GPU"):', '    raise SystemExit("no GPU was found")')
+_DEVICES: dict[str, Lines] = {"auto": (), "cpu": _ON_CPU, "gpu": _ON_GPU}
+
+_PREPARED = ("builder()  # before the seeds are set: TFDS draws random numbers while it prepares a dataset",)
+_HEAD = (
+    "top = classifier.layers[-1]",
+    "base = keras.Model(classifier.input, top.input)",
+    "head = keras.Sequential([keras.Input(top.input.shape[1:]), top])",
+)
+_QUIET = (
+    "# Keras doesn't know the length of a validation pass, and warns at its end as if data had run out.",
+    'warnings.filterwarnings("ignore", message="Your input ran out of data")',
+)
+
+
+def fit(stage: Trainer, plan: Plan) -> tuple[str, ...]:
+    """Return the text of Keras's loop."""
+    policy = literal(Made("keras.config.set_dtype_policy", (stage.mixed_precision,)))
+    phases = [_phase(stage, plan, phase) for phase in stage.planned_phases]
+    names = [f"history_{phase.number}" for phase in stage.planned_phases]
+    returned = "history" if stage.phases is None else f"[{', '.join(names)}]"
+    begun, saved = _kept(stage, plan)
+    body = (
+        *_DEVICES[stage.device],
+        *([policy] if stage.mixed_precision else []),
+        *(_PREPARED if plan.spec.dataset.is_of_tfds else ()),
+        "keras.utils.set_random_seed(SEED)",
+        *_seeded(plan),
+        "classifier = model()",
+        *(_HEAD if reads_features(plan) else ()),
+        *(_QUIET if plan.evaluation and stage.phases is not None else ()),
+        *begun,
+        *(line for lines, _ in phases for line in lines),
+        *saved,
+        *(() if stage.phases is None and not saved else (f"return {returned}",)),
+    )
+    which = "that of the best epoch" if begun else "it"
+    says = f"Train the model, and save {which} as model.keras in the working directory."
+    one = "keras.callbacks.History"
+    gives = one if stage.phases is None else f"list[{one}]"
+    functions = dict.fromkeys(of for _, needed in phases for of in needed)
+    return (*functions, function(f"train() -> {gives}", says, *body))
+
+
+def _kept(stage: Trainer, plan: Plan) -> tuple[Lines, Lines]:
+    """Return the lines before and behind the training that save its model: of the best epoch, if it is kept."""
+    monitor, save = kept_by(plan.spec), 'classifier.save("model.keras")'
+    if monitor is None:
+        return (), (save,)
+    if stage.ema_momentum is not None or reads_features(plan):  # the model that Keras's callback would save is another
+        return (), (f"# This is the last epoch: a run keeps the best one by {monitor}.", save)
+    given = {"monitor": monitor, "mode": "min" if falls(monitor) else "max", "save_best_only": True}
+    return (f"best = {literal(Made('keras.callbacks.ModelCheckpoint', ('model.keras',), given))}",), ()
+
+
+def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase) -> tuple[Lines, Lines]:
+    """Return the lines that compile and fit a model in one phase, and the functions that they need."""
+    is_whole = stage.phases is None
+    is_later = plan.unfrozen is not None and phase.unfreeze is not None
+    part, suffix = (plan.unfrozen, "images") if plan.unfrozen is not None and is_later else (plan, "dataset")
+    model, base = ("head", ["base"]) if reads_features(part) else ("classifier", [])
+    dataset, steps = plan.spec.dataset, _steps(part, suffix)
+    epochs = "EPOCHS" if is_whole else str(phase.epochs)
+    total = Text(f"{epochs} * {f'({steps})' if ' // ' in steps else steps}")
+    compiled = {"optimizer": optimizer(stage.in_phase(phase), total), **_objectives(stage, plan)}
+    passes = [] if is_whole else [*(_first(phase) if differs_by_pass(part.train) else []), f"passes={phase.epochs}"]
+    validation = f"validation_{suffix}({', '.join(base)})"
+    begun, saved = _kept(stage, plan)
+    given = ("history = " if saved else "return ") if is_whole else f"history_{phase.number} = "
+    lines = [
+        *_unfrozen(plan, phase),
+        literal(Made(f"{model}.compile", (), compiled)),
+        *(_QUIET if plan.evaluation and is_whole else ()),
+        call(
+            f"{given}{model}.fit",
+            f"train_{suffix}({', '.join([*base, *passes])})",
+            *([f"initial_epoch={phase.done}"] if phase.done else []),
+            f"epochs={'EPOCHS' if is_whole else phase.end}",
+            f"steps_per_epoch={steps}",
+            *([f"validation_data={validation}"] if plan.evaluation else []),
+            *_callbacks(stage, plan.spec.logger, has_best=bool(begun)),
+            "shuffle=False",
+            "verbose=2",
+        ),
+    ]
+    used: list[Callable[..., Any]] = [class_weights] if plan.spec.load.class_weights == "balanced" else []
+    used += [unfreeze] if phase.unfreeze is not None else []
+    return lines, [*_count(plan), *sources_of(dataset, [compiled, own_callbacks(stage)]), *sources(dataset, *used)]
+
+
+def _objectives(stage: Trainer, plan: Plan) -> dict[str, Any]:
+    dataset = plan.spec.dataset
+    target = dataset.examples.features[dataset.examples.target]
+    found = objectives(
+        stage,
+        given_to_model(plan.train),
+        (target.classes or Text("classes()")) if target.is_class else None,
+        dataset.loss_weights,
+        class_weights=Text("class_weights()") if plan.spec.load.class_weights == "balanced" else None,
+        mixes=plan.spec.load.mixes,
+    )
+    return {**found, "jit_compile": stage.jit_compile or False}
+
+
+def _first(phase: PlannedPhase) -> Lines:
+    return (f"first={phase.done + 1}",)
+
+
+def _unfrozen(plan: Plan, phase: PlannedPhase) -> Lines:
+    if phase.unfreeze is None:
+        return ()
+    return (f"unfreeze(classifier.layers[-2], {plan.spec.model.last_layers(phase.unfreeze)})",)
+
+
+def _seeded(plan: Plan) -> Lines:
+    if not any(planned.stage.random for planned in plan.train):
+        return ()
+    return ("tf.random.set_seed(SEED + 1)  # for shuffling; with 0, tf.data accepts no tensor as seed",)
+
+
+def _callbacks(stage: Trainer, logger: Logger, *, has_best: bool) -> Lines:
+    rule = stage.early_stopping
+    callbacks: list[Any] = []
+    callbacks += [Made("keras.callbacks.TerminateOnNaN", (), {"raise_error": True})] if stage.on_nan == "fail" else []
+    callbacks += [] if stage.ema_momentum is None else [Made("keras.callbacks.SwapEMAWeights")]
+    callbacks += [] if rule.patience is None else [Made("keras.callbacks.EarlyStopping", (), rule.arguments)]
+    callbacks += own_callbacks(stage)
+    callbacks += [Text("best")] if has_best else []
+    callbacks += [] if logger.callback is None else [logger.callback]  # Keras's own; a program has no others
+    return [f"callbacks={listed(*map(literal, callbacks))}"] if callbacks else []
+
+
+def _steps(plan: Plan, suffix: str = "dataset") -> str:
+    """Return the steps of an epoch: the configured number, or those of a pass, counted first if records are skipped."""
+    trainer, fit = plan.spec.trainer, plan.spec.fit
+    if trainer.steps_per_epoch is not None:
+        return str(trainer.steps_per_epoch)
+    if plan.spec.dataset.on_corrupt == "skip":
+        first = _first(fit.planned_phases[0]) if fit is not None and fit.phases else ()
+        given = [*(["base"] if reads_features(plan) else []), *(first if differs_by_pass(plan.train) else ())]
+        return f"sum(1 for _ in train_{suffix}({', '.join([*given, 'passes=1'])}))"
+    if stage_of(plan.train, Bucket) is not None:
+        drops = f"drop_remainder={plan.spec.load.drop_remainder}"
+        return f"num_batches(TRAIN_SPLIT, {name_of_transform(plan, 'train')}, {drops})"
+    examples = "num_examples(TRAIN_SPLIT)"
+    return f"{examples} // BATCH_SIZE" if plan.spec.load.drop_remainder else f"math.ceil({examples} / BATCH_SIZE)"
+
+
+def _count(plan: Plan) -> Lines:
+    """Return the functions that count the steps of an epoch."""
+    if plan.spec.trainer.steps_per_epoch is not None or plan.spec.dataset.on_corrupt == "skip":
+        return ()
+    counts = num_batches if stage_of(plan.train, Bucket) is not None else of_data(plan.spec.dataset, "num_examples")
+    return sources(plan.spec.dataset, counts)
+
+
+def emulated(stage: Emulated, plan: Plan) -> tuple[str, ...]:
+    """Return the text of a loop that sleeps for each step."""
+    given: dict[str, Any] = {"step_s": stage.step_ms / 1000}
+    if plan.evaluation:
+        given |= {"validation": Text("validation_dataset()"), "validation_step_s": stage.eval_step_ms / 1000}
+    loop = Made("emulate", (Text("train_dataset()"), Text(_steps(plan)), Text("EPOCHS")), given)
+    devices = _DEVICES[plan.spec.fit.device] if plan.spec.fit is not None else ()
+    says = "Hold each batch for as long as the accelerator would, and print the throughput."
+    made = function("train() -> None", says, *devices, *_seeded(plan), literal(loop))
+    return (*_count(plan), *sources(plan.spec.dataset, loops.emulate), made)
+
+
+def drain(stage: Drain, plan: Plan) -> tuple[str, ...]:
+    """Return the text of a loop that only reads."""
+    given = {} if stage.seconds is None else {"seconds": stage.seconds}
+    passes = None if stage.epochs is None else Text("EPOCHS")
+    loop = Made("read_passes", (Text("train_dataset()"), Text(_steps(plan)), passes), given)
+    says = "Read the batches, and print the throughput."
+    made = function("drain() -> None", says, *_ON_CPU, *_seeded(plan), literal(loop))
+    return (*_count(plan), *sources(plan.spec.dataset, loops.read_passes), made)
+
 
 Functions = tuple[str, ...]
 
@@ -32,7 +220,7 @@ def image_model(stage: ImageModel, plan: Plan) -> Functions:
     momentum = stage.batch_norm_momentum
     weights = None if stage.weights is None else user_path(stage.weights)  # or the name of those of Keras
     loss = plan.spec.fit.loss if plan.spec.fit is not None else ""
-    dense = f"dense = {literal(head(target, _count(plan, flow.target), loss))}"
+    dense = f"dense = {literal(head(target, _count_of_classes(plan, flow.target), loss))}"
     functions = [without_dropout] * stage.is_undropped + [scaled_for_imagenet] * stage.is_scaled_by_weights
     body = (
         f"inputs = pixels = {_input(flow, flow.inputs[0], 'image')}",
@@ -62,7 +250,7 @@ def _ends(plan: Plan, flow: Flow, inputs: str) -> list[str]:
     return [*heads, mapping("outputs = ", outputs), f"return keras.Model({inputs}, outputs)"]
 
 
-def _count(plan: Plan, name: str) -> Any:
+def _count_of_classes(plan: Plan, name: str) -> Any:
     """Return the number of classes of a target, as a config has it or as the data have; None if it is no class."""
     of = plan.spec.dataset.examples.features[name]
     return (len(of.classes) or Text("num_classes()")) if of.is_class else None
@@ -125,7 +313,7 @@ def _ended(plan: Plan, made: str) -> Iterator[str]:
 def _head(plan: Plan, flow: Flow, place: int) -> tuple[list[str], str]:
     """Return the lines that make the layers of the target at that place, and the expression of its prediction."""
     target, end = flow.features[flow.targets[place]], f"_{place}" if place else ""
-    count = len(target.classes) or None if len(flow.targets) > 1 else _count(plan, flow.target)
+    count = len(target.classes) or None if len(flow.targets) > 1 else _count_of_classes(plan, flow.target)
     loss = loss_of(target, plan.spec.fit.loss if plan.spec.fit is not None else "")
     lines = [f"dense{end} = {literal(head(target, count, loss, place=place, inputs=flow.inputs))}"]
     after = unstandardized(target, place=place, inputs=flow.inputs)

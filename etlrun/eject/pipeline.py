@@ -1,14 +1,169 @@
-"""Text of a pipeline in a program: a function that makes a dataset, with a line for each stage."""
+"""Text of a pipeline in a program: a function that makes a dataset, with an expression for each stage."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from etlrun.eject.datasets import expression
-from etlrun.eject.place import Place, differs_by_pass, last_random
-from etlrun.eject.text import function
-from etlrun.planning.plan import Plan, PlannedStage, at_cache, by_number, reads_features
+from etlrun.eject.maps import map_steps, mix, name_of_transform, pad, parse_batch, source_of, turbo
+from etlrun.eject.own import Place, calls_of, defines, differs_by_pass, last_random, of_data, sources
+from etlrun.eject.printed import loops, numbered, skipping
+from etlrun.eject.text import call, function, literal, mapping, parallel
+from etlrun.planning.plan import Plan, PlannedStage, at_cache, by_number, keeps_file_order, reads_features
 from etlrun.stages.base import Scope
+from etlrun.stages.cache import DiskCache
+from etlrun.stages.extract import Interleave, Sequential, SkipCorrupt, SkippedInBatches, Tfds
+from etlrun.stages.image import Decode
+from etlrun.stages.load import FullShuffle, SampleByClass, drawn, drawn_with_index
+from etlrun.stages.made import Call, Constant, Parallel, PassSeed, UpToAll, quoted
+from etlrun.stages.mix import Mix
+from etlrun.stages.model import Backbone
+from etlrun.stages.sequences import Bucket, PadSequences
+from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, RowsMap
+from etlrun.stages.turbo import Turbo, TurboAfterCache
+
+FIRST_SEED = "1 + SEED * 1_000_003"
+"""Seed of the first pass."""
+
+
+def tfds_load(stage: Tfds, place: Place) -> str:
+    """Return the text of reading with TFDS, without its own cache."""
+    features = {key: place.data.examples.features[name] for name, key in place.data.keys.items()}
+    decoder = "tfds.decode.make_decoder(tf.uint8)(decoded)()" if stage.decode else "tfds.decode.SkipDecoding()"
+    decoders = [f"{quoted(key)}: {decoder}" for key, feature in features.items() if feature.format == "image"]
+    wanted = [mapping("", {quoted(key): "True" for key in features})]
+    wanted += [f"decoders={{{', '.join(decoders)}}}"] if decoders else []
+    load = call(
+        "builder().as_dataset",
+        "split=split",
+        "decoders=" + call("tfds.decode.PartialDecoding", *wanted),
+        "read_config=tfds.ReadConfig(try_autocache=False, assert_cardinality=False)",
+    )
+    images = f"; images are {'decoded' if stage.decode else 'still encoded'}" if decoders else ""
+    says = f"Read the features of the examples of `split`, as `tfds.load` does{images}."
+    place.functions.extend(sources(place.data, of_data(place.data, "builder")))
+    place.functions.extend((source_of(Decode()), *sources(place.data, loops.decoded)) if stage.decode else ())
+    place.functions.append(function("read(split: str) -> tf.data.Dataset", says, f"return {load}"))
+    with_index = ".enumerate().map(lambda index, features: (features, index))" if place.carries else ""
+    return f"read({place.split}){with_index}"
+
+
+def _shards(place: Place) -> str:
+    """Return the dataset of shards in the order of their names, of the pass, or of a cache's first pass."""
+    seed = FIRST_SEED if keeps_file_order(place.plan.spec) else "seed"
+    shards = loops.shards_with_index if place.carries else loops.shards
+    return place.calls(shards, place.split, *([f"seed={seed}"] if place.planned.is_random else []))
+
+
+def _reader(place: Place) -> str:
+    """Return the function that reads a shard."""
+    if defines(place.data, "reader"):
+        read = place.calls(of_data(place.data, "reader"), place.split)
+    else:
+        read = place.calls(loops.records).removesuffix("()")
+    return place.calls(loops.with_index, read) if place.carries else read
+
+
+def sequential(_stage: Sequential, place: Place) -> str:
+    """Return the text of reading shard by shard."""
+    return f"{_shards(place)}.flat_map({_reader(place)})"
+
+
+def interleave(stage: Interleave, place: Place) -> str:
+    """Return the text of reading shards in turn; after an error, the number of parallel calls decides which is next."""
+    least = 1 if place.data.on_corrupt == "skip" else None
+    cycle = f"len(parts_of({place.split}))" if stage.cycle_length == "all" else str(stage.cycle_length)
+    calls = calls_of(stage.num_parallel_calls or least, deterministic=stage.deterministic, most=cycle)
+    sizes = f"cycle_length={cycle}", f"block_length={stage.block_length}"
+    return call(f"{_shards(place)}.interleave", _reader(place), *sizes, *calls)
+
+
+def skip_corrupt(_stage: SkipCorrupt, place: Place) -> str:
+    """Return the text of dropping elements that raise; a file that can't be opened is an error at the end of a pass."""
+    return place.calls(skipping.without_broken, place.dataset, place.split)
+
+
+def full_shuffle(stage: FullShuffle, place: Place) -> str:
+    """Return the text of reading all examples of a split in the order of the pass."""
+    place.functions.append(source_of(stage))
+    examples = place.calls(of_data(place.data, "labels_of" if stage.is_by_class else "num_examples"), place.split)
+    draw = drawn_with_index if place.carries else drawn
+    numbers = place.calls(draw, stage.path.rpartition(".")[2], examples, "seed")
+    if reads_features(place.plan):
+        count = place.calls(of_data(place.data, "num_examples"), place.split)
+        return place.calls(numbered.of_numbers, numbers, place.dataset, count)
+    return place.calls(of_data(place.data, "by_number"), numbers, place.split)
+
+
+def bucket(stage: Bucket, place: Place) -> str:
+    """Return the text of cutting the rows of a pass into batches of sequences of like lengths."""
+    drops = f"drop_remainder={stage.drop_remainder}"
+    return place.calls(
+        loops.in_buckets, place.dataset, place.split, name_of_transform(place.plan, place.pipeline), drops
+    )
+
+
+def backbone(stage: Backbone, place: Place) -> str:
+    """Return the text of computing features before the first epoch, which makes a cache unnecessary."""
+    return place.calls(loops.features_of, "base", place.dataset, str(stage.pictures_at_once))
+
+
+def cache_disk(stage: DiskCache, place: Place) -> str:
+    """Return the text of tf.data's cache, in a folder for one process: it can't tell if it is stale or in use."""
+    folder = place.calls(inspect.unwrap(loops.cache_folder), *(["CACHE_DIR"] if stage.dir else []))
+    return f'{place.dataset}.cache(f"{{{folder}}}/{place.pipeline}")'
+
+
+DATASET_TEXTS: dict[type, Callable[[Any, Place], str]] = {
+    Tfds: tfds_load,
+    Sequential: sequential,
+    Interleave: interleave,
+    ParseBatch: parse_batch,
+    Map: map_steps,
+    RowsMap: map_steps,
+    AfterCache: map_steps,
+    AfterTurbo: map_steps,
+    Turbo: turbo,
+    TurboAfterCache: turbo,
+    Mix: mix,
+    Bucket: bucket,
+    PadSequences: pad,
+    SkipCorrupt: skip_corrupt,
+    SkippedInBatches: skip_corrupt,
+    Backbone: backbone,
+    FullShuffle: full_shuffle,
+    SampleByClass: full_shuffle,
+    DiskCache: cache_disk,
+}
+"""Functions that return the text of stages that are not method calls, by type."""
+
+
+def expression(place: Place) -> str:
+    """Return the expression of a stage. Features of a frozen base are in memory already, and need no cache."""
+    stage = place.planned.stage
+    if stage.keeps and reads_features(place.plan):
+        return place.dataset
+    called = stage.call()
+    return DATASET_TEXTS[type(stage)](stage, place) if called is None else _called(place, called)
+
+
+def _called(place: Place, called: Call) -> str:
+    keywords = (f"{name}={_argument(argument)}" for name, argument in called.keywords.items())
+    return call(f"{place.dataset}.{called.method}", *map(_argument, called.arguments), *keywords)
+
+
+def _argument(argument: Any) -> str:
+    match argument:
+        case Constant():
+            return argument.name
+        case Parallel():
+            return parallel(argument.value)
+        case UpToAll():
+            return str(argument.value)
+        case PassSeed():
+            return "seed"
+    return literal(argument)
 
 
 def pipeline(plan: Plan, name: str, beside: Plan | None = None) -> tuple[str, ...]:

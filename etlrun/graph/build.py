@@ -1,11 +1,12 @@
-"""Graph of a planned pipeline as a `tf.data.Dataset`."""
+"""Graph of a planned pipeline as a `tf.data.Dataset`, and a forecast of the size of its cache."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
 from typing import Any, cast
 
 import tensorflow as tf
@@ -14,17 +15,84 @@ from etlrun.cache.keeper import READ, Keeper
 from etlrun.graph import disk
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import chained, counted, staged
-from etlrun.graph.declared import differs, wrong
 from etlrun.graph.numbered import count_of_batched, in_random_order
-from etlrun.graph.passes import Passes
-from etlrun.planning.plan import PlannedStage, at_cache, by_number
+from etlrun.planning.plan import Plan, PlannedStage, at_cache, by_number
+from etlrun.planning.planner import plan as planned
+from etlrun.planning.spec import RunSpec
 from etlrun.sources.base import Identified, Split
 from etlrun.stages.base import Scope
-from etlrun.stages.flow import Flow
+from etlrun.stages.cache import CACHES, Space, cache_bytes
+from etlrun.stages.flow import NUMBER, Flow
 from etlrun.stages.load import Batch, FullShuffle
 from etlrun.stages.model import Backbone
-from etlrun.stages.step import RowsMap
-from etlrun.system.errors import WorldError
+from etlrun.stages.step import Map, RowsMap
+from etlrun.system.errors import ConfigError, WorldError
+from etlrun.system.machine import megabytes
+
+
+def differs(dataset: tf.data.Dataset, flow: Flow) -> str:
+    """Return what the elements of a graph are where they don't match `flow`; empty if they match."""
+    specs = {name: spec for name, spec in dataset.element_spec.items() if name != NUMBER}
+    if {*specs} != {*flow.features}:
+        return f"the features {', '.join(sorted(specs))}"
+    for name in flow.columns:
+        spec, feature = specs[name], flow.features[name]
+        shape = tuple(spec.shape)[flow.batch_size is not None :]
+        if (spec.dtype.name, shape) != (feature.dtype, feature.shape):
+            return f"{spec.dtype.name} {shape}{f' for {name}' if len(flow.inputs) > 1 else ''}"
+    return ""
+
+
+def wrong(build: Callable[[Sequence[PlannedStage]], tf.data.Dataset], stages: Sequence[PlannedStage]) -> str:
+    """Return what the first stage or step that doesn't give what it declares gives instead.
+
+    `build` returns the output of stages in the first pass.
+    """
+    for place, whole in enumerate(stages):
+        for path, stage, part in _parts(whole):
+            found = "" if part.gives.is_serialised else differs(build([*stages[:place], part]), part.gives)
+            if found:
+                where = f"{path} of {type(stage).__module__}"
+                return f"{where} gives {found}, and declares {part.gives}: its `gives` or its `op` is wrong"
+    return "a stage gives something else than it declares"
+
+
+def _parts(whole: PlannedStage) -> Iterator[tuple[str, object, PlannedStage]]:
+    """Yield a stage, or a map up to each of its steps."""
+    if not isinstance(whole.stage, Map):
+        yield whole.stage.path, whole.stage, whole
+        return
+    for count, step in enumerate(whole.steps, 1):
+        stage = dataclasses.replace(whole.stage, steps=whole.stage.steps[:count])
+        yield step.stage.path, step.stage, dataclasses.replace(whole, stage=stage, gives=step.gives)
+
+
+class Passes(tf.data.Dataset):  # type: ignore[misc]
+    """Dataset that Keras treats as `like`, and reads through the iterators of `begin`, with the same elements.
+
+    Attributes:
+        begin: Function that begins a pass.
+        handed: Function from what an iterator gives to an element; None if they are the same. It is called outside of
+            any graph, where it takes no node and no thread.
+    """
+
+    def __init__(
+        self, like: tf.data.Dataset, begin: Callable[[], Iterator[Any]], handed: Callable[[Any], Any] | None = None
+    ) -> None:
+        self._like, self.begin, self.handed = like, begin, handed
+        super().__init__(like._variant_tensor)  # noqa: SLF001 - as tf.data's own wrappers do
+
+    def _inputs(self) -> list[tf.data.Dataset]:
+        return [self._like]
+
+    @property
+    def element_spec(self) -> Any:
+        """Element spec of `like`."""
+        return self._like.element_spec
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.begin() if self.handed is None else map(self.handed, self.begin())
+
 
 Stages = Sequence[PlannedStage]
 _AT_ONCE = 64
@@ -311,3 +379,71 @@ def as_written() -> tf.data.Options:
     options = tf.data.Options()
     options.experimental_optimization.apply_default_optimizations = False
     return options
+
+
+_SAMPLE = 64
+"""Number of examples that are sampled for the mean size if sizes differ."""
+
+
+def fits(plan: Plan, pipelines: Mapping[str, Pipeline], folder: Any) -> int:
+    """Return the size of the caches of `pipelines` in bytes; raise `WorldError` if there is no space for them."""
+    cache, size = plan.spec.cache, _bytes_of(plan, pipelines)
+    spaces = {target: of.space(folder) for target, of in CACHES.items() if of.keeps}
+    space = cache.space(folder)
+    if space.takes(size):
+        return size
+    others = list(_that_fit(plan, pipelines, size, spaces))
+    share = f"{space.share:.0%}" + (" (the training needs memory, too)" if not cache.outlives_run else "")
+    raise WorldError(
+        where=f"{cache.path} at {cache.at}",
+        found=f"{megabytes(size)} to cache, with {megabytes(space.free_bytes)} free in {space.where}",
+        expected=f"at most {share} of the free space",
+        remedy=f"these fit: {'; '.join(others)}" if others else "set cache=none",
+    )
+
+
+def _that_fit(plan: Plan, pipelines: Mapping[str, Pipeline], size: int, spaces: Mapping[str, Space]) -> Iterator[str]:
+    """Yield other targets and points that fit, with their sizes, of those that the run may have."""
+    sizes = {plan.spec.cache.at: size}
+    for (target, space), point in product(spaces.items(), dict.fromkeys((*sizes, "source", "decoded", "transformed"))):
+        other = _with(plan.spec, target, point)
+        if other is None:
+            continue
+        if point not in sizes:
+            sizes[point] = _bytes_of(other, pipelines)
+        if space.takes(sizes[point]):
+            free = f"{megabytes(sizes[point])} of {megabytes(space.free_bytes)} free"
+            yield f"cache={target} cache.at={point} ({free})"
+
+
+def _with(spec: RunSpec, target: str, point: str) -> Plan | None:
+    """Return the plan of the same run with another cache; None if it can't have one."""
+    values = {item.name: getattr(spec.cache, item.name) for item in dataclasses.fields(spec.cache)}
+    cache: Any = CACHES[target](**values | {"at": point, "dtype": "auto"})
+    try:
+        return planned(dataclasses.replace(spec, cache=cache))
+    except ConfigError:
+        return None
+
+
+def _bytes_of(plan: Plan, pipelines: Mapping[str, Pipeline]) -> int:
+    """Return the size of the caches of a plan, of these pipelines."""
+    size = 0
+    for name, pipeline in pipelines.items():
+        before, _, _ = at_cache(plan.pipelines[name])
+        flow, count = before[-1].gives, pipeline.split.num_examples
+        known = cache_bytes(flow, count)
+        size += cache_bytes(flow, count, _varying_bytes(pipeline, before)) or 0 if known is None else known
+    return size
+
+
+def _varying_bytes(pipeline: Pipeline, before: Sequence[PlannedStage]) -> float:
+    """Return the mean size of what differs in size between examples after these stages, of the first examples."""
+    tries = tf.data.Dataset.range(_SAMPLE)  # a file that can't be opened raises on every read
+    sample = tf.data.Dataset.zip((tries, pipeline.uncached(before)))
+    sizes = [sum(map(_size, tf.nest.flatten(example))) for _, example in sample.ignore_errors().as_numpy_iterator()]
+    return sum(sizes) / len(sizes) - before[-1].gives.fixed_bytes if sizes else 0.0
+
+
+def _size(feature: Any) -> int:
+    return len(feature) if isinstance(feature, bytes) else int(feature.nbytes)

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
-from etlrun.graph.context import Context
-from etlrun.graph.held import held_by
-from etlrun.graph.items import with_items
+import numpy as np
+import numpy.typing as npt
+
+from etlrun.graph.context import Context, autotuned, pad, parallel_map
 from etlrun.graph.numbered import batches_of_rows, count_of_batched, full_shuffle
-from etlrun.graph.parallel import autotuned, pad, parallel_map
-from etlrun.graph.records import usable
 from etlrun.graph.shards import interleave, sequential, whole
-from etlrun.graph.skip import skip_corrupt
-from etlrun.graph.turbo import turbo
-from etlrun.planning.plan import PlannedStage
-from etlrun.sources.base import Example
+from etlrun.planning.plan import Plan, PlannedStage, stage_of
+from etlrun.sources.base import Example, Split
 from etlrun.sources.remote import RemoteSplit
+from etlrun.sources.rows.sequences import items_of, keep_items
+from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.sources.tfds import TfdsSource
+from etlrun.sources.usable import MOST_PIXELS, SMALL_JPEG_BYTES, without_refused
 from etlrun.stages.base import Stage
+from etlrun.stages.column_categories import Lookup
+from etlrun.stages.column_numbers import ColumnStep
 from etlrun.stages.columns import Columns, checked_weight
 from etlrun.stages.dataset import IMAGE, Fetch
 from etlrun.stages.extract import Interleave, Sequential, SkipCorrupt, SkippedInBatches, Tfds
@@ -32,7 +37,205 @@ from etlrun.stages.model import Backbone
 from etlrun.stages.rows import Rows
 from etlrun.stages.sequences import PadSequences
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, RowsMap, Step
-from etlrun.stages.turbo import Turbo, TurboAfterCache
+from etlrun.stages.turbo import Turbo, TurboAfterCache, usable
+
+
+def readable(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:
+    """Return (number, element) of those elements of a dataset that do not raise.
+
+    The number of reads is limited to that of examples, since a file that can't be opened raises on every read.
+    """
+    return tf.data.Dataset.zip((tf.data.Dataset.range(split.num_examples), dataset)).ignore_errors()
+
+
+def skip_corrupt(dataset: tf.data.Dataset, _stage: SkipCorrupt, context: Context) -> tf.data.Dataset:
+    """Drop elements that raise; at the end of a pass, all missing examples have to be corrupt records."""
+    total = context.split.num_examples
+    numbered = readable(dataset, context.split).concatenate(_end(dataset, total)).enumerate()
+    is_example = _checked(context)
+    kept = numbered.filter(_as_is(lambda kept, numbered: is_example(kept, numbered[0] == total)))
+    return kept.map(_as_is(lambda _, numbered: numbered[1]))
+
+
+def complete(batches: tf.data.Dataset, context: Context) -> tf.data.Dataset:
+    """Return the same batches; at the end of a pass, all examples that are in none have to be corrupt records."""
+    numbered = batches.enumerate().concatenate(_end(batches, -1))
+
+    def count(kept: tf.Tensor, numbered: Any) -> Any:
+        return kept + tf.shape(tf.nest.flatten(numbered[1])[0], tf.int64)[0], (kept, numbered)
+
+    counted, is_example = numbered.scan(tf.constant(0, tf.int64), _as_is(count)), _checked(context)
+    checked = counted.filter(_as_is(lambda kept, numbered: is_example(kept, numbered[0] < 0)))
+    return checked.map(_as_is(lambda _, numbered: numbered[1]))
+
+
+def _end(dataset: tf.data.Dataset, number: int) -> tf.data.Dataset:
+    """Return an element of that number behind all others, like those of `dataset`."""
+    specs = dataset.element_spec
+    blank = tf.nest.map_structure(lambda spec: tf.zeros([side or 0 for side in spec.shape], spec.dtype), specs)
+    return tf.data.Dataset.from_tensors((tf.constant(number, tf.int64), blank))
+
+
+def _checked(context: Context) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+    """Return a function that is true except at the end, where it checks the number of examples that were kept."""
+
+    def explain(kept: np.int64) -> np.bool_:
+        context.losses.explain(context.source, context.split, int(kept))
+        return np.bool_(False)  # noqa: FBT003 - the type that TensorFlow requires
+
+    def is_example(kept: tf.Tensor, is_end: tf.Tensor) -> tf.Tensor:
+        at_end = lambda: tf.ensure_shape(tf.numpy_function(explain, [kept], tf.bool), ())  # noqa: E731
+        return tf.cond(is_end, at_end, lambda: tf.constant(True))  # noqa: FBT003
+
+    return is_example
+
+
+def _as_is(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that TensorFlow doesn't rewrite."""
+    return tf.autograph.experimental.do_not_convert(function)  # type: ignore[no-any-return]
+
+
+def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.Dataset:
+    """Return the features by name with decoded images, from batches or from single examples."""
+    is_single = stage.at_once == 1
+    decode: partial[Any] = partial(type(stage).op, **stage.values)
+    if stage.skips:
+        decode = partial(usable, decode=decode, size=stage.size)
+
+    def compute(encoded: Any) -> Any:
+        if not context.split.is_read_by_parser:
+            encoded = [without_refused(data) if isinstance(data, bytes) else data for data in encoded]
+        try:
+            return decode(encoded)
+        except tf.errors.InvalidArgumentError as error:
+            # of all Python's errors the one that TensorFlow hands on as that, with the traceback of what it is from
+            raise ValueError(error.message) from None
+
+    def apply(example: Example) -> Example:
+        dtypes = (tf.uint8, tf.bool) if stage.skips else tf.uint8
+        image = example[Decode.feature]
+        images = tf.numpy_function(compute, [tf.expand_dims(image, 0) if is_single else image], dtypes)
+        if stage.skips:
+            images, is_usable = images
+            is_usable = tf.ensure_shape(is_usable, (None,))
+            example = {name: tf.boolean_mask(values, is_usable) for name, values in example.items()}
+        images = tf.ensure_shape(images, (1 if is_single else None, *stage.size, 3))
+        return {**example, Decode.feature: tf.squeeze(images, 0) if is_single else images}
+
+    if stage.at_once <= 1:
+        return parallel_map(dataset, apply, stage, context)
+    if not stage.skips:
+        return parallel_map(dataset.batch(stage.at_once), apply, stage, context).unbatch()
+    numbered = readable(dataset, context.split).batch(stage.at_once)  # an error would lose the batch
+    # TensorFlow names inputs after parameters, and warns of `_`
+    batches = parallel_map(numbered, lambda *given: apply(given[1]), stage, context)
+    return complete(batches, context).unbatch()
+
+
+_LOOKED_AT = r"(BM|GIF8|RIFF|\CPNG)\C*"
+"""BMPs, GIFs, WebPs and PNGs, by their first bytes."""
+_SMALL_PNG = r"\CPNG\C{12}(\x00\x00[\x00-\x1f]\C){2}\C*"
+"""PNGs of fewer than 8,192 pixels a side."""
+_UNKNOWN = (
+    "an image that is neither a JPEG nor a PNG of fewer than 8,192 pixels a side, whose header the processes of a "
+    "service do not read: set load=shuffled"
+)
+
+
+def accepted(image: tf.Tensor, context: Context) -> tf.Tensor:
+    """Return an encoded image (string scalar); an empty one, which is an error to decode, in place of a refused one.
+
+    Most JPEGs take two operations more, and nothing calls Python for them or for PNGs.
+    """
+    if context.split.is_read_by_parser:
+        return image
+
+    is_odd = tf.strings.regex_full_match(image, _LOOKED_AT) | (tf.strings.length(image) > SMALL_JPEG_BYTES)
+    return tf.cond(is_odd, lambda: _looked_at(calls_python=context.calls_python)(image), lambda: image)
+
+
+@functools.cache
+def _looked_at(*, calls_python: bool) -> Any:
+    """Return a function of an encoded image that no pipeline traces again: it was a third of the tracing of each."""
+
+    def of_jpeg(image: tf.Tensor) -> tf.Tensor:
+        sides = tf.cast(tf.image.extract_jpeg_shape(image)[:2], tf.int64)
+        return tf.where(tf.reduce_prod(sides) > MOST_PIXELS, "", image)
+
+    def of_others(image: tf.Tensor) -> tf.Tensor:
+        if calls_python:
+            return tf.ensure_shape(tf.numpy_function(without_refused, [image], tf.string), ())
+        with tf.control_dependencies([tf.debugging.Assert(tf.constant(False), [_UNKNOWN])]):  # noqa: FBT003
+            return tf.identity(image)
+
+    def looked_at(image: tf.Tensor) -> Any:
+        is_small_png = tf.strings.regex_full_match(image, _SMALL_PNG)
+        kinds = [(is_small_png, lambda: image), (tf.io.is_jpeg(image), lambda: of_jpeg(image))]
+        return tf.case(kinds, default=lambda: of_others(image))
+
+    return tf.function(looked_at, input_signature=[tf.TensorSpec((), tf.string)], autograph=False)
+
+
+class _WithTable:
+    """A lookup in a table."""
+
+    applied = ColumnStep.applied
+
+    def __init__(self, step: Lookup, table: Any) -> None:
+        self.op, self.arguments = partial(type(step).op, table=table), {**step.arguments, "values": []}
+        self.of_sequences = step.of_sequences
+
+
+def with_tables(columns: Columns) -> tuple[Columns, list[Any]]:
+    """Return columns whose lookups use tables, and these, as TensorFlow's objects that a model may track."""
+    tables: list[Any] = []
+
+    def held(step: ColumnStep) -> ColumnStep:
+        if not isinstance(step, Lookup):
+            return step
+        tables.append(step.table())
+        return cast("ColumnStep", _WithTable(step, tables[-1]))
+
+    outputs = (dataclasses.replace(output, steps=tuple(map(held, output.steps))) for output in columns.outputs)
+    return dataclasses.replace(columns, outputs=tuple(outputs)), tables
+
+
+def held_by(columns: Columns, context: Context) -> tuple[Columns, Any]:
+    """Return columns whose tables are made once for all passes, and these."""
+    if columns not in context.traced:
+        with tf.init_scope():  # they outlive the graph of a pass
+            context.traced[columns] = with_tables(columns)
+    held: tuple[Columns, Any] = context.traced[columns]
+    return held
+
+
+def columns_in(stage: Map) -> Columns | None:
+    """Return the columns that a map makes of the numbers of rows; None for any other map."""
+    second = stage.steps[1] if isinstance(stage, RowsMap) and stage.steps[1:] else None
+    return second if isinstance(second, Columns) else None
+
+
+def with_items(stage: Map, context: Context) -> tuple[list[Callable[[Any], Example]], Sequence[Step]]:
+    """Return the function from numbers of rows to their columns that takes what is kept, and the steps behind it.
+
+    Where nothing is kept, there is no function, and all steps are left.
+    """
+    columns = columns_in(stage)
+    if columns is None:
+        return [], stage.steps
+    source, split = cast("RowsSource", context.source), cast("RowSplit", context.split)
+    with tf.init_scope():  # files are mapped now, even where a graph is traced
+        kept = items_of(source, split, columns)
+    if not kept:
+        return [], stage.steps
+    others = dataclasses.replace(columns, outputs=tuple(of for of in columns.outputs if of.name not in kept))
+    given, parse = held_by(others, context)[0].given, source.parser({name for of in others.outputs for name in of.of})
+
+    def take(record: tf.Tensor) -> Example:
+        items = {name: gather(record) for name, gather in kept.items()}
+        return {**items, **given({**items, **parse(record)})}
+
+    return [take], stage.steps[2:]
 
 
 def tfds_load(_nothing: None, stage: Tfds, context: Context) -> tf.data.Dataset:
@@ -41,7 +244,7 @@ def tfds_load(_nothing: None, stage: Tfds, context: Context) -> tf.data.Dataset:
 
     def decoded(image: tf.Tensor, _feature: Any) -> tf.Tensor:
         """Decode like the step `decode`: TFDS's decoder would keep the channels and the 16 bits of the feature."""
-        return Decode.op(usable(image, context))
+        return Decode.op(accepted(image, context))
 
     decoder = tfds.decode.make_decoder(tf.uint8)(decoded)() if stage.decode else tfds.decode.SkipDecoding()
     decoders = {key: decoder for name, key in keys.items() if features[name].format == "image"}
@@ -85,7 +288,7 @@ def applied(step: Step, context: Context) -> Callable[[Any], Example]:
     def apply(example: Example) -> Example:
         seed = {"seed": context.example_seed(example)} if step.random else {}
         value = example[step.feature]
-        value = usable(value, context) if isinstance(step, Decode) else value
+        value = accepted(value, context) if isinstance(step, Decode) else value
         return {**example, step.feature: step.op(value, **step.values, **seed)}
 
     return apply
@@ -237,3 +440,27 @@ def _argument(argument: Any, context: Context) -> Any:
         case PassSeed():
             return context.pass_seed(context.pass_number)
     return argument
+
+
+def keep_sequences(plan: Plan, contexts: Mapping[str, Context]) -> None:
+    """Keep the items of the sequences of all pipelines of a run that reads all rows more than once.
+
+    Raises:
+        EtlrunError: They can't be kept.
+    """
+    trainer = plan.spec.trainer
+    if trainer.all_epochs == 1 or trainer.steps_per_epoch is not None or trainer.seconds is not None:
+        return
+    for name, context in contexts.items():
+        stage = stage_of(plan.pipelines[name], RowsMap)
+        if stage is not None and (columns := columns_in(stage)) is not None:
+            _keep(columns, dataclasses.replace(stage, at_once=0), context)
+
+
+def _keep(columns: Columns, stage: RowsMap, context: Context) -> None:
+    apart = dataclasses.replace(context, traced={})  # since this map has no items to take yet
+
+    def made(rows: npt.NDArray[np.int64], count: int) -> Iterator[Mapping[str, Any]]:
+        return iter(map_steps(tf.data.Dataset.from_tensor_slices(rows).batch(count), stage, apart))
+
+    keep_items(cast("RowsSource", context.source), cast("RowSplit", context.split), columns, made)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from etlrun.graph.build import as_written
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import chained
-from etlrun.graph.mapped import Mapped
+from etlrun.graph.disk import Mapped
 from etlrun.planning.plan import PlannedStage, at_cache
 from etlrun.stages.base import Scope
 from etlrun.stages.load import Batch, Service

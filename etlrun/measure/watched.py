@@ -16,7 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from etlrun.graph.passes import Passes
+from etlrun.graph.build import Passes
 from etlrun.measure.digest import Digest
 from etlrun.measure.meter import Meter, Shapes
 from etlrun.remote.copies import Traffic

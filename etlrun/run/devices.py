@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from etlrun.graph.passes import Passes
+from etlrun.graph.build import Passes
 from etlrun.planning.training import undivided
 from etlrun.run.backend import unfit_keras
 from etlrun.run.hosts import here

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etlrun.graph import here as plans
+from etlrun.graph import figures as plans
 from etlrun.planning import learned, render
 from etlrun.planning.hosts import require_one_host
 from etlrun.planning.plan import Plan

@@ -13,10 +13,9 @@ from typing import Any, NoReturn, Self
 import tensorflow as tf
 
 from etlrun.cache.store import folder_of
-from etlrun.graph.build import Pipeline
+from etlrun.graph.build import Pipeline, fits
 from etlrun.graph.context import Backbone, Context
-from etlrun.graph.forecast import fits
-from etlrun.graph.keeping import keep_sequences
+from etlrun.graph.datasets import keep_sequences
 from etlrun.graph.numbered import count_of_batches
 from etlrun.measure.assessment import Work
 from etlrun.measure.watched import Watch

@@ -14,10 +14,9 @@ import tensorflow as tf
 
 from etlrun.cache.keeper import READ, Keeper
 from etlrun.graph import parts
-from etlrun.graph.build import Pipeline
+from etlrun.graph.build import Passes, Pipeline
 from etlrun.graph.context import Context
-from etlrun.graph.mapped import Mapped
-from etlrun.graph.passes import Passes
+from etlrun.graph.disk import Mapped
 from etlrun.planning.plan import Plan, PlannedStage, stage_of
 from etlrun.service import servers
 from etlrun.service.lanes import Lane

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from etlrun.graph.held import with_tables
+from etlrun.graph.datasets import with_tables
 from etlrun.planning.learned import outputs_of
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import MISSING

@@ -14,8 +14,7 @@ import tensorflow as tf
 
 from etlrun.graph.build import as_written
 from etlrun.graph.context import Context
-from etlrun.graph.datasets import staged
-from etlrun.graph.skip import readable
+from etlrun.graph.datasets import readable, staged
 from etlrun.planning.learned import columns_of
 from etlrun.planning.plan import Plan, PlannedStage, stage_of
 from etlrun.sources.base import Example, Source, Split, open_source

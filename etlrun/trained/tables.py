@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from etlrun.graph.held import with_tables
+from etlrun.graph.datasets import with_tables
 from etlrun.planning.plan import given_to_model
 from etlrun.remote.copies import name_of
 from etlrun.sources.rows.arrays import ArraysSource

@@ -1,4 +1,4 @@
-"""Features, caches, and loops without a model, in programs."""
+"""Shards, batches of sequences, features, caches, and loops without a model, in programs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ import pathlib
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
+from typing import Any
 
-from etlrun.stages.lazy import keras, tf
+from etlrun.eject.printed.given import BATCH_SIZES, BOUNDARIES, decode, records_of
+from etlrun.eject.printed.tfds import parts_of
+from etlrun.stages.lazy import keras, np, tf, tfds
+from etlrun.stages.sequences import cut_batches
 
 
 def features_of(base: keras.Model, dataset: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
@@ -66,3 +71,79 @@ def read_passes(dataset: tf.data.Dataset, steps: int, passes: int | None, second
         print(f"pass {number}: {wall_s:.2f} s, {examples / wall_s:.1f} examples/s")
         if time.perf_counter() > end_s:
             break
+
+
+def shards(split: str, seed: int | tf.Tensor | None = None) -> tf.data.Dataset:
+    """Return the path of each shard of `split`, with the records to skip and to take; a `seed` shuffles them."""
+    parts = parts_of(split)
+    paths = [str(part.filename) for part in parts]
+    skips, takes = [part.skip for part in parts], [part.take for part in parts]
+    dataset = tf.data.Dataset.from_tensor_slices((paths, tf.constant(skips, tf.int64), tf.constant(takes, tf.int64)))
+    return dataset if seed is None else dataset.shuffle(len(parts), seed=seed, reshuffle_each_iteration=False)
+
+
+def shards_with_index(split: str, seed: int | tf.Tensor | None = None) -> tf.data.Dataset:
+    """Return the shards of `split`, each with the index of its first record in the split; a `seed` shuffles them."""
+    parts = parts_of(split)
+    takes = [part.examples_in_shard - part.skip if part.take == -1 else part.take for part in parts]
+    firsts = tf.data.Dataset.from_tensor_slices(tf.constant([*itertools.accumulate(takes, initial=0)][:-1], tf.int64))
+    dataset = tf.data.Dataset.zip((shards(split), firsts)).map(lambda shard, first: (*shard, first))
+    return dataset if seed is None else dataset.shuffle(len(parts), seed=seed, reshuffle_each_iteration=False)
+
+
+def records(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Dataset:
+    """Read `take` records of a shard, after the first `skip`; a `take` of -1 means all."""
+    return tf.data.TFRecordDataset(path).skip(skip).take(take)
+
+
+def with_index(read: Callable[..., tf.data.Dataset]) -> Callable[..., tf.data.Dataset]:
+    """Return the function that also gives the index of each record in the split, which differs for equal examples."""
+
+    def of_shard(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor, first: tf.Tensor) -> tf.data.Dataset:
+        return read(path, skip, take).enumerate(first).map(lambda index, record: (record, index))
+
+    return of_shard
+
+
+def decoded(image: tf.Tensor, _feature: tfds.features.Image) -> tf.Tensor:
+    """Decode to three channels of uint8, whatever the feature declares."""
+    return decode(image)
+
+
+@functools.cache
+def lengths_of(split: str, transform: Callable[[tf.Tensor], Any]) -> np.ndarray:
+    """Return the number of items of the longest sequence of each row of `split`, by the numbers of the rows."""
+    rows: Any = records_of(split)
+    found = np.zeros(max(rows) + 1, np.int64)
+    for some in np.array_split(rows, len(rows) // 1_024 + 1):
+        with tf.init_scope():  # also where the graph of a pass is traced
+            inputs, *_ = transform(tf.constant(some))
+            sequences = [values for values in tf.nest.flatten(inputs) if isinstance(values, tf.RaggedTensor)]
+            found[some] = np.max([values.row_lengths().numpy() for values in sequences], axis=0)
+    return found
+
+
+def in_buckets(
+    numbers: tf.data.Dataset, split: str, transform: Callable[[tf.Tensor], Any], *, drop_remainder: bool
+) -> tf.data.Dataset:
+    """Return batches of the numbers of rows with sequences of like lengths, of all numbers of a pass."""
+    lengths = lengths_of(split, transform)
+
+    def batches(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the numbers of rows, batch after batch, and where each batch ends."""
+        places, ends = cut_batches(lengths[rows], BOUNDARIES, BATCH_SIZES, drop_remainder=drop_remainder)
+        return rows[places], ends
+
+    def of_pass(rows: tf.Tensor) -> tf.data.Dataset:
+        found, ends = tf.numpy_function(batches, [rows], [tf.int64, tf.int64])
+        whole = tf.RaggedTensor.from_row_splits(tf.ensure_shape(found, (None,)), tf.ensure_shape(ends, (None,)))
+        return tf.data.Dataset.from_tensor_slices(whole)
+
+    return numbers.batch(len(records_of(split))).flat_map(of_pass)
+
+
+def num_batches(split: str, transform: Callable[[tf.Tensor], Any], *, drop_remainder: bool) -> int:
+    """Return the number of batches of a pass over `split`."""
+    rows: Any = records_of(split)
+    lengths = lengths_of(split, transform)[rows]
+    return len(cut_batches(lengths, BOUNDARIES, BATCH_SIZES, drop_remainder=drop_remainder)[1]) - 1
