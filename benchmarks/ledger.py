@@ -25,10 +25,9 @@ from etlrun.record.outcome import outcome
 from etlrun.record.summary import Summary
 from etlrun.run import run
 from etlrun.stages import STAGES
-from etlrun.sweep import hparams
-from etlrun.sweep.engine import new_ledger
+from etlrun.sweep import runs
+from etlrun.sweep.engine import new_ledger, started
 from etlrun.sweep.ledger import own_overrides
-from etlrun.sweep.process import started
 
 WORDS = ("model=emulated", "model.step_ms=2", "trainer.epochs=4", "dataset.split='train[:256]'", "cache=none")
 
@@ -62,7 +61,7 @@ def filled(folder: Path, jobs: int, summary: dict[str, Any]) -> tuple[float, flo
         path = ledger.folder_of(key)
         path.mkdir()
         (path / "summary.json").write_text(json.dumps(own, indent=2))
-        hparams.write(path, key.config, swept[key.config], outcome(Summary.model_validate(own)))
+        runs.write(path, key.config, swept[key.config], outcome(Summary.model_validate(own)))
     return composed_s, written_s
 
 

@@ -26,7 +26,7 @@ from benchmarks.tune_plants import PLANT, PLANTS, Plant
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.stages import STAGES
-from etlrun.sweep import process
+from etlrun.sweep import engine
 from etlrun.sweep.tune.search import FOUND, Search
 from etlrun.sweep.tune.space import Candidate
 from etlrun.sweep.tune.windows import Windows
@@ -80,7 +80,7 @@ def one(name: str, budget_s: float, repeats: int) -> dict[str, Any]:
         free = plant.free_bytes
         machine.free_memory_bytes = lambda *_: free
         machine.free_disk_bytes = lambda *_: free
-    process._PRELOADED.append("benchmarks.tune_plants")  # noqa: SLF001 - the server of forks gets the plant
+    engine._PRELOADED.append("benchmarks.tune_plants")  # noqa: SLF001 - the server of forks gets the plant
     tune, job = job_of(plant, f"tune.budget_s={budget_s}")
     with tempfile.TemporaryDirectory() as folder:
         search = Search(job, tune, Windows(Path(folder, "windows"), []), lambda _: None)

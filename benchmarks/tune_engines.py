@@ -25,7 +25,7 @@ import optuna
 
 from benchmarks.tune import WITHIN, job_of
 from benchmarks.tune_plants import PLANTS, READ, Plant
-from etlrun.sweep.tune import race
+from etlrun.sweep.tune import search
 from etlrun.sweep.tune.predict import Costs, Predictor
 from etlrun.sweep.tune.space import (
     BATCH_CALLS,
@@ -137,7 +137,7 @@ class Contest:
         self.predictor = Predictor(scene, self._costs(draws), job.config, CORES)
         base_s = self.truth.seconds({})
         rivals = [of for of in self.space if of and self._fits(of)]
-        self.configs = [{}, *(of for of in rivals if self.predictor.seconds(of)[0] <= base_s * (1 - race.ALIKE))]
+        self.configs = [{}, *(of for of in rivals if self.predictor.seconds(of)[0] <= base_s * (1 - search.ALIKE))]
         self.predicted_s = [self.predictor.seconds(of)[1] for of in self.configs]
         made = (self.space.candidate(of) for of in self.configs)
         self.best_s = min(self.truth.seconds(of.changes) for of in made if isinstance(of, Candidate))
@@ -179,14 +179,14 @@ class Contest:
     def regret(self, winner: Candidate) -> float:
         """True time of what a search ends with over that of the best, less one: the confirmation keeps the baseline."""
         base_s, time_s = self.truth.seconds({}), self.truth.seconds(winner.changes)
-        return (time_s if time_s < base_s / (1 + race.ALIKE) else base_s) / self.best_s - 1
+        return (time_s if time_s < base_s / (1 + search.ALIKE) else base_s) / self.best_s - 1
 
 
 class OptunaRace:
     """A race by Optuna, with the arguments and results of `race.Race`."""
 
     def __init__(
-        self, space: Space, configs: Sequence[Changes], predicted_s: Sequence[float], measure: race.Measure
+        self, space: Space, configs: Sequence[Changes], predicted_s: Sequence[float], measure: search.Measure
     ) -> None:
         """Take what the race of `tune` takes."""
         self._space, self._configs, self._predicted_s, self._measure = space, configs, predicted_s, measure
@@ -234,9 +234,9 @@ class OptunaRace:
         """Return the simplest of the configs that are tied with the fastest one, of those with two windows."""
         medians = {place: statistics.median(of) for place, of in self._times_s.items() if len(of) > 1}
         best_s = min(medians.values(), default=0.0)
-        tied = [self.known[place] for place, time_s in medians.items() if time_s <= best_s * (1 + race.TIED)]
+        tied = [self.known[place] for place, time_s in medians.items() if time_s <= best_s * (1 + search.TIED)]
         found = [of for of in tied if isinstance(of, Candidate)]
-        return min(found, key=race._simplicity, default=self._space.baseline)  # noqa: SLF001 - the same rule
+        return min(found, key=search._simplicity, default=self._space.baseline)  # noqa: SLF001 - the same rule
 
     def _changes(self, trial: optuna.Trial) -> Changes:
         def suggested(key: str, choices: int) -> int:
@@ -259,7 +259,7 @@ def _key(changes: Changes) -> str:
     return str(sorted(map(str, changes.items())))
 
 
-ENGINES: dict[str, Callable[..., Any]] = {"race": race.Race, "Optuna": OptunaRace}
+ENGINES: dict[str, Callable[..., Any]] = {"race": search.Race, "Optuna": OptunaRace}
 
 
 def regret_of(engine: str, plant: Plant, seed: int) -> tuple[float, int, int]:

@@ -25,9 +25,8 @@ from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context
-from etlrun.measure.beside import Beside
-from etlrun.measure.resources import Sampler
-from etlrun.measure.watched import Watch, Watched
+from etlrun.measure.neighbours import Beside
+from etlrun.measure.watched import Sampler, Watch, Watched
 from etlrun.run import loops
 from etlrun.sources.base import open_source
 from etlrun.stages import STAGES

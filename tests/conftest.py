@@ -84,10 +84,10 @@ def caches_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def quick_jobs() -> Iterator[None]:
     """Processes that are forked, jobs of sweeps among them, run as quickly as runs in this process."""
-    from etlrun.sweep import process
+    from etlrun.sweep import engine
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process, "_PRELOADED", [*process._PRELOADED, "tests.quick_jobs"])
+        patch.setattr(engine, "_PRELOADED", [*engine._PRELOADED, "tests.quick_jobs"])
         yield
 
 
@@ -97,7 +97,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
 
     It is to be read alone: a test that writes into it takes a copy (`shutil.copytree`).
     """
-    from etlrun.system.locks import Lock
+    from etlrun.system.files import Lock
 
     own = tmp_path_factory.getbasetemp()
     shared = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "once"

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from etlrun.sweep.process import _context
+from etlrun.sweep.engine import _context
 from tests.quick import quick_jax
 
 

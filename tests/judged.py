@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from tensorflow.core.framework import model_pb2
 
-from etlrun.measure.meter import Kind, Loop
-from etlrun.measure.side import Side
+from etlrun.measure.meter import Loop, StepKind
 from etlrun.measure.stage_costs import StageCosts
-from etlrun.measure.verdict import judge
+from etlrun.measure.verdict import Side, judge
 from etlrun.record.findings import Verdict
 from etlrun.stages.base import Stage
 from etlrun.stages.extract import Sequential
@@ -27,7 +26,7 @@ NODES = {
     "extract.sequential": "FlatMap",
 }
 BATCH, STEPS, STEP_S, CORES = 10, 100, 0.1, 4
-KIND = Kind(0, ((BATCH, 8, 8, 3), (BATCH,)))
+KIND = StepKind(0, ((BATCH, 8, 8, 3), (BATCH,)))
 
 
 def approx(value: float) -> Any:

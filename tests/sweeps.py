@@ -14,8 +14,7 @@ from etlrun.results.collect import collect
 from etlrun.results.report import columns_of
 from etlrun.results.results import Results
 from etlrun.stages import STAGES
-from etlrun.sweep.ledger import Ledger
-from etlrun.sweep.order import RunKey
+from etlrun.sweep.ledger import Ledger, RunKey
 
 REQUEST: dict[str, Any] = {"overrides": [], "config_dir": None, "config_name": None, "files": "", "multirun": {}}
 QUICK = ("model.step_ms=1", "model.eval_step_ms=1", "trainer.epochs=1", "dataset.eval_split=null")

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from etlrun.measure.advice import advice, told
-from etlrun.measure.probes import cached_bytes
+from etlrun.measure.assessment import cached_bytes
 from etlrun.record.findings import StageCost
 from tests.configs import plan_of
 from tests.pipelines import as_bytes, training_pipeline

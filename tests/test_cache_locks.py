@@ -12,7 +12,7 @@ import pytest
 from etlrun.cache.store import Store
 from etlrun.cli import main as cli
 from etlrun.record.locks import held
-from etlrun.system import locks
+from etlrun.system import files
 from etlrun.system.errors import WorldError
 from tests.stores import KEY, PICTURES, keeper_of, published
 
@@ -24,8 +24,8 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "SILENT_S", 0.1)
-    monkeypatch.setattr(locks, "LONGEST_S", 0.2)
+    monkeypatch.setattr(files, "SILENT_S", 0.1)
+    monkeypatch.setattr(files, "LONGEST_S", 0.2)
 
 
 @contextmanager

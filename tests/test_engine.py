@@ -10,7 +10,7 @@ from etlrun.cache.store import Store
 from etlrun.cli.multirun import multirun
 from etlrun.record.locks import held
 from etlrun.sweep.ledger import Ledger
-from etlrun.sweep.pruning import MARGIN
+from etlrun.sweep.runs import MARGIN
 from etlrun.system.errors import ConfigError, WorldError
 from tests.configs import plan_of
 from tests.forked import Forked

@@ -19,7 +19,7 @@ from etlrun.cli import main as cli
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.stages import STAGES
-from etlrun.system.locks import locked
+from etlrun.system.files import locked
 from etlrun.trained import card
 from etlrun.trained.formats import FORMATS, Exported
 from etlrun.trained.load import trained

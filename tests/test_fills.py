@@ -24,8 +24,7 @@ from etlrun.results.results import Results
 from etlrun.run import run as running
 from etlrun.stages import STAGES
 from etlrun.stages.image import Decode
-from etlrun.sweep.ledger import Ledger, configs_of
-from etlrun.sweep.order import RunKey
+from etlrun.sweep.ledger import Ledger, RunKey, configs_of
 from etlrun.sweep.runs import unfinished
 from tests.configs import composed
 from tests.runs import emulated, summary_of

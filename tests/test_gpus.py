@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.sweep.jobs import Seat, seats
+from etlrun.sweep.engine import Seat, seats
 from tests.drivers import with_gpus, without_driver
 from tests.runs import summary_of
 from tests.sweeps import Sweep

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.system.versions import version_of
+from etlrun.system.loading import version_of
 
 
 def install(folder: Path, name: str, version: str) -> None:

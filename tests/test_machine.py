@@ -1,6 +1,6 @@
 import pytest
 
-from etlrun.measure.resources import GpuUse
+from etlrun.measure.watched import GpuUse
 from etlrun.system.machine import Gpu, driver_gpus, gpu_ids, visible_gpus
 from tests.drivers import with_gpus, without_driver
 

@@ -1,7 +1,7 @@
 import pytest
 
 from etlrun.measure import meter as meters
-from etlrun.measure.meter import Kind, Loop, Meter
+from etlrun.measure.meter import Loop, Meter, StepKind
 from etlrun.remote.copies import Traffic
 
 
@@ -93,7 +93,7 @@ def test_the_wait_for_a_digest_is_neither_a_wait_for_data_nor_a_step(clock: Cloc
 def test_the_first_step_alone_may_compile_where_one_graph_takes_all_shapes(clock: Clock) -> None:
     loop = measured(clock)
     assert loop.starts_up == [True, False, False]
-    assert loop.warm(loop.kinds) == [Kind(0, ((8, 4, 4, 3),)), Kind(0, ((5, 4, 4, 3),))]
+    assert loop.warm(loop.kinds) == [StepKind(0, ((8, 4, 4, 3),)), StepKind(0, ((5, 4, 4, 3),))]
 
 
 def test_a_model_that_is_compiled_anew_has_steps_of_another_kind(clock: Clock) -> None:

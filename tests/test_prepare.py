@@ -11,7 +11,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from etlrun.datasets.prepare import shards
-from etlrun.system.locks import alone
+from etlrun.system.files import alone
 from tests.disks import fill, mounted
 from tests.own import content, examples, labelled, prepared, refused, stamps, write_photos
 from tests.runs import emulated, run_here

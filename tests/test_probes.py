@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from etlrun.measure.probes import ceiling_per_s
+from etlrun.measure.assessment import ceiling_per_s
 
 BATCH = tf.zeros([4, 2])
 

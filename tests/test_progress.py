@@ -10,9 +10,8 @@ from etlrun.record.outcome import outcome
 from etlrun.record.record import Record
 from etlrun.record.summary import Summary
 from etlrun.stages import STAGES
-from etlrun.sweep.ledger import Ledger
-from etlrun.sweep.order import RunKey
-from etlrun.sweep.progress import Progress
+from etlrun.sweep.ledger import Ledger, RunKey
+from etlrun.sweep.runs import Progress
 from etlrun.system.progress import fetching
 from etlrun.system.terminal import print_table
 

@@ -8,9 +8,8 @@ from etlrun.config.request import Request
 from etlrun.record.outcome import Outcome, outcome
 from etlrun.record.summary import Summary
 from etlrun.stages import STAGES
-from etlrun.sweep.ledger import Ledger
-from etlrun.sweep.order import RunKey
-from etlrun.sweep.pruning import Pruning
+from etlrun.sweep.ledger import Ledger, RunKey
+from etlrun.sweep.runs import Pruning
 
 DONE = outcome(Summary(status="completed", overrides=[]))
 

@@ -12,7 +12,7 @@ from etlrun.datasets.examine.points import points
 from etlrun.datasets.examine.sheet import as_text
 from etlrun.datasets.examine.show import Wanted, collect
 from etlrun.graph.numbered import rows_drawn
-from etlrun.measure.probes import step_costs_ms
+from etlrun.measure.assessment import step_costs_ms
 from etlrun.stages.load import FullShuffle
 from tests.configs import plan_of
 from tests.pipelines import training_pipeline

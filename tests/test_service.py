@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from etlrun.graph import parts
 from etlrun.service import servers
-from etlrun.sweep import process
+from etlrun.sweep import engine
 from etlrun.system.errors import ConfigError, WorldError
 from tests.configs import TENSORFLOW
 from tests.forked import forked
@@ -33,7 +33,7 @@ SEEN = ("digest", "validation_digest")
 @pytest.fixture(scope="module", autouse=True)
 def fork_server() -> None:
     """All processes of tests are forked from one server."""
-    process._context()
+    engine._context()
 
 
 @pytest.fixture(scope="module")

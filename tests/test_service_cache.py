@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from etlrun.cache import parts
-from etlrun.sweep import process
+from etlrun.sweep import engine
 from etlrun.system.errors import WorldError
 from tests.configs import TENSORFLOW
 from tests.networks import trained_here
@@ -30,7 +30,7 @@ AT_RESIZE = (FLIPPED, "cache.at=resize")
 @pytest.fixture(scope="module", autouse=True)
 def fork_server() -> None:
     """All processes of tests are forked from one server."""
-    process._context()
+    engine._context()
 
 
 @pytest.fixture(scope="module")

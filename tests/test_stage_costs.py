@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from etlrun.measure.probes import settled_values, with_settled
+from etlrun.measure.assessment import settled_values, with_settled
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.watched import Watch, Watched
 from etlrun.planning.plan import Plan

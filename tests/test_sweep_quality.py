@@ -20,8 +20,7 @@ from etlrun.results import report
 from etlrun.results.quality import qualities
 from etlrun.results.results import Quality, Results, Run
 from etlrun.stages import STAGES
-from etlrun.sweep.ledger import Ledger
-from etlrun.sweep.order import RunKey
+from etlrun.sweep.ledger import Ledger, RunKey
 from etlrun.system.errors import ConfigError
 from tests.sweeps import Sweep, collected, ended, sweep_of, table
 

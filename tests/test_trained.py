@@ -8,7 +8,7 @@ import pytest
 
 from etlrun.graph.build import Pipeline
 from etlrun.run.session import contexts_of
-from etlrun.system.locks import alone
+from etlrun.system.files import alone
 from etlrun.trained.load import trained
 from etlrun.trained.numbered import Pass, opened
 from tests.configs import plan_of

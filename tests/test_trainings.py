@@ -9,7 +9,7 @@ import pytest
 
 from etlrun.results import report
 from etlrun.results.results import Results
-from etlrun.sweep.order import RunKey
+from etlrun.sweep.ledger import RunKey
 from tests.runs import small
 from tests.sweeps import collected, ended, sweep_of, table
 

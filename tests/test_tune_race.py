@@ -9,7 +9,7 @@ import pytest
 from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.stages import STAGES
-from etlrun.sweep.tune import race
+from etlrun.sweep.tune import search as race
 from etlrun.sweep.tune.search import KEEP, Search
 from etlrun.sweep.tune.space import Candidate, Space
 from etlrun.sweep.tune.windows import Windows

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from etlrun.sweep.tune.predict import Surrogate
 from etlrun.sweep.tune.space import Changes
-from etlrun.sweep.tune.surrogate import Surrogate
 
 MEMORY, DISK = {"cache.name": "memory"}, {"cache.name": "disk"}
 BOTH = [{**cache, "load.prefetch": value} for cache in (MEMORY, DISK) for value in (2, 8)]

@@ -22,8 +22,8 @@ from etlrun.record.summary import COMPLETED, Epoch, Read, Summary
 from etlrun.sources.base import open_source
 from etlrun.sources.sample import draw
 from etlrun.stages import STAGES
-from etlrun.sweep.process import started
-from etlrun.sweep.tune import calibrate, overlay, page
+from etlrun.sweep.engine import started
+from etlrun.sweep.tune import overlay, page, predict
 from etlrun.sweep.tune import windows as windows_module
 from etlrun.sweep.tune.search import Found, Search
 from etlrun.sweep.tune.space import Candidate
@@ -117,7 +117,7 @@ class Failing(Windows):
 def test_of_few_examples_a_window_makes_several_passes(tmp_path: Path) -> None:
     windows = Instant(tmp_path, [])
     tune, job = grid.tuned(Request(overrides=["model=emulated", "model.step_ms=1", "trainer.epochs=9"]), STAGES)
-    scene = calibrate.scene_of(job, tune, windows)
+    scene = predict.scene_of(job, tune, windows)
     assert (scene.passes, scene.epochs, scene.examples) == (4, 9, 50)
     assert windows.asked["look"]["load"]["shuffle_buffer"] == 0
 
@@ -176,7 +176,7 @@ def test_a_dataset_that_is_missing_is_prepared_before_the_first_window(
     monkeypatch.setattr(draw, "NUM_EXAMPLES", 16)
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     search = search_of(tmp_path, f"dataset.data_dir={tmp_path}")
-    calibrate.prepare(search.job.plan.spec.dataset)
+    predict.prepare(search.job.plan.spec.dataset)
     assert open_source(search.job.plan.spec.dataset.as_it_is()).counts == {"train": 16}
     assert "JAX_PLATFORMS" not in os.environ  # windows may use other devices than this process
 

@@ -2,10 +2,9 @@ import dataclasses
 
 import pytest
 
-from etlrun.measure.meter import Kind, Loop
-from etlrun.measure.side import Side, floors_of, utilisation
+from etlrun.measure.meter import Loop, StepKind
 from etlrun.measure.stage_costs import StageCosts
-from etlrun.measure.verdict import judge_alone
+from etlrun.measure.verdict import Side, floors_of, judge_alone, utilisation
 from etlrun.record.findings import Apart, Verdict
 from tests.judged import BATCH, CORES, KIND, PATHS, STEP_S, approx, costs, loop, side, verdict
 
@@ -270,7 +269,7 @@ def test_utilisation_is_step_time_over_total() -> None:
 
 def of_lengths(*lengths_s: float, slower: float = 1.0, wait_s: float = 0.0, each: int = 20) -> Loop:
     """Steps of several lengths in turns, each on batches of another shape, and `slower` than on ready batches."""
-    steps = [(Kind(0, ((BATCH, number),)), length_s) for number, length_s in enumerate(lengths_s)] * each
+    steps = [(StepKind(0, ((BATCH, number),)), length_s) for number, length_s in enumerate(lengths_s)] * each
     return Loop(
         waits_s=[wait_s] * len(steps),
         steps_s=[slower * step_s for _, step_s in steps],

@@ -30,7 +30,7 @@ import platformdirs
 
 from etlrun.cache.parts import INDEX, MANIFEST, BrokenError, Manifest, Reader, require_files
 from etlrun.system.errors import WorldError
-from etlrun.system.locks import Lock, acquire, alone
+from etlrun.system.files import Lock, acquire, alone
 
 _KEY = "[0-9a-f]{20}"
 PUBLISHED, FILLING, GONE = (

@@ -23,8 +23,8 @@ from etlrun.stages import STAGES
 from etlrun.system import machine
 from etlrun.system.errors import EtlrunError, describe, headline
 from etlrun.system.hidden import hidden, in_review
+from etlrun.system.loading import version_of
 from etlrun.system.terminal import say_note, say_whole
-from etlrun.system.versions import version_of
 
 OUTPUTS = Path("outputs")
 """Folder in which runs write their folders by default."""

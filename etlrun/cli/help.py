@@ -9,7 +9,7 @@ from pathlib import Path
 
 from etlrun.cli.commands import COMMANDS, GROUPS
 from etlrun.config.folders import options_of
-from etlrun.system.versions import version_of
+from etlrun.system.loading import version_of
 
 _HEAD = """\
 usage: etlrun [COMMAND] [OVERRIDE ...]

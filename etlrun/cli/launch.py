@@ -35,7 +35,7 @@ from etlrun.run.checkpoint import previous_run
 from etlrun.run.hosts import ALONE, Place, end_at_once, place_of, require_jax
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
-from etlrun.sweep.process import started
+from etlrun.sweep.engine import started
 from etlrun.system import errors
 from etlrun.system.errors import EtlrunError, Fault, describe, headline
 from etlrun.system.files import refuse_unwritable

@@ -19,7 +19,7 @@ from etlrun.config.request import Request, composer
 from etlrun.record.record import Record
 from etlrun.record.summary import FAILED, RUNNING
 from etlrun.run.run import close
-from etlrun.sweep.order import RunKey
+from etlrun.sweep.ledger import RunKey
 from etlrun.sweep.runs import Runs
 from etlrun.system.errors import Fault, WorldError
 

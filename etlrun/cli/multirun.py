@@ -23,11 +23,9 @@ from etlrun.run.loggers import require
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.engine import new_ledger, run_all
-from etlrun.sweep.ledger import RESUME, SWEEP, Ledger
+from etlrun.sweep.ledger import RESUME, SWEEP, Ledger, describe, left_out
 from etlrun.sweep.preview import Preview, preview
-from etlrun.sweep.progress import Progress, say_of_sweep
-from etlrun.sweep.runs import Runs, unfinished
-from etlrun.sweep.unfit import describe, left_out
+from etlrun.sweep.runs import Progress, Runs, say_of_sweep, unfinished
 from etlrun.system.errors import INTERRUPTED, ConfigError, Fault
 from etlrun.system.files import refuse_unwritable
 from etlrun.system.terminal import tell

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from etlrun.cli import parsers
 from etlrun.cli.commands import COMMANDS
-from etlrun.service.standalone import dispatch, work
+from etlrun.service.servers import dispatch, work
 from etlrun.stages.load import LAST_PORT
 from etlrun.system.errors import ConfigError, Fault
 

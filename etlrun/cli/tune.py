@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _search(folder: Path, asked: Asked, target: Path | None) -> None:
-    from etlrun.sweep.tune import calibrate, overlay, page, report
+    from etlrun.sweep.tune import overlay, page, predict, report
     from etlrun.sweep.tune.search import FOUND, Search
     from etlrun.sweep.tune.windows import Windows
 
@@ -93,7 +93,7 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
     _say(f"tune    {len(search.space):,} configs, {asked.tune.budget_s:g} s of measuring, in {folder}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that it says how to resume
     try:
-        calibrate.prepare(asked.job.plan.spec.dataset)
+        predict.prepare(asked.job.plan.spec.dataset)
         found = search.run()
         found.files = asked.files
     except KeyboardInterrupt:

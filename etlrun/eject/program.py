@@ -22,7 +22,7 @@ from etlrun.stages.made import quoted, user_path
 from etlrun.stages.rows import Rows
 from etlrun.system import VERSION
 from etlrun.system.errors import ConfigError, Fault
-from etlrun.system.versions import version_of
+from etlrun.system.loading import version_of
 
 PACKAGES = ("tensorflow", "keras", "tensorflow-datasets")
 

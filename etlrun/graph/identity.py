@@ -20,7 +20,7 @@ from etlrun.stages.model import Backbone
 from etlrun.stages.plugins import digest_of
 from etlrun.stages.trainer import Trainer
 from etlrun.system import VERSION
-from etlrun.system.versions import version_of
+from etlrun.system.loading import version_of
 
 if TYPE_CHECKING:
     from etlrun.cache.store import Identity

@@ -18,7 +18,7 @@ Shapes = tuple[tuple[int, ...], ...]
 """Shapes of the tensors of a batch, of which the first axis has the examples."""
 
 
-class Kind(NamedTuple):
+class StepKind(NamedTuple):
     """Steps of one length: those of the model as it was compiled for the n-th time, on batches of the same shapes."""
 
     compiled: int
@@ -59,7 +59,7 @@ class Loop:
     costs: StageCosts | None = None
     traffic: Traffic = field(default_factory=Traffic)
     first_fetch_s: float = 0.0
-    kinds: list[Kind] = field(default_factory=list)
+    kinds: list[StepKind] = field(default_factory=list)
 
     @property
     def input_wait_s(self) -> float:
@@ -141,8 +141,8 @@ class Meter:
         """Begin; `traffic` returns what has been fetched so far."""
         self.loop, self._traffic = Loop(), traffic
         self.times_compiled, self.compiles_each = times_compiled, compiles_each
-        self._seen: set[Kind | int] = set()
-        self._ahead: deque[tuple[Kind, bool]] = deque()
+        self._seen: set[StepKind | int] = set()
+        self._ahead: deque[tuple[StepKind, bool]] = deque()
         self._wait_s = 0.0
         self._began_s = self._ready_s = time.perf_counter()
         self._is_filling, self._fetched = False, Traffic()
@@ -174,7 +174,7 @@ class Meter:
         self._wait_s += wait_s
         if self._is_filling and not self._ahead:
             self.loop.first_fetch_s = self._traffic().since(self._fetched).waited_s
-        kind = Kind(self.times_compiled, shapes)
+        kind = StepKind(self.times_compiled, shapes)
         compiled = kind if self.compiles_each else self.times_compiled
         self._ahead.append((kind, compiled not in self._seen))
         self._seen.add(compiled)

@@ -6,19 +6,204 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
-from etlrun.measure import fetching
-from etlrun.measure.fetching import WORTH_REPORTING
-from etlrun.measure.meter import Loop
-from etlrun.measure.side import FIRST_EPOCH, LEAST, Side
+from etlrun.measure.meter import Loop, StepKind
 from etlrun.measure.stage_costs import StageCosts, Thread
 from etlrun.record.findings import Apart, Kind, StageCost, Verdict
 from etlrun.stages.cache import outlives_run
 from etlrun.stages.dataset import Fetch
 from etlrun.stages.load import FullShuffle, Prefetch, Service, Shuffle
+
+TRAIN, VALIDATION, FIRST_EPOCH = "train", "validation", "first epoch"
+"""Parts of a run by their names."""
+LEAST = 1e-3
+"""Smallest fraction of the total time that is left without a wait."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """Measurements of one pipeline.
+
+    Attributes:
+        name: `train`, `first epoch` or `validation`.
+        paths: Paths of its stages.
+        loops: Times of its epochs.
+        floors: Duration in seconds of a step of each kind on a batch that is ready, see `floors_of`; empty if unknown.
+        handover_s: Wait for a batch that is ready, which no pipeline can avoid.
+        example_bytes: Mean bytes of an example in the shards that are fetched; 0 if none are.
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    loops: tuple[Loop, ...]
+    floors: Mapping[StepKind, float]
+    handover_s: float = 0.0
+    example_bytes: float = 0.0
+
+    @property
+    def pipeline(self) -> str:
+        """Its pipeline: `train` or `validation`."""
+        return self.name if self.name == VALIDATION else TRAIN
+
+    @property
+    def measured_s(self) -> float:
+        """Duration of all epochs, without the steps that may compile."""
+        return sum(loop.measured_s for loop in self.loops)
+
+    @property
+    def waits_s(self) -> float:
+        """Input wait of all epochs, including the wait for the first batch of each pass."""
+        return sum(loop.fill_s + loop.input_wait_s for loop in self.loops)
+
+    @property
+    def avoidable_s(self) -> float:
+        """Input wait that a faster pipeline would avoid."""
+        return max(0.0, self.waits_s - self.handovers_s)
+
+    @property
+    def gain(self) -> float:
+        """Speedup without the avoidable input wait."""
+        return self.measured_s / max(self.measured_s - self.avoidable_s, LEAST * self.measured_s, 1e-9)
+
+    def of_epochs(self, first: int, end: int | None = None) -> Side:
+        """Return the measurements of these epochs alone."""
+        return dataclasses.replace(self, loops=self.loops[first:end])
+
+    @property
+    def handovers_s(self) -> float:
+        """Time that all steps take to receive batches that are ready."""
+        return self.steps * self.handover_s
+
+    @property
+    def steps(self) -> int:
+        """Number of steps that don't compile."""
+        return sum(len(loop.warm_steps_s) for loop in self.loops)
+
+    @property
+    def floors_s(self) -> float:
+        """Duration of all steps if each batch were ready: the sum of their floors."""
+        return sum(self.floors.get(kind, 0.0) for loop in self.loops for kind in loop.warm(loop.kinds))
+
+    @property
+    def floor_s(self) -> float | None:
+        """Mean duration of a step on a batch that is ready; None if it could not be measured."""
+        if not self.steps:
+            return statistics.fmean(self.floors.values()) if self.floors else None
+        return self.floors_s / self.steps or None
+
+    @property
+    def example_s(self) -> float:
+        """Duration of a step on a batch that is ready, by example; 0 if it could not be measured."""
+        return self.floors_s / max(1, sum(sum(loop.warm(loop.examples)) for loop in self.loops))
+
+    @property
+    def digests_s(self) -> float:
+        """Wait for digests in all epochs."""
+        return sum(loop.digest_s for loop in self.loops)
+
+    @property
+    def ceiling_gain(self) -> float:
+        """Speedup if each step were as short as on a batch that is ready; at least 1."""
+        overhead_s = sum(loop.overhead_s for loop in self.loops)
+        return max(1.0, self.measured_s / (self.floors_s + self.handovers_s + overhead_s))
+
+
+def floors_of(loops: Sequence[Loop], ready: Sequence[Loop]) -> dict[StepKind, float]:
+    """Return the floor of each kind of steps in seconds: their duration on a batch that is ready.
+
+    `loops` are those of the training, whose steps compete with the pipeline, and `ready` have steps on batches that are
+    ready. The floor of a kind is the smaller median of the two. Kinds that are rare or too many are not in `ready`:
+    theirs is the median in training, times the ratio of the floors to the medians of those that are, over all their
+    steps. Without any in `ready`, it is the lower quartile in training.
+    """
+    training, timed = by_kind(loops), by_kind(ready)
+    if not timed:
+        return {kind: float(np.quantile(of, 0.25)) for kind, of in training.items()}
+    medians = {kind: statistics.median(of) for kind, of in training.items()}
+    floors = {kind: min(statistics.median(of), medians.get(kind, math.inf)) for kind, of in timed.items()}
+
+    def all_s(each_s: Mapping[StepKind, float]) -> float:
+        return sum(each_s[kind] * len(training[kind]) for kind in floors if kind in training)
+
+    ratio = all_s(floors) / all_s(medians) if all_s(medians) else 1.0
+    return {kind: ratio * median for kind, median in medians.items()} | floors
+
+
+def by_kind(loops: Sequence[Loop]) -> dict[StepKind, list[float]]:
+    """Return the durations of the steps of each kind, without those that may compile."""
+    found: dict[StepKind, list[float]] = {}
+    for loop in loops:
+        for kind, step_s in zip(loop.warm(loop.kinds), loop.warm_steps_s, strict=True):
+            found.setdefault(kind, []).append(step_s)
+    return found
+
+
+def utilisation(sides: Sequence[Side]) -> float | None:
+    """Return the accelerator utilization (AU), from 0 to 1: as MLPerf Storage defines it, step time over total.
+
+    It is None where no step was measured, as in a run of one step, which compiles.
+    """
+    total_s = sum(side.measured_s for side in sides)
+    if total_s <= 0 or not sides[0].floors or not any(side.steps for side in sides):
+        return None
+    return min(1.0, sum(side.floors_s for side in sides) / total_s)
+
+
+WORTH_REPORTING = 0.05
+"""Fraction of the total time; a smaller part is not reported."""
+_MB = 1e6
+
+
+def is_limit(loop: Loop) -> bool:
+    """Return whether a pass waited for shards: on the way, or for most of the time to its first batch.
+
+    The reader of shards waits only if those behind it want more: where another stage is the slowest, they are there.
+    """
+    on_the_way_s = loop.traffic.waited_s - loop.first_fetch_s
+    if on_the_way_s > WORTH_REPORTING * loop.measured_s:
+        return True
+    return loop.fill_s > loop.input_wait_s and loop.first_fetch_s >= loop.fill_s / 2
+
+
+def row(loop: Loop) -> StageCost:
+    """Return the cost of the stage in a pass: what its reader waited."""
+    examples = sum(loop.examples)
+    return StageCost(stage=Fetch.path, examples=examples, cost_ms=1000 * loop.traffic.waited_s / max(1, examples))
+
+
+def verdict_on_fetching(side: Side, waited: str) -> Verdict:
+    """Return the verdict on a pipeline whose passes wait for shards, of which steps `waited` so long."""
+    loops = [loop for loop in side.loops if is_limit(loop)]
+    arrive, consumed = arriving_per_s(loops), _consumed_per_s(side)
+    if arrive is None or consumed is None or arrive >= consumed:
+        first_s = sum(loop.first_fetch_s for loop in loops)
+        because = f"{waited}; each pass first waits for shards, {first_s:.2f} s in all"
+        return Verdict(kind="input", stage=Fetch.path, pipeline=side.pipeline, because=because)
+    rates = f"shards arrive at {arrive / _MB:,.1f} MB/s, and the model consumes {consumed / _MB:,.1f} MB/s"
+    return Verdict(
+        kind="input",
+        stage=Fetch.path,
+        pipeline=side.pipeline,
+        because=f"{waited}; {rates}",
+        arriving_bytes_per_s=arrive,
+        consumed_bytes_per_s=consumed,
+    )
+
+
+def arriving_per_s(loops: Sequence[Loop]) -> float | None:
+    """Return the bytes per second that arrived while shards were fetched; None if none was."""
+    busy_s, count = sum(loop.traffic.busy_s for loop in loops), sum(loop.traffic.bytes for loop in loops)
+    return count / busy_s if busy_s > 0 and count else None
+
+
+def _consumed_per_s(side: Side) -> float | None:
+    """Return the bytes of shards that the model would consume per second; None if its step is not known."""
+    return side.example_bytes / side.example_s if side.example_s and side.example_bytes else None
+
 
 INPUT_GAIN = 1.10
 """A run is input-bound if it would be at least this many times faster without input wait."""
@@ -69,7 +254,7 @@ def _of_training(
     low, high = (
         total_s / max(total_s - max(train.avoidable_s + error, 0.0), total_s / 100) for error in (-error_s, error_s)
     )
-    is_fetched = any(map(fetching.is_limit, train.loops))  # for which a single long wait is no accident
+    is_fetched = any(map(is_limit, train.loops))  # for which a single long wait is no accident
     if low < INPUT_GAIN < high and high / low > HEADROOM and not is_fetched:
         why = f"{waited}, but the waits vary so much that the gain may be anything from {low:.2f} to {high:.2f}"
         return _unknown(why, "on an idle machine, or for more epochs")
@@ -128,7 +313,7 @@ def judge_alone(side: Side, rate_per_s: float | None, step_ms: float = 0.0) -> V
         return _unknown(why, "with measure.digest=false")
     paces: dict[str, float] = {}
     for loop in side.loops:
-        is_fetched = fetching.is_limit(loop)
+        is_fetched = is_limit(loop)
         if is_fetched or (loop.costs is not None and loop.costs.periods.slowest.shares):
             stage = Fetch.path if is_fetched else _heaviest(loop.costs.periods.slowest)  # type: ignore[union-attr]
             paces[stage] = paces.get(stage, 0.0) + loop.measured_s
@@ -139,7 +324,7 @@ def judge_alone(side: Side, rate_per_s: float | None, step_ms: float = 0.0) -> V
     stage = max(paces, key=lambda name: paces[name])
     with_what = f"with steps of {step_ms:g} ms" if step_ms else "alone"
     because = f"the pipeline {with_what} delivers {rate_per_s:,.0f} examples/s, limited by {stage}"
-    if stage == Fetch.path and (arriving := fetching.arriving_per_s(side.loops)) is not None:
+    if stage == Fetch.path and (arriving := arriving_per_s(side.loops)) is not None:
         because += f": shards arrive at {arriving / 1e6:,.1f} MB/s"
     return Verdict(kind="input", stage=stage, pipeline=side.pipeline, because=because)
 
@@ -174,7 +359,7 @@ def _bound_by_input(side: Side, waited: str, step_costs: StepCosts, cores: int) 
     evidence: dict[str, tuple[Loop, StageCosts]] = {}
     for loop in side.loops:
         costs, waits_s = loop.costs, loop.fill_s + loop.input_wait_s
-        if fetching.is_limit(loop):
+        if is_limit(loop):
             weights[Fetch.path] = weights.get(Fetch.path, 0.0) + waits_s
             continue
         if costs is None or not costs.periods.slowest.shares:
@@ -186,7 +371,7 @@ def _bound_by_input(side: Side, waited: str, step_costs: StepCosts, cores: int) 
     if weights:
         stage = max(weights, key=lambda candidate: weights[candidate])
         if stage == Fetch.path:
-            return _gaining(side, fetching.verdict(side, waited))
+            return _gaining(side, verdict_on_fetching(side, waited))
         if stage == _BEGINNING:
             return _begins(side, waited)
         named, why = _why(stage, side, *evidence[stage], step_costs, cores)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from etlrun.record import record as records
 from etlrun.system.errors import WorldError
-from etlrun.system.locks import LONGEST_S, Lock, acquire
+from etlrun.system.files import LONGEST_S, Lock, acquire
 
 LOCK = "lock"
 

@@ -25,7 +25,7 @@ from weakref import WeakSet
 from etlrun.cache.store import mark, marks_of, named, unmark
 from etlrun.remote.objects import Object
 from etlrun.system.errors import WorldError
-from etlrun.system.locks import Lock, alone
+from etlrun.system.files import Lock, alone
 from etlrun.system.machine import rounded
 
 FETCHED = "fetched"

@@ -41,7 +41,7 @@ from etlrun.remote.objects import (
 )
 from etlrun.remote.room import PART, unwritable
 from etlrun.system.errors import WorldError
-from etlrun.system.locks import SILENT_S, Lock
+from etlrun.system.files import SILENT_S, Lock
 from etlrun.system.progress import progress
 
 Read = Callable[[int], Awaitable[bytes]]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from etlrun.record.outcome import Outcome
 from etlrun.results.results import ConfigResult, Decision, Run
-from etlrun.sweep.pruning import MARGIN
+from etlrun.sweep.runs import MARGIN
 
 
 class Fills:

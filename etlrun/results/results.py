@@ -10,7 +10,7 @@ from pydantic_core import to_json
 from etlrun.measure.gains import Gain, Lead, Noise
 from etlrun.record.outcome import Outcome
 from etlrun.record.summary import MEASURES
-from etlrun.sweep.unfit import LeftOut
+from etlrun.sweep.ledger import LeftOut
 from etlrun.system.terminal import number, significant
 
 BASELINE = 0

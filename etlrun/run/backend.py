@@ -21,9 +21,8 @@ from etlrun.record.summary import Host
 from etlrun.run.hosts import here, join, leave
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault, WorldError
-from etlrun.system.loading import leave_gpus, loading, native_messages_kept
+from etlrun.system.loading import leave_gpus, loading, native_messages_kept, version_of
 from etlrun.system.machine import VISIBLE, Gpu, Version, cores, driver_gpus, driver_version, listed_ids, processor
-from etlrun.system.versions import version_of
 
 _DRIVERS = {12: 525, 13: 580}
 """For each version of CUDA the oldest driver, by its first number."""

@@ -33,13 +33,12 @@ from etlrun.run.loggers import Log
 from etlrun.sources.base import source_type
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.trainer import Trainer
-from etlrun.system.ends import how_ended
 from etlrun.system.errors import INTERRUPTED, ConfigError, EtlrunError, Failure, Fault, counted, headline, of_system
 from etlrun.system.files import write_atomically
 from etlrun.system.hidden import traced
 from etlrun.system.machine import rounded
 from etlrun.system.progress import doing, showing
-from etlrun.system.signals import interrupts
+from etlrun.system.signals import how_ended, interrupts
 from etlrun.system.terminal import is_quiet, say_note, tell
 
 if TYPE_CHECKING:

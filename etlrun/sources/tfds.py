@@ -26,7 +26,7 @@ from etlrun.stages.flow import ITEM_BYTES, Feature
 from etlrun.stages.lazy import np, tf, tfds
 from etlrun.stages.paths import is_remote
 from etlrun.system.errors import EtlrunError, WorldError, did_you_mean, headline, one_line
-from etlrun.system.locks import alone
+from etlrun.system.files import alone
 from etlrun.system.progress import Task, showing
 from etlrun.system.terminal import tell
 

@@ -1,25 +1,216 @@
-"""Execution of a sweep's remaining jobs, with retries, a time limit and a progress line."""
+"""Execution of the jobs of a sweep that are left, on this machine: processes, each with its GPU and its time limit."""
 
 from __future__ import annotations
 
 import dataclasses
+import logging
+import math
+import multiprocessing
+import os
 import signal
+import sys
+import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import connection, forkserver, resource_tracker
+from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 
 from etlrun.config.grid import Grid
 from etlrun.config.request import Request, files_digest
 from etlrun.record import record as records
+from etlrun.record.locks import nobodys
+from etlrun.record.record import Record
 from etlrun.record.summary import FAILED, read_summary
-from etlrun.sweep.jobs import Job, Jobs
-from etlrun.sweep.ledger import Ledger
-from etlrun.sweep.order import RunKey
-from etlrun.sweep.progress import Progress
-from etlrun.sweep.runs import Runs
-from etlrun.system.errors import WorldError
+from etlrun.run import run
+from etlrun.run import run as runs
+from etlrun.stages.sweep import Sweep
+from etlrun.sweep.ledger import Ledger, RunKey
+from etlrun.sweep.runs import Progress, Runs
+from etlrun.system.errors import Fault, WorldError
+from etlrun.system.machine import VISIBLE, gpu_ids
+from etlrun.system.signals import end_with_parent
+
+OUTPUT = "output.txt"
+"""Output of a job."""
+
+_PRELOADED = ["etlrun.sweep.preload"]
+"""Modules that the server imports, in this order."""
+_INTERRUPTS = {signal.SIGINT, signal.SIGTERM}
+"""Signals to a process group, which reach the fork server as well."""
+
+
+def started(folder: Path, **environment: str) -> BaseProcess:
+    """Start the job frozen in `folder`, in a process with its own heap and session that ends with this process.
+
+    Forking saves each job the import of TensorFlow, and all jobs run the code that was there at the start.
+
+    Args:
+        folder: Folder of the run.
+        environment: Environment variables to set before a backend looks for its GPUs.
+    """
+    process = _context().Process(target=_work, args=(str(folder), environment), name=str(folder))
+    process.start()
+    return process
+
+
+def _context() -> ForkServerContext:
+    if multiprocessing.get_start_method(allow_none=True) not in (None, *multiprocessing.get_all_start_methods()):
+        # A worker of joblib: it has set a start method of its own, which a job would not know.
+        multiprocessing.set_start_method("forkserver", force=True)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    resource_tracker.ensure_running()  # it unblocks these signals at its start
+    # Only the sweep handles them: the server, which inherits this mask, ends with the sweep, and jobs are terminated.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return context
+
+
+def _work(name: str, environment: dict[str, str]) -> None:
+    folder = Path(name)
+    os.environ |= environment
+    os.setsid()  # Ctrl-C reaches the sweep alone
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    with (folder / OUTPUT).open("ab") as output:
+        for stream in (1, 2):
+            os.dup2(output.fileno(), stream)
+        logging.basicConfig(level=logging.WARNING)
+        sys.exit(run.run(folder))
+
+
+_GRACE_S, _REPEAT_S = 30.0, 1.0
+"""A job gets SIGTERM repeatedly, since libraries swallow interrupts, and is killed after the grace period."""
+
+
+class Jobs:
+    """Jobs that run at a time.
+
+    Attributes:
+        running: Running jobs by the number of their seat.
+        note: Sentence on how the jobs share GPUs; empty for nothing to say.
+    """
+
+    def __init__(self, at_a_time: int) -> None:
+        self._seats = seats(at_a_time)
+        self.running: dict[int, Job] = {}
+        sharing = max(seat.jobs for seat in self._seats)
+        self.note = f"up to {sharing} jobs that use a GPU share it (sweep.max_jobs_in_flight)" if sharing > 1 else ""
+
+    def start(self, run: RunKey, folder: Path) -> None:
+        """Start the job of a run that is frozen in `folder`."""
+        number = min(set(range(len(self._seats))) - self.running.keys())
+        seat = self._seats[number]
+        Record(folder).update(jobs_on_gpu=seat.jobs)
+        self.running[number] = Job(run, folder, started(folder, **seat.environment))
+
+    def ended(self, wait_s: float) -> list[Job]:
+        """Return the jobs that have ended since the last call, after a wait of at most `wait_s` for the first one."""
+        sentinels = connection.wait([job.sentinel for job in self.running.values()], timeout=wait_s)
+        ended = [number for number, job in self.running.items() if job.sentinel in sentinels]
+        return [self.running.pop(number) for number in ended]
+
+    def end(self, wait_s: float) -> None:
+        """Terminate the jobs that are still running, and kill those that don't end."""
+        left, longest_s = [*self.running.values()], time.monotonic() + _GRACE_S
+        for job in left:
+            job.terminate()
+        while self.running and time.monotonic() < longest_s:
+            self.ended(wait_s)
+        for job in self.running.values():
+            job.kill()
+        for job in left:
+            job.settle()
+
+
+class Job:
+    """Process of a job.
+
+    Attributes:
+        run: Run of the job.
+        folder: Folder of the run.
+        sentinel: Handle that becomes ready when the process ends.
+    """
+
+    def __init__(self, run: RunKey, folder: Path, process: BaseProcess) -> None:
+        self.run, self.folder, self.sentinel = run, folder, process.sentinel
+        self.terminate, self.kill, self._process = process.terminate, process.kill, process
+        self._started_s = time.monotonic()
+        self._late_s: float | None = None
+        self._first_signal_s: float | None = None
+        self._last_signal_s = -math.inf
+
+    def enforce(self, limit_s: float | None, *, at_once: bool) -> None:
+        """Terminate the job at its time limit, or at once; kill it if it doesn't end."""
+        now_s = time.monotonic()
+        is_late = limit_s is not None and now_s - self._started_s > limit_s
+        if self._first_signal_s is None and (is_late or at_once):
+            self._first_signal_s, self._late_s = now_s, None if at_once else limit_s
+        if self._first_signal_s is None:
+            return
+        if now_s - self._first_signal_s > _GRACE_S:
+            self.kill()
+        elif now_s - self._last_signal_s > _REPEAT_S:
+            self._last_signal_s = now_s
+            self.terminate()
+
+    def settle(self) -> None:
+        """Complete the summary of a process that was killed, or that ended because of its time limit."""
+        self._process.join()
+        with nobodys(self.folder):  # the job may outlive the server's notice of its end by a moment
+            status = self._process.exitcode
+            runs.settle(self.folder, 0 if status is None else status)
+        if self._late_s is not None:
+            fault = Fault(
+                where=Sweep.key("timeout_s"),
+                found=f"a job that takes more than {self._late_s:g} s",
+                expected="a job that ends within the limit",
+                remedy="raise the limit, or give the job less to do",
+            )
+            Record(self.folder).update(status=FAILED, error=str(fault))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seat:
+    """GPU of one of the jobs in flight.
+
+    Attributes:
+        environment: Environment variables of the job's process, set before a backend is imported.
+        jobs: Number of jobs that may use the GPU at a time.
+    """
+
+    environment: dict[str, str]
+    jobs: int
+
+
+def seats(in_flight: int) -> list[Seat]:
+    """Return a seat for each of `in_flight` concurrent jobs: a GPU each, or GPUs shared as evenly as possible.
+
+    A job that runs alone sees all GPUs.
+    """
+    ids = gpu_ids()
+    if in_flight == 1 or not ids:
+        return [Seat(environment={}, jobs=1)] * in_flight
+    found = []
+    for seat in range(in_flight):
+        own = seat % len(ids)
+        jobs = len(range(own, in_flight, len(ids)))
+        environment = {VISIBLE: ids[own]}
+        if jobs > 1 and "XLA_PYTHON_CLIENT_PREALLOCATE" not in os.environ:
+            environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # a JAX job would take three quarters of the memory
+        found.append(Seat(environment=environment, jobs=jobs))
+    return found
+
 
 _POLL_S = 0.25
 

@@ -12,6 +12,6 @@ if keras_backend() == "tensorflow":
 
         import etlrun.run.drain
         import etlrun.run.fit
-        import etlrun.sweep.process  # noqa: F401
+        import etlrun.sweep.engine  # noqa: F401
 
         tensorflow_datasets.list_builders(with_community_datasets=False)  # imports them: a job does for any dataset

@@ -17,8 +17,7 @@ from etlrun.planning.plan import Plan, sections
 from etlrun.record.config import read_config
 from etlrun.record.summary import COMPLETED, SUMMARY, read_summary
 from etlrun.stages.dataset import Dataset
-from etlrun.sweep.ledger import Config, Ledger, configs_of, own_overrides
-from etlrun.sweep.unfit import LeftOut, describe, left_out
+from etlrun.sweep.ledger import Config, Ledger, LeftOut, configs_of, describe, left_out, own_overrides
 
 FORMAT_VERSION = 1
 OUTPUTS = Path("outputs")

@@ -1,12 +1,16 @@
-"""Files that appear whole: atomic replacement, flushing to disk, and whether a folder can be written to."""
+"""Files that appear whole: atomic replacement, flushing to disk, whether a folder can be written to; and locks."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import io
 import os
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -14,6 +18,7 @@ from etlrun.system.errors import WorldError
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+
 
 _PROBE_BYTES = 4096
 """Size of a block, which a full disk can't provide."""
@@ -117,3 +122,125 @@ def _is_there(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
+
+
+SILENT_S, LONGEST_S = 1.0, 60.0
+"""Seconds to wait for a lock before a message is printed, and in all."""
+
+_POLL_S = 0.05
+
+
+class Lock:
+    """A lock of the operating system on a file, which stays when the lock is released.
+
+    It belongs to the process, not to a thread, since TensorFlow's threads release each other's locks. Every user who
+    may write to the folder can use its file, whatever the umask of the user who created it, also in a folder with the
+    sticky bit, where libraries for locks refuse the files of other users.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+
+    def acquire(self, *, timeout_s: float = 0.0) -> None:
+        """Acquire the lock, which is tried at least once; waits for up to `timeout_s` while another process holds it.
+
+        Raises:
+            TimeoutError: Another process still holds the lock.
+            OSError: The file cannot be created or opened, or its file system has no locks.
+        """
+        ends = time.monotonic() + timeout_s
+        while not self._try():
+            if time.monotonic() >= ends:
+                raise TimeoutError(errno.ETIMEDOUT, "held by another process", str(self.path))
+            time.sleep(_POLL_S)
+
+    def release(self) -> None:
+        """Release the lock; does nothing if it isn't held."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _try(self) -> bool:
+        """Return whether the lock was acquired: not if another process holds it, or has just removed its file."""
+        try:
+            descriptor = self._open()
+        except FileExistsError:  # created by another process in between
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            there = os.path.samestat(os.fstat(descriptor), self.path.stat())
+        except (BlockingIOError, FileNotFoundError):
+            there = False
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if there:
+            self._descriptor = descriptor
+        else:
+            os.close(descriptor)
+        return there
+
+    def _open(self) -> int:
+        try:  # without O_CREAT, which systems refuse for files of others in a sticky folder
+            return os.open(self.path, os.O_RDWR | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CREAT | os.O_EXCL, 0o666)
+            os.fchmod(descriptor, 0o666)  # whatever the umask
+            return descriptor
+
+
+def acquire(lock: Lock, *, longest_s: float | None = None, waiting: str | None = None) -> None:
+    """Acquire a lock; after a second of waiting, print `waiting` to standard error.
+
+    Args:
+        lock: The lock, which another process may hold.
+        longest_s: Seconds to wait in all, `LONGEST_S` if None. Up to `SILENT_S` nothing is printed; `math.inf` waits
+            until the other process releases the lock or ends.
+        waiting: The message to print; by default that another process holds the lock.
+
+    Raises:
+        TimeoutError: Another process still holds the lock.
+        OSError: The lock file cannot be created in its folder.
+    """
+    longest_s = LONGEST_S if longest_s is None else longest_s
+    try:
+        lock.acquire(timeout_s=min(SILENT_S, longest_s))
+    except TimeoutError:
+        if longest_s > SILENT_S:
+            print(f"etlrun: {waiting or f'waiting for another process, which holds {lock.path}'}", file=sys.stderr)
+            with suppress(TimeoutError):
+                return lock.acquire(timeout_s=longest_s - SILENT_S)
+        raise TimeoutError(
+            errno.ETIMEDOUT, f"{lock.path}, held by another process for more than {longest_s:g} s", str(lock.path)
+        ) from None
+
+
+@contextmanager
+def alone(path: Path, *, longest_s: float | None = None, waiting: str | None = None) -> Iterator[None]:
+    """Hold the lock in `path` during the block; waits and raises as `acquire` does."""
+    lock = Lock(path)
+    acquire(lock, longest_s=longest_s, waiting=waiting)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def locked(folder: Path, *, waits: bool) -> Iterator[bool]:
+    """Lock a folder itself, without a file in it; yield whether it is locked, which it is not if another process has.
+
+    `waits` waits for that process. A file system without such locks locks nothing.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+        except OSError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import metadata
 from pathlib import Path
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
@@ -126,3 +127,22 @@ def _severity(line: bytes) -> int:
     """Return the log level of a line: 0 for an information; that of what has no level is the highest."""
     logged = _LOGGED.match(line)
     return b"IWEF".index(logged[1]) if logged else len(b"IWEF")
+
+
+_OTHER_NAMES = {"tensorflow": ("tensorflow-cpu",)}
+"""Packages with the same content under another name."""
+
+
+def version_of(package: str) -> str:
+    """Return the version of an installed package, under any of its names.
+
+    Raises:
+        PackageNotFoundError: It is not installed under a name that is known.
+    """
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        for name in _OTHER_NAMES.get(package, ()):
+            with suppress(metadata.PackageNotFoundError):
+                return metadata.version(name)
+        raise

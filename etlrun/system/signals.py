@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: both end a run, even if a library swallows the exception, or the main thread waits in one."""
+"""SIGINT and SIGTERM, which end a run even if a library swallows the exception; and how processes end."""
 
 from __future__ import annotations
 
@@ -89,3 +89,24 @@ def _forget() -> None:
 
 
 os.register_at_fork(after_in_child=_forget)
+
+
+_POLL_S = 0.5
+"""Interval of the checks that the fork server is alive."""
+
+
+def end_with_parent() -> None:
+    """Wait for the end of the process that has asked for this one, or of its fork server, and end this one."""
+    import multiprocessing  # which other commands don't need
+    from multiprocessing import connection
+
+    parent, server = multiprocessing.parent_process(), os.getppid()
+    if parent is not None:
+        while not connection.wait([parent.sentinel], timeout=_POLL_S) and os.getppid() == server:
+            continue
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def how_ended(status: int) -> str:
+    """Return the name of the signal that ended a process of this status, or its exit status."""
+    return signal.Signals(-status).name if status < 0 else f"exit status {status}"

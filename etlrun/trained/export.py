@@ -25,11 +25,9 @@ from etlrun.planning.learned import columns_of
 from etlrun.stages.columns import Columns
 from etlrun.stages.rows import Rows
 from etlrun.system.errors import EtlrunError, WorldError, headline
-from etlrun.system.files import refuse_unwritable, sync
-from etlrun.system.loading import native_messages_kept
-from etlrun.system.locks import locked
+from etlrun.system.files import locked, refuse_unwritable, sync
+from etlrun.system.loading import native_messages_kept, version_of
 from etlrun.system.terminal import say_note
-from etlrun.system.versions import version_of
 from etlrun.trained import card
 from etlrun.trained.formats import FORMATS, OPTION, Exported, begin
 from etlrun.trained.load import Trained

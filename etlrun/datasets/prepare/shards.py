@@ -29,8 +29,7 @@ from etlrun.sources.on_disk import CLASSES
 from etlrun.stages.dataset import IMAGE, LABEL
 from etlrun.stages.lazy import tf, tfds
 from etlrun.system.errors import WorldError, one_line
-from etlrun.system.files import sync
-from etlrun.system.locks import alone
+from etlrun.system.files import alone, sync
 from etlrun.system.machine import cores, free_disk_bytes, rounded
 
 INFO = "dataset_info.json"

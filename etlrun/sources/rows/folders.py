@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from etlrun.system.locks import Lock
+from etlrun.system.files import Lock
 
 FACTS = "columns.json"
 """File that completes a folder of columns; who reads the folder shares a lock on it."""

@@ -1,25 +1,46 @@
-"""Prediction of the time of a config from measured costs, and what can't fit into memory or on the disk.
-
-Costs are those of one thread, and of all threads together, which is what no sum of single costs tells: threads share
-cores, memory and locks. A stage with threads of its own works beside those after it; the slowest of them sets the pace
-(as for Kuchnik et al., "Plumber", MLSys 2022).
-"""
+"""What windows tell: the costs of a pipeline, and the times of configs that did not run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+import itertools
+import math
+import os
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
+import numpy.typing as npt
+
+from etlrun.config.jobs import Job
 from etlrun.planning.plan import Plan
-from etlrun.record.summary import Summary
+from etlrun.record.summary import COMPLETED, Summary
 from etlrun.review.caches import cached_bytes
-from etlrun.sources.base import on_disk
+from etlrun.run import backend
+from etlrun.sources.base import on_disk, open_source
 from etlrun.stages.cache import CACHES
-from etlrun.stages.dataset import Fetch
-from etlrun.sweep.tune.space import CACHE, EXTRACT_CALLS, POINT, PREFETCH, TRANSFORM_CALLS, value_of
-from etlrun.sweep.tune.windows import Scene
+from etlrun.stages.dataset import Dataset, Fetch
+from etlrun.stages.load import Load
+from etlrun.stages.model import Emulated
+from etlrun.stages.sweep import Tune
+from etlrun.sweep.tune.space import (
+    BATCH_CALLS,
+    CACHE,
+    CODEC,
+    EXTRACT_CALLS,
+    POINT,
+    PREFETCH,
+    TRANSFORM_CALLS,
+    Changes,
+    Space,
+    changed,
+    value_of,
+)
+from etlrun.sweep.tune.windows import Scene, Windows, in_short
 from etlrun.system import machine
+from etlrun.system.errors import ConfigError, Fault, WorldError
 from etlrun.system.machine import megabytes
 
 _UNSURE, _UNSURE_OF_CACHE = 1.25, 1.6
@@ -162,3 +183,296 @@ class Predictor:
         if beside:
             return max(step_ms, pipeline_ms, shared_ms)
         return max(step_ms + (self.costs.rest_ms if behind else pipeline_ms), pipeline_ms, shared_ms)
+
+
+Floats = npt.NDArray[np.float64]
+
+_CACHE, _VALUE, _BOTH, _ALONE = 0.25, 0.1, 0.05, 0.02
+"""Standard deviations of effects: how wrong a prediction may be for a cache, a value, both, or a single config."""
+_LEVEL = 3.0
+"""Standard deviation of what all windows have in common, of which nothing is known."""
+_MOST = math.log(2)
+"""Largest difference to a prediction, beside that which all windows have in common, that counts."""
+_NOISES, _DRIFTS = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32), (0.01, 0.04, 0.16)
+"""Standard deviations of a window and of a drift of the machine, of which the likeliest are taken."""
+_USUAL_NOISE, _UNUSUAL = 0.03, 0.7
+"""Noise of a machine of which nothing is known, and the standard deviation of the logarithm of that."""
+_LASTS = 8
+"""Windows over which a drift lasts."""
+_LEAST = 0.001
+"""Expected gain below which a config does not run."""
+_FREEDOM, _TURNS = 2, 4
+"""Degrees of freedom of the noise, by Student's t, and turns of the fit that weighs each window by them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What the windows so far let expect.
+
+    Attributes:
+        means: Logarithm of the speed of each config.
+        noise: Standard deviation of the logarithm of a time, without the drift of the machine.
+        drift: Standard deviation of that drift.
+        spread: Variance of each window over that of the noise: large for one that is unlike the others.
+    """
+
+    means: Floats
+    noise: float
+    drift: float
+    spread: Floats
+
+
+class Surrogate:
+    """A model of the speeds of configs, of which windows tell.
+
+    Attributes:
+        ran: The config of each window, as its place in the list of configs.
+    """
+
+    def __init__(self, configs: Sequence[Changes], predicted_s: Sequence[float]) -> None:
+        self._codes, self._prior = _codes(configs), -np.log(np.asarray(predicted_s, float))
+        self._logs, self.ran = list[float](), list[int]()
+        self._known: Expected | None = None
+
+    def tell(self, place: int, time_s: float) -> None:
+        """Add a window, of so many seconds of all epochs."""
+        self.ran.append(place)
+        self._logs.append(-math.log(time_s))
+
+    def is_near(self, one: int, other: int) -> bool:
+        """Return whether two configs differ in at most one parameter."""
+        return int((self._codes[one] != self._codes[other]).sum()) <= 1
+
+    def expected(self) -> Expected:
+        """Return what is expected, with the noise and the drift that explain the windows best."""
+        if self._known is None or len(self._known.spread) != len(self.ran):
+            self._known = self._fitted()
+        return self._known
+
+    def _fitted(self) -> Expected:
+        among, surprise = self._effects(self.ran, self.ran), np.array(self._logs) - self._prior[self.ran]
+        usual = statistics.median(surprise.tolist()) if self.ran else 0.0
+        surprise, spread = np.clip(surprise, usual - _MOST, usual + _MOST), np.ones(len(surprise))
+        for _ in range(_TURNS):
+            noise, drift, weights = _likeliest(among, surprise, spread)
+            spread = (_FREEDOM + (noise * spread * weights) ** 2) / (_FREEDOM + 1)
+        means = self._prior + self._effects(range(len(self._prior)), self.ran) @ weights
+        return Expected(means=means, noise=noise, drift=drift, spread=spread)
+
+    def promising(self, over: int, most: int, tied: float, admitted: Callable[[int], bool]) -> list[int]:
+        """Return configs that are expected to exceed the speed of `over` most, beyond a difference that is a tie.
+
+        Each is chosen as if those before it had run as expected, so that no two of them tell the same.
+        """
+        from scipy.special import ndtr  # imported here, since it takes 0.1 s
+
+        now, every, ran, chosen = self.expected(), range(len(self._prior)), [*self.ran], list[int]()
+        leads = now.means - now.means[over] - tied
+        whole = self._effects([over], [over])[0, 0]
+        while len(chosen) < most:
+            covariance = self._effects(ran, ran) + _of_machine(
+                np.append(now.spread, np.ones(len(chosen))), now.noise, now.drift
+            )
+            told = np.linalg.solve(np.linalg.cholesky(covariance), self._effects(ran, every))
+            shared = self._effects([over], every)[0] - told[:, over] @ told
+            apart = np.sqrt(np.maximum(whole - (told**2).sum(axis=0) + shared[over] - 2 * shared, 1e-12))
+            gains = leads * ndtr(leads / apart) + apart * np.exp(-((leads / apart) ** 2) / 2) / math.sqrt(2 * math.pi)
+            gains[[over, *chosen]] = 0.0
+            while gains[best := int(gains.argmax())] >= _LEAST and not admitted(best):
+                gains[best] = 0.0
+            if gains[best] < _LEAST:
+                break
+            chosen.append(best)
+            ran.append(best)
+        return chosen
+
+    def _effects(self, some: Sequence[int], others: Sequence[int]) -> Floats:
+        """Return the covariance of the speeds of configs before any window."""
+        same = self._codes[list(some)][:, None] == self._codes[list(others)][None]
+        cache, values = same[..., 0], same[..., 1:].sum(axis=2)
+        found: Floats = _CACHE**2 * cache + (_VALUE**2 + _BOTH**2 * cache) * values + _ALONE**2 * same.all(axis=2)
+        return found
+
+
+def _likeliest(among: Floats, surprise: Floats, spread: Floats) -> tuple[float, float, Floats]:
+    """Return the likeliest noise and drift, and the weights of the windows with them."""
+    fits = []
+    for noise, drift in itertools.product(_NOISES, _DRIFTS):
+        factor = np.linalg.cholesky(among + _of_machine(spread, noise, drift))
+        white = np.linalg.solve(factor, surprise)
+        unusual = math.log(noise / _USUAL_NOISE) / _UNUSUAL
+        unlikely = float(white @ white + 2 * np.log(factor.diagonal()).sum()) + unusual**2
+        fits.append((unlikely, noise, drift, np.linalg.solve(factor.T, white)))
+    return min(fits, key=lambda fit: fit[0])[1:]
+
+
+def _of_machine(spread: Floats, noise: float, drift: float) -> Floats:
+    """Return the covariance of windows, one after the other, that is not due to their configs."""
+    apart = np.abs(np.subtract.outer(range(len(spread)), range(len(spread))))
+    found: Floats = _LEVEL**2 + drift**2 * np.exp(-apart / _LASTS) + noise**2 * np.diag(spread)
+    return found
+
+
+def _codes(configs: Sequence[Changes]) -> npt.NDArray[np.int64]:
+    """Return a number for each value of each parameter: the cache, which is one of them, and what else is changed."""
+    keys = [key for key in dict.fromkeys(key for of in configs for key in of) if key not in (CACHE, POINT, CODEC)]
+    columns = [[str([of.get(key, ...) for key in (CACHE, POINT, CODEC)]) for of in configs]]
+    columns += [[str(of.get(key, ...)) for of in configs] for key in keys]
+    return np.array([np.unique(column, return_inverse=True)[1] for column in columns]).T
+
+
+FEWEST_BATCHES = 16
+_STEPS = 24
+"""Training steps of a real model that are measured."""
+_WINDOWS = 150
+"""The budget, in windows."""
+_SHORTEST_S, _LONGEST_S = 0.4, 3.0
+"""Duration of a pass in a window."""
+_MOST_PASSES = 4
+_WHOLE = 2
+"""A training split of up to this many windows is read as a whole."""
+_PROBE_S = 1.2
+"""Duration of a window that measures costs."""
+_PARTS = 32
+"""Places of the training split that a window reads."""
+
+
+def prepare(dataset: Dataset) -> None:
+    """Prepare a dataset that is missing, which may take longer than a window; its time is not that of the search.
+
+    Raises:
+        WorldError: It isn't available.
+    """
+    try:
+        open_source(dataset.as_it_is())
+    except WorldError:
+        before = os.environ.copy()
+        try:
+            with backend.prepare(None):
+                open_source(dataset)
+        finally:
+            os.environ.clear()  # windows may use the devices that this process does not
+            os.environ.update(before)
+
+
+def scene_of(job: Job, tune: Tune, windows: Windows) -> Scene:
+    """Return what the windows of a search have in common, from a look at the pipeline and some steps of the model.
+
+    Raises:
+        ConfigError: The cache holds features, which the model computes.
+        WorldError: The config does not run.
+    """
+    plan = job.plan
+    if plan.spec.cache.keeps_features:
+        expected = "another point: the features of a frozen base are computed once, by the model"
+        raise ConfigError([Fault(where=plan.spec.cache.key("at"), found="features", expected=expected)])
+    length_s = min(max(tune.budget_s / _WINDOWS, _SHORTEST_S), _LONGEST_S)
+    load = plan.spec.load
+    scene = Scene(
+        split=plan.spec.dataset.split,
+        examples=0,
+        passes=1,
+        epochs=1,
+        batch_size=load.batch_size,
+        buffer=max(0 if load.is_by_number else load.shuffle_buffer, load.batch_size),
+        step_ms=0.0,
+        step_cores=0.0,
+        is_by_number=load.is_by_number,
+    )
+    look = completed(windows.run("look", _limited(scene, windows, job.config, length_s)))
+    number = look.dataset.examples["train"]
+    step_ms, step_cores = _step(job, windows, number)
+    period_s = max(pace_ms(look) / 1000, step_ms / 1000 / load.batch_size)
+    wanted = max(round(length_s / period_s), FEWEST_BATCHES * load.batch_size)
+    epochs, some = _passes(plan, number), number if number <= _WHOLE * wanted else wanted
+    return dataclasses.replace(
+        scene,
+        split=on_disk(plan.spec.dataset).thinned(plan.spec.dataset.split, some, min(_PARTS, look.dataset.shards)),
+        examples=number,
+        epochs=epochs,
+        passes=min(epochs, _MOST_PASSES, 1 + max(1, round(wanted / some))),
+        step_ms=step_ms,
+        step_cores=step_cores,
+    )
+
+
+def completed(window: Summary) -> Summary:
+    """Return a window of the baseline, which has to complete; `WorldError` with its reason if it did not."""
+    if window.status == COMPLETED and window.epochs:
+        return window
+    found = (window.error or window.status).strip()
+    remedy = "make it run: etlrun with the same overrides; or set a larger tune.budget_s if a window found no end"
+    raise WorldError(where="the baseline", found=found, expected="a config that runs", remedy=remedy)
+
+
+def costs(space: Space, scene: Scene, windows: Windows, cores: int) -> Costs:
+    """Measure the pipeline with one thread for each stage, with many, and behind a cache, each without a model."""
+    config, bare = space.baseline.config, dataclasses.replace(scene, step_ms=0.0, step_cores=0.0, passes=1)
+    calls = [EXTRACT_CALLS] if "num_parallel_calls" in config["extract"] else []
+    alone = {CACHE: "none", TRANSFORM_CALLS: 1, BATCH_CALLS: None, PREFETCH: 0}
+    many = {CACHE: "none", TRANSFORM_CALLS: 4 * cores, BATCH_CALLS: "autotune"}
+    found = {}
+    for name, changes, values in (("one", alone, 1), ("many", many, "autotune")):
+        own = changed(config, {**changes, **dict.fromkeys(calls, values)})
+        found[name] = completed(windows.run(name, _limited(bare, windows, own, _PROBE_S)))
+    cached = _cached(space, bare, scene.epochs, windows)
+    return costs_of(space.baseline.plan, found["one"], found["many"], cached)
+
+
+def _cached(space: Space, bare: Scene, epochs: int, windows: Windows) -> Summary | None:
+    """Return a window of a cache in memory after the last steady step; None if there can't be one."""
+    caches = [cache for cache in space.caches if cache.get(CACHE) == "memory" and cache.get(POINT) != "source"]
+    made = space.candidate(caches[0]) if caches and epochs > 1 else ""
+    if isinstance(made, str):
+        return None
+    own = dataclasses.replace(bare, passes=2).config(made.config, windows.caches)
+    own["load"] |= {"shuffle_buffer": 0}
+    window = windows.run("cached", own)
+    return window if window.status == COMPLETED else None
+
+
+def _limited(scene: Scene, windows: Windows, config: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """Return the config of a window that ends after so many seconds, or one pass.
+
+    Nothing is shuffled, since the examples of a buffer that is full tell nothing about the pace of what fills it.
+    """
+    own = scene.config(config, windows.caches)
+    own["load"] |= {"shuffle_buffer": 0}
+    own["trainer"] |= {"seconds": seconds}
+    return own
+
+
+def _step(job: Job, windows: Windows, number: int) -> tuple[float, float]:
+    """Return the milliseconds of a training step, and the cores that it keeps busy."""
+    spec = job.plan.spec
+    if spec.fit is None:
+        return spec.trainer.step_ms, spec.trainer.step_cores
+    if not spec.model.learns:
+        return cast("Emulated", spec.model).step_ms, 0.0
+    window = completed(windows.run("model", _with_model(job, windows, spec.load, number)))
+    if window.step_floor_ms is None:
+        expected = "the time of a training step, from at least two batches"
+        found, remedy = "no step that could be measured", "set a smaller load.batch_size"
+        raise WorldError(where="the model", found=found, expected=expected, remedy=remedy)
+    is_accelerated = bool(window.host.accelerators)
+    return window.step_floor_ms, 0.0 if is_accelerated else window.step_floor_cores or 1.0
+
+
+def _with_model(job: Job, windows: Windows, load: Load, number: int) -> dict[str, Any]:
+    """Return the config of a short run of the model itself."""
+    dataset, some = job.plan.spec.dataset, min(number, _STEPS * load.batch_size)
+    own = in_short(job.config, on_disk(dataset).thinned(dataset.split, some, _PARTS), windows.caches)
+    own["cache"] |= {"name": "none"}
+    own["trainer"] |= {"epochs": 1, "steps_per_epoch": None, "phases": None, "resume": None}
+    own["trainer"] |= {"checkpoint_best": None, "checkpoint_every_steps": None}
+    own["trainer"]["early_stopping"] |= {"patience": None}
+    return own
+
+
+def _passes(plan: Plan, number: int) -> int:
+    """Return the passes over the training split that the run makes."""
+    trainer = plan.spec.trainer
+    epochs = trainer.all_epochs or 1
+    if trainer.steps_per_epoch is None:
+        return epochs
+    return max(1, math.ceil(epochs * trainer.steps_per_epoch * plan.spec.load.batch_size / max(number, 1)))

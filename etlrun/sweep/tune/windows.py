@@ -20,8 +20,8 @@ from etlrun.record.record import Record
 from etlrun.record.summary import COMPLETED, FAILED, Epoch, Summary, read_summary
 from etlrun.run import run as runs
 from etlrun.stages.cache import outlives_run
+from etlrun.sweep.engine import started
 from etlrun.sweep.ledger import put_aside
-from etlrun.sweep.process import started
 from etlrun.sweep.tune import CACHES
 from etlrun.system.errors import Failure
 

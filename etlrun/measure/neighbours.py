@@ -1,7 +1,4 @@
-"""Other runs and sweeps of etlrun that measure on this machine at the same time, of the same user.
-
-Each process that measures holds the lock of a file, which has the folder of its run, sweep or search.
-"""
+"""Other runs and sweeps of etlrun that measure on this machine at the same time, of the same user."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import Self
 
 import platformdirs
 
-from etlrun.system.locks import Lock
+from etlrun.system.files import Lock
 
 _APART_S = 0.5
 _NOTE = "It was measured beside other runs of etlrun on this machine: "
