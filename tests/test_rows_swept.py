@@ -14,7 +14,7 @@ from etlrun.results.charts import together
 from etlrun.results.report import of_sweep
 from etlrun.results.results import Results
 from etlrun.stages.objectives import falls
-from etlrun.sweep.order import RunKey
+from etlrun.sweep.ledger import RunKey
 from tests.sweeps import collected, sweep_of, table
 
 UNITS = "trainer.learning_rate=0.1,0.01,0.001"

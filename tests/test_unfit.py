@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from etlrun.config.grid import Unfit
-from etlrun.sweep.unfit import describe, left_out
+from etlrun.sweep.ledger import describe, left_out
 from etlrun.system.errors import ConfigError
 from tests.configs import refusal_of_request
 from tests.sweeps import Sweep, ended, results_of

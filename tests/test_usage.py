@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from etlrun.measure.resources import MOST, Interval, Usage, halved
+from etlrun.measure.watched import MOST, Interval, Usage, halved
 from etlrun.record import report
 from etlrun.record.record import Record
 from etlrun.run import epochs

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from etlrun.measure.beside import note_on_others
 from etlrun.measure.gains import Gain, Rates, gains, itself, noise_of
+from etlrun.measure.neighbours import note_on_others
 from etlrun.record import record as records
 from etlrun.record.config import read_config
 from etlrun.record.findings import finite
@@ -33,11 +33,8 @@ from etlrun.results.results import (
     are_others,
 )  # fmt: skip
 from etlrun.review.difference import Comparison, compare_configs
-from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, own_overrides
-from etlrun.sweep.order import RunKey
-from etlrun.sweep.pruning import MARGIN
-from etlrun.sweep.runs import as_compared
-from etlrun.sweep.unfit import left_out, unused
+from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, RunKey, left_out, own_overrides, unused
+from etlrun.sweep.runs import MARGIN, as_compared
 
 MEDIANS = ("examples_per_s", "au", "max_gain", "peak_rss_bytes", "cores_used", "wall_s")
 """Values of an `Outcome` that a config has the median of, over the runs whose throughput counts."""

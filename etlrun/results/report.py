@@ -20,8 +20,8 @@ from etlrun.results import charts
 from etlrun.results.collect import collect
 from etlrun.results.results import BASELINE, TOO_SLOW, ConfigResult, Results, Run, shown_as
 from etlrun.stages.objectives import falls
-from etlrun.sweep import hparams
-from etlrun.sweep.unfit import describe
+from etlrun.sweep.ledger import describe
+from etlrun.sweep.runs import write
 from etlrun.system.errors import WorldError
 from etlrun.system.files import write_atomically
 from etlrun.system.terminal import is_quiet, number, say
@@ -61,7 +61,7 @@ def publish(results: Results) -> None:
             write_atomically(folder / name, RENDER[form](doc))
         own = {config.number: config.own for config in results.configs}
         for run in results.runs:
-            hparams.write(folder / run.name, run.config, own[run.config], run.outcome)
+            write(folder / run.name, run.config, own[run.config], run.outcome)
     except OSError as error:
         raise WorldError(
             where=str(folder),

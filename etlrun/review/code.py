@@ -32,8 +32,8 @@ from etlrun.stages.base import Stage, field_metadata
 from etlrun.stages.installed import installed
 from etlrun.stages.plugins import PLUGINS, Plugin
 from etlrun.stages.rows import Python
-from etlrun.system.ends import how_ended
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, headline
+from etlrun.system.signals import how_ended
 
 _ALL, _LOADING = "*", ""
 """All definitions of a module; and what happens when it is imported, which belongs to none."""

@@ -96,18 +96,18 @@ def unfit(gpu: Gpu, driver: str, built: Built) -> Fault | None:
     if now.isdigit() and int(now) < needed:
         is_older = built.cuda == _NEWEST and int(now) >= _DRIVERS[_OLDEST]
         return Fault(
-            where=where,
-            found=f"{gpu.name} with version {driver} of NVIDIA's driver",
-            expected=f"version {needed} or newer for {built.name}, which is built for CUDA {built.cuda}",
-            remedy=f"update the driver{f', or {_of_jax(_OLDEST)}' if is_older else ''}",
+            where,
+            f"{gpu.name} with version {driver} of NVIDIA's driver",
+            f"version {needed} or newer for {built.name}, which is built for CUDA {built.cuda}",
+            f"update the driver{f', or {_of_jax(_OLDEST)}' if is_older else ''}",
         )
     if built.most is not None and gpu.capability[0] > built.most:
         expected = f"at most {built.most}.x for {built.name}, whose kernels fail on newer ones with errors of PTX"
-        return Fault(where=where, found=found, expected=expected, remedy=_of_jax(_NEWEST))
+        return Fault(where, found, expected, _of_jax(_NEWEST))
     if gpu.capability < built.least:
         expected = f"at least {_text(built.least)} for {built.name}"
         remedy = _of_jax(_OLDEST) if gpu.capability >= _OF_JAX[_OLDEST] else "use another GPU"
-        return Fault(where=where, found=found, expected=expected, remedy=remedy)
+        return Fault(where, found, expected, remedy)
     return None
 
 
@@ -134,10 +134,10 @@ def unfit_cudnn(trainer: Trainer, backend: str, version: str | None = None) -> F
         return None
     least, key = _text(_CUDNN), trainer.key("jit_compile")
     return Fault(
-        where=key,
-        found=f"{str(trainer.jit_compile).lower()} with cuDNN {version}",
-        expected=f"cuDNN {least} or newer, since convolutions that XLA compiles fail with older ones",
-        remedy=f"pip install 'nvidia-cudnn-cu12>={least}', or set {key}=false",
+        key,
+        f"{str(trainer.jit_compile).lower()} with cuDNN {version}",
+        f"cuDNN {least} or newer, since convolutions that XLA compiles fail with older ones",
+        f"pip install 'nvidia-cudnn-cu12>={least}', or set {key}=false",
     )
 
 
@@ -147,10 +147,10 @@ def unfit_keras(trainer: Trainer, backend: str, version: str) -> Fault | None:
         return None
     least, key = _text(_SHARES), trainer.key("devices")
     return Fault(
-        where=key,
-        found=f"{trainer.devices} with Keras {version}",
-        expected=f"Keras {least} or newer, since older ones can't share a batch on JAX",
-        remedy=f"pip install 'keras>={least}', or set {key}=1",
+        key,
+        f"{trainer.devices} with Keras {version}",
+        f"Keras {least} or newer, since older ones can't share a batch on JAX",
+        f"pip install 'keras>={least}', or set {key}=1",
     )
 
 
@@ -163,7 +163,7 @@ def require_fit(backend: str, trainer: Trainer, found: Sequence[str], listed: Se
     for fault in (first_unfit(backend, [gpu for gpu in listed if gpu.name in used]), unfit_cudnn(trainer, backend)):
         if fault is not None:
             remedy = f"{fault.remedy}, or set {trainer.key('device')}=cpu"
-            raise WorldError(where=fault.where, found=fault.found, expected=fault.expected, remedy=remedy)
+            raise WorldError(fault.where, fault.found, fault.expected, remedy)
 
 
 def first_unfit(backend: str, gpus: Iterable[Gpu]) -> Fault | None:
@@ -353,10 +353,10 @@ def _imported(device: str) -> str:
 def _no_gpu(name: str, listed: Sequence[Gpu]) -> WorldError:
     though = f", though the driver lists {_names(listed)}" if listed else ""
     return WorldError(
-        where=Trainer.key("device"),
-        found=f"no GPU that Keras's {name} backend can see{though}",
-        expected="a GPU, since trainer.device=gpu",
-        remedy=f"{_remedy(name, listed)}, or set trainer.device=auto",
+        Trainer.key("device"),
+        f"no GPU that Keras's {name} backend can see{though}",
+        "a GPU, since trainer.device=gpu",
+        f"{_remedy(name, listed)}, or set trainer.device=auto",
     )
 
 

@@ -324,7 +324,7 @@ class FiniteLoss(keras.callbacks.Callback):  # type: ignore[misc]
         key = Trainer.key("on_nan")
         if self.trainer.on_nan == "fail":
             remedy = f"{self._remedy()}; {key}=warn trains on with a note"
-            raise EtlrunError([Fault(where=where, found=found, expected=expected, remedy=remedy)])
+            raise EtlrunError([Fault(where, found, expected, remedy)])
         if self.is_noted:
             return
         self.is_noted = True

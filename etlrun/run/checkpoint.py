@@ -116,10 +116,10 @@ def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
         key, least = _epochs(trainer).replace(Trainer.path, Trainer.block), done - last.done
         of_phase = trainer.phases is not None
         raise WorldError(
-            where=key,
-            found=str(last.epochs),
-            expected=f"at least {least}, the epochs that {left.folder} has completed{' in this phase' * of_phase}",
-            remedy=f"give the phase {least} epochs or more" if of_phase else f"set {key}={least} or more",
+            key,
+            str(last.epochs),
+            f"at least {least}, the epochs that {left.folder} has completed{' in this phase' * of_phase}",
+            f"give the phase {least} epochs or more" if of_phase else f"set {key}={least} or more",
         )
     return left
 
@@ -201,17 +201,17 @@ def _left_in(folder: Path) -> PreviousRun:
         if summary.kept is not None and summary.kept.epoch not in kept and (folder / MODEL).exists():
             kept[summary.kept.epoch] = folder / MODEL
         return PreviousRun(folder=folder, checkpoint=checkpoint, state=state, epochs=epochs[:done], kept=kept)
-    raise WorldError(where=f"{Trainer.key('resume')}={folder}", found=found, expected=expected, remedy=remedy)
+    raise WorldError(f"{Trainer.key('resume')}={folder}", found, expected, remedy)
 
 
 def _same_rows(now: Dataset, then: Dataset, folder: Path) -> None:
     """Raise `WorldError` if the run in a folder has read other rows than those of now."""
     if isinstance(now, Rows) and isinstance(then, Rows) and now.found.identity != then.found.identity:
         raise WorldError(
-            where=now.key(now.given_by),
-            found=f"rows of the identity {now.found.identity}",
-            expected=f"those of the identity {then.found.identity}, which {folder} has read",
-            remedy=f"{now.restore}, or {_START_NEW}",
+            now.key(now.given_by),
+            f"rows of the identity {now.found.identity}",
+            f"those of the identity {then.found.identity}, which {folder} has read",
+            f"{now.restore}, or {_START_NEW}",
         )
 
 
@@ -222,10 +222,10 @@ def _same_config(planned: Plan, before: Plan, folder: Path) -> None:
         free.add(_epochs(fit))
     faults = [
         Fault(
-            where=key.replace(f"{Trainer.path}.", f"{Trainer.block}."),
-            found=show(now.get(key)),
-            expected=f"{show(then.get(key))}, as in {folder}",
-            remedy=f"resume with the same values, or {_START_NEW}",
+            key.replace(f"{Trainer.path}.", f"{Trainer.block}."),
+            show(now.get(key)),
+            f"{show(then.get(key))}, as in {folder}",
+            f"resume with the same values, or {_START_NEW}",
         )
         for key in sorted(now.keys() | then.keys())
         if now.get(key) != then.get(key) and key not in free
@@ -243,7 +243,7 @@ def _other_library(planned: Plan, before: Plan, folder: Path) -> Iterator[Fault]
     if then is not None and now not in (None, then):
         key = Decode.key("library")
         remedy = f"set {key}={then}, or {_START_NEW}"
-        yield Fault(where=key, found=str(now), expected=f"{then}, as in {folder}", remedy=remedy)
+        yield Fault(key, str(now), f"{then}, as in {folder}", remedy)
 
 
 def _same_place(now: Trainer, then: Trainer | None, left: PreviousRun) -> None:
@@ -252,7 +252,7 @@ def _same_place(now: Trainer, then: Trainer | None, left: PreviousRun) -> None:
         key = Trainer.key("hosts")
         expected = f"{then.hosts}, as in {left.folder}, which ended inside an epoch whose examples are shared by them"
         remedy = f"set {key}={then.hosts}, or remove {left.state}, so that the epoch begins again"
-        raise ConfigError([Fault(where=key, found=str(now.hosts), expected=expected, remedy=remedy)])
+        raise ConfigError([Fault(key, str(now.hosts), expected, remedy)])
 
 
 def has_read_the_same(previous: PreviousRun, digests: Mapping[str, str | None], dataset: Dataset) -> bool:
@@ -263,10 +263,10 @@ def has_read_the_same(previous: PreviousRun, digests: Mapping[str, str | None], 
     for name, digest in digests.items():
         if digest is not None and then.get(name) not in (None, digest):
             raise WorldError(
-                where=Dataset.key_of(name),
-                found=f"records of digest {digest}",
-                expected=f"records of digest {then[name]}, which {previous.folder} has read",
-                remedy=f"{dataset.restore}, or {_START_NEW} ({again}if the examples are known to be the same, remove "
+                Dataset.key_of(name),
+                f"records of digest {digest}",
+                f"records of digest {then[name]}, which {previous.folder} has read",
+                f"{dataset.restore}, or {_START_NEW} ({again}if the examples are known to be the same, remove "
                 f"`digest` from {previous.folder / SUMMARY})",
             )
     return None not in [digest and then.get(name) for name, digest in digests.items()]

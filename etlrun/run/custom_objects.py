@@ -162,7 +162,7 @@ def own_callbacks(trainer: Trainer) -> list[keras.callbacks.Callback]:
         if not isinstance(callback, keras.callbacks.Callback):
             where = f"{trainer.key('callbacks')}[{place}]"
             found = f"{trainer.callbacks[place]}, which returns {callback!r}"
-            raise WorldError(where=where, found=found, expected="a callback of Keras", remedy="repair the function")
+            raise WorldError(where, found, "a callback of Keras", "repair the function")
     return made
 
 

@@ -42,7 +42,7 @@ def listed(trainer: Trainer) -> list[str]:
     if name not in _JIT:
         raise _unfit(trainer, "devices", wanted, f"1 with Keras's {name} backend", "set trainer.devices=1")
     if fault := unfit_keras(trainer, name, keras.__version__):
-        raise WorldError(where=fault.where, found=fault.found, expected=fault.expected, remedy=fault.remedy)
+        raise WorldError(fault.where, fault.found, fault.expected, fault.remedy)
     every = [*map(str, keras.distribution.list_devices())]
     count = here().count
     if count > 1:
@@ -88,7 +88,7 @@ def _of_whole_gradient(trainer: Trainer) -> dict[str, float]:
 
 
 def _unfit(trainer: Trainer, name: str, found: object, expected: str, remedy: str) -> WorldError:
-    return WorldError(where=trainer.key(name), found=str(found), expected=expected, remedy=remedy)
+    return WorldError(trainer.key(name), str(found), expected, remedy)
 
 
 @contextmanager

@@ -61,17 +61,17 @@ def place_of(trainer: Trainer, environment: Mapping[str, str] = os.environ) -> P
         key, started = trainer.key("hosts"), "start a process on each host with srun or mpirun"
         by = f", the number of processes that {launcher} counts" if launcher else ", since no launcher has started more"
         raise WorldError(
-            where=key,
-            found=str(trainer.hosts),
-            expected=f"{count}{by}",
-            remedy=f"set {key}={count}" if launcher else f"{started} ({DOCS}/training.md), or set {key}=1",
+            key,
+            str(trainer.hosts),
+            f"{count}{by}",
+            f"set {key}={count}" if launcher else f"{started} ({DOCS}/training.md), or set {key}=1",
         )
     if not 0 <= number < count:
         raise WorldError(
-            where=next(of for name, _, of in _COUNTED if name == launcher),
-            found=str(number),
-            expected=f"a number from 0 to {count - 1}, another one on each host",
-            remedy="start them all with the same launcher",
+            next(of for name, _, of in _COUNTED if name == launcher),
+            str(number),
+            f"a number from 0 to {count - 1}, another one on each host",
+            "start them all with the same launcher",
         )
     return Place(number=number, count=count)
 
@@ -80,10 +80,10 @@ def require_jax(trainer: Trainer) -> None:
     """Raise `WorldError` if `trainer` has several hosts, and JAX, whose processes they are, isn't installed."""
     if trainer.hosts > 1 and find_spec("jax") is None:
         raise WorldError(
-            where=trainer.key("hosts"),
-            found=f"{trainer.hosts}, without JAX",
-            expected="the package jax, whose processes the hosts are",
-            remedy=f"pip install 'etlrun[jax]', or set {trainer.key('hosts')}=1",
+            trainer.key("hosts"),
+            f"{trainer.hosts}, without JAX",
+            "the package jax, whose processes the hosts are",
+            f"pip install 'etlrun[jax]', or set {trainer.key('hosts')}=1",
         )
 
 
@@ -114,10 +114,10 @@ def join(backend: str, trainer: Trainer) -> None:
         return
     if backend != "jax":
         raise WorldError(
-            where=trainer.key("hosts"),
-            found=str(trainer.hosts),
-            expected=f"1 with Keras's {backend} backend, {_REASONS.get(backend, 'which shares no batches')}",
-            remedy=f"set the environment variable KERAS_BACKEND=jax, or {trainer.key('hosts')}=1",
+            trainer.key("hosts"),
+            str(trainer.hosts),
+            f"1 with Keras's {backend} backend, {_REASONS.get(backend, 'which shares no batches')}",
+            f"set the environment variable KERAS_BACKEND=jax, or {trainer.key('hosts')}=1",
         )
     import jax
 
@@ -144,17 +144,17 @@ def _joined(initialize: Callable[[], None], key: str, place: Place, address: str
         ThreadPoolExecutor(1).submit(initialize).result(_JOIN_S)
     except TimeoutError as error:
         raise WorldError(
-            where=key,
-            found=f"a host that is missing {_JOIN_S} s after the start of host {place.number}",
-            expected=f"{place.count} hosts, which reach {address or 'host 0'}",
-            remedy="see whether the others were started, and whether that port is open",
+            key,
+            f"a host that is missing {_JOIN_S} s after the start of host {place.number}",
+            f"{place.count} hosts, which reach {address or 'host 0'}",
+            "see whether the others were started, and whether that port is open",
         ) from error
     except (ValueError, RuntimeError) as error:
         raise WorldError(
-            where=_ADDRESS,
-            found=f"{address or 'nothing'}: {error}",
-            expected="HOST:PORT of host 0, a free port there",
-            remedy="set that environment variable for all processes",
+            _ADDRESS,
+            f"{address or 'nothing'}: {error}",
+            "HOST:PORT of host 0, a free port there",
+            "set that environment variable for all processes",
         ) from error
 
 

@@ -131,10 +131,10 @@ def require(stage: Logger) -> None:
     """Raise `WorldError` if the package of a logger is not installed."""
     if stage.package and importlib.util.find_spec(stage.package) is None:
         raise WorldError(
-            where=f"{stage.block}.name",
-            found=f"no package {stage.package}",
-            expected=f"the package that writes the log, since logger={stage.name}",
-            remedy=f"pip install 'etlrun[{stage.extra}]', or set logger=none",
+            f"{stage.block}.name",
+            f"no package {stage.package}",
+            f"the package that writes the log, since logger={stage.name}",
+            f"pip install 'etlrun[{stage.extra}]', or set logger=none",
         )
 
 

@@ -64,7 +64,7 @@ def build(
     """
     if num_classes == 1:
         found, expected = "a dataset of one class", "at least two classes, or a number as the target"
-        raise WorldError(where="dataset", found=found, expected=expected, remedy="add examples of another class")
+        raise WorldError("dataset", found, expected, "add examples of another class")
     features = {name: flow.features[name] for name in flow.inputs}
     dtypes = {name: of.dtype for name, of in features.items()}
     if keras.backend.backend() == "jax":  # which has no integers of 64 bits
@@ -129,7 +129,7 @@ def _require_loadable(stage: Network, model: keras.Model) -> None:
 
 def _unusable(stage: Network, found: str, remedy: str) -> WorldError:
     expected = "features (batch, features) from its function `network`"
-    return WorldError(where=stage.path, found=found, expected=expected, remedy=remedy)
+    return WorldError(stage.path, found, expected, remedy)
 
 
 def _emulated(inputs: Any) -> Any:
@@ -208,10 +208,10 @@ def _base(stage: ImageModel, shape: tuple[int | None, ...]) -> keras.Model:
     weights = stage.weights
     if weights not in (None, "imagenet") and not Path(weights).expanduser().is_file():
         raise WorldError(
-            where=stage.key("weights"),
-            found=f"no file {weights}",
-            expected="`imagenet`, null, or the path of a weights file (.h5 or .weights.h5)",
-            remedy="check the path; relative paths start at the working directory",
+            stage.key("weights"),
+            f"no file {weights}",
+            "`imagenet`, null, or the path of a weights file (.h5 or .weights.h5)",
+            "check the path; relative paths start at the working directory",
         )
     try:
         with warnings.catch_warnings():  # one for each layer of another model, before the error
@@ -237,18 +237,18 @@ def _no_weights(stage: ImageModel, weights: str, error: Exception) -> WorldError
     if weights == "imagenet":
         home = Path(os.environ.get("KERAS_HOME", "~/.keras"))
         return WorldError(
-            where=stage.key("weights"),
-            found=f"imagenet weights that could not be downloaded: {reason}",
-            expected="a working download, or the file in Keras's folder of models",
-            remedy=f"copy the file that Keras names into {home / 'models'} (the environment variable KERAS_HOME "
+            stage.key("weights"),
+            f"imagenet weights that could not be downloaded: {reason}",
+            "a working download, or the file in Keras's folder of models",
+            f"copy the file that Keras names into {home / 'models'} (the environment variable KERAS_HOME "
             "sets that folder), or set model.weights to the path of a weights file",
         )
     expected, remedy = stage.of_same_weights
     return WorldError(
-        where=stage.key("weights"),
-        found=f"incompatible weights in {weights}: {reason}",
-        expected=f"weights of {expected}",
-        remedy=f"{remedy}, or model.weights=null for random initialization",
+        stage.key("weights"),
+        f"incompatible weights in {weights}: {reason}",
+        f"weights of {expected}",
+        f"{remedy}, or model.weights=null for random initialization",
     )
 
 
@@ -260,7 +260,7 @@ def loaded(path: Path, expected: str, remedy: str) -> keras.Model:
         return keras.models.load_model(path)
     except Exception as error:  # Keras and HDF5 may raise anything
         found = f"a file that Keras cannot load: {type(error).__name__}: {headline(error)}"
-        raise WorldError(where=str(path), found=found, expected=expected, remedy=remedy) from error
+        raise WorldError(str(path), found, expected, remedy) from error
 
 
 @contextmanager

@@ -142,8 +142,8 @@ def _shown(said: Mapping[str, Any]) -> str:
 
 def _fault(number: int, found: str, expected: str, remedy: str = "") -> Fault:
     return Fault(
-        where=f"host {number}",
-        found=found,
-        expected=f"{expected}, as on host 0",
-        remedy=remedy or f"copy the dataset of host 0 to host {number}, or share one storage",
+        f"host {number}",
+        found,
+        f"{expected}, as on host 0",
+        remedy or f"copy the dataset of host 0 to host {number}, or share one storage",
     )

@@ -173,7 +173,7 @@ def settle(folder: Path, status: int, remedy: str = "") -> None:
     is_interrupt = status in {-signal.SIGINT, -signal.SIGTERM, INTERRUPTED}
     if status == -signal.SIGKILL:
         remedy = "the kernel kills processes that exhaust the memory; check its log"
-    fault = Fault(where="the job's process", found=how_ended(status), expected="a normal exit", remedy=remedy)
+    fault = Fault("the job's process", how_ended(status), "a normal exit", remedy)
     close(folder, statuses.INTERRUPTED if is_interrupt else statuses.FAILED, fault)
 
 

@@ -129,17 +129,17 @@ def require_enough(plan: Plan, contexts: Mapping[str, Context]) -> None:
     validation, devices = contexts.get("validation"), hosts * shares()
     if validation is not None and validation.split.num_examples < devices:
         raise WorldError(
-            where=plan.spec.dataset.key_of("validation"),
-            found=f"{validation.split.num_examples} examples in '{validation.split.name}'",
-            expected=f"at least {devices}, the number of devices that share a batch",
-            remedy=f"set a larger {plan.spec.dataset.key_of('validation')}, or fewer devices",
+            plan.spec.dataset.key_of("validation"),
+            f"{validation.split.num_examples} examples in '{validation.split.name}'",
+            f"at least {devices}, the number of devices that share a batch",
+            f"set a larger {plan.spec.dataset.key_of('validation')}, or fewer devices",
         )
     if load.drop_remainder and num_examples < load.batch_size * hosts:
         raise WorldError(
-            where=load.key("batch_size"),
-            found=f"{load.batch_size * hosts}, with {num_examples} examples in the training split",
-            expected=f"at most {num_examples} with load.drop_remainder=true, which otherwise drops the only batch",
-            remedy=f"set load.batch_size={num_examples} or smaller, or load.drop_remainder=false",
+            load.key("batch_size"),
+            f"{load.batch_size * hosts}, with {num_examples} examples in the training split",
+            f"at most {num_examples} with load.drop_remainder=true, which otherwise drops the only batch",
+            f"set load.batch_size={num_examples} or smaller, or load.drop_remainder=false",
         )
 
 

@@ -105,10 +105,10 @@ def restore_seeds(model: keras.Model, path: Path) -> None:
         states = json.loads(file.read(_SEEDS)) if _SEEDS in file.namelist() else []
     if len(states) != len(seeds):
         raise WorldError(
-            where=str(path),
-            found=f"the states of {len(states)} seeds in a model of {len(seeds)}",
-            expected="a checkpoint with the states of all seeds, from which dropout draws",
-            remedy="start a new run without trainer.resume",
+            str(path),
+            f"the states of {len(states)} seeds in a model of {len(seeds)}",
+            "a checkpoint with the states of all seeds, from which dropout draws",
+            "start a new run without trainer.resume",
         )
     for seed, state in zip(seeds, states, strict=True):
         seed.assign(state)
@@ -151,11 +151,10 @@ def _copier(variable: Any) -> Callable[[], Any]:
 
 def _unusable(path: Path | None, found: str) -> WorldError:
     return WorldError(
-        where=str(path),
-        found=found,
-        expected="the complete state that a run saves after a step",
-        remedy="remove the file, so that the run is resumed from its last epoch, or start a new run without "
-        "trainer.resume",
+        str(path),
+        found,
+        "the complete state that a run saves after a step",
+        "remove the file, so that the run is resumed from its last epoch, or start a new run without trainer.resume",
     )
 
 

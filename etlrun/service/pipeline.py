@@ -164,11 +164,10 @@ class Pass:
 
     def _incomplete(self, own: int, found: str) -> WorldError:
         return WorldError(
-            where=Service.path,
-            found=f"{found} of a worker after {own} batches",
-            expected=f"{self._pipeline.batches_in_pass} batches of all workers in pass {self._number} of "
-            f"{self._pipeline.name}",
-            remedy="check that all workers have the same files",
+            Service.path,
+            f"{found} of a worker after {own} batches",
+            f"{self._pipeline.batches_in_pass} batches of all workers in pass {self._number} of {self._pipeline.name}",
+            "check that all workers have the same files",
         )
 
 

@@ -48,16 +48,16 @@ def refused(error: tf.errors.OpError) -> Exception:
         return cast("Exception", error)
     if _is_forgotten(error.message.lower()):
         return WorldError(
-            where=Service.key("address"),
-            found=f"servers that do not know this pass: {headline(error)}",
-            expected="the dispatcher and the workers with which it began",
-            remedy="look whether one was started again, or shares its port with another, and run again",
+            Service.key("address"),
+            f"servers that do not know this pass: {headline(error)}",
+            "the dispatcher and the workers with which it began",
+            "look whether one was started again, or shares its port with another, and run again",
         )
     return WorldError(
-        where=Service.key("address"),
-        found=f"a worker that can't read a file: {_BEFORE_CAUSE.sub('', headline(error))}",
-        expected="workers that have the files of the dataset, and of a cache, at the same paths",
-        remedy="mount the folder of the dataset, and cache.dir, on the machines of the workers, at the paths that "
+        Service.key("address"),
+        f"a worker that can't read a file: {_BEFORE_CAUSE.sub('', headline(error))}",
+        "workers that have the files of the dataset, and of a cache, at the same paths",
+        "mount the folder of the dataset, and cache.dir, on the machines of the workers, at the paths that "
         "they have here",
     )
 
@@ -65,10 +65,10 @@ def refused(error: tf.errors.OpError) -> Exception:
 def overdue(service: Service, address: str) -> WorldError:
     """Return the error of a batch that did not come in time."""
     return WorldError(
-        where=Service.key("timeout_s"),
-        found=f"no batch in {service.timeout_s:g} s from {address}",
-        expected="a dispatcher with a worker, which reach each other",
-        remedy=f"look whether they run (etlrun service worker --dispatcher {address} --trusted-network), or set a "
+        Service.key("timeout_s"),
+        f"no batch in {service.timeout_s:g} s from {address}",
+        "a dispatcher with a worker, which reach each other",
+        f"look whether they run (etlrun service worker --dispatcher {address} --trusted-network), or set a "
         "longer load.service.timeout_s",
     )
 
@@ -76,10 +76,10 @@ def overdue(service: Service, address: str) -> WorldError:
 def other_plan(address: str) -> WorldError:
     """Return the error of a batch that was made for another run."""
     return WorldError(
-        where=Service.key("address"),
-        found=f"batches of another plan from {address}",
-        expected="those of this run",
-        remedy="look whether two workers share a port, give each its own --port, and run again",
+        Service.key("address"),
+        f"batches of another plan from {address}",
+        "those of this run",
+        "look whether two workers share a port, give each its own --port, and run again",
     )
 
 
@@ -120,10 +120,10 @@ def work(dispatcher: str, host: str, port: int, say: Callable[[str], None]) -> N
 
     def failure(text: str) -> WorldError:
         return WorldError(
-            where="--dispatcher",
-            found=f"no dispatcher at {dispatcher}: {text}",
-            expected="HOST:PORT of a dispatcher that `etlrun service dispatcher` has started",
-            remedy="start it, with the same version of TensorFlow, and check the firewalls between",
+            "--dispatcher",
+            f"no dispatcher at {dispatcher}: {text}",
+            "HOST:PORT of a dispatcher that `etlrun service dispatcher` has started",
+            "start it, with the same version of TensorFlow, and check the firewalls between",
         )
 
     _serve(lambda: service.WorkerServer(config), f"worker of {dispatcher}", say, failure)
@@ -167,6 +167,4 @@ def _require_free(port: int) -> None:
 
 
 def _taken(port: int, reason: str) -> WorldError:
-    return WorldError(
-        where="--port", found=f"{port}: {reason}", expected="a free port", remedy="choose another with --port"
-    )
+    return WorldError("--port", f"{port}: {reason}", "a free port", "choose another with --port")

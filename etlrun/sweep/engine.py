@@ -172,10 +172,10 @@ class Job:
             runs.settle(self.folder, 0 if status is None else status)
         if self._late_s is not None:
             fault = Fault(
-                where=Sweep.key("timeout_s"),
-                found=f"a job that takes more than {self._late_s:g} s",
-                expected="a job that ends within the limit",
-                remedy="raise the limit, or give the job less to do",
+                Sweep.key("timeout_s"),
+                f"a job that takes more than {self._late_s:g} s",
+                "a job that ends within the limit",
+                "raise the limit, or give the job less to do",
             )
             Record(self.folder).update(status=FAILED, error=str(fault))
 
@@ -240,17 +240,17 @@ def run_all(runs: Runs, progress: Progress) -> bool:
             engine.work()
         except EOFError as error:
             raise WorldError(
-                where=str(ledger.folder),
-                found="that the process that forks the jobs has ended",
-                expected="a process that lives as long as the sweep",
-                remedy=f"resume with: {ledger.resume_command}",
+                str(ledger.folder),
+                "that the process that forks the jobs has ended",
+                "a process that lives as long as the sweep",
+                f"resume with: {ledger.resume_command}",
             ) from error
         except (OSError, records.UnwritableError) as error:
             raise WorldError(
-                where=str(ledger.folder),
-                found=str(error.__cause__ or error),
-                expected="a folder that can be written to",
-                remedy=f"free disk space, and resume with: {ledger.resume_command}",
+                str(ledger.folder),
+                str(error.__cause__ or error),
+                "a folder that can be written to",
+                f"free disk space, and resume with: {ledger.resume_command}",
             ) from error
         finally:
             engine.jobs.end(_POLL_S)

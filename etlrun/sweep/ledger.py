@@ -24,8 +24,8 @@ from typing import Any, Self
 
 from pydantic_core import from_json
 
-from etlrun.config.grammar import of_path
-from etlrun.config.jobs import Job, Unfit, differences, identity_of
+from etlrun.config.grid import Job, Unfit, differences, identity_of
+from etlrun.config.overrides import of_path
 from etlrun.planning.plan import Plan, at_cache, reads_features, values_of
 from etlrun.planning.spec import parse_command
 from etlrun.planning.unused import told
@@ -230,10 +230,10 @@ class Ledger:
         """Create a sweep of `jobs`, one config for those with equal values; `WorldError` if the folder has a sweep."""
         if (folder / SWEEP).exists():
             raise WorldError(
-                where=str(folder),
-                found="a sweep",
-                expected="a new folder for each sweep, so that nothing is overwritten",
-                remedy=f"resume it with: {resume_command(folder)}, or choose another hydra.sweep.dir",
+                str(folder),
+                "a sweep",
+                "a new folder for each sweep, so that nothing is overwritten",
+                f"resume it with: {resume_command(folder)}, or choose another hydra.sweep.dir",
             )
         ledger = cls(folder, sweep, configs_of(jobs), request, unfit)
         ledger.save()
@@ -252,10 +252,10 @@ class Ledger:
             return cls(folder, sweep, configs, {key: known["request"][key] for key in _ASKED}, unfit)
         except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
             raise WorldError(
-                where=str(folder),
-                found=f"no sweep ({type(error).__name__}: {error})",
-                expected=f"the folder of a sweep, with its {SWEEP} and {CONFIGS}",
-                remedy="pass the folder that the sweep printed, or start a new sweep without sweep.resume",
+                str(folder),
+                f"no sweep ({type(error).__name__}: {error})",
+                f"the folder of a sweep, with its {SWEEP} and {CONFIGS}",
+                "pass the folder that the sweep printed, or start a new sweep without sweep.resume",
             ) from error
 
     def save(self) -> None:
@@ -277,10 +277,10 @@ class Ledger:
         now = configs_of(jobs)
         if not any(_meaning(config.overrides) in known or config.identity in identities for config in now):
             raise WorldError(
-                where=f"sweep.resume={self.folder}",
-                found=f"another sweep: {' '.join(self.request['overrides']) or 'the default config'}",
-                expected="a sweep with at least one job of this command line",
-                remedy="keep only the overrides of `sweep`, or start a new sweep without sweep.resume",
+                f"sweep.resume={self.folder}",
+                f"another sweep: {' '.join(self.request['overrides']) or 'the default config'}",
+                "a sweep with at least one job of this command line",
+                "keep only the overrides of `sweep`, or start a new sweep without sweep.resume",
             )
         for config in now:
             before = known.get(_meaning(config.overrides))

@@ -324,10 +324,10 @@ class Runs:
         outcome = outcome_of(self.ledger.folder_of(run))
         if outcome is None:
             raise WorldError(
-                where=str(self.ledger.folder_of(run)),
-                found="no summary of a job that has ended",
-                expected="the summary that the job wrote",
-                remedy=f"make sure that nothing else writes there, and resume with: {self.ledger.resume_command}",
+                str(self.ledger.folder_of(run)),
+                "no summary of a job that has ended",
+                "the summary that the job wrote",
+                f"make sure that nothing else writes there, and resume with: {self.ledger.resume_command}",
             )
         with self._lock:  # a launcher's jobs end in threads
             self._ended(run, outcome)

@@ -80,7 +80,7 @@ def override_of_texts(key: str, texts: Iterable[str]) -> str:
 
 def fault(where: object, found: str, expected: str, remedy: str = "") -> Fault:
     """Return the fault of a file, a folder or an argument; unprintable characters in its name are escaped."""
-    return Fault(where=printable(str(where)), found=found, expected=expected, remedy=printable(remedy))
+    return Fault(printable(str(where)), found, expected, printable(remedy))
 
 
 def of_file(file: str, found: str, expected: str, remedy: str = "", *, line: int | None = None, key: str = "") -> Fault:
@@ -146,15 +146,13 @@ def of_system(error: OSError) -> EtlrunError:
     """Return the error to report when the operating system denies access to a file."""
     found = error.strerror or type(error).__name__
     remedy = "check the permissions of the file and of its parent folders, and the free space on the disk"
-    return EtlrunError(
-        [Fault(where=str(error.filename), found=found, expected="a file that this user can access", remedy=remedy)]
-    )
+    return EtlrunError([Fault(str(error.filename), found, "a file that this user can access", remedy)])
 
 
 def unreadable_path(path: str, error: OSError, expected: str) -> Fault:
     """Return the fault of a file or folder that the system doesn't let this process read."""
     found, remedy = error.strerror or type(error).__name__, "check its permissions and its storage"
-    return Fault(where=path, found=found, expected=expected, remedy=remedy)
+    return Fault(path, found, expected, remedy)
 
 
 def counted(number: int, noun: str) -> str:

@@ -79,7 +79,7 @@ def appearing(path: Path, key: str, errors: str = "backslashreplace") -> Iterato
                 raise
             found, expected = f"{path}: {error.strerror}", "a file that can be written"
             remedy = f"choose another {key}, or free disk space"
-            raise WorldError(where=key, found=found, expected=expected, remedy=remedy) from error
+            raise WorldError(key, found, expected, remedy) from error
 
 
 def as_unicode(name: str) -> str:
@@ -109,10 +109,10 @@ def refuse_unwritable(folder: Path, key: str, size_bytes: int = _PROBE_BYTES) ->
             Path(probe, "probe").write_bytes(bytes(size_bytes))  # a full disk still accepts folders
     except OSError as error:
         raise WorldError(
-            where=key,
-            found=f"{folder}: {error.strerror}",
-            expected="a folder that can be created and written to",
-            remedy=f"choose another {key}, or free disk space",
+            key,
+            f"{folder}: {error.strerror}",
+            "a folder that can be created and written to",
+            f"choose another {key}, or free disk space",
         ) from error
 
 

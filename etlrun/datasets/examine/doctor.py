@@ -86,10 +86,10 @@ def diagnosed(plan: Plan, begin: Begin, *, is_whole: bool) -> ImageDiagnosis:
     flow = dataset.examples
     if flow.inputs != (IMAGE,) or not flow.features[flow.target].is_class or len(flow.targets) > 1:
         raise WorldError(
-            where="dataset",
-            found=str(flow.replace(record="")),
-            expected="images with a class, which a doctor can examine",
-            remedy="leave dataset.features and dataset.target out",
+            "dataset",
+            str(flow.replace(record="")),
+            "images with a class, which a doctor can examine",
+            "leave dataset.features and dataset.target out",
         )
     source = open_source(replace(dataset.without_download(), on_corrupt="skip"))  # what can't be used is a finding
     names = [*source.counts] if is_whole else [dataset.split, *([dataset.eval_split] if dataset.eval_split else [])]
@@ -158,10 +158,10 @@ def _findings(
     for scan in scans:
         if scan.broken:
             yield Finding(
-                text=f"{scan.lost:,} of {scan.split.num_examples:,} examples of {scan.split.name} can't be used",
-                remedy="repair or convert them"
+                f"{scan.lost:,} of {scan.split.num_examples:,} examples of {scan.split.name} can't be used",
+                "repair or convert them"
                 + (", or set dataset.on_corrupt=skip" if scan.lost < scan.split.num_examples else ""),
-                places=tuple(f"{place}: {reason}" for place, reason in scan.broken[:NAMED]),
+                tuple(f"{place}: {reason}" for place, reason in scan.broken[:NAMED]),
             )
     yield from _identical(scans)
     yield from near_findings(scans, class_names, begin)
@@ -193,10 +193,10 @@ def _identical(scans: Sequence[Scan]) -> Iterator[Finding]:
         if len(chosen):
             named = [groups.members(group) for group in chosen[:NAMED]]
             yield Finding(
-                text=f"{len(chosen):,} image{'s' * (len(chosen) > 1)} {text if len(chosen) > 1 else _singular(text)}",
-                remedy=remedy,
-                places=tuple(_equal(scans, splits[of], numbers[of]) for of in named),
-                images=tuple((scans[splits[of[0]]], int(numbers[of[0]])) for of in named),
+                f"{len(chosen):,} image{'s' * (len(chosen) > 1)} {text if len(chosen) > 1 else _singular(text)}",
+                remedy,
+                tuple(_equal(scans, splits[of], numbers[of]) for of in named),
+                tuple((scans[splits[of[0]]], int(numbers[of[0]])) for of in named),
             )
 
 
@@ -216,11 +216,11 @@ def _balance(split: SplitFigures) -> Iterator[Finding]:
     most, least = (choose(split.classes, key=split.classes.__getitem__) for choose in (max, min))
     if missing:
         text = f"{split.name} has no example of {', '.join(missing[:NAMED])}"
-        yield Finding(text=text, remedy="choose a larger part of the dataset, or add images")
+        yield Finding(text, "choose a larger part of the dataset, or add images")
     elif split.classes[most] > MOST_UNLIKE * split.classes[least]:
         yield Finding(
-            text=f"{split.name} has {split.classes[most]:,} examples of {most} and {split.classes[least]:,} of {least}",
-            remedy="try load.class_weights=balanced, or load.sample=uniform_by_class with load.shuffle=full",
+            f"{split.name} has {split.classes[most]:,} examples of {most} and {split.classes[least]:,} of {least}",
+            "try load.class_weights=balanced, or load.sample=uniform_by_class with load.shuffle=full",
         )
 
 

@@ -48,11 +48,11 @@ def _alike(
     if pairs:
         is_one = len(pairs) == 1
         yield Finding(
-            text=f"{len(pairs):,} image{'' if is_one else 's'} of {scan.split.name} look{'s' * is_one} like one of "
+            f"{len(pairs):,} image{'' if is_one else 's'} of {scan.split.name} look{'s' * is_one} like one of "
             f"{what}, by perceptual hashes",
-            remedy=remedy,
-            places=tuple(f"{named(scan, row)} ~ {named(other, of)} ({bits} bits)" for row, of, bits in pairs[:NAMED]),
-            images=tuple(place for row, of, _ in pairs[:NAMED] for place in ((scan, row), (other, of))),
+            remedy,
+            tuple(f"{named(scan, row)} ~ {named(other, of)} ({bits} bits)" for row, of, bits in pairs[:NAMED]),
+            tuple(place for row, of, _ in pairs[:NAMED] for place in ((scan, row), (other, of))),
         )
 
 

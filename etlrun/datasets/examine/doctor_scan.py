@@ -88,10 +88,10 @@ class Scan:
         chosen = np.flatnonzero(~self.looks["is_broken"] & is_chosen).tolist()
         if chosen:
             yield Finding(
-                text=f"{len(chosen):,} of {len(self.looks):,} images of {self.split.name} {text}",
-                remedy=remedy,
-                places=tuple(f"{self.place(index)}{more(index)}" for index in chosen[:NAMED]),
-                images=tuple((self, index) for index in chosen[:NAMED]),
+                f"{len(chosen):,} of {len(self.looks):,} images of {self.split.name} {text}",
+                remedy,
+                tuple(f"{self.place(index)}{more(index)}" for index in chosen[:NAMED]),
+                tuple((self, index) for index in chosen[:NAMED]),
             )
 
     @cached_property

@@ -52,10 +52,10 @@ def read(plan: Plan, pipeline: str, examples: int) -> Sample:
         found = tuple(_hashes(stages, context))
     if not found:
         raise WorldError(
-            where="--examples",
-            found=f"a sample of {some.num_examples:,} without a whole batch",
-            expected="a batch, since load.drop_remainder=true",
-            remedy="",
+            "--examples",
+            f"a sample of {some.num_examples:,} without a whole batch",
+            "a batch, since load.drop_remainder=true",
+            "",
         )
     return Sample(hashes=found, split_examples=whole.num_examples)
 
@@ -72,7 +72,7 @@ def _refuse_elsewhere(plan: Plan) -> None:
 
 
 def _elsewhere(where: str, found: str) -> WorldError:
-    return WorldError(where=where, found=found, expected="examples in files of this machine", remedy="")
+    return WorldError(where, found, "examples in files of this machine", "")
 
 
 def _splits(source: Source, pipeline: str, examples: int) -> tuple[Split, Split]:

@@ -9,7 +9,7 @@ NAMED = 20
 """Places that a finding names."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Finding:
     """Something that is wrong.
 

@@ -45,7 +45,7 @@ def _lacking(train: Examined, split: Examined, before: ColumnFigures, after: Col
     if missing and after.counts:
         names = ", ".join(plain(value, before.type) for value in missing[:NAMED])
         text = f"{split.name} has no row of {before.name} {names}{', …' if len(missing) > NAMED else ''}"
-        yield Finding(text=text, remedy="choose a larger part of the dataset, or a stratified split")
+        yield Finding(text, "choose a larger part of the dataset, or a stratified split")
 
 
 def _new(train: Examined, split: Examined, before: ColumnFigures, after: ColumnFigures) -> Iterator[Finding]:
@@ -60,7 +60,7 @@ def _new(train: Examined, split: Examined, before: ColumnFigures, after: ColumnF
         text = f"{before.name} has values that {train.name} lacks in {shares}"
         remedy = "train on rows like those, by another split, or count on unknown values: {lookup: {min_count: 2}}"
         named = (f"{plain(value, before.type)}: {count:,} rows" for value, count in new.most_common(NAMED))
-        yield Finding(text=text, remedy=remedy, places=tuple(named))
+        yield Finding(text, remedy, tuple(named))
 
 
 def _unstable(train: Examined, split: Examined, before: ColumnFigures, after: ColumnFigures) -> Iterator[Finding]:
@@ -78,7 +78,7 @@ def _unstable(train: Examined, split: Examined, before: ColumnFigures, after: Co
     by_chance = (1 / sizes[0] + 1 / sizes[1]) * (bins - 1 + _SPREADS * np.sqrt(2 * max(bins - 1, 1)))
     if index >= max(MOST_UNSTABLE, by_chance):
         text = f"{name} differs between {train.name} and {split.name} (population stability index {index:.2f})"
-        yield Finding(text=text, remedy=_remedy(train), places=tuple(_shown(train, split, before, after)))
+        yield Finding(text, _remedy(train), tuple(_shown(train, split, before, after)))
 
 
 def _remedy(train: Examined) -> str:

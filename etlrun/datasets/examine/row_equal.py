@@ -65,7 +65,7 @@ def _equal(
             named = (_places(splits, starts, groups.members(group)) for group in chosen[:NAMED].tolist())
             several = f"{len(chosen):,} {noun.replace(' ', 's ', 1) if ' ' in noun else f'{noun}s'} are"
             what = f"1 {noun} is" if len(chosen) == 1 else several
-            yield Finding(text=f"{what} {text}{but}", remedy=remedy, places=tuple(named))
+            yield Finding(f"{what} {text}{but}", remedy, tuple(named))
 
 
 def _left_out(source: RowsSource, names: Sequence[str]) -> str:

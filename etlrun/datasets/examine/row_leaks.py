@@ -56,8 +56,8 @@ def of_leaks(train: Examined) -> Iterator[Finding]:
             if found >= (MOST_EXPLAINED if is_number else MOST_RIGHT):
                 what = "of the variance of its ranks" if is_number else "of the errors of its most frequent class"
                 yield Finding(
-                    text=f"{name} gives {target} away: it alone explains {found:.1%} {what}, in {len(rows):,} rows",
-                    remedy=f"leave it out, if it is not known before {target} is: {inputs_without(source, [name])}",
+                    f"{name} gives {target} away: it alone explains {found:.1%} {what}, in {len(rows):,} rows",
+                    f"leave it out, if it is not known before {target} is: {inputs_without(source, [name])}",
                 )
 
 

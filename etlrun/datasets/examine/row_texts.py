@@ -100,4 +100,4 @@ def of_empty(splits: Sequence[tuple[str, Sequence[TextFigures]]]) -> Iterator[Fi
                 f"{each.empty:,} of {each.rows:,} rows of {name} ({each.empty / each.rows:.1%})" for name, each in every
             ]
             remedy = "leave these rows out, or see what they lack: a model can tell nothing from them"
-            yield Finding(text=f"{of.name} has no word in {' and in '.join(shares)}", remedy=remedy)
+            yield Finding(f"{of.name} has no word in {' and in '.join(shares)}", remedy)

@@ -98,7 +98,7 @@ def _constant(train: Examined) -> Iterator[Finding]:
     if names:
         remedy = f"leave {'them' if len(names) > 1 else 'it'} out: {inputs_without(train.source, names)}"
         have = "have one value each" if len(names) > 1 else "has one value"
-        yield Finding(text=f"{', '.join(names)} {have} in all rows of {train.name}", remedy=remedy)
+        yield Finding(f"{', '.join(names)} {have} in all rows of {train.name}", remedy)
 
 
 def _missing(splits: Sequence[Examined]) -> Iterator[Finding]:
@@ -106,7 +106,7 @@ def _missing(splits: Sequence[Examined]) -> Iterator[Finding]:
         columns = [split.figures[place] for split in splits]
         if of.missing == of.rows:
             remedy = f"leave it out: {inputs_without(splits[0].source, [of.name])}"
-            yield Finding(text=f"{of.name} has no value in {splits[0].name}", remedy=remedy)
+            yield Finding(f"{of.name} has no value in {splits[0].name}", remedy)
         elif any(column.missing > MOST_MISSING * column.rows for column in columns):
             shares = [
                 share_of(column.missing, column.rows, f"rows of {split.name}")
@@ -114,7 +114,7 @@ def _missing(splits: Sequence[Examined]) -> Iterator[Finding]:
             ]
             step = f"{{{of.name}_missing: {{of: {of.name}, steps: [missing]}}}}"
             remedy = f"if it tells something that a value is missing, use that alone, by {step} in transform.columns"
-            yield Finding(text=f"{of.name} lacks values in {' and in '.join(shares)}", remedy=remedy)
+            yield Finding(f"{of.name} lacks values in {' and in '.join(shares)}", remedy)
 
 
 def _blanks(splits: Sequence[Examined]) -> Iterator[Finding]:
@@ -128,7 +128,7 @@ def _blanks(splits: Sequence[Examined]) -> Iterator[Finding]:
             text = (
                 f"{of.name} has blanks around texts in {' and in '.join(shares)}: no vocabulary without them has these"
             )
-            yield Finding(text=text, remedy=remedy)
+            yield Finding(text, remedy)
 
 
 def _far(splits: Sequence[Examined], place: int, of: ColumnFigures) -> Iterator[Finding]:
@@ -154,9 +154,9 @@ def _far(splits: Sequence[Examined], place: int, of: ColumnFigures) -> Iterator[
     ends = ", ".join("null" if not np.isfinite(end) else f"{end:.4g}" for end in limits)
     stands = "" if most is None else f"if {most} stands for a missing value, leave it empty instead; else "
     yield Finding(
-        text=f"{of.name} is far from all other values in {' and in '.join(several)}{f', mostly {most}' * bool(most)}",
-        remedy=f"{stands}repair them, or put {{clip: [{ends}]}} before the other steps of {of.name}",
-        places=tuple(where for found in every for where in found.places)[:NAMED],
+        f"{of.name} is far from all other values in {' and in '.join(several)}{f', mostly {most}' * bool(most)}",
+        f"{stands}repair them, or put {{clip: [{ends}]}} before the other steps of {of.name}",
+        tuple(where for found in every for where in found.places)[:NAMED],
     )
 
 
@@ -227,7 +227,7 @@ def of_targets(splits: Sequence[Examined]) -> Iterator[Finding]:
 def _classes(split: Examined, of: ColumnFigures) -> Iterator[Finding]:
     if of.distinct == 2:  # noqa: PLR2004 - as binary has
         text = f"{of.name} is predicted as a number, and has two values in {split.name}: {' and '.join(of.top)}"
-        yield Finding(text=text, remedy=f"set {override('dataset.target', of.name, 'binary')}")
+        yield Finding(text, f"set {override('dataset.target', of.name, 'binary')}")
 
 
 def _balance(split: Examined, of: ColumnFigures, kind: str) -> Iterator[Finding]:
@@ -239,4 +239,4 @@ def _balance(split: Examined, of: ColumnFigures, kind: str) -> Iterator[Finding]
         remedy = "try load.class_weights=balanced, or load.sample=uniform_by_class with load.shuffle=full"
         if kind == "binary":
             remedy = "try load.sample=uniform_by_class with load.shuffle=full, and look at auc, precision and recall"
-        yield Finding(text=text, remedy=remedy)
+        yield Finding(text, remedy)

@@ -57,10 +57,10 @@ def collect(plan: Plan, pipeline: str, wanted: Wanted) -> Sheet:
         places, records = _records(plan, pipeline, context, wanted)
     if not places:
         raise WorldError(
-            where=plan.spec.dataset.key_of(pipeline),
-            found="no example that can be read",
-            expected="at least one",
-            remedy="repair the data, or choose a larger part of the split",
+            plan.spec.dataset.key_of(pipeline),
+            "no example that can be read",
+            "at least one",
+            "repair the data, or choose a larger part of the split",
         )
     found = points(plan, pipeline)
     passes = (wanted.passes or DEFAULT_PASSES) if any(point.is_random for point in found) else 1
@@ -124,10 +124,10 @@ def explained(context: Context, path: str) -> Iterator[None]:
     except tf.errors.OpError as error:
         raise_cause(error, context.source, [(context.split, context.losses)])
         raise WorldError(
-            where=path,
-            found=headline(error),
-            expected="a step that can process each example",
-            remedy="leave the step out to see its input",
+            path,
+            headline(error),
+            "a step that can process each example",
+            "leave the step out to see its input",
         ) from error
 
 

@@ -35,7 +35,7 @@ def measured(plan: Plan) -> tuple[Figures, Figures, int]:
     places = [place for place, step in enumerate(steps, 1) if isinstance(step, Decode | Resize)]
     if not places:
         found, remedy = "no step `decode`", "choose a transform of images"
-        raise ConfigError([Fault(where="transform.steps", found=found, expected="images to measure", remedy=remedy)])
+        raise ConfigError([Fault("transform.steps", found, "images to measure", remedy)])
     dataset_of = plan.spec.dataset.without_download()
     source = open_source(dataset_of)
     split = source.split(dataset_of.split, dataset_of.key_of("train"))

@@ -25,8 +25,7 @@ from etlrun.sources.rows.folders import FACTS
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
 from etlrun.stages.rows import MOST_COUNTED, Column, Known, Rows
 from etlrun.system.errors import EtlrunError, WorldError, unreadable_path
-from etlrun.system.files import sync, write_atomically
-from etlrun.system.locks import Lock
+from etlrun.system.files import Lock, sync, write_atomically
 
 Array = npt.NDArray[Any]
 _DTYPES = {"missing": "bool", "ends": "int64", "text": "uint8", "codes": "int32"}

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.config.jobs import Job
+from etlrun.config.grid import Job
 from etlrun.planning.plan import Plan
 from etlrun.record.summary import COMPLETED, Summary
 from etlrun.review.caches import cached_bytes
@@ -365,7 +365,7 @@ def scene_of(job: Job, tune: Tune, windows: Windows) -> Scene:
     plan = job.plan
     if plan.spec.cache.keeps_features:
         expected = "another point: the features of a frozen base are computed once, by the model"
-        raise ConfigError([Fault(where=plan.spec.cache.key("at"), found="features", expected=expected)])
+        raise ConfigError([Fault(plan.spec.cache.key("at"), "features", expected)])
     length_s = min(max(tune.budget_s / _WINDOWS, _SHORTEST_S), _LONGEST_S)
     load = plan.spec.load
     scene = Scene(
@@ -402,7 +402,7 @@ def completed(window: Summary) -> Summary:
         return window
     found = (window.error or window.status).strip()
     remedy = "make it run: etlrun with the same overrides; or set a larger tune.budget_s if a window found no end"
-    raise WorldError(where="the baseline", found=found, expected="a config that runs", remedy=remedy)
+    raise WorldError("the baseline", found, "a config that runs", remedy)
 
 
 def costs(space: Space, scene: Scene, windows: Windows, cores: int) -> Costs:
@@ -453,7 +453,7 @@ def _step(job: Job, windows: Windows, number: int) -> tuple[float, float]:
     if window.step_floor_ms is None:
         expected = "the time of a training step, from at least two batches"
         found, remedy = "no step that could be measured", "set a smaller load.batch_size"
-        raise WorldError(where="the model", found=found, expected=expected, remedy=remedy)
+        raise WorldError("the model", found, expected, remedy)
     is_accelerated = bool(window.host.accelerators)
     return window.step_floor_ms, 0.0 if is_accelerated else window.step_floor_cores or 1.0
 

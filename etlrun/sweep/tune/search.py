@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from etlrun.config.jobs import Job
+from etlrun.config.grid import Job
 from etlrun.measure.gains import BETTER, Gain, Noise, gains, noise_of
 from etlrun.measure.gains import TIED as TIES
 from etlrun.measure.neighbours import note_on_others
