@@ -19,11 +19,12 @@ from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
 from etlrun.record.record import Record
 from etlrun.record.summary import COMPLETED, Epoch, Read, Summary
+from etlrun.report import chart as charts
 from etlrun.sources.base import open_source
 from etlrun.sources.sample import draw
 from etlrun.stages import STAGES
 from etlrun.sweep.engine import started
-from etlrun.sweep.tune import overlay, page, predict
+from etlrun.sweep.tune import overlay, predict, report
 from etlrun.sweep.tune import windows as windows_module
 from etlrun.sweep.tune.search import Found, Search
 from etlrun.sweep.tune.space import Candidate
@@ -77,8 +78,8 @@ def test_the_chart_of_the_race_cuts_no_changes(tmp_path: Path) -> None:
     )
     for of in found.candidates.values():
         of.times_s[:] = [1.0, 1.5]
-    chart = str(page._race([*found.candidates.values()], found))
-    assert f">{slow.words}</text>" in chart
+    chart = charts.draw(report._race([*found.candidates.values()], found)).svg
+    assert f">1 {slow.words}</text>" in chart
     assert "load.num_parallel_calls=null" in slow.words
 
 

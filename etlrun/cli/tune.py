@@ -80,7 +80,9 @@ def main(arguments: list[str]) -> None:
 
 
 def _search(folder: Path, asked: Asked, target: Path | None) -> None:
-    from etlrun.sweep.tune import overlay, page, predict, report
+    from etlrun.report.render import RENDER, show
+    from etlrun.sweep.tune import overlay, predict
+    from etlrun.sweep.tune.report import of_search
     from etlrun.sweep.tune.search import FOUND, Search
     from etlrun.sweep.tune.windows import Windows
 
@@ -102,13 +104,13 @@ def _search(folder: Path, asked: Asked, target: Path | None) -> None:
     except WorldError:
         _say(f"etlrun: the search stops; once that is mended, resume with: {resume}")
         raise
+    doc = of_search(found, asked.overrides, folder)
     try:
-        write_atomically(folder / RESULTS, report.as_json(found, asked.overrides))
-        write_atomically(folder / PAGE, page.html(found, asked.overrides))
+        write_atomically(folder / RESULTS, RENDER["json"](doc))
+        write_atomically(folder / PAGE, RENDER["html"](doc))
     except OSError as error:
         raise unwritable(folder, error) from error
-    for line in report.lines(found, asked.overrides, folder):
-        say(line)
+    show(doc)
     if found.end == FOUND:
         name, files = target.stem if target is not None else "tuned", _finding(target, asked.files)
         text = overlay.overlay(found, asked.overrides, name, files)

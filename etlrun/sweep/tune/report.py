@@ -1,19 +1,22 @@
-"""Reports of a search: lines for the terminal, and `tune.json` for everything else."""
+"""Report of a search: what it found, predicted against measured times, and what never ran."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import statistics
+import textwrap
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic_core import to_json
-
 from etlrun.record.record import PAGE
+from etlrun.report.doc import Chart, Code, Col, Doc, Lines, Part, Series, Table
 from etlrun.sweep.tune.overlay import again, gain_words, proofs
 from etlrun.sweep.tune.search import FOUND, KEEP, MODEL, Found
+from etlrun.sweep.tune.space import Candidate
 
 FORMAT_VERSION = 1
-_MOST_REASONS = 6
+_MOST_REASONS, _MOST_LETTERS = 6, 140
+"""Reasons on terminals; letters of the changes of a config in the chart: the table has all of them."""
 _DESCRIBED = ("number", "changes", "predicted_s", "times_s", "error")
 """Attributes of a candidate in `results.json`."""
 
@@ -29,38 +32,81 @@ def sentence(found: Found) -> str:
     return f"nothing can be told: {found.why}"
 
 
-def lines(found: Found, overrides: list[str], folder: Path) -> Iterator[str]:
-    """Yield the lines of the report."""
-    yield f"result    {sentence(found)}"
+def of_search(found: Found, overrides: list[str], folder: Path) -> Doc:
+    """Return the report of a search with these overrides."""
+    ran = sorted(found.candidates.values(), key=lambda of: (not of.times_s, statistics.median(of.times_s or [0.0])))
+    reasons = found.left_out.most_common()
+    follow = ("again", again(found, overrides)) if found.end == FOUND else ("advice", found.advice)
+    never = [("never ran", f"{number:,} config{'s' * (number != 1)}: {reason}") for reason, number in reasons]
+    notes = [("note", note) for note in found.notes]
+    pages: list[Part] = [
+        Lines([*_lines(found), *notes, *[follow] * (follow[0] == "advice")], only=["md", "html"]),
+        Code(follow[1] if follow[0] == "again" else "", title="Compare the later epochs again", only=["md", "html"]),
+        _race(ran, found),
+        Table(ran, _CANDIDATES, title="Configs", only=["md", "html"]),
+        Lines(never, title="Configs that never ran", only=["md", "html"]),
+    ]
+    lines = [("result", sentence(found)), *_lines(found), *never[:_MOST_REASONS], *notes, follow]
+    return Doc(
+        f"{sentence(found)}.",
+        [Lines([*lines, ("report", str(folder / PAGE))], only=["text"]), *pages],
+        over=f"Search for the fastest config of {' '.join(overrides) or 'the default config'}",
+        json=lambda: _values(found, overrides),
+    )
+
+
+def _lines(found: Found) -> Iterator[tuple[str, str]]:
+    """Yield what is known of the gain, and what the search took."""
     if found.headspace is not None and found.end != MODEL:
-        yield f"headspace at most {found.headspace:.2f} times as fast with an ideal input pipeline"
+        yield "headspace", f"at most {found.headspace:.2f} times as fast with an ideal input pipeline"
     if found.autotune is not None:
-        yield f"autotune  {over_autotune(found)}"
+        _, gain = found.autotune
+        yield "autotune", f"{gain.words} times as fast as all left to AUTOTUNE: {gain.call}"
     if found.end == FOUND:
-        yield from (f"proof     {line}" for line in proofs(found))
-    ran = len(found.candidates)
-    yield f"cost      {found.windows} windows in {found.spent_s:.0f} s; {ran} of {found.size:,} configs ran"
-    for reason, number in found.left_out.most_common(_MOST_REASONS):
-        yield f"never ran {number:,} config{'s' * (number != 1)}: {reason}"
-    yield from (f"note      {note}" for note in found.notes)
-    if found.end == FOUND:
-        yield f"again     {again(found, overrides)}"
-    elif found.advice:
-        yield f"advice    {found.advice}"
-    yield f"report    {folder / PAGE}"
+        yield from (("proof", line) for line in proofs(found))
+    many = f"{len(found.candidates)} of {found.size:,} configs ran"
+    yield "cost", f"{found.windows} windows in {found.spent_s:.0f} s; {many}"
 
 
-def over_autotune(found: Found) -> str:
-    """Return the gain over the config that leaves all to AUTOTUNE."""
-    assert found.autotune is not None  # noqa: S101 - for mypy
-    _, gain = found.autotune
-    return f"{gain.words} times as fast as all left to AUTOTUNE: {gain.call}"
+def _predicted(place: int) -> Callable[[Candidate], float | None]:
+    return lambda candidate: candidate.predicted_s and candidate.predicted_s[place]
 
 
-def as_json(found: Found, overrides: list[str]) -> str:
-    """Return the result as JSON."""
+_CANDIDATES = (
+    Col("config", "number", is_head=True),
+    Col("changes", "words", is_long=True),
+    Col("predicted s", _predicted(1), ".2f"),
+    Col("at least", _predicted(0), ".2f"),
+    Col("at most", _predicted(2), ".2f"),
+    Col("measured s", lambda of: statistics.median(of.times_s) if of.times_s else None, ".2f"),
+    Col("windows", lambda of: len(of.times_s)),
+    Col("error", "error", is_long=True),
+)
+
+
+def _race(ran: list[Candidate], found: Found) -> Chart:
+    """Return the times of all windows, a row for each config, with what was predicted."""
+    shown = [candidate for candidate in ran if candidate.times_s] if len(found.candidates) > 1 else []
+    rows = [*enumerate(shown)]
+    ends = [(end, row) for row, of in rows if of.predicted_s for end in (of.predicted_s[0], of.predicted_s[2])]
+    times = {is_best: [(time_s, row) for row, of in rows if (of is found.winner) is is_best for time_s in of.times_s]
+             for is_best in (False, True)}  # fmt: skip
+    return Chart(
+        [
+            Series("predicted", ends, "predicted", "range"),
+            Series("windows", times[False], "other", "dot"),
+            Series("windows of the fastest", times[True], "first", "dot"),
+        ],
+        title="Predicted and measured",
+        x="seconds of all epochs",
+        rows=[textwrap.shorten(f"{of.number}  {of.words}", _MOST_LETTERS, placeholder=" …") for of in shown],
+    )
+
+
+def _values(found: Found, overrides: list[str]) -> dict[str, Any]:
+    """Return the result as JSON has it."""
     winner = found.winner
-    values: dict[str, Any] = {
+    return {
         "format": FORMAT_VERSION,
         "end": found.end,
         "sentence": sentence(found),
@@ -81,4 +127,3 @@ def as_json(found: Found, overrides: list[str]) -> str:
         "never_ran": dict(found.left_out),
         "scene": found.scene,
     }
-    return to_json(values, indent=2).decode() + "\n"
