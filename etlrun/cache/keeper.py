@@ -175,20 +175,16 @@ class Keeper:
             if self._writer is not None:  # a pass that was not read to its end leaves an incomplete cache
                 self._abandon()
             if self._opened is None and not self._given_up:
-                self._start()
+                self._open_or_claim()
+                if self._claim is not None:
+                    self._writer, self._compared = Writer(self._claim.folder), self._content.compared()
+                    self._fill += 1
+                elif not self._opened and not self._given_up:
+                    who = "this run" if self.store.is_claimed_here(self.key) else "another run"
+                    self._say(f"{who} is filling the cache {self.key}: this pass runs without it")
             kind = "filling" if self._writer is not None else ("read" if self._opened else "uncached")
             self.passes.append(kind)
             return np.int64({"filling": self._fill, "read": READ, "uncached": UNCACHED}[kind])
-
-    def _start(self) -> None:
-        """Start to fill the cache, unless another pipeline or run is filling it."""
-        self._open_or_claim()
-        if self._claim is not None:
-            self._writer, self._compared = Writer(self._claim.folder), self._content.compared()
-            self._fill += 1
-        elif not self._opened and not self._given_up:
-            who = "this run" if self.store.is_claimed_here(self.key) else "another run"
-            self._say(f"{who} is filling the cache {self.key}: this pass runs without it")
 
     def add(self, fill: np.int64, *features: Any, number: Any = None) -> np.int64:
         """Write an example, with its number in the data if that isn't the next; if the disk is full, go on without."""
@@ -220,18 +216,19 @@ class Keeper:
                 self._go_without(f"was discarded: {path} has changed since the run began")
                 return np.int64(0)
             try:
-                self._opened = self.store.publish(self.key, self._claim, self._manifest(self._writer))
+                files = self._writer.close()
+                kept = {**self.kept.__dict__, "made_by": {**self.kept.made_by, "made_s": time.time()}}
+                self._opened = self.store.publish(
+                    self.key,
+                    self._claim,
+                    Manifest(**kept, count=self._writer.count, payload_bytes=self._writer.payload_bytes, files=files),
+                )
             except OSError as error:
                 self._give_up(error)
             else:
                 self._writer = self._claim = None
                 self.passes[-1] = "filled"
         return np.int64(0)
-
-    def _manifest(self, writer: Writer) -> Manifest:
-        files = writer.close()
-        kept = {**self.kept.__dict__, "made_by": {**self.kept.made_by, "made_s": time.time()}}
-        return Manifest(**kept, count=writer.count, payload_bytes=writer.payload_bytes, files=files)
 
     def _give_up(self, error: OSError) -> None:
         what = "written" if self._claim else "opened"

@@ -97,9 +97,12 @@ class Writer:
             np.frombuffer(of, np.uint8) if isinstance(of, bytes) else np.asarray(of, order="C") for of in features
         ]
         if self._file is None or self._offset > PART_BYTES:
-            self._next_part()
+            if self._file is not None:
+                self._file.close()
+            self._part, self._offset = self._part + 1, 0
+            self._file = (self.folder / _part_name(self._part)).open("wb")
         data = [_bytes_of(array) for array in arrays]
-        self._file.writelines(data)  # type: ignore[union-attr]
+        self._file.writelines(data)
         row = {"part": self._part, "offset": self._offset, "sum": checksum(*data)}
         row["number"] = self.count if number is None else number
         shapes = {f"shape_{place}": array.shape for place, array in enumerate(arrays)}
@@ -109,12 +112,6 @@ class Writer:
         self._offset += size
         self.payload_bytes += size
         self.count += 1
-
-    def _next_part(self) -> None:
-        if self._file is not None:
-            self._file.close()
-        self._part, self._offset = self._part + 1, 0
-        self._file = (self.folder / _part_name(self._part)).open("wb")
 
     def close(self) -> dict[str, dict[str, int]]:
         """Write the index; return the files with their sizes and, for the index, its checksum."""

@@ -61,15 +61,15 @@ def files_of(folder: Path) -> list[os.DirEntry[str]]:
         except NotADirectoryError:
             found = "a file"
         else:
-            others = [item.name for item in files if not _is_own(item)]
+            others = [
+                item.name
+                for item in files
+                if not (_FILE.fullmatch(item.name) is not None and item.is_file(follow_symlinks=False))
+            ]
             if not others:
                 return files
             found = f"a folder that holds {os.fsencode(min(others)).decode(errors='backslashreplace')}"
     raise FileExistsError(errno.EEXIST, f"{found} has the name of a cache", str(folder))
-
-
-def _is_own(item: os.DirEntry[str]) -> bool:
-    return _FILE.fullmatch(item.name) is not None and item.is_file(follow_symlinks=False)
 
 
 def discard(folder: Path) -> None:

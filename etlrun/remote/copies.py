@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from functools import partial
@@ -415,10 +415,10 @@ class Ahead:
 _urls: dict[str, str] = {}
 
 
-def copied(objects: Sequence[Object], copies: Copies) -> list[str]:
-    """Return the paths of copies of objects as `Copies.all` does; from now on they are named by the URLs."""
-    name_copies(objects, copies)
-    return copies.all(objects)
+def copied(objects: Mapping[str, Object], copies: Copies) -> dict[str, str]:
+    """Return the paths of copies of objects by URL as `Copies.all` does; from now on they are named by the URLs."""
+    name_copies(objects.values(), copies)
+    return dict(zip(objects, copies.all([*objects.values()]), strict=True))
 
 
 def name_copies(objects: Iterable[Object], copies: Copies) -> None:

@@ -338,22 +338,18 @@ def _hex(encoded: str | None) -> str:
 @cache
 def _listed(pattern: str, storage: tuple[tuple[str, bool | str | int], ...]) -> tuple[Object, ...] | UnreachableError:
     try:
-        return _now(pattern, storage)
+        if not any(letter in (urlsplit(pattern).path if scheme_of(pattern) in WEB else pattern) for letter in _MAGIC):
+            return (looked_up(pattern, dict(storage)),)
+        found = found_now(pattern, dict(storage))
+        unknown = [url for url, of in found.items() if of is None]
+        known = {of.url: of for of in all_looked_up(unknown, dict(storage))}
+        return tuple(of or known[url] for url, of in sorted(found.items()))
     except UnreachableError as error:
         return error
 
 
 look_up_again = _listed.cache_clear
 """Ask for objects again from now on, as a command, a plan or a prediction of its own does."""
-
-
-def _now(pattern: str, storage: tuple[tuple[str, bool | str | int], ...]) -> tuple[Object, ...]:
-    if not any(letter in (urlsplit(pattern).path if scheme_of(pattern) in WEB else pattern) for letter in _MAGIC):
-        return (looked_up(pattern, dict(storage)),)
-    found = found_now(pattern, dict(storage))
-    unknown = [url for url, of in found.items() if of is None]
-    known = {of.url: of for of in all_looked_up(unknown, dict(storage))}
-    return tuple(of or known[url] for url, of in sorted(found.items()))
 
 
 def found_now(pattern: str, storage: Storage) -> dict[str, Object | None]:

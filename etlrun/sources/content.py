@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from etlrun.sources.framing import AROUND, around, framing, lengths, unframed
-from etlrun.sources.records import Stamp, known, stamp_of
+from etlrun.sources.records import Stamp, digest, known, stamp_of
 from etlrun.stages.lazy import np, npt
 from etlrun.system.errors import WorldError
 
@@ -76,6 +75,13 @@ class RecordsRead:
             self.differing = shard.path
 
 
+class NothingCompared:
+    """A comparison of nothing: of what can't change, or is compared elsewhere."""
+
+    def add(self, place: Any, data: Any) -> None:
+        """Do nothing."""
+
+
 class Content:
     """Content of some shards at the time of construction: a file that is modified later counts as changed.
 
@@ -100,8 +106,8 @@ class Content:
             found = self._all(whole=False)
         except OSError:  # reading the examples reports it
             return None
-        places = [[_name(shard.path), shard.skip, shard.take, digest] for shard, digest in found]
-        return None if None in dict(found).values() else hashlib.sha256(json.dumps(places).encode()).hexdigest()[:16]
+        places = [[_name(shard.path), shard.skip, shard.take, of] for shard, of in found]
+        return None if None in dict(found).values() else digest(places)
 
     def files(self, *, whole: bool) -> list[list[object]]:
         """Return for each shard its file name and the records that are read, with a hash over their checksums.
@@ -113,7 +119,7 @@ class Content:
         """
         try:
             found = dict(self._all(whole=whole))
-            rest = [shard for shard, digest in found.items() if digest is None]
+            rest = [shard for shard, of in found.items() if of is None]
             found |= self._all(whole=True, shards=rest)
         except OSError as error:
             raise WorldError(
@@ -135,10 +141,10 @@ class Content:
             suspects = [*unseen, *dict.fromkeys(str(Path(path).parent) for path in unseen)]
             if (path := self._read.differing or next(filter(self._is_touched, suspects), None)) is not None:
                 return path
-        for (shard, whole), digest in self._found.items():
+        for (shard, whole), before in self._found.items():
             try:
                 stamp = stamp_of(shard.path)
-                if stamp != self._stamps[shard.path] and _digests([shard], {shard.path: stamp}, whole) != [digest]:
+                if stamp != self._stamps[shard.path] and _digests([shard], {shard.path: stamp}, whole) != [before]:
                     return shard.path
             except OSError:
                 return shard.path
@@ -161,7 +167,7 @@ class Content:
     def _all(self, *, whole: bool, shards: Sequence[Shard] | None = None) -> list[tuple[Shard, str | None]]:
         chosen = self._shards if shards is None else shards
         found = list(zip(chosen, _digests(chosen, self._stamps, whole), strict=True))
-        self._found |= {(shard, whole): digest for shard, digest in found}
+        self._found |= {(shard, whole): of for shard, of in found}
         return found
 
 

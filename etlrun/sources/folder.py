@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -20,9 +19,9 @@ import numpy.typing as npt
 from etlrun.remote.copies import name_of
 from etlrun.sources.base import Example, Identified, Records, Source, Split
 from etlrun.sources.content import Shard
-from etlrun.sources.listing import DIGITS, SHARDS, ImageFile, conversion_of, listing_of, notes_on
+from etlrun.sources.listing import DIGITS, SHARDS, conversion_of, listing_of, notes_on
 from etlrun.sources.on_disk import OnDisk
-from etlrun.sources.records import Stamp, known, stamp_of
+from etlrun.sources.records import Stamp, digest, known, stamp_of
 from etlrun.sources.slices import slices
 from etlrun.sources.usable import Problem, refused
 from etlrun.stages.dataset import IMAGE, LABEL, Folder
@@ -151,7 +150,7 @@ def _digest(images: Images, held: Mapping[str, bytes]) -> str:
     each = [
         [label, held.get(path, b"")[:_SHA_BYTES].hex()] for path, label in zip(images.paths, images.labels, strict=True)
     ]
-    return hashlib.sha256(json.dumps(each).encode()).hexdigest()[:16]
+    return digest(each)
 
 
 def held_of(stamps: Mapping[str, Stamp]) -> dict[str, bytes]:
@@ -271,7 +270,13 @@ class FolderSource(Source):
         files = [image for part, start, end in parts for image in self.listing.splits[part][start:end]]
         if not files:
             raise self.empty_split(name, where)
-        no_files = self._no_files(files)
+        refused, folder = self.listing.refused, self.listing.folder
+        found = {str(folder / image.path): refused[image.path] for image in files if image.path in refused}
+        if found and self.dataset.on_corrupt == "raise":
+            remedy = f"remove it, or set {self.dataset.key('on_corrupt')}=skip to skip and count such files"
+            faults = [Fault(printable(path), reason, "an image file", remedy) for path, reason in found.items()]
+            raise EtlrunError(faults)
+        no_files = found
         places = {label: place for place, label in enumerate(self.listing.classes)}
         images = Images(
             paths=tuple(str(self.listing.folder / image.path) for image in files),
@@ -280,16 +285,6 @@ class FolderSource(Source):
         )
         shards = tuple(_shards(str(self.listing.folder), len(files)))
         return FileSplit(name=name, shards=shards, num_examples=len(files), images=images)
-
-    def _no_files(self, images: Sequence[ImageFile]) -> dict[str, str]:
-        """Return why some of the images can't be read; `EtlrunError` with all of them if a run doesn't skip such."""
-        refused, folder = self.listing.refused, self.listing.folder
-        found = {str(folder / image.path): refused[image.path] for image in images if image.path in refused}
-        if found and self.dataset.on_corrupt == "raise":
-            remedy = f"remove it, or set {self.dataset.key('on_corrupt')}=skip to skip and count such files"
-            faults = [Fault(printable(path), reason, "an image file", remedy) for path, reason in found.items()]
-            raise EtlrunError(faults)
-        return found
 
     def parser(self) -> Callable[[tf.Tensor], Example]:
         return parse

@@ -205,11 +205,15 @@ def laid_out(
         found[split].append(ImageFile(path=path, label=parts[0]))
         within[f"{split}/{parts[0]}" if divided else parts[0]].add(parts[1] if parts[2:] else "")
     classes = tuple(ordered_classes({image.label for of in found.values() for image in of}))
-    empty = _empty_classes(names, within, divided) if classes else []
+    empty = sorted(name for name in names if name.count("/") == bool(divided) and name not in within)
     faults = [
         *_beside(where, divided, beside),
         *_unprintable(where, within),
-        *(_empty(where, name, others, kind) for name in empty),
+        *(
+            _empty(where, name, others, kind)
+            for name in (empty if classes else ())
+            if not divided or name.partition("/")[0] in divided
+        ),
         *([] if divided else _splits_as_classes(where, within)),
     ]
     if not classes:
@@ -239,12 +243,6 @@ def _unprintable(where: Path, within: Iterable[str]) -> Iterator[Fault]:
                 "a name that a list of classes, one a line, can hold",
                 "rename the folder",
             )
-
-
-def _empty_classes(names: Iterable[str], within: Iterable[str], divided: Sequence[str]) -> list[str]:
-    """Return the folders of classes without an example."""
-    found = sorted(name for name in names if name.count("/") == bool(divided) and name not in within)
-    return [name for name in found if not divided or name.partition("/")[0] in divided]
 
 
 def _empty(where: Path, name: str, others: Sequence[str], kind: FileKind) -> Fault:

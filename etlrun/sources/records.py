@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import sqlite3
@@ -28,6 +29,11 @@ Read = Callable[[str], bytes | None]
 _in_process: dict[tuple[str, str, Stamp], bytes | None] = {}
 
 
+def digest(value: object) -> str:
+    """Return the first 16 hex digits of a SHA-256 over a value in JSON, in which other types are text."""
+    return hashlib.sha256(json.dumps(value, default=str).encode()).hexdigest()[:16]
+
+
 def stamp_of(path: str) -> Stamp:
     """Return what changes with a file: its device, inode, size, and times of modification and of change."""
     of = os.stat(path)  # noqa: PTH116 - of many files
@@ -43,21 +49,16 @@ def known(stamps: Mapping[str, Stamp], read: Read) -> dict[str, bytes | None]:
     kind = read.__name__
     missing = {path: stamp for path, stamp in stamps.items() if (kind, path, stamp) not in _in_process}
     if missing:
-        found = _found(missing, kind, read)
+        with _opened() as database:
+            found = {} if database is None else _kept(database, kind, missing)
+            unread = [path for path in missing if path not in found]
+            with ThreadPoolExecutor(_READERS) as readers:
+                made = dict(zip(unread, readers.map(read, unread), strict=True))
+            if database is not None and made:
+                _keep(database, kind, made, missing)
+        found = found | made
         _in_process.update({(kind, path, stamp): found[path] for path, stamp in missing.items()})
     return {path: _in_process[kind, path, stamp] for path, stamp in stamps.items()}
-
-
-def _found(stamps: Mapping[str, Stamp], kind: str, read: Read) -> dict[str, bytes | None]:
-    """Return what is kept of these files, or else read, and kept from now on."""
-    with _opened() as database:
-        found = {} if database is None else _kept(database, kind, stamps)
-        unread = [path for path in stamps if path not in found]
-        with ThreadPoolExecutor(_READERS) as readers:
-            made = dict(zip(unread, readers.map(read, unread), strict=True))
-        if database is not None and made:
-            _keep(database, kind, made, stamps)
-    return found | made
 
 
 def _place() -> Path:

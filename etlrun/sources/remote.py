@@ -29,7 +29,8 @@ from etlrun.remote.copies import Copies, copies_of, name_copies
 from etlrun.remote.objects import Object, Storage, UnreachableError, file_system, listed, looked_up
 from etlrun.remote.room import unwritable
 from etlrun.sources.base import Identified, Records, Source, Split
-from etlrun.sources.content import Shard
+from etlrun.sources.content import NothingCompared, Shard
+from etlrun.sources.records import digest
 from etlrun.sources.shards import known_counts, tfrecord_files
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import Declared, TfdsDataset, TFRecords
@@ -106,7 +107,7 @@ class VersionedContent:
     @property
     def digest(self) -> str | None:
         """First 16 hex digits of a SHA-256 over what is read: file names, positions and versions."""
-        return hashlib.sha256(json.dumps(self.files(whole=False)).encode()).hexdigest()[:16]
+        return digest(self.files(whole=False))
 
     def files(self, *, whole: bool) -> list[list[object]]:
         """Return for each shard its file name, the records that are read, and the version of the object."""
@@ -128,13 +129,6 @@ class VersionedContent:
             return looked_up(of.url, self._storage) == of
         except UnreachableError:
             return False
-
-
-class NothingCompared:
-    """A comparison of nothing."""
-
-    def add(self, place: Any, data: Any) -> None:
-        """Do nothing."""
 
 
 _INFO = "dataset_info.json"
@@ -170,7 +164,22 @@ def mirror_of(dataset: TfdsDataset) -> Mirror:
     folder = copies.folder.absolute().parent / "mirrors" / key / dataset.name / PurePosixPath(url).name
     if not (folder / _INFO).is_file():
         try:
-            _make(folder, objects, copies)
+            described = _described(objects)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with closing(copies.ahead(described)) as ahead, tempfile.TemporaryDirectory(dir=folder.parent) as made:
+                staged = Path(made) / folder.name
+                staged.mkdir()
+                for name, of in objects.items():
+                    if of in described:
+                        shutil.copyfile(ahead.take(of), staged / name)
+                        ahead.leave(of)
+                    else:
+                        (staged / name).symlink_to(Path(copies.path(of)).absolute())
+                try:
+                    staged.rename(folder)
+                except OSError:
+                    if not (folder / _INFO).is_file():  # that another process has made
+                        raise
         except OSError as error:
             raise unwritable(error, folder, sum(of.bytes for of in _described(objects)), url) from error
     return Mirror(url=url, folder=folder, objects=objects)
@@ -185,55 +194,31 @@ def _found(home: str, name: str, version: str | None, store: Storage) -> tuple[s
     known.sort(key=lambda of: [int(number) for number in of.split(".")])
     fitting = [of for of in known if fnmatch(of, version or "*")]
     if not fitting:
-        raise _none(family, name, version, known, store)
+        if known:
+            raise WorldError(
+                TfdsDataset.key("version"),
+                f"{version}, which is not in {family}",
+                f"a version that is there: {', '.join(known)}",
+                f"set dataset.version={known[-1]}, or null for the newest",
+            )
+        try:
+            file_system(family, store).ls(family, detail=False)
+        except FileNotFoundError:
+            pass
+        except Exception as error:
+            raise UnreachableError.of(family, error) from error
+        raise WorldError(
+            TfdsDataset.key("data_dir"),
+            f"no {family}/VERSION/{_INFO}",
+            f"the folder above that of {name}, as TFDS and etlrun prepare write it",
+            "check dataset.data_dir and dataset.name",
+        )
     url = versions[fitting[-1]]
     return url, {of.name: of for of in listed(f"{url}/*", store)}
 
 
-def _none(family: str, name: str, version: str | None, known: list[str], store: Storage) -> EtlrunError:
-    if known:
-        return WorldError(
-            TfdsDataset.key("version"),
-            f"{version}, which is not in {family}",
-            f"a version that is there: {', '.join(known)}",
-            f"set dataset.version={known[-1]}, or null for the newest",
-        )
-    try:
-        file_system(family, store).ls(family, detail=False)
-    except FileNotFoundError:
-        pass
-    except Exception as error:
-        raise UnreachableError.of(family, error) from error
-    return WorldError(
-        TfdsDataset.key("data_dir"),
-        f"no {family}/VERSION/{_INFO}",
-        f"the folder above that of {name}, as TFDS and etlrun prepare write it",
-        "check dataset.data_dir and dataset.name",
-    )
-
-
 def _described(objects: Mapping[str, Object]) -> list[Object]:
     return [of for name, of in objects.items() if name.endswith(_METADATA)]
-
-
-def _make(folder: Path, objects: Mapping[str, Object], copies: Copies) -> None:
-    """Make the folder, which appears whole."""
-    described = _described(objects)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with closing(copies.ahead(described)) as ahead, tempfile.TemporaryDirectory(dir=folder.parent) as made:
-        staged = Path(made) / folder.name
-        staged.mkdir()
-        for name, of in objects.items():
-            if of in described:
-                shutil.copyfile(ahead.take(of), staged / name)
-                ahead.leave(of)
-            else:
-                (staged / name).symlink_to(Path(copies.path(of)).absolute())
-        try:
-            staged.rename(folder)
-        except OSError:
-            if not (folder / _INFO).is_file():  # that another process has made
-                raise
 
 
 _Counts = Mapping[str, Mapping[str, int]]

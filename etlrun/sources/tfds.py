@@ -45,12 +45,39 @@ def checked(info: Any, dataset: TfdsDataset) -> int | None:
     for name, key in dataset.keys.items():
         feature = flow.features[name]
         if feature.format == "image":
-            _image(info, key, _where(dataset, name))
+            where = _where(dataset, name)
+            _typed(info, key, tfds.features.Image, where)
+            if info.features[key].np_dtype == np.float32:  # TFDS stores their bytes as four channels
+                raise WorldError(
+                    where,
+                    f"'{key}', which is {info.features[key]}, in {info.full_name}",
+                    "images of uint8 or uint16",
+                    "choose a dataset whose images are not float32",
+                )
         elif feature.is_labels or (feature.is_binary and not _is_label(info, key)):
-            _zeros_and_ones(info, key, feature, _where(dataset, name))
+            stored: Any = info.features[key].get_serialized_info() if key in info.features else None
+            is_plain = hasattr(stored, "np_dtype") and np.dtype(stored.np_dtype).kind in "biu"
+            if not is_plain or tuple(stored.shape) != feature.shape:
+                found = f"no feature '{key}'" if stored is None else f"'{key}', which is {info.features[key]},"
+                remedy = f"name another feature of {', '.join(sorted(info.features))}"
+                if is_plain and feature.is_labels and len(stored.shape) == 1 and stored.shape[0]:
+                    remedy = f"write {key}: labels {stored.shape[0]}"
+                raise WorldError(
+                    _where(dataset, name),
+                    f"{found} in {info.full_name}",
+                    f"{f'{feature.shape[0]} numbers' if feature.is_labels else 'a number'} of 0 or 1 in each example",
+                    remedy,
+                )
         elif feature.is_class:
             _typed(info, key, tfds.features.ClassLabel, _where(dataset, name))
-            _counted(info, key, feature, _where(dataset, name))
+            count = info.features[key].num_classes
+            if feature.classes and count != len(feature.classes):
+                raise WorldError(
+                    _where(dataset, name),
+                    f"{len(feature.classes)} classes, and '{key}' has {count} in {info.full_name}",
+                    "the number of the dataset",
+                    f"write {key}: class {count}",
+                )
         else:
             _plain(info, key, feature, _where(dataset, name))
     is_class = flow.features[flow.target].is_class and len(flow.targets) == 1
@@ -72,46 +99,6 @@ def _where(dataset: TfdsDataset, name: str) -> str:
 
 def _is_label(info: Any, key: str) -> bool:
     return key in info.features and isinstance(info.features[key], tfds.features.ClassLabel)
-
-
-def _counted(info: Any, key: str, feature: Feature, where: str) -> None:
-    """Check the number of classes that a config has of a target."""
-    count = info.features[key].num_classes
-    if feature.classes and count != len(feature.classes):
-        raise WorldError(
-            where,
-            f"{len(feature.classes)} classes, and '{key}' has {count} in {info.full_name}",
-            "the number of the dataset",
-            f"write {key}: class {count}",
-        )
-
-
-def _zeros_and_ones(info: Any, key: str, feature: Feature, where: str) -> None:
-    """Check a target of integers or truth values, of which 0 and 1 are meant."""
-    stored: Any = info.features[key].get_serialized_info() if key in info.features else None
-    is_plain = hasattr(stored, "np_dtype") and np.dtype(stored.np_dtype).kind in "biu"
-    if not is_plain or tuple(stored.shape) != feature.shape:
-        found = f"no feature '{key}'" if stored is None else f"'{key}', which is {info.features[key]},"
-        remedy = f"name another feature of {', '.join(sorted(info.features))}"
-        if is_plain and feature.is_labels and len(stored.shape) == 1 and stored.shape[0]:
-            remedy = f"write {key}: labels {stored.shape[0]}"
-        raise WorldError(
-            where,
-            f"{found} in {info.full_name}",
-            f"{f'{feature.shape[0]} numbers' if feature.is_labels else 'a number'} of 0 or 1 in each example",
-            remedy,
-        )
-
-
-def _image(info: Any, key: str, where: str) -> None:
-    _typed(info, key, tfds.features.Image, where)
-    if info.features[key].np_dtype == np.float32:  # TFDS stores their bytes as four channels
-        raise WorldError(
-            where,
-            f"'{key}', which is {info.features[key]}, in {info.full_name}",
-            "images of uint8 or uint16",
-            "choose a dataset whose images are not float32",
-        )
 
 
 def _typed(info: Any, key: str, kind: type, where: str) -> None:
@@ -142,7 +129,12 @@ def _plain(info: Any, key: str, feature: Feature, where: str) -> None:
     if where == TfdsDataset.key("weight"):
         where = f"{where}={key}"
     stored = has.get_serialized_info()
-    dtype, shape = (_name_of(stored.np_dtype), tuple(stored.shape)) if hasattr(stored, "np_dtype") else ("", ())
+    found = np.dtype(stored.np_dtype)
+    dtype, shape = (
+        (("string" if found == np.dtype(object) or found.kind in "SU" else found.name), tuple(stored.shape))
+        if hasattr(stored, "np_dtype")
+        else ("", ())
+    )
     if (dtype, shape) != (feature.dtype, feature.shape):
         found = {tfds.features.Image: "image", tfds.features.Text: "text"}.get(type(has), _type_of(dtype, shape))
         raise WorldError(
@@ -151,11 +143,6 @@ def _plain(info: Any, key: str, feature: Feature, where: str) -> None:
             "the dtype and shape of the dataset",
             f"write {key}: {found}" if found else "choose another feature",
         )
-
-
-def _name_of(dtype: Any) -> str:
-    found = np.dtype(dtype)
-    return "string" if found == np.dtype(object) or found.kind in "SU" else found.name
 
 
 def _type_of(dtype: str, shape: tuple[int | None, ...]) -> str:
@@ -189,7 +176,35 @@ def prepare(dataset: TfdsDataset, opened: Callable[[TfdsDataset], Any]) -> None:
             if is_prepared(builder):
                 return
             with _staging(family) as folder:
-                _write(builder, dataset, opened(dataclasses.replace(dataset, data_dir=str(folder))))
+                staged = opened(dataclasses.replace(dataset, data_dir=str(folder)))
+                import requests  # imported here, since few runs prepare a dataset
+                import tensorflow_datasets as tfds
+                from tensorflow_datasets.core.download.util import DownloadError
+
+                settings: dict[str, Any] = {"num_shards": SAMPLE_SHARDS} if dataset.name == SAMPLE_NAME else {}
+                tell(f"preparing {builder.info.full_name} in {builder.data_dir}")
+                downloads = Path(builder.data_dir_root) / "downloads"
+                tfds.disable_progress_bar()  # whose lines are those of no terminal
+                try:
+                    with (
+                        showing(_Preparing(builder.info.full_name, downloads, Path(staged.data_dir).parent)),
+                        _unsaid(),
+                    ):
+                        staged.download_and_prepare(
+                            download_dir=downloads,
+                            download_config=tfds.download.DownloadConfig(try_download_gcs=False, **settings),
+                        )
+                except ImportError as error:
+                    raise needs_package(dataset, error) from error
+                except (requests.RequestException, DownloadError) as error:
+                    raise _missing(builder, dataset, f"and it could not be prepared: {error}") from error
+                default, own = (
+                    Path(of.data_dir_root) / of.name / ".config" for of in (staged, builder)
+                )  # the default of several
+                if default.is_dir() and not own.exists():
+                    default.rename(own)
+                if not is_prepared(builder):
+                    Path(staged.data_dir).rename(builder.data_dir)
     except OSError as error:
         raise WorldError(
             str(family),
@@ -253,33 +268,6 @@ def _unsaid() -> Iterator[None]:
         raise
 
 
-def _write(builder: Any, dataset: TfdsDataset, staged: Any) -> None:
-    """Prepare the dataset of `staged`, and move it to that of `builder`, unless others have prepared it meanwhile."""
-    import requests  # imported here, since few runs prepare a dataset
-    import tensorflow_datasets as tfds
-    from tensorflow_datasets.core.download.util import DownloadError
-
-    settings: dict[str, Any] = {"num_shards": SAMPLE_SHARDS} if dataset.name == SAMPLE_NAME else {}
-    tell(f"preparing {builder.info.full_name} in {builder.data_dir}")
-    downloads = Path(builder.data_dir_root) / "downloads"
-    tfds.disable_progress_bar()  # whose lines are those of no terminal
-    try:
-        with showing(_Preparing(builder.info.full_name, downloads, Path(staged.data_dir).parent)), _unsaid():
-            staged.download_and_prepare(
-                download_dir=downloads,
-                download_config=tfds.download.DownloadConfig(try_download_gcs=False, **settings),
-            )
-    except ImportError as error:
-        raise needs_package(dataset, error) from error
-    except (requests.RequestException, DownloadError) as error:
-        raise _missing(builder, dataset, f"and it could not be prepared: {error}") from error
-    default, own = (Path(of.data_dir_root) / of.name / ".config" for of in (staged, builder))  # the default of several
-    if default.is_dir() and not own.exists():
-        default.rename(own)
-    if not is_prepared(builder):
-        Path(staged.data_dir).rename(builder.data_dir)
-
-
 def needs_package(dataset: TfdsDataset, error: ImportError) -> WorldError:
     """Return the error of a dataset whose code in TFDS needs a package that is not installed."""
     package = (error.name or "").partition(".")[0]
@@ -336,7 +324,15 @@ class TfdsSource(Source):
         if not is_prepared(self.builder):
             prepare(dataset, open_builder)
             self.builder = open_builder(dataset)  # this builder doesn't know what another process has prepared
-        _require_tfrecords(self.builder)
+        kind = self.builder.info.file_format
+        if kind not in (None, tfds.core.FileFormat.TFRECORD):
+            raise WorldError(
+                str(self.builder.data_dir),
+                f"files of {kind.value}",
+                f"files of {tfds.core.FileFormat.TFRECORD.value}",
+                "prepare it with file_format='tfrecord' into another data_dir, by the program that prepared it; or "
+                "write a copy: tfds.dataset_builders.store_as_tfds_dataset",
+            )
         self.full_name = self.identity = self.builder.info.full_name
         self.num_classes = checked(self.builder.info, dataset)
         target = self.builder.info.features[dataset.keys[dataset.examples.target]]
@@ -475,19 +471,6 @@ def _require_metadata(dataset: TfdsDataset) -> None:
     )
 
 
-def _require_tfrecords(builder: Any) -> None:
-    """Raise `WorldError` if TFDS has prepared the dataset in another format, such as array_record."""
-    kind = builder.info.file_format
-    if kind not in (None, tfds.core.FileFormat.TFRECORD):
-        raise WorldError(
-            str(builder.data_dir),
-            f"files of {kind.value}",
-            f"files of {tfds.core.FileFormat.TFRECORD.value}",
-            "prepare it with file_format='tfrecord' into another data_dir, by the program that prepared it; or "
-            "write a copy: tfds.dataset_builders.store_as_tfds_dataset",
-        )
-
-
 def open_builder(dataset: TfdsDataset) -> Any:
     """Return TFDS's builder of `dataset`; raise `WorldError` if there is none."""
     if dataset.urls:
@@ -505,7 +488,14 @@ def open_builder(dataset: TfdsDataset) -> Any:
         )
     _require_metadata(dataset)
     try:
-        return _found(dataset, name, data_dir)
+        home = home_of(dataset) if dataset.version not in (None, "experimental_latest") else None
+        if home is not None and (home / "features.json").is_file():
+            return tfds.builder_from_directory(home)
+        if dataset.name == SAMPLE_NAME:
+            from etlrun.sources.sample.builder import EtlrunSample  # derived from a class of TFDS
+
+            return EtlrunSample(data_dir=data_dir, version=dataset.version)
+        return tfds.builder(name, data_dir=data_dir)
     except ImportError as error:
         raise needs_package(dataset, error) from error
     except (tfds.core.DatasetNotFoundError, AssertionError, ValueError) as error:
@@ -526,18 +516,3 @@ def open_builder(dataset: TfdsDataset) -> Any:
             "a dataset known to TFDS, or its files in dataset.data_dir",
             did_you_mean(dataset.name, known, "{}", otherwise=f"check {check}"),
         ) from error
-
-
-def _found(dataset: TfdsDataset, name: str, data_dir: str | None) -> Any:
-    """Return what `tfds.builder` returns, without importing the code of all datasets where it isn't needed.
-
-    If a config names a version, TFDS prefers files to code, too: those of the newest version that matches.
-    """
-    home = home_of(dataset) if dataset.version not in (None, "experimental_latest") else None
-    if home is not None and (home / "features.json").is_file():
-        return tfds.builder_from_directory(home)
-    if dataset.name == SAMPLE_NAME:
-        from etlrun.sources.sample.builder import EtlrunSample  # derived from a class of TFDS
-
-        return EtlrunSample(data_dir=data_dir, version=dataset.version)
-    return tfds.builder(name, data_dir=data_dir)

@@ -121,9 +121,9 @@ def _fetched(urls: Sequence[str], storage: Storage, faults: list[Fault]) -> dict
             faults += error.faults
             continue
         faults += [] if named[url] else [fault(url, "no object", "a URL, or a pattern of URLs, of images", "check it")]
-    objects = list(dict.fromkeys(of for each in named.values() for of in each))
-    faults += [other for of in objects if (other := _other(of.url, of.name)) is not None]
+    objects = {of.url: of for each in named.values() for of in each}
+    faults += [other for of in objects.values() if (other := _other(of.url, of.name)) is not None]
     if faults:
         return {url: [] for url in urls}
-    paths = dict(zip(objects, copied(objects, Copies(folder_of(None), storage)), strict=True))
-    return {url: [paths[of] for of in each] for url, each in named.items()}
+    paths = copied(objects, Copies(folder_of(None), storage))
+    return {url: [paths[of.url] for of in each] for url, each in named.items()}

@@ -184,11 +184,6 @@ def is_tar(path: Path) -> bool:
         return False
 
 
-def is_compressed(path: Path) -> bool:
-    """Return whether the archive has to be unpacked to be read."""
-    return _opener(path) is not _plain
-
-
 def _opener(path: Path) -> Callable[[Path], Any]:
     with path.open("rb") as file:
         head = file.read(max(map(len, _OPENERS)))
@@ -274,7 +269,7 @@ class Tar(Archive):
 
     def __init__(self, path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> None:
         self._path, self._unpacked = path, Path()
-        self._is_plain = not is_compressed(path)
+        self._is_plain = not (_opener(path) is not _plain)
         super().__init__(path, self._listed(), suffixes)
         wanted = {member.place: member.size for member in self._members.values()}
         self.unpacked_bytes = 0 if self._is_plain else sum(wanted.values())
@@ -284,7 +279,10 @@ class Tar(Archive):
             for info in tar:
                 place = info.offset_data
                 yield Member(name=info.name, kind=_kind(info), link=_link(info), size=info.size, place=place)
-            _check_end(tar)
+            file = cast("IO[bytes]", tar.fileobj)
+            file.seek(tar.offset)
+            if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+                raise tarfile.ReadError(f"neither a member nor the end of the archive at byte {tar.offset:,}")
 
     def unpack(self, folder: Path) -> None:
         """Unpack the images, each to a file that is named by its place, whatever its name."""
@@ -292,17 +290,18 @@ class Tar(Archive):
             return
         self._unpacked = folder
         try:
-            self._extract(folder, {member.place for member in self._members.values()})
+            with open_tar(self._path) as tar:
+                for info in tar:
+                    data = (
+                        tar.extractfile(info)
+                        if info.offset_data in {member.place for member in self._members.values()} and info.isreg()
+                        else None
+                    )
+                    if data is not None:
+                        with data, (folder / str(info.offset_data)).open("wb") as file:
+                            shutil.copyfileobj(data, file)
         except _DAMAGED as error:
             raise EtlrunError([damaged(self._path, error)]) from error
-
-    def _extract(self, folder: Path, wanted: set[int]) -> None:
-        with open_tar(self._path) as tar:
-            for info in tar:
-                data = tar.extractfile(info) if info.offset_data in wanted and info.isreg() else None
-                if data is not None:
-                    with data, (folder / str(info.offset_data)).open("wb") as file:
-                        shutil.copyfileobj(data, file)
 
     def read(self, entry: Entry) -> bytes:
         member = self._members[entry.path]
@@ -322,14 +321,6 @@ def damaged(path: Path, error: Exception) -> Fault:
             "unpack it yourself if you trust it, and prepare the folder",
         )
     return fault(path, one_line(error), "a complete zip or tar archive", "download or pack it again")
-
-
-def _check_end(tar: tarfile.TarFile) -> None:
-    """Raise `tarfile.ReadError` unless zeros follow the last member: `tarfile` ends at any other block, too."""
-    file = cast("IO[bytes]", tar.fileobj)
-    file.seek(tar.offset)
-    if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
-        raise tarfile.ReadError(f"neither a member nor the end of the archive at byte {tar.offset:,}")
 
 
 def _kind(info: tarfile.TarInfo) -> str:

@@ -53,11 +53,37 @@ def prepare(options: Options, source: Source) -> Prepared:
             within.mkdir()
         source.unpack(unpacked)
         verdicts = check.check(source, task("checked", len(source.entries)))
-        images = _usable(options, source, verdicts)
+        faults = check.faults_of(source, verdicts)
+        if faults and not options.skips_corrupt:
+            raise EtlrunError(faults)
+        left = [(entry, of) for entry, of in zip(source.entries, verdicts, strict=True) if not of.reason]
+        entries = [entry for entry, _ in left]
+        label = {name: index for index, name in enumerate(source.classes)}
+        lost = {*source.classes} - {entry.label for entry in entries}
+        faults = [_emptied(source, f"the class {name}") for name in source.classes if name in lost]
+        lost = {entry.split for entry in source.entries} - {entry.split for entry in entries}
+        faults += [_emptied(source, f"the split {name}") for name in sorted(lost)]
+        faults = faults or list(of_classes(source.where, entries, source.classes))
+        if faults:
+            raise EtlrunError(faults)
+        images = [
+            Image(entry=entry, digest=of.digest, label=label[entry.label], split=entry.split) for entry, of in left
+        ]
         found = check.duplicates(images)  # of the source's own splits
         if options.percents is not None:
             images = check.assigned(images, options.percents, options.seed)
-            _require_all(options, images)
+            empty = [name for name in options.percents or () if name not in {image.split for image in images}]
+            if empty:
+                raise EtlrunError(
+                    [
+                        fault(
+                            "--split",
+                            f"no examples for {', '.join(empty)} among {len(images):,} images",
+                            "examples for each split",
+                            "choose other percents or more images",
+                        )
+                    ]
+                )
             found = check.duplicates(images)
         shards = planned(options.name, _in_order(options, images), options.shards)
         store = None if options.url is None else Store(options)
@@ -75,42 +101,8 @@ def prepare(options: Options, source: Source) -> Prepared:
     )
 
 
-def _usable(options: Options, source: Source, verdicts: Sequence[check.Verdict]) -> list[Image]:
-    """Return the images that can be used; raise `EtlrunError` if others are no option, or if classes are gone."""
-    faults = check.faults_of(source, verdicts)
-    if faults and not options.skips_corrupt:
-        raise EtlrunError(faults)
-    left = [(entry, of) for entry, of in zip(source.entries, verdicts, strict=True) if not of.reason]
-    entries = [entry for entry, _ in left]
-    label = {name: index for index, name in enumerate(source.classes)}
-    lost = {*source.classes} - {entry.label for entry in entries}
-    faults = [_emptied(source, f"the class {name}") for name in source.classes if name in lost]
-    lost = {entry.split for entry in source.entries} - {entry.split for entry in entries}
-    faults += [_emptied(source, f"the split {name}") for name in sorted(lost)]
-    faults = faults or list(of_classes(source.where, entries, source.classes))
-    if faults:
-        raise EtlrunError(faults)
-    return [Image(entry=entry, digest=of.digest, label=label[entry.label], split=entry.split) for entry, of in left]
-
-
 def _emptied(source: Source, what: str) -> Fault:
     return fault(source.where, f"{what}, all of whose images are broken", "images that can be decoded", "repair them")
-
-
-def _require_all(options: Options, images: Sequence[Image]) -> None:
-    """Raise `EtlrunError` if a split has no examples."""
-    empty = [name for name in options.percents or () if name not in {image.split for image in images}]
-    if empty:
-        raise EtlrunError(
-            [
-                fault(
-                    "--split",
-                    f"no examples for {', '.join(empty)} among {len(images):,} images",
-                    "examples for each split",
-                    "choose other percents or more images",
-                )
-            ]
-        )
 
 
 def _in_order(options: Options, images: Sequence[Image]) -> dict[str, list[Image]]:

@@ -190,7 +190,11 @@ def converted(data: bytes) -> bytes:
     first. Formats with loss become JPEGs of quality 95 without subsampling, others PNGs; grey of 16 bits stays so.
     """
     try:
-        image = _image_in(data)
+        if data[4:8] == b"ftyp" and data[8:12] in _BRANDS and importlib.util.find_spec("pillow_heif") is not None:
+            import pillow_heif  # of an extra
+
+            pillow_heif.register_heif_opener()
+        image = Image.open(io.BytesIO(data))
         orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
         is_kept = image.format in _KEPT and orientation == 1 and not image.has_transparency_data
         if is_kept or too_large(*image.size):
@@ -202,15 +206,6 @@ def converted(data: bytes) -> bytes:
     except _DAMAGED:  # the check says what it is
         return data
     return file.getvalue()
-
-
-def _image_in(data: bytes) -> Image.Image:
-    """Open an image; HEIC by its own package, which is there: see `require_heic`."""
-    if data[4:8] == b"ftyp" and data[8:12] in _BRANDS and importlib.util.find_spec("pillow_heif") is not None:
-        import pillow_heif  # of an extra
-
-        pillow_heif.register_heif_opener()
-    return Image.open(io.BytesIO(data))
 
 
 def _flat(image: Image.Image) -> Image.Image:
@@ -242,7 +237,17 @@ def _opened(options: Options) -> Source:
     if options.features is not None:
         return Records(str(path), options.features, skips_corrupt=options.skips_corrupt)
     if path.is_dir():
-        _require_apart(path, options)
+        if options.url is None and options.family.resolve().is_relative_to(path.resolve()):
+            raise EtlrunError(
+                [
+                    fault(
+                        "--data-dir",
+                        f"{options.data_dir}, in the source",
+                        "a folder outside of it",
+                        "choose another --data-dir",
+                    )
+                ]
+            )
         return of_folder(path, suffixes(converts=options.converts))
     if not path.is_file():
         remedy = "add --features image=KEY,label=KEY for a pattern of TFRecords, or check the path"
@@ -257,18 +262,3 @@ def _opened(options: Options) -> Source:
         return Tar(path, suffixes(converts=options.converts))
     remedy = "add --features image=KEY,label=KEY if these are TFRecords; download or pack a damaged archive again"
     raise EtlrunError([fault(path, "a file of another kind", _KINDS, remedy)])
-
-
-def _require_apart(folder: Path, options: Options) -> None:
-    """Refuse to write into the source."""
-    if options.url is None and options.family.resolve().is_relative_to(folder.resolve()):
-        raise EtlrunError(
-            [
-                fault(
-                    "--data-dir",
-                    f"{options.data_dir}, in the source",
-                    "a folder outside of it",
-                    "choose another --data-dir",
-                )
-            ]
-        )

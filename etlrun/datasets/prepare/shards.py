@@ -86,7 +86,13 @@ def working(options: Options) -> Iterator[Path]:
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:
-        raise _unwritable(options, error) from error
+        is_full = error.errno in {errno.ENOSPC, errno.EDQUOT} or options.url is not None
+        raise WorldError(
+            str(error.filename or options.family),
+            error.strerror or str(error),
+            "a folder that can be written to, with space for the images",
+            "free disk space, and run the same command again" if is_full else "choose another --data-dir",
+        ) from error
 
 
 def require_new(options: Options) -> None:
@@ -99,16 +105,6 @@ def require_new(options: Options) -> None:
             "a version that doesn't exist",
             f"choose another version, such as --version {major}.{minor}.{int(patch) + 1}",
         )
-
-
-def _unwritable(options: Options, error: OSError) -> WorldError:
-    is_full = error.errno in {errno.ENOSPC, errno.EDQUOT} or options.url is not None
-    return WorldError(
-        str(error.filename or options.family),
-        error.strerror or str(error),
-        "a folder that can be written to, with space for the images",
-        "free disk space, and run the same command again" if is_full else "choose another --data-dir",
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +156,12 @@ def write(
             return size
         with path.open("wb") as file:
             for image in shard.images:
-                file.writelines(framed(_record(_read(source, image), image.label)))
+                features = {
+                    IMAGE: tf.train.Feature(bytes_list=tf.train.BytesList(value=[_read(source, image)])),
+                    LABEL: tf.train.Feature(int64_list=tf.train.Int64List(value=[image.label])),
+                }
+                example = tf.train.Example(features=tf.train.Features(feature=features))
+                file.writelines(framed(example.SerializeToString(deterministic=True)))
                 done(1)
         size = path.stat().st_size
         if store is not None:
@@ -178,29 +179,9 @@ def _read(source: Source, image: Image) -> bytes:
     except (OSError, DamagedError) as error:
         found = getattr(error, "strerror", None) or one_line(error)
     if found:
-        raise WorldError(
-            source.name_of(image.entry),
-            found,
-            "the file that was checked",
-            "run the command again, while nothing else writes to the source",
-        )
+        remedy = "run the command again, while nothing else writes to the source"
+        raise WorldError(source.name_of(image.entry), found, "the file that was checked", remedy)
     return data
-
-
-def _record(data: bytes, label: int) -> bytes:
-    """Return an example as TFDS reads it, the same bytes each time."""
-    features = {
-        IMAGE: tf.train.Feature(bytes_list=tf.train.BytesList(value=[data])),
-        LABEL: tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
-    }
-    example = tf.train.Example(features=tf.train.Features(feature=features))
-    serialised: bytes = example.SerializeToString(deterministic=True)
-    return serialised
-
-
-def data_bytes(size: int, count: int) -> int:
-    """Return the size of the `count` records of a shard of that size, as TFDS counts it."""
-    return size - AROUND * count
 
 
 class Store:
@@ -310,7 +291,7 @@ def write_metadata(
             tfds.core.SplitInfo(
                 name=name,
                 shard_lengths=[len(shard.images) for shard in own],
-                num_bytes=sum(data_bytes(sizes[shard.file], len(shard.images)) for shard in own),
+                num_bytes=sum((sizes[shard.file] - AROUND * len(shard.images)) for shard in own),
                 filename_template=template.replace(split=name),
             )
         )

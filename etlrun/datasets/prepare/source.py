@@ -103,17 +103,12 @@ def classes_of(labels: Iterable[str]) -> tuple[str, ...]:
     return tuple(ordered_classes(set(labels)))
 
 
-def by_split(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
-    """Return the entries of each split, in the order in which splits occur."""
+def of_classes(where: Path, entries: Sequence[Entry], classes: Sequence[str]) -> Iterator[Fault]:
+    """Yield the faults of the classes as a whole, as for a folder of classes."""
     found: dict[str, list[Entry]] = {}
     for entry in entries:
         found.setdefault(entry.split, []).append(entry)
-    return found
-
-
-def of_classes(where: Path, entries: Sequence[Entry], classes: Sequence[str]) -> Iterator[Fault]:
-    """Yield the faults of the classes as a whole, as for a folder of classes."""
-    return class_faults(where, tuple(classes), by_split(entries))
+    return class_faults(where, tuple(classes), found)
 
 
 def name_faults(where: Path, entries: Iterable[Entry], classes: Iterable[str]) -> Iterator[Fault]:

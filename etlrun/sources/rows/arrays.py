@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -15,21 +13,23 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from etlrun.remote.copies import named_by_url
+from etlrun.cache.store import folder_of
+from etlrun.remote.copies import Copies, copied, named_by_url
 from etlrun.remote.objects import Object, UnreachableError, listed
+from etlrun.sources.records import digest
 from etlrun.sources.rows.kept import Array, Kept, contents_of, kept_as, require_unchanged, stamps_of, write_facts
 from etlrun.sources.rows.kinds import composed, composed_note
 from etlrun.sources.rows.source import RowsSource
-from etlrun.sources.rows.table import _copies
 from etlrun.stages.flow import ITEM_BYTES, Feature
 from etlrun.stages.paths import is_remote
-from etlrun.stages.rows import MOST_COUNTED, Arrays, Column, Rows
+from etlrun.stages.rows import MOST_COUNTED, Arrays, Column
 from etlrun.system.errors import EtlrunError, Fault, unreadable_path
 from etlrun.system.hidden import is_closed
 
 _FORMAT = 2
 """Version of what is known of arrays, and of the code that reads them."""
 _CHUNK_BYTES = 16_000_000
+_ARCHIVE = "an archive of arrays, as np.savez writes it"
 _EXPECTED = "an array that NumPy has saved as .npy, of numbers, truth values or texts"
 
 
@@ -59,7 +59,7 @@ def arrays_of(dataset: Arrays) -> dict[str, str]:
             )
     if faults:
         raise EtlrunError(faults)
-    copies = _copies(dataset, objects)
+    copies = copied(objects, Copies(folder_of(dataset.dir), dataset.storage or {}))
     return {name: copies.get(path, str(Path(path).expanduser())) for name, path in dataset.paths.items()}
 
 
@@ -107,25 +107,22 @@ class ArraysSource(RowsSource):
     """Rows whose columns are arrays of NumPy."""
 
     @classmethod
-    def files(cls, dataset: Rows) -> dict[str, list[str]]:
-        assert isinstance(dataset, Arrays)  # noqa: S101 - its `source` is this class
+    def files(cls, dataset: Arrays) -> dict[str, list[str]]:
         return {"train": [*arrays_of(dataset).values()]}
 
     @classmethod
-    def is_there(cls, dataset: Rows) -> bool:
-        assert isinstance(dataset, Arrays)  # noqa: S101 - its `source` is this class
+    def is_there(cls, dataset: Arrays) -> bool:
         is_open, paths = not is_closed(dataset.storage), dataset.paths.values()
         return all(is_open if is_remote(path) else Path(path).expanduser().exists() for path in paths)
 
     @classmethod
     @named_by_url()
-    def opened(cls, dataset: Rows) -> Kept:
-        assert isinstance(dataset, Arrays)  # noqa: S101 - its `source` is this class
+    def opened(cls, dataset: Arrays) -> Kept:
         paths = arrays_of(dataset)
         stamps = stamps_of({"train": [*paths.values()]}, "an array")
         contents = contents_of(stamps, "an array")
         read = {name: contents[path] for name, path in paths.items()}
-        identity = hashlib.sha256(json.dumps([_FORMAT, "arrays", read]).encode()).hexdigest()[:16]
+        identity = digest([_FORMAT, "arrays", read])
         write, files = partial(_write, dataset, identity, paths), {} if dataset.is_archive else paths
         kept = kept_as(dataset, identity, stamps, write, partial(KeptArrays, files))
         require_unchanged(stamps)  # between the digest and the mapping
@@ -184,11 +181,9 @@ def _unpacked(path: str, folder: Path) -> Iterator[tuple[str, str]]:
                     shutil.copyfileobj(member, file, _CHUNK_BYTES)
                 yield name.removesuffix(".npy"), str(target)
     except (zipfile.BadZipFile, EOFError) as error:
-        raise EtlrunError(
-            [_fault(path, f"no complete .npz: {error}", "an archive of arrays, as np.savez writes it")]
-        ) from error
+        raise EtlrunError([_fault(path, f"no complete .npz: {error}", _ARCHIVE)]) from error
     if not names:
-        raise EtlrunError([_fault(path, "no arrays", "an archive of arrays, as np.savez writes it")])
+        raise EtlrunError([_fault(path, "no arrays", _ARCHIVE)])
 
 
 def _fault(where: str, found: str, expected: str = _EXPECTED, remedy: str = "write the file again") -> Fault:

@@ -60,7 +60,15 @@ def chosen(source: RowsSource, split: RowSplit, longest: int | None = None) -> C
         reason = "rows are split by it" if name in left_out else _useless(column, values)
         if name not in left_out and is_prose(column, values):
             if longest is not None:
-                outputs.append(Output(name=name, of=(name,), steps=_of_prose(longest)))
+                steps = (
+                    StandardizeText(to="lower_and_strip_punctuation"),
+                    Tokenize(by="whitespace"),
+                    Ngrams(size=2),
+                    Truncate(length=longest),
+                    Lookup(top=_MOST_NGRAMS, min_count=2),
+                    Embed(dimension=_NGRAM_DIMENSION),
+                )
+                outputs.append(Output(name=name, of=(name,), steps=steps))
             else:
                 told = "is no input, since its texts have many words: set load=bucketed and model=text to use it"
                 notes.append(f"{name} {told}")
@@ -110,11 +118,6 @@ def is_prose(column: Column, values: pa.Array) -> bool:
     if column.feature.dtype != "string" or not len(there) or len(there.unique()) <= len(there) / 2:
         return False
     return bool(pc.mean(pc.count_substring(there, b" ")).as_py() >= _FEWEST_BLANKS)
-
-
-def _of_prose(longest: int) -> tuple[ColumnStep, ...]:
-    words = (StandardizeText(to="lower_and_strip_punctuation"), Tokenize(by="whitespace"), Ngrams(size=2))
-    return (*words, Truncate(length=longest), Lookup(top=_MOST_NGRAMS, min_count=2), Embed(dimension=_NGRAM_DIMENSION))
 
 
 def _of_lists(column: Column, longest: int) -> Iterator[ColumnStep]:

@@ -112,12 +112,6 @@ def header(path: str, dialect: Dialect) -> list[str]:
     return next((row for _, row in _rows(path, dialect, strict=False, errors="surrogateescape")), [])
 
 
-def line_of_row(path: str, dialect: Dialect, number: int) -> int:
-    """Return the line of a row below the header, counted from 0."""
-    rows = islice(_rows(path, dialect, strict=False), number + 1, None)
-    return next(rows, (number + 2,))[0]
-
-
 def merged_rows(path: str, dialect: Dialect, width: int, errors: Errors) -> list[int]:
     """Return the first lines of rows that may be several: each of their lines has a value for each of `width` columns.
 
@@ -189,11 +183,6 @@ class DelimitedFile(TableFile):
         self.names = header(path, dialect)
         if any("\udc80" <= mark <= "\udcff" for mark in "".join(self.names)):
             raise broken(path, encoding_fault(path, otherwise=""), ValueError())
-        self._require_names()
-        self._merged: list[int] = []
-        self._zero: int | None = None
-
-    def _require_names(self) -> None:
         names, remedy = self.names, "write the names of the columns in the first line"
         found = ""
         if not names:
@@ -210,6 +199,8 @@ class DelimitedFile(TableFile):
             found = f"a header with {', '.join(twice)} twice"
         if found:
             raise WorldError(at_line(self.path, 1), found, "names of columns", remedy)
+        self._merged: list[int] = []
+        self._zero: int | None = None
 
     def _other_line(self, names: Sequence[str]) -> tuple[str, str] | None:
         """Return what the first line is if it has no names in this dialect, and what to do; else None."""
@@ -267,7 +258,8 @@ class DelimitedFile(TableFile):
         return self._texts()
 
     def where(self, row: int) -> str:
-        return at_line(self.path, line_of_row(self.path, self._dialect, row))
+        rows = islice(_rows(self.path, self._dialect, strict=False), row + 1, None)
+        return at_line(self.path, next(rows, (row + 2,))[0])
 
     def _require_one_header(self, batch: pa.RecordBatch, first: int) -> None:
         """Raise `WorldError` for a row that names the columns again."""
@@ -301,7 +293,12 @@ class DelimitedFile(TableFile):
                 ):
                     self.position = getattr(file, "fileobj", file).tell()
                     texts = self.in_utf8(batch)
-                    yield self._without_blanks(texts) if self._strip else texts
+                    if self._strip:
+                        missing = pa.array(self._missing, pa.string())
+                        columns = [stripped(values) for values in texts.columns]
+                        columns = [pc.if_else(pc.is_in(values, value_set=missing), None, values) for values in columns]
+                        texts = pa.RecordBatch.from_arrays(columns, names=texts.schema.names)
+                    yield texts
                 self.position = self.bytes
         except pa.ArrowInvalid as error:
             if "Empty CSV file" in str(error):
@@ -311,12 +308,6 @@ class DelimitedFile(TableFile):
 
     def _require_rows(self) -> list[int]:
         return merged_rows(self.path, self._dialect, len(self.names), self.errors)
-
-    def _without_blanks(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        missing = pa.array(self._missing, pa.string())
-        columns = [stripped(values) for values in batch.columns]
-        columns = [pc.if_else(pc.is_in(values, value_set=missing), None, values) for values in columns]
-        return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _is_name(values: pa.Array, name: str) -> pa.Array:

@@ -44,28 +44,36 @@ class ExamplesFile(TableFile):
         for start in range(0, self._count, _AT_ONCE):
             for row, example in enumerate(self._examples(start, start + _AT_ONCE), start):
                 for name, feature in example.items():
-                    self._checked(row, name, feature, found)
+                    where, remedy = f"{self.where(row)}, {name}", "write the files again, or read others"
+                    if name not in found:
+                        raise self._fault(
+                            where, "a feature that the first example lacks", f"{', '.join(found)}", remedy
+                        )
+                    if (count := count_of(feature)) > 1:
+                        self.left_out.setdefault(name, f"{count:,} values in {self.name}, record {row}")
+                    before = found[name]
+                    if count and before not in (None, kind := _KINDS[kind_of(feature)]):
+                        raise self._fault(
+                            where, f"a value of type {kind}", f"values of type {before}, as before", remedy
+                        )
+                    last = len(self._classes.get(name, ())) - 1
+                    if (
+                        last >= 0
+                        and count
+                        and kind == "integer"
+                        and not -1 <= (number := feature.int64_list.value[0]) <= last
+                    ):
+                        raise self._fault(
+                            where,
+                            f"{number}",
+                            f"the number of a class, from 0 to {last}, as {name}.labels.txt has them",
+                            remedy,
+                        )
                     if count_of(feature):
                         found[name] = _KINDS[kind_of(feature)]
             self.position = self.bytes * min(start + _AT_ONCE, self._count) // self._count
             tell()
         return {name: "text" if kind == "integer" and name in self._classes else kind for name, kind in found.items()}
-
-    def _checked(self, row: int, name: str, feature: Any, found: Mapping[str, Kind | None]) -> None:
-        """Raise `WorldError` for a feature that the first example lacks, or has otherwise."""
-        where, remedy = f"{self.where(row)}, {name}", "write the files again, or read others"
-        if name not in found:
-            raise self._fault(where, "a feature that the first example lacks", f"{', '.join(found)}", remedy)
-        if (count := count_of(feature)) > 1:
-            self.left_out.setdefault(name, f"{count:,} values in {self.name}, record {row}")
-        before = found[name]
-        if count and before not in (None, kind := _KINDS[kind_of(feature)]):
-            raise self._fault(where, f"a value of type {kind}", f"values of type {before}, as before", remedy)
-        last = len(self._classes.get(name, ())) - 1
-        if last >= 0 and count and kind == "integer" and not -1 <= (number := feature.int64_list.value[0]) <= last:
-            raise self._fault(
-                where, f"{number}", f"the number of a class, from 0 to {last}, as {name}.labels.txt has them", remedy
-            )
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[pa.RecordBatch]:
         for start in range(0, self._count, _AT_ONCE):

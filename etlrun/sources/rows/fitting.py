@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -15,7 +14,7 @@ import pyarrow.compute as pc
 
 from etlrun.remote.copies import name_of
 from etlrun.sources.content import sha256_of_all
-from etlrun.sources.records import known, stamp_of
+from etlrun.sources.records import digest, known, stamp_of
 from etlrun.sources.rows.kept import lacking
 from etlrun.sources.rows.reader import Reader
 from etlrun.sources.rows.sequences import keep_lengths
@@ -80,10 +79,25 @@ def fitted(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSp
     if faults:
         raise ConfigError(faults)
     described = [[output.name, output.described] for output in opened]
-    text = json.dumps([_FORMAT, described, [[split.name, split.content.digest] for split in splits]], default=str)
-    path = source.kept.folder / f"fitted-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+    contents = [[split.name, split.content.digest] for split in splits]
+    path = source.kept.folder / f"fitted-{digest([_FORMAT, described, contents])}.json"
     with contextlib.suppress(OSError, ValueError, KeyError, IndexError, TypeError):
-        return _read(opened, json.loads(path.read_text()))
+        held = json.loads(path.read_text())
+
+        def value(of: Any) -> Any:
+            return tuple(of) if isinstance(of, list) else of
+
+        found = tuple(
+            dataclasses.replace(
+                output,
+                steps=tuple(
+                    step.replace(**{name: value(of) for name, of in found.items()})
+                    for step, found in zip(output.steps, steps, strict=True)
+                ),
+            )
+            for output, steps in zip(opened, held["learned"], strict=True)
+        )
+        return found, tuple((name, text) for name, text in held["shares"])
     made, shares = _fit(opened, source, splits)
     learned = [[{name: getattr(step, name) for name in step.learned} for step in of.steps] for of in made]
     with contextlib.suppress(OSError):  # they are learned again
@@ -144,25 +158,6 @@ def _opened(output: Output, faults: list[Fault]) -> Output:
     return dataclasses.replace(output, steps=tuple(steps)) if len(steps) == len(output.steps) else output
 
 
-def _read(outputs: Sequence[Output], held: dict[str, Any]) -> Fitted:
-    """Return the outputs with what their steps have learned."""
-
-    def value(of: Any) -> Any:
-        return tuple(of) if isinstance(of, list) else of
-
-    found = tuple(
-        dataclasses.replace(
-            output,
-            steps=tuple(
-                step.replace(**{name: value(of) for name, of in found.items()})
-                for step, found in zip(output.steps, steps, strict=True)
-            ),
-        )
-        for output, steps in zip(outputs, held["learned"], strict=True)
-    )
-    return found, tuple((name, text) for name, text in held["shares"])
-
-
 def _fit(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSplit]) -> Fitted:
     features: dict[str, Feature] = dict(source.dataset.examples.features)
     done: dict[str, Output] = {}
@@ -205,7 +200,15 @@ def _outside(output: Output, readers: Sequence[Reader]) -> Iterator[Fault]:
         for reader in readers:
             count, of_items = _unknown(step, reader, output.steps[:place])
             if count:
-                different = [shown(_text(value)) for value in _first_unknown(step, reader, output.steps[:place])]
+                found: dict[Any, None] = {}
+                for part in reader.parts(output.steps[:place]):
+                    found |= dict.fromkeys(step.unknown(part).unique()[: _LISTED + 1].to_pylist())
+                    if len(found) > _LISTED:
+                        break
+                different = [
+                    shown(repr(value.decode(errors="replace")) if isinstance(value, bytes) else value)
+                    for value in ([*found][: _LISTED + 1])
+                ]
                 more = ", …" if different[_LISTED:] else ""
                 whole = f"{of_items:,} items" if of_items else f"{len(reader.split.rows):,} rows"
                 rows = f"{count:,} of {whole} of {reader.split.name}"
@@ -221,20 +224,6 @@ def _outside(output: Output, readers: Sequence[Reader]) -> Iterator[Fault]:
                         "",
                     ),
                 )
-
-
-def _first_unknown(step: Lookup, reader: Reader, before: Sequence[ColumnStep]) -> list[Any]:
-    """Return the first values that are not in a vocabulary, one more than a message lists."""
-    found: dict[Any, None] = {}
-    for part in reader.parts(before):
-        found |= dict.fromkeys(step.unknown(part).unique()[: _LISTED + 1].to_pylist())
-        if len(found) > _LISTED:
-            break
-    return [*found][: _LISTED + 1]
-
-
-def _text(value: Any) -> Any:
-    return repr(value.decode(errors="replace")) if isinstance(value, bytes) else value
 
 
 def _unknown(step: Lookup, reader: Reader, before: Sequence[ColumnStep]) -> tuple[int, int]:

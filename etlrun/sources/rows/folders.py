@@ -49,7 +49,25 @@ def kept_folders(parent: Path) -> list[KeptFolder]:
     found = []
     for folder in _named(parent, _NAME):
         with suppress(OSError):  # removed meanwhile
-            found.append(_kept_folder(folder))
+            facts: dict[str, Any] = {}
+            path, sizes = folder / FACTS, {file.name: file.stat().st_size for file in folder.iterdir()}
+            with suppress(OSError, ValueError):
+                facts = json.loads(path.read_text())
+            with _unread(path) as is_unread:
+                in_use = not is_unread
+            is_complete = facts and all(sizes.get(name) == size for name, size in facts["files"].items())
+            found.append(
+                KeptFolder(
+                    key=folder.name,
+                    title=facts.get("title") if is_complete else None,
+                    num_columns=len(facts.get("columns", ())),
+                    num_rows=sum(facts.get("rows", {}).values()),
+                    bytes=sum(sizes.values()),
+                    made_s=folder.stat().st_mtime,
+                    used_s=(path if path.exists() else folder).stat().st_mtime,
+                    in_use=in_use,
+                )
+            )
     return found
 
 
@@ -58,26 +76,6 @@ def _named(parent: Path, name: re.Pattern[str]) -> list[Path]:
         return sorted(path for path in parent.iterdir() if name.fullmatch(path.name) and path.is_dir())
     except FileNotFoundError:
         return []
-
-
-def _kept_folder(folder: Path) -> KeptFolder:
-    facts: dict[str, Any] = {}
-    path, sizes = folder / FACTS, {file.name: file.stat().st_size for file in folder.iterdir()}
-    with suppress(OSError, ValueError):
-        facts = json.loads(path.read_text())
-    with _unread(path) as is_unread:
-        in_use = not is_unread
-    is_complete = facts and all(sizes.get(name) == size for name, size in facts["files"].items())
-    return KeptFolder(
-        key=folder.name,
-        title=facts.get("title") if is_complete else None,
-        num_columns=len(facts.get("columns", ())),
-        num_rows=sum(facts.get("rows", {}).values()),
-        bytes=sum(sizes.values()),
-        made_s=folder.stat().st_mtime,
-        used_s=(path if path.exists() else folder).stat().st_mtime,
-        in_use=in_use,
-    )
 
 
 @contextmanager

@@ -290,9 +290,8 @@ def _kind(values: pa.Array, texts: Seen, first: int) -> Kind | None:
         ArrowInvalid: They are of none.
     """
     kind = values.type
-    if pa.types.is_string(kind):
-        texts.add(values, first)
-    if pa.types.is_string(kind) or pa.types.is_null(kind):
+    if pa.types.is_null(kind) or pa.types.is_string(kind):
+        texts.add(values, first)  # nulls add nothing
         return texts.kind if texts.kind in (*TIMES, None) else "text"
     if pa.types.is_boolean(kind):
         return "truth"

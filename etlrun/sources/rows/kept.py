@@ -283,11 +283,6 @@ class _Codes:
         self._file.close()
 
 
-def _numpy_dtype(kind: pa.DataType) -> str:
-    """Return NumPy's name of a type; before 26, pyarrow's own function for it imports pandas."""
-    return str(pa.nulls(0, kind).to_numpy(zero_copy_only=False).dtype.name)
-
-
 class _Written:
     """A column that is being written, and what is known of it so far."""
 
@@ -296,7 +291,9 @@ class _Written:
         self._lists = _Ends(folder, place) if pa.types.is_large_list(kind) else None
         kind = kind if self._lists is None else kind.value_type
         self._is_text, self._is_time = pa.types.is_large_string(kind), pa.types.is_timestamp(kind)
-        self.dtype = "int64" if self._is_time else "uint8" if self._is_text else _numpy_dtype(kind)
+        self.dtype = "int64" if self._is_time else "uint8"
+        if not (self._is_time or self._is_text):  # before 26, pyarrow's own function for it imports pandas
+            self.dtype = str(pa.nulls(0, kind).to_numpy(zero_copy_only=False).dtype.name)
         self._mask = _column_file(folder, place, "missing")
         self._values = None if self._is_text else _column_file(folder, place, "values")
         self._texts = (_Texts(folder, place), _Codes(folder, place)) if self._is_text else None
@@ -318,15 +315,13 @@ class _Written:
                 values = values.cast(pa.int64())  # Python has no times beyond the year 9999
             numbers = values.fill_null(np.nan if self.dtype == "float64" else False if self.dtype == "bool" else 0)
             _write(self._values, numbers.to_numpy(zero_copy_only=False))
-            self._count(values.filter(pc.invert(missing)))
-
-    def _count(self, there: pa.Array) -> None:
-        if self._distinct is not None:
-            self._distinct |= set(pc.unique(there).to_pylist())
-            self._distinct = self._distinct if len(self._distinct) <= MOST_COUNTED else None
-        if not self._is_time and self.dtype != "bool" and len(there):
-            ends = pc.min_max(there)
-            self._ends = [min([*self._ends[:1], ends["min"].as_py()]), max([*self._ends[1:], ends["max"].as_py()])]
+            there = values.filter(pc.invert(missing))
+            if self._distinct is not None:
+                self._distinct |= set(pc.unique(there).to_pylist())
+                self._distinct = self._distinct if len(self._distinct) <= MOST_COUNTED else None
+            if not self._is_time and self.dtype != "bool" and len(there):
+                ends = pc.min_max(there)
+                self._ends = [min([*self._ends[:1], ends["min"].as_py()]), max([*self._ends[1:], ends["max"].as_py()])]
 
     @property
     def words(self) -> pa.Array | None:
@@ -441,7 +436,16 @@ def _made(
             for left in (filling, folder):  # of a process that was killed, or of a file that is not complete
                 shutil.rmtree(left, ignore_errors=True)
                 if os.path.lexists(left):
-                    raise _not_removed(dataset, left)
+                    try:
+                        owner = left.owner()
+                    except (KeyError, OSError):
+                        owner = "another user"
+                    raise WorldError(
+                        dataset.key("dir"),
+                        f"{left} of {owner}, which is not complete",
+                        "one that this user may remove",
+                        f"ask {owner} to remove it, or set {dataset.key('dir')} to another folder",
+                    )
             filling.mkdir(parents=True)
             write(filling)
             require_unchanged(stamps)
@@ -459,20 +463,6 @@ def _made(
 def _unusable(dataset: Rows, folder: Path, error: OSError, expected: str, remedy: str) -> WorldError:
     """Return the error for a folder of kept columns with the system's reason; `folder` if that names no file."""
     return WorldError(dataset.key("dir"), f"{error.filename or folder}: {error.strerror or error}", expected, remedy)
-
-
-def _not_removed(dataset: Rows, left: Path) -> WorldError:
-    """Return the error for what was left unfinished, as by a killed process, and can't be removed."""
-    try:
-        owner = left.owner()
-    except (KeyError, OSError):
-        owner = "another user"
-    return WorldError(
-        dataset.key("dir"),
-        f"{left} of {owner}, which is not complete",
-        "one that this user may remove",
-        f"ask {owner} to remove it, or set {dataset.key('dir')} to another folder",
-    )
 
 
 def require_unchanged(stamps: dict[str, Stamp]) -> None:

@@ -25,18 +25,6 @@ def is_view(values: pa.DataType) -> bool:
     return bool(pa.types.is_list_view(values) or pa.types.is_large_list_view(values))
 
 
-def from_views(values: pa.Array) -> pa.Array:
-    """Return lists of which each has its own items, which Arrow's own cast of views gets wrong."""
-    lengths = pc.list_value_length(values).fill_null(0).cast(pa.int64())
-    ends = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
-    return pa.LargeListArray.from_arrays(ends, values.flatten(), mask=values.is_null())
-
-
-def joined_texts(values: pa.Array) -> pa.Array:
-    """Return the items of each list as one text, with `BETWEEN` between two; null if the list or an item is missing."""
-    return pc.binary_join(values.cast(pa.large_list(pa.large_string())), pa.scalar(BETWEEN, pa.large_string()))
-
-
 Kind = Literal["integer", "whole", "number", "truth", "timestamp", "zoned", "text", "integers", "numbers"]
 """Types of `dataset.columns`; `whole` are integers that int64 does not hold, `zoned` timestamps with a zone.
 
@@ -227,13 +215,10 @@ class Seen:
                 if of.count or is_first:
                     of.add(values, pc.match_substring_regex(values, pattern), is_plain, first)
             if self.written[_TIME].count:
-                self._add_times(values, first)
-
-    def _add_times(self, values: pa.Array, first: int) -> None:
-        mask, is_zoned = (pc.match_substring_regex(values, of) for of in (_TIME, _ZONE))
-        for kind, chosen in ((TYPES["timestamp"], pc.invert(is_zoned)), (_ZONED, is_zoned)):
-            some = stripped(pc.if_else(pc.and_(mask, chosen), values, None))
-            self.untimed = self.untimed or _first(some, partial(_casts, kind=kind), first)
+                mask, is_zoned = (pc.match_substring_regex(values, of) for of in (_TIME, _ZONE))
+                for kind, chosen in ((TYPES["timestamp"], pc.invert(is_zoned)), (_ZONED, is_zoned)):
+                    some = stripped(pc.if_else(pc.and_(mask, chosen), values, None))
+                    self.untimed = self.untimed or _first(some, partial(_casts, kind=kind), first)
 
     def notes(self, name: str, where: Callable[[int], str], nothing: Callable[[Sequence[str]], str]) -> Iterator[str]:
         """Yield what a reader may not expect; `where` names a row, and `nothing` says what makes texts missing."""
@@ -285,9 +270,11 @@ def converted(values: pa.Array, kind: Kind) -> pa.Array:
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     if is_view(values.type):
-        values = from_views(values)
+        lengths = pc.list_value_length(values).fill_null(0).cast(pa.int64())
+        ends = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
+        values = pa.LargeListArray.from_arrays(ends, values.flatten(), mask=values.is_null())
     if kind == "text" and is_list(values.type):
-        return joined_texts(values)
+        return pc.binary_join(values.cast(pa.large_list(pa.large_string())), pa.scalar(BETWEEN, pa.large_string()))
     is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
     if kind in TIMES and not is_text:
         return values.cast(TYPES[kind], safe=not (pa.types.is_timestamp(values.type) and values.type.unit == "ns"))

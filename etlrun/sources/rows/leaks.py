@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from xxhash import xxh3_64_intdigest
 
+from etlrun.sources.records import digest
 from etlrun.sources.rows.dividing import Numbers
 from etlrun.sources.rows.kept import Kept
 from etlrun.sources.rows.source import RowSplit, RowsSource
@@ -124,8 +124,8 @@ def _numbers_rows(source: RowsSource, name: str) -> bool:
 def leaks_of(source: RowsSource, train: RowSplit, other: RowSplit) -> Leaks:
     """Return how many rows of `other` are also in `train`; those that have been counted before are not again."""
     features = [*source.dataset.examples.features]
-    text = json.dumps([_FORMAT, features, [*source.dataset.target], train.content.digest, other.content.digest])
-    path = source.kept.folder / f"leaks-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+    described = [_FORMAT, features, [*source.dataset.target], train.content.digest, other.content.digest]
+    path = source.kept.folder / f"leaks-{digest(described)}.json"
     with contextlib.suppress(OSError, ValueError, KeyError):
         held = json.loads(path.read_text())
         return Leaks(same=held["same"], others=held["others"], left_out=tuple(held["left_out"]))

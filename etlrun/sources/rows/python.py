@@ -7,7 +7,6 @@ import dataclasses
 import hashlib
 import inspect
 import itertools
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from etlrun.sources.records import digest
 from etlrun.sources.rows.arrays import KeptArrays, write_arrays
 from etlrun.sources.rows.kept import Kept, kept_as, stamps_of
 from etlrun.sources.rows.lines import shown
@@ -42,28 +42,22 @@ class PythonSource(RowsSource):
     """Rows that a function of an installed package returns or yields."""
 
     @classmethod
-    def files(cls, dataset: Rows) -> dict[str, list[str]]:
-        function = _function(_python(dataset))
+    def files(cls, dataset: Python) -> dict[str, list[str]]:
+        function = _function(dataset)
         paths = dict.fromkeys(map(inspect.getfile, (inspect.unwrap(function), function)))  # that of a decorator is last
         return {"train": [*paths]}
 
     @classmethod
-    def is_there(cls, dataset: Rows) -> bool:
-        return bool(_python(dataset).entries)
+    def is_there(cls, dataset: Python) -> bool:
+        return bool(dataset.entries)
 
     @classmethod
-    def opened(cls, dataset: Rows) -> Kept:
-        of = _python(dataset)
-        function, stamps = _function(of), stamps_of(cls.files(dataset), "a module")
+    def opened(cls, dataset: Python) -> Kept:
+        function, stamps = _function(dataset), stamps_of(cls.files(dataset), "a module")
         code = b"".join(Path(path).read_bytes() for path in stamps)
-        described = [_FORMAT, pa.__version__, of.of, function.__qualname__, hashlib.sha256(code).hexdigest()]
-        identity = hashlib.sha256(json.dumps(described).encode()).hexdigest()[:16]
-        return kept_as(dataset, identity, stamps, partial(_write, of, function, identity), _opened)
-
-
-def _python(dataset: Rows) -> Python:
-    assert isinstance(dataset, Python)  # noqa: S101 - its `source` is the class above
-    return dataset
+        code_digest = hashlib.sha256(code).hexdigest()
+        identity = digest([_FORMAT, pa.__version__, dataset.of, function.__qualname__, code_digest])
+        return kept_as(dataset, identity, stamps, partial(_write, dataset, function, identity), _opened)
 
 
 def _opened(folder: Path) -> Kept:

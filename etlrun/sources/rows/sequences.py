@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -14,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from etlrun.sources.records import digest
 from etlrun.sources.rows.kept import Kept, Writer, kept_as, kept_before
 from etlrun.sources.rows.reader import Reader
 from etlrun.sources.rows.source import Gather, RowSplit, RowsSource, gathered
@@ -57,8 +56,7 @@ def _path(source: RowsSource, split: RowSplit, names: list[str], outputs: Mappin
     """Return the path for the lengths of outputs of these names, which the steps that change them determine."""
     above = {name: of for name, of in outputs.items() if name not in source.dataset.examples.features}
     steps = [[name, _changing(outputs[name]), _above(outputs[name], above)] for name in names]
-    text = json.dumps([_FORMAT_OF_LENGTHS, steps, split.content.digest], default=str)
-    return source.kept.folder / f"lengths-{hashlib.sha256(text.encode()).hexdigest()[:16]}.npy"
+    return source.kept.folder / f"lengths-{digest([_FORMAT_OF_LENGTHS, steps, split.content.digest])}.npy"
 
 
 def _changing(output: Output) -> dict[str, object]:
@@ -132,8 +130,7 @@ def _names(source: RowsSource, columns: Columns) -> list[str]:
 def _identity(split: RowSplit, columns: Columns) -> str:
     """Return what determines the items: the rows, the steps with what they have learned, and the code of these."""
     code = [_FORMAT_OF_ITEMS, VERSION, tf.__version__, digest_of(columns.makers)]
-    text = json.dumps([code, columns.described(), split.content.digest], default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return digest([code, columns.described(), split.content.digest])
 
 
 def _taken(_kept: Kept, gather: Gather | None, numbers: tf.Tensor) -> Any:

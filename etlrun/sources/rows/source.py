@@ -14,7 +14,7 @@ import numpy as np
 
 from etlrun.remote.copies import name_of, named_by_url
 from etlrun.sources.base import Example, Identified, Records, Source, Split
-from etlrun.sources.content import Shard
+from etlrun.sources.content import NothingCompared, Shard
 from etlrun.sources.on_disk import OnDisk
 from etlrun.sources.records import Stamp, stamp_of
 from etlrun.sources.rows.dividing import Numbers, Part, RowNumbers, RowsOnDisk, divided, shown
@@ -84,13 +84,6 @@ def _mapped(kept: Kept, name: str, kind: str) -> Any:
     return tf.experimental.dlpack.from_dlpack(values.__dlpack__())
 
 
-class _Unread:
-    """Comparison of nothing: kept columns don't change."""
-
-    def add(self, place: Any, data: Any) -> None:
-        """Do nothing."""
-
-
 class RowContent:
     """Content of some rows, by the content of their files and their numbers; a file that is changed later counts."""
 
@@ -104,9 +97,9 @@ class RowContent:
         """Return the digest, under one name."""
         return [["rows", self.digest]]
 
-    def compared(self) -> _Unread:
+    def compared(self) -> NothingCompared:
         """Return a comparison of nothing."""
-        return _Unread()
+        return NothingCompared()
 
     def changed(self) -> str | None:
         """Return the path of a file that is another one than at construction; None if there is none."""
@@ -202,22 +195,22 @@ class RowsSource(Source):
         self.notes = self.kept.known.notes
 
     @classmethod
-    def files(cls, dataset: Rows) -> dict[str, list[str]]:
+    def files(cls, dataset: Any) -> dict[str, list[str]]:
         """Return the paths of the files of each split; raise `EtlrunError` for what names none."""
         raise NotImplementedError
 
     @classmethod
-    def is_there(cls, dataset: Rows) -> bool:
+    def is_there(cls, dataset: Any) -> bool:
         """Return whether all files are on this machine."""
         raise NotImplementedError
 
     @classmethod
-    def opened(cls, dataset: Rows) -> Kept:
+    def opened(cls, dataset: Any) -> Kept:
         """Return the kept columns, written first if they are not kept yet; raise `EtlrunError` if they can't be."""
         raise NotImplementedError
 
     @classmethod
-    def on_disk(cls, dataset: Rows) -> OnDisk:
+    def on_disk(cls, dataset: Any) -> OnDisk:
         try:
             kept = cls.opened(dataset)
             parts = divided(kept, dataset)
@@ -238,7 +231,20 @@ class RowsSource(Source):
         of_parts = [self._parts[part].slice(start, stop) for part, start, stop in parts]
         rows = of_parts[0] if len(of_parts) == 1 else np.concatenate(of_parts)
         if not len(rows):
-            raise self._without_rows(name, where, [self._parts[part] for part, _, _ in parts])
+            by = self.dataset.splits_by
+            blocks = [found for part, _, _ in parts if (found := self._parts[part].largest) is not None]
+            if by is None or not blocks:
+                raise self.empty_split(name, where)
+            count, row, total = max(blocks)
+            value = (
+                f"{by.column} {shown(self.kept, by.column, row)} has {count:,} of {total:,} rows, which stay together"
+            )
+            raise WorldError(
+                where,
+                f"no rows in '{name}' of {self.full_name}, since {value}",
+                "at least one",
+                "choose a larger part of the split, or another column",
+            )
         shards = (Shard(path=str(self.kept.folder), skip=0, take=len(rows)),)
         return RowSplit(
             name=name,
@@ -248,21 +254,6 @@ class RowsSource(Source):
             identity=self.kept.known.identity,
             stamps=self.kept.stamps,
             file_rows=self.kept.known.file_rows,
-        )
-
-    def _without_rows(self, name: str, where: str, parts: Sequence[Part]) -> EtlrunError:
-        """Return the error for a split without rows; it names the rows of one value that left it none."""
-        by = self.dataset.splits_by
-        blocks = [found for part in parts if (found := part.largest) is not None]
-        if by is None or not blocks:
-            return self.empty_split(name, where)
-        count, row, total = max(blocks)
-        value = f"{by.column} {shown(self.kept, by.column, row)} has {count:,} of {total:,} rows, which stay together"
-        return WorldError(
-            where,
-            f"no rows in '{name}' of {self.full_name}, since {value}",
-            "at least one",
-            "choose a larger part of the split, or another column",
         )
 
     @property
@@ -305,19 +296,14 @@ class TableSource(RowsSource):
     """Rows of tables."""
 
     @classmethod
-    def files(cls, dataset: Rows) -> dict[str, list[str]]:
-        return files_of(_table(dataset))
+    def files(cls, dataset: Table) -> dict[str, list[str]]:
+        return files_of(dataset)
 
     @classmethod
-    def is_there(cls, dataset: Rows) -> bool:
-        return is_there(_table(dataset))
+    def is_there(cls, dataset: Table) -> bool:
+        return is_there(dataset)
 
     @classmethod
     @named_by_url()
-    def opened(cls, dataset: Rows) -> Kept:
-        return kept_of(_table(dataset))
-
-
-def _table(dataset: Rows) -> Table:
-    assert isinstance(dataset, Table)  # noqa: S101 - its `source` is the class above
-    return dataset
+    def opened(cls, dataset: Table) -> Kept:
+        return kept_of(dataset)

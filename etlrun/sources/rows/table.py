@@ -42,7 +42,7 @@ from etlrun.sources.shards import matched, named, unmatched
 from etlrun.stages.base import parameters
 from etlrun.stages.column_numbers import items
 from etlrun.stages.paths import is_remote
-from etlrun.stages.rows import Column, FileRows, Rows, Table
+from etlrun.stages.rows import Rows, Table
 from etlrun.system.errors import EtlrunError, Fault, WorldError, did_you_mean, override, override_of_texts
 from etlrun.system.hidden import is_closed
 from etlrun.system.progress import Begin, progress
@@ -366,7 +366,7 @@ def files_of(dataset: Table) -> dict[str, list[str]]:
     ]
     if faults := [*faults, *_of_two_splits(dataset, files)]:
         raise EtlrunError(faults)
-    places = _copies(dataset, objects)
+    places = copied(objects, Copies(folder_of(dataset.dir), dataset.storage or {}))
     return {split: [places.get(path, path) for path in paths] for split, paths in files.items()}
 
 
@@ -390,12 +390,6 @@ def _of_two_splits(dataset: Table, files: Mapping[str, list[str]]) -> Iterator[F
                     "each file in one split",
                     "leave it out of one of them; one split may be both trained on and evaluated",
                 )
-
-
-def _copies(dataset: FileRows, objects: Mapping[str, Object]) -> dict[str, str]:
-    """Return the paths of the copies of objects by URL; those that are missing are fetched first."""
-    copies = Copies(folder_of(dataset.dir), dataset.storage or {})
-    return dict(zip(objects, copied([*objects.values()], copies), strict=True))
 
 
 def is_there(dataset: Table) -> bool:
@@ -511,7 +505,22 @@ def write_table(folder: Path, identity: str, dataset: Table, paths: dict[str, li
                         "at least one row",
                         "write the files again, or choose others",
                     )
-        _require_exact(writer.columns, tables)
+        faults = [
+            Fault(
+                f"dataset.columns.{name}",
+                f"missing values, and integers from {column.feature.low:.0f} to {column.feature.high:.0f}",
+                "integers below 2**53 where some are missing, since these are read as floats",
+                f"set {override('dataset.columns', name, 'numbers')} for rounded floats"
+                if column.feature.is_sequence
+                else f"set {override('dataset.columns', name, 'text')} for a code, or number for a rounded float",
+            )
+            for name, column in writer.columns.items()
+            if tables.kinds[name] in ("integer", "integers")
+            and column.missing
+            and max(abs(column.feature.low or 0), abs(column.feature.high or 0)) >= _EXACT
+        ]
+        if faults:
+            raise EtlrunError(faults)
         writer.finish(
             rows=rows,
             identity=identity,
@@ -523,26 +532,6 @@ def write_table(folder: Path, identity: str, dataset: Table, paths: dict[str, li
         )
     finally:
         writer.close()
-
-
-def _require_exact(columns: Mapping[str, Column], tables: Tables) -> None:
-    """Raise `EtlrunError` for integers that a column with missing values, of floats, would round."""
-    faults = [
-        Fault(
-            f"dataset.columns.{name}",
-            f"missing values, and integers from {column.feature.low:.0f} to {column.feature.high:.0f}",
-            "integers below 2**53 where some are missing, since these are read as floats",
-            f"set {override('dataset.columns', name, 'numbers')} for rounded floats"
-            if column.feature.is_sequence
-            else f"set {override('dataset.columns', name, 'text')} for a code, or number for a rounded float",
-        )
-        for name, column in columns.items()
-        if tables.kinds[name] in ("integer", "integers")
-        and column.missing
-        and max(abs(column.feature.low or 0), abs(column.feature.high or 0)) >= _EXACT
-    ]
-    if faults:
-        raise EtlrunError(faults)
 
 
 @contextmanager

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,10 +11,11 @@ import pyarrow as pa
 
 from etlrun.sources.framing import POINTER
 from etlrun.sources.listing import TEXTS, ImageFile, Listing, notes_on, once_listed
+from etlrun.sources.records import digest
 from etlrun.sources.rows.kept import Kept, Writer, contents_of, kept_as, stamps_of
 from etlrun.sources.rows.lines import encoding_fault, format_fault
 from etlrun.sources.rows.source import RowsSource
-from etlrun.stages.rows import Rows, TextFolder
+from etlrun.stages.rows import TextFolder
 from etlrun.system.errors import EtlrunError, Fault, printable, unreadable_path
 from etlrun.system.progress import progress
 
@@ -31,30 +30,23 @@ class TextFolderSource(RowsSource):
     """Rows of text files in a folder for each class."""
 
     @classmethod
-    def files(cls, dataset: Rows) -> dict[str, list[str]]:
-        listing = _listing(_folder(dataset))
+    def files(cls, dataset: TextFolder) -> dict[str, list[str]]:
+        listing = _listing(dataset)
         return {name: [str(listing.folder / of.path) for of in files] for name, files in listing.splits.items()}
 
     @classmethod
-    def is_there(cls, dataset: Rows) -> bool:
-        return Path(_folder(dataset).folder).expanduser().exists()
+    def is_there(cls, dataset: TextFolder) -> bool:
+        return Path(dataset.folder).expanduser().exists()
 
     @classmethod
-    def opened(cls, dataset: Rows) -> Kept:
-        of = _folder(dataset)
-        listing, stamps = _listing(of), stamps_of(cls.files(of), "a text")
+    def opened(cls, dataset: TextFolder) -> Kept:
+        listing, stamps = _listing(dataset), stamps_of(cls.files(dataset), "a text")
         contents = contents_of(stamps, "a text")
         content = [contents[str(listing.folder / of.path)] for of in _all(listing)]
         listed = {name: [[file.path, file.label] for file in files] for name, files in listing.splits.items()}
         notes = [*notes_on(listing, TEXTS)]
-        described = json.dumps([_FORMAT, of.errors, listed, content, notes])
-        identity = hashlib.sha256(described.encode()).hexdigest()[:16]
-        return kept_as(of, identity, stamps, partial(_write, of, listing, identity, notes), Kept)
-
-
-def _folder(dataset: Rows) -> TextFolder:
-    assert isinstance(dataset, TextFolder)  # noqa: S101 - its `source` is the class above
-    return dataset
+        identity = digest([_FORMAT, dataset.errors, listed, content, notes])
+        return kept_as(dataset, identity, stamps, partial(_write, dataset, listing, identity, notes), Kept)
 
 
 def _all(listing: Listing) -> list[ImageFile]:
