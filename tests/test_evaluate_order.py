@@ -40,7 +40,7 @@ def test_classes_without_names_are_said_to_be_unchecked_and_are_shown(
     assert found["unchecked"] == unchecked(tiny)
     assert {of["name"]: of["place"] for of in found["firsts"]} == firsts
     text = page.read_text()
-    assert "<h2>First example of each class</h2>" in text
+    assert "First example of each class</h3>" in text
     assert text.count('<img src="data:image/') == len(found["mistakes"]) + 2
 
 

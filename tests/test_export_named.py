@@ -64,8 +64,8 @@ def examples(run: Trained) -> tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.
     """Some examples of the data as they are stored, and what the pipeline and the model make of them."""
     with ready(run) as model:
         reading = of_split(run, model)
-        compute = predictor(model, reading.inputs_spec)
-        batches = [(batch.numbers, compute(batch.inputs)) for batch in reading.batches("")]
+        compute = predictor(model, run.flow, reading.inputs_spec)
+        batches = [(batch.numbers, compute(batch.inputs)["label"]) for batch in reading.batches("")]
         stored = [reading.example(int(number)) for numbers, _ in batches for number in numbers]
     images = np.array([of["image"].numpy() for of in stored], object)
     numbers = np.array([of["number"].numpy() for of in stored])

@@ -4,15 +4,19 @@ import csv
 import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from etlrun.planning.plan import given_to_model
 from etlrun.trained.formats import FORMATS
 from etlrun.trained.load import trained
 from etlrun.trained.numbered import Pass, opened
+from etlrun.trained.rows import Head
 from etlrun.trained.serving import Serving, stepped
 from etlrun.trained.steps import split
 from tests.configs import plan_of
@@ -46,7 +50,8 @@ def test_layers_scale_as_the_steps_do(name: str, dtype: str) -> None:
         return
     pixels = keras.Input((*parts.given.shape[:2], 3))
     identity = keras.Model(pixels, keras.layers.Identity()(pixels))
-    serving = Serving(run=None, model=identity, steps=parts, output="")  # type: ignore[arg-type]
+    run: Any = SimpleNamespace(then=planned, plan=planned, flow=given_to_model(planned.train))
+    serving = Serving(run=run, model=identity, image=parts, heads=[Head(target="", names=None, outputs=3)])
     arrays = np.random.default_rng(0).uniform(0, 255, (2, *parts.given.shape)).astype(dtype)  # type: ignore[arg-type]
     found = serving.of_arrays.predict(arrays, verbose=0)
     np.testing.assert_allclose(found, np.stack([stepped(parts.inside, of) for of in arrays]), rtol=1e-5, atol=1e-5)
@@ -127,4 +132,4 @@ def test_a_saved_model_of_natively_decoded_images_decodes_as_tensorflow_does(
     difference = pytest.approx(np.abs(served - found).max(), rel=0.01)
     expected = {"split": "train[80%:]", "examples": count, "largest_difference": difference}
     assert (described["check"]["validation"], described["pixels"]) == (expected, told[3].removeprefix("pixels    "))
-    assert f"| pixels | {described['pixels']} |" in (tmp_path / "saved" / "model_card.md").read_text().splitlines()
+    assert f"- pixels    {described['pixels']}" in (tmp_path / "saved" / "model_card.md").read_text().splitlines()

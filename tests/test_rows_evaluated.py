@@ -11,17 +11,18 @@ import pytest
 import tensorflow as tf
 from selenium.webdriver.common.by import By
 
-from etlrun.cli import evaluate as command
 from etlrun.planning.plan import Plan
+from etlrun.report.render import RENDER
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.columns import Columns
+from etlrun.stages.flow import Feature, Flow
 from etlrun.trained import importance, ranking, scores
 from etlrun.trained import model as models
+from etlrun.trained.documents import document
 from etlrun.trained.evaluate import Evaluation
 from etlrun.trained.figures import Mistake
 from etlrun.trained.importance import Importance
 from etlrun.trained.numbered import opened as opened_split
-from etlrun.trained.page import html
 from tests.configs import plan_of
 from tests.pages import chromium, opened
 from tests.runs import emulated
@@ -135,12 +136,13 @@ def test_saturated_predictions_are_those_of_the_file_and_their_losses_those_of_l
     model.set_weights([np.full((4, 1), 9.0), np.zeros(1)])
     model.compile(loss=keras.losses.BinaryCrossentropy())
     specs = tf.TensorSpec((None, 4), "float32"), tf.TensorSpec((None,), "int64")
-    found, loss, logits = models.tester(model, *specs)(given, labels)
-    of_file = models.predictor(model, specs[0])(given)
+    flow = Flow(features={"y": Feature(dtype="int64", is_class=True, is_binary=True)}, targets=("y",))
+    predictions, loss, of_target = models.tester(model, flow, *specs)(given, labels)
+    found, logits, of_file = predictions["y"], of_target["y"], models.predictor(model, flow, specs[0])(given)["y"]
     assert np.array_equal(found, of_file)
     assert (found[:, 1] == 1).sum() > 100
     assert ranking.auc(found[:, 1], labels) == ranking.auc(of_file[:, 1], labels)
-    both = np.concatenate([np.zeros_like(logits[""]), logits[""]], axis=1)
+    both = np.concatenate([np.zeros_like(logits), logits], axis=1)
     exact = np.log1p(np.exp(np.where(labels == 1, -9.0, 9.0) * given.sum(axis=1, dtype=np.float64)))
     losses = scores.crossentropies(both, labels)
     assert losses == pytest.approx(exact, rel=1e-4, abs=1e-12)
@@ -151,11 +153,12 @@ def test_saturated_predictions_are_those_of_the_file_and_their_losses_those_of_l
 def test_a_model_of_its_own_head_has_no_logits() -> None:
     inputs = keras.Input((4,))
     model = keras.Model(inputs, keras.layers.Softmax()(keras.layers.Dense(2)(inputs)))
-    found, _, logits = models.tester(model, tf.TensorSpec((None, 4), "float32"))(np.ones((3, 4), np.float32))
-    assert (found.shape, logits) == ((3, 2), {})
+    flow = Flow(features={"y": Feature(dtype="int64", is_class=True)}, targets=("y",))
+    found, _, logits = models.tester(model, flow, tf.TensorSpec((None, 4), "float32"))(np.ones((3, 4), np.float32))
+    assert (found["y"].shape, logits) == ((3, 2), {})
 
 
-def test_rows_have_their_columns_beside_a_text_of_many_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_text_has_the_columns_of_mistakes() -> None:
     texts = ("one two three four five six", "short")
     mistakes = [
         Mistake(
@@ -164,11 +167,11 @@ def test_rows_have_their_columns_beside_a_text_of_many_words(capsys: pytest.Capt
         )
         for place, text in enumerate(texts)
     ]  # fmt: skip
-    command._print_mistakes(mistakes, is_class=True)
-    assert capsys.readouterr().out.splitlines()[1:] == [
-        "1.500     no        yes        0.750  rows.csv, row 0              stars=0",
-        "1.500     no        yes        0.750  rows.csv, row 1  text=short, stars=1",
-        "text      1.500  one two three four five six",
+    found = of_rows(accuracy=scores.Share(0.5, 0.25, 0.75), mistakes=mistakes)
+    assert RENDER["text"](document(found, "a test")).splitlines()[-3:] == [
+        " loss  class  predicted  probability  place            columns",
+        "1.500  no     yes              0.750  rows.csv, row 0  text=one two three four five six, stars=0",
+        "1.500  no     yes              0.750  rows.csv, row 1  text=short, stars=1",
     ]
 
 
@@ -270,16 +273,16 @@ def test_the_page_holds_any_columns_and_values(tmp_path: Path) -> None:
     errors = {"mae": share, "rmse": share, "r2": share, "median_absolute_error": share, "mean_squared_error": 1.0}
     found = of_rows(**errors, numbers=2, points=[(1.0, 2.0), (3.0, 2.5)], mistakes=[mistake], importance=worth)
     page = tmp_path / "page.html"
-    page.write_text(html(found, "etlrun evaluate a"))
-    assert "image" not in page.read_text().partition("<main>")[2].casefold()
+    page.write_text(RENDER["html"](document(found, "etlrun evaluate a")))
     with chromium() as browser, opened(browser, page):
-        worst = browser.find_element(By.CSS_SELECTOR, "table.worst")
+        worst = browser.find_element(By.XPATH, "//h2[text()='Largest errors']/..")
         heads = [cell.text for cell in worst.find_elements(By.CSS_SELECTOR, "thead th")]
-        assert heads[:8] == ["place", "value", "predicted", "squared error", "text", "long", "none", "column_0"]
-        assert len(heads) == 4 + 100
+        assert heads[:7] == ["squared error", "value", "predicted", "place", "text", "long", "column_0"]
+        assert len(heads) == 4 + 99  # without the column in which there is nothing
         assert "24 more inputs are in the JSON beside this page." in worst.text
         cells = [cell.text for cell in worst.find_elements(By.CSS_SELECTOR, "tbody td")]
-        assert cells[:7] == ["1", "2", "1", "<img src=x onerror=alert(1)>", "x" * 80 + "…", "", "0.12346"]
+        assert cells[:4] == ["1", "1", "2", "rows.csv, row 1"]
+        assert cells[4:7] == ["<img src=x onerror=alert(1)>", "x" * 80 + "…", "0.12346"]
         assert [of.text for of in browser.find_elements(By.CSS_SELECTOR, "h3")] == [
             "Predicted by true value",
             "Residuals by predicted value",

@@ -80,7 +80,7 @@ def test_an_evaluation_of_two_classes_has_the_area_under_the_curve(
     assert found["thresholds"][0]["threshold"] == 0.5
     assert found["thresholds"][0]["f1"] == found["classes"][1]["f1"]
     text = said(capsys, "evaluate", rows / "bands")
-    assert "by the probability of dear" in text
+    assert "threshold of dear" in text
 
 
 def test_a_threshold_decides_which_class_is_predicted(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:

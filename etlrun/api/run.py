@@ -156,11 +156,11 @@ class Run:
             raise ConfigError(faults)
         refuse_unwritable(self.folder, "folder")
         model = self._model_of(run)
+        from etlrun.trained.documents import document, recorded
         from etlrun.trained.evaluate import evaluate
-        from etlrun.trained.page import recorded
 
         evaluation = evaluate(run, model, overrides, threshold)
-        recorded(run, evaluation, f"etlrun.load({str(self.folder)!r}).evaluate{overrides!r}")
+        recorded(run, evaluation, document(evaluation, f"etlrun.load({str(self.folder)!r}).evaluate{overrides!r}"))
         return evaluation
 
     def __repr__(self) -> str:

@@ -39,6 +39,7 @@ def main(arguments: Sequence[str]) -> None:
     """
     from etlrun.trained import export as exports
     from etlrun.trained import outputs
+    from etlrun.trained.documents import DESCRIPTION, compared
     from etlrun.trained.formats import FORMATS, named, unfit
     from etlrun.trained.load import trained
 
@@ -55,13 +56,15 @@ def main(arguments: Sequence[str]) -> None:
         faults += outputs.faults_of(output, outputs.NEW_FOLDER)
     if faults or run is None:
         raise ConfigError(faults) if is_config else EtlrunError(faults)
-    with outputs.placed(output, exports.DESCRIPTION) as folder:
-        check = exports.export(run, name, folder)
+    with outputs.placed(output, DESCRIPTION) as folder:
+        described = exports.export(run, name, folder)
+    check = described["check"]
+    noun, drawn = next(iter(check.items()))
     say(f"format    {name}: {exports.taken_by(run, name)} to predictions")
-    differs = f"{check.largest_difference:.1e}, of {check.tolerance:g} allowed"
-    say(f"check     {check.drawn} {check.noun}, predictions differ from the model's by up to {differs}")
-    say(f"examples  {check.of_examples}")
-    if check.pixels:
-        say(f"pixels    {check.pixels}")
+    differs = f"{check['largest_difference']:.1e}, of {check['tolerance']:g} allowed"
+    say(f"check     {drawn} {noun}, predictions differ from the model's by up to {differs}")
+    say(f"examples  {compared(check['validation'])}")
+    if "pixels" in described:
+        say(f"pixels    {described['pixels']}")
     say(f"folder    {output}")
     say(f"card      {output.rstrip('/')}/{exports.CARD}, whose licences are to be filled in")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -20,30 +19,17 @@ from etlrun.system.errors import EtlrunError
 from etlrun.trained.load import Trained
 from etlrun.trained.model import predictor
 from etlrun.trained.numbered import Pass, opened
-from etlrun.trained.predict import SKIP_WITH, of_heads
+from etlrun.trained.predict import SKIP_WITH
 
 _BLOCKS, _OF_BLOCK = 4, 16
 """Parts of a split from which so many examples are compared: those of one class may stand together."""
 Outputs = npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Seen:
-    """Predictions of an export beside those of `predict`.
+def seen(run: Trained, model: Any, serving: Any, compute: Callable[[Any], Outputs]) -> dict[str, Any] | str:
+    """Return how far `compute`, which is an export, is from the pipeline and the model of its run.
 
-    Attributes:
-        split: Name of the split.
-        examples: Number of its examples that were compared.
-        largest_difference: Largest difference of a prediction, of values above 1 in relation to them.
-    """
-
-    split: str
-    examples: int
-    largest_difference: float
-
-
-def seen(run: Trained, model: Any, serving: Any, compute: Callable[[Any], Outputs]) -> Seen | str:
-    """Return the comparison of `compute`, which is an export, with the pipeline and the model of its run.
+    It is in relation to values above 1; beside it are the number of examples, and the split that has them.
 
     What the export leaves to its user is done by TensorFlow. If the split can't be read as it is on this machine, why.
     """
@@ -59,15 +45,15 @@ def seen(run: Trained, model: Any, serving: Any, compute: Callable[[Any], Output
             return "its dataset has changed"
         split = _some(whole)
         reading, examples = Pass(plan, source, split), _examples(source, split)
-        predict, found = predictor(model, reading.inputs_spec), list[tuple[int, Outputs]]()
+        predict, found = predictor(model, run.flow, reading.inputs_spec), list[tuple[int, Outputs]]()
         for batch in reading.batches(SKIP_WITH):
-            found += zip(batch.numbers.tolist(), serving.joined(of_heads(run, predict(batch.inputs))), strict=True)
+            found += zip(batch.numbers.tolist(), serving.joined(predict(batch.inputs)), strict=True)
     except (EtlrunError, tf.errors.OpError) as error:
         return f"its dataset can't be read here: {error.faults[0].found if isinstance(error, EtlrunError) else error}"
     expected = np.stack([of for _, of in found])
     served = compute(serving.taken([examples[number] for number, _ in found]))
     difference = float(np.max(np.abs(served - expected) / np.maximum(1, np.abs(expected))))
-    return Seen(split=whole.name, examples=len(found), largest_difference=difference)
+    return {"split": whole.name, "examples": len(found), "largest_difference": difference}
 
 
 def _some(split: Split) -> Split:

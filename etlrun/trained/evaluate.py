@@ -12,20 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from etlrun.planning.plan import given_to_model
-from etlrun.record import record as records
-from etlrun.record.findings import finite
 from etlrun.record.report import EVALUATIONS
-from etlrun.sources.base import Source
 from etlrun.stages.flow import Feature, Flow
 from etlrun.system.errors import WorldError
-from etlrun.system.files import write_atomically
 from etlrun.trained import ranking, scores
 from etlrun.trained.figures import WEIGHTED, Figures, Outputs, of_classes, of_labels, of_numbers
 from etlrun.trained.importance import Importance, importance
 from etlrun.trained.load import Trained
-from etlrun.trained.model import class_names, outputs_of, require_finite, same_classes, tester
-from etlrun.trained.numbered import Batch, Lost, Pass, opened
+from etlrun.trained.model import by_target, names_of, outputs_of, require_finite, same_classes, tester
+from etlrun.trained.numbered import Lost, Pass, opened
 from etlrun.trained.order import First, data_of, firsts, is_of_run, unchecked
 
 _SKIP_WITH = "set dataset.on_corrupt=skip to skip and list such records"
@@ -68,8 +63,8 @@ class Evaluation(Figures):
     unchecked: str = ""
     firsts: list[First] = field(default_factory=list)
 
-    def as_json(self) -> str:
-        """Return it as JSON, without what is for the page alone."""
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain values, without what is for the page alone; figures stand last."""
         plain = dataclasses.asdict(self)
         for of in (plain, *plain["targets"].values()):
             del of["points"]
@@ -78,8 +73,7 @@ class Evaluation(Figures):
         for each in plain["firsts"]:
             del each["image"]
         last = [*(name for name in plain if name in Figures.__dataclass_fields__), "targets", "unchecked", "firsts"]
-        ordered = {name: plain[name] for name in (*(name for name in plain if name not in last), *last)}
-        return json.dumps(finite(ordered), indent=1) + "\n"
+        return {name: plain[name] for name in (*(name for name in plain if name not in last), *last)}
 
 
 def evaluate(
@@ -93,15 +87,16 @@ def evaluate(
     Raises:
         EtlrunError: Data is missing or corrupt, the dataset has other classes, or predictions are not finite.
     """
-    flow, threshold = given_to_model(run.plan.evaluation), threshold or ranking.HALF
-    reading = _reading(run, model, flow)
-    source, split = reading.source, reading.split
+    flow, threshold, outputs = run.flow, threshold or ranking.HALF, outputs_of(model, run.flow)
+    source, split = opened(run.plan, run.split_key)
+    same_classes(run, source, outputs)
+    reading = Pass(run.plan, source, split)
     found, loss = _outputs(reading, model, flow)
     for of in found.values():
         require_finite(run, of.predictions, lambda row, of=of: reading.place(int(of.numbers[row])))  # type: ignore[misc]
     is_own, data, first = is_of_run(run, source), data_of(run.plan.spec.dataset, source), found[flow.target]
     worth, text = importance(run.plan, model, source, split, repeats), unchecked(run, source)
-    names = {name: _names(run, source, flow, name, of) for name, of in found.items()}
+    names = names_of(run, source, outputs)
     figures = {
         name: _figures(of, flow.features[name], names[name], reading, threshold, worth.get(name))
         for name, of in found.items()
@@ -123,22 +118,6 @@ def evaluate(
         firsts=[*firsts(reading, first.targets, first.numbers, classes)] if text else [],
         **(vars(figures[flow.target]) if len(figures) == 1 else {}),
     )
-
-
-def _reading(run: Trained, model: Any, flow: Flow) -> Pass:
-    """Return the pass over the split; raise `WorldError` if its classes are not those of the model."""
-    source, split = opened(run.plan, run.split_key)
-    if len(flow.targets) == 1 and not flow.features[flow.target].is_labels:
-        same_classes(run, source, outputs_of(model))
-    return Pass(run.plan, source, split)
-
-
-def _names(run: Trained, source: Source, flow: Flow, name: str, found: Outputs) -> Sequence[str] | None:
-    """Return the names of the classes or the labels of a target; None if it has none."""
-    feature = flow.features[name]
-    if feature.is_labels or len(flow.targets) > 1:
-        return source.names_of(name) or feature.classes or None
-    return source.class_names or class_names(run, found.predictions.shape[-1])
 
 
 def _figures(
@@ -196,59 +175,38 @@ def _is_of(path: Path, dataset: str, split: str) -> bool:
 
 def _outputs(reading: Pass, model: Any, flow: Flow) -> tuple[dict[str, Outputs], float]:
     """Return the outputs of a pass for each target by its name, and the loss."""
-    test = tester(model, reading.inputs_spec, *reading.wanted_specs)
-    found, batches, losses = list[dict[str, tuple[Any, Any]]](), list[Batch](), list[tuple[float, int]]()
+    test = tester(model, flow, reading.inputs_spec, *reading.wanted_specs)
+    found, numbers, weights, loss = list[dict[str, tuple[Any, ...]]](), list[Any](), list[Any](), 0.0
     for batch in reading.batches(_SKIP_WITH):
         weight = () if batch.weights is None else (batch.weights,)
-        predictions, loss, logits = test(batch.inputs, batch.targets, *weight)
-        if not isinstance(predictions, dict):
-            predictions, logits = {flow.target: predictions}, {flow.target: logits.get("")}
-        found.append({name: _of_target(of, logits.get(name), flow.features[name]) for name, of in predictions.items()})
-        losses.append((loss, len(batch.numbers)))
-        batches.append(dataclasses.replace(batch, inputs=None))
-    if not batches:
+        predictions, of_batch, logits = test(batch.inputs, batch.targets, *weight)
+        targets = by_target(flow, batch.targets)
+        each = {name: _logits(of, logits.get(name), flow.features[name]) for name, of in predictions.items()}
+        found.append({name: (of, each[name], targets[name]) for name, of in predictions.items()})
+        loss += of_batch * len(batch.numbers)
+        numbers.append(batch.numbers)
+        weights += weight
+    if not numbers:
         raise WorldError(
             where=reading.split.name,
             found="no example that can be read",
             expected="at least one",
             remedy="repair the data, or choose another split",
         )
-    numbers = np.concatenate([batch.numbers for batch in batches])
-    weights = [batch.weights for batch in batches if batch.weights is not None]
+    whole = np.concatenate(numbers)
+    weight_of = np.concatenate(weights).reshape(-1).astype(np.float64) if weights else None
     outputs = {}
     for name in flow.targets:
-        targets = [batch.targets[name] if isinstance(batch.targets, dict) else batch.targets for batch in batches]
-        predicted, logits = map(np.concatenate, zip(*(of[name] for of in found), strict=True))
-        outputs[name] = Outputs(
-            predictions=predicted,
-            logits=logits,
-            targets=np.concatenate(targets),
-            numbers=numbers,
-            weights=np.concatenate(weights).reshape(-1).astype(np.float64) if weights else None,
-        )
-    return outputs, sum(loss * size for loss, size in losses) / sum(size for _, size in losses)
+        parts = map(np.concatenate, zip(*(of[name] for of in found), strict=True))
+        named = dict(zip(("predictions", "logits", "targets"), parts, strict=True))
+        outputs[name] = Outputs(**named, numbers=whole, weights=weight_of)
+    return outputs, loss / len(whole)
 
 
-def _of_target(predicted: Any, logits: Any, feature: Feature) -> tuple[Any, Any]:
-    """Return the predictions of a batch with each class, also of two of which a model gives one, and their logits."""
-    if feature.is_binary and predicted.shape[-1] == 1:
-        predicted = np.concatenate([1 - predicted, predicted], axis=-1)
+def _logits(predicted: Any, logits: Any, feature: Feature) -> Any:
+    """Return the logits of predictions, of each class, also where a model has none, or one of two; of numbers these."""
     if logits is None:
         is_class = feature.is_class or feature.is_labels
-        return predicted, scores.logits_of(predicted, is_labels=feature.is_labels) if is_class else predicted
-    if feature.is_binary and logits.shape[-1] == 1:
-        logits = np.concatenate([np.zeros_like(logits), logits], axis=-1)
-    return predicted, logits
-
-
-def written(run: Trained, evaluation: Evaluation, page: str) -> tuple[Path, Path]:
-    """Write the evaluation and its page into the folder of the run; return their paths."""
-    folder, name = run.folder / EVALUATIONS, evaluation.name
-    try:
-        folder.mkdir(exist_ok=True)
-        paths = folder / f"{name}.json", folder / f"{name}.html"
-        write_atomically(paths[0], evaluation.as_json())
-        write_atomically(paths[1], page)
-    except OSError as error:
-        raise records.unwritable(folder, error) from error
-    return paths
+        return scores.logits_of(predicted, is_labels=feature.is_labels) if is_class else predicted
+    is_of_second = feature.is_binary and logits.shape[-1] == 1
+    return np.concatenate([np.zeros_like(logits), logits], axis=-1) if is_of_second else logits

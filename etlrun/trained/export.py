@@ -11,10 +11,8 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +20,14 @@ import numpy as np
 
 from etlrun.planning.decoding import resizes
 from etlrun.planning.learned import columns_of
+from etlrun.report.render import RENDER
 from etlrun.stages.columns import Columns
 from etlrun.stages.rows import Rows
 from etlrun.system.errors import EtlrunError, WorldError, headline
 from etlrun.system.files import locked, refuse_unwritable, sync
 from etlrun.system.loading import native_messages_kept, version_of
 from etlrun.system.terminal import say_note
-from etlrun.trained import card
+from etlrun.trained.documents import DESCRIPTION, card
 from etlrun.trained.formats import FORMATS, OPTION, Exported, begin
 from etlrun.trained.load import Trained
 from etlrun.trained.model import ready
@@ -37,40 +36,12 @@ from etlrun.trained.raw import has_image, is_named
 from etlrun.trained.steps import split
 
 if TYPE_CHECKING:
-    from etlrun.trained.compared import Seen  # imports TensorFlow
+    from etlrun.trained.serving import Serving  # imports TensorFlow
 
 _TENSORFLOW, _TURBO = "TensorFlow", "libjpeg-turbo and OpenCV"
 _OF_EXAMPLES = 1e-4
 """Largest difference of a prediction of a real example that is allowed where the same library resizes."""
-DESCRIPTION, CARD = "export.json", "model_card.md"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Check:
-    """Comparison of an export with the model.
-
-    Attributes:
-        drawn: Number of drawn inputs.
-        noun: What they are, such as `images`.
-        largest_difference: Largest difference of a prediction, of values above 1 in relation to them.
-        tolerance: Largest difference that is allowed.
-        spread: Largest difference between predictions of two of them, below which the comparison says little.
-        seen: The same comparison on examples of the run's validation; or why there is none.
-        pixels: Whose pixels the export takes and whose the run, if it has an image.
-    """
-
-    drawn: int
-    noun: str
-    largest_difference: float
-    tolerance: float
-    spread: float
-    seen: Seen | str = ""
-    pixels: str | None = None
-
-    @property
-    def of_examples(self) -> str:
-        """What the comparison on examples has found, for people."""
-        return card.of_examples(self.seen if isinstance(self.seen, str) else dataclasses.asdict(self.seen))
+CARD = "model_card.md"
 
 
 def taken_by(run: Trained, name: str) -> str:
@@ -82,31 +53,42 @@ def taken_by(run: Trained, name: str) -> str:
     return "image files" if FORMATS[name].takes_files else "arrays"
 
 
-def export(run: Trained, name: str, output: Path) -> Check:
+def export(run: Trained, name: str, output: Path) -> dict[str, Any]:
     """Write the model of a run in the format of that name into the new folder `output`, which appears complete.
+
+    Returns the content of its `export.json`.
 
     Raises:
         EtlrunError: The model can't be loaded or written in that format, or its predictions differ.
     """
     size_bytes = run.path.stat().st_size
     with _model(run, name) as model, _appearing(output, size_bytes) as folder, tempfile.TemporaryDirectory() as images:
-        serving, classes = _serving(run, model, name)
+        serving = _serving(run, model, name)
         inputs, expected = serving.drawn(Path(images))
         if not np.isfinite(expected).all():
             found, remedy = ("a model whose predictions are not finite", "train again with a lower learning rate")
             raise WorldError(where=str(run.folder), found=found, expected="finite predictions", remedy=remedy)
         written, found = _written(name, serving, folder, inputs)
-        check = dataclasses.replace(
-            _checked(found, expected, name, serving.noun),
-            seen=_seen(run, name, model, serving, written),
-            pixels=_pixels(run, name) if has_image(run.plan) else None,
-        )
-        described = _described(run, name, serving, written, check) | {
-            "classes": None if classes is None else [*classes]
+        of, classes = FORMATS[name], [head.names for head in serving.heads]
+        described = {
+            "format": name,
+            "file": of.file or ".",
+            "run": str(run.folder.absolute()),
+            "fingerprint": run.then.fingerprint,
+            "epoch": run.epoch and run.epoch.epoch,
+            **serving.described(written.inputs, written.output),
+            **({"pixels": _pixels(run, name)} if has_image(run.plan) else {}),
+            "check": {
+                serving.noun: len(expected),
+                **_checked(found, expected, name, serving.noun),
+                "validation": _seen(run, name, model, serving, written),
+            },
+            "versions": {package: version_of(package) for package in of.runtime},
+            "classes": [*classes[0]] if len(classes) == 1 and classes[0] is not None else None,
         }
         (folder / DESCRIPTION).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-        (folder / CARD).write_text(card.text(run, described), encoding="utf-8", errors="backslashreplace")
-    return check
+        (folder / CARD).write_text(RENDER["md"](card(run, described)), encoding="utf-8", errors="backslashreplace")
+    return described
 
 
 @contextmanager
@@ -192,7 +174,7 @@ def _written(name: str, serving: Any, folder: Path, inputs: Any) -> tuple[Export
         ) from error
 
 
-def _checked(found: Any, expected: Any, name: str, noun: str) -> Check:
+def _checked(found: Any, expected: Any, name: str, noun: str) -> dict[str, float]:
     """Return the comparison of an export's predictions with the model's; raise `WorldError` if they differ."""
     tolerance = FORMATS[name].tolerance
     difference = float(np.max(np.abs(found - expected) / np.maximum(1, np.abs(expected))))
@@ -207,10 +189,10 @@ def _checked(found: Any, expected: Any, name: str, noun: str) -> Check:
     if spread <= tolerance:
         same = f"The model predicts the same for all drawn {noun}"
         say_note(f"{same}, which says little about its export: compare your own.")
-    return Check(drawn=len(expected), noun=noun, largest_difference=difference, tolerance=tolerance, spread=spread)
+    return {"largest_difference": difference, "tolerance": tolerance, "spread": spread}
 
 
-def _seen(run: Trained, name: str, model: Any, serving: Any, written: Exported) -> Seen | str:
+def _seen(run: Trained, name: str, model: Any, serving: Any, written: Exported) -> dict[str, Any] | str:
     """Return the comparison of an export with `predict` on examples; raise `WorldError` if it has no reason to differ.
 
     Pixels of another library are one.
@@ -220,12 +202,12 @@ def _seen(run: Trained, name: str, model: Any, serving: Any, written: Exported) 
     found = seen(run, model, serving, written.compute)
     if isinstance(found, str) or (has_image(run.plan) and resizes(run.plan.spec)):
         return found
-    if not found.largest_difference <= _OF_EXAMPLES:
-        examples = f"{found.examples} examples of {found.split}"
+    if not found["largest_difference"] <= _OF_EXAMPLES:
+        examples = f"{found['examples']} examples of {found['split']}"
         raise WorldError(
             where=OPTION,
             found=f"{name}, whose predictions for {examples} differ from those of predict by "
-            f"{found.largest_difference:.2g}",
+            f"{found['largest_difference']:.2g}",
             expected=f"at most {_OF_EXAMPLES:g}",
             remedy=_other(name),
         )
@@ -242,35 +224,13 @@ def _other(name: str) -> str:
     return f"choose another format: {', '.join(other for other in FORMATS if other != name)}"
 
 
-def _described(run: Trained, name: str, serving: Any, written: Exported, check: Check) -> dict[str, Any]:
-    """Return the content of `export.json`, without the classes."""
-    of, compared = FORMATS[name], dataclasses.asdict(check)
-    pixels, drawn, seen = (compared.pop(key) for key in ("pixels", "drawn", "seen"))
-    return {
-        "format": name,
-        "file": of.file or ".",
-        "run": str(run.folder.absolute()),
-        "fingerprint": run.then.fingerprint,
-        "epoch": run.epoch and run.epoch.epoch,
-        **serving.described(written.inputs, written.output),
-        **({"pixels": pixels} if pixels else {}),
-        "check": {compared.pop("noun"): drawn, **compared, "validation": seen},
-        "versions": {package: version_of(package) for package in of.runtime},
-    }
-
-
-def _serving(run: Trained, model: Any, name: str) -> tuple[Any, Sequence[str] | None]:
-    """Return a run's model as its users take it in a format, and the names of the classes of its only target."""
+def _serving(run: Trained, model: Any, name: str) -> Serving:
+    """Return a run's model as its users take it in a format."""
     from etlrun.trained.predict import heads  # imports TensorFlow
-    from etlrun.trained.serving import Serving
-    from etlrun.trained.serving_columns import ColumnsServing
-    from etlrun.trained.serving_outputs import OutputsServing
+    from etlrun.trained.serving import OutputsServing, Serving
 
-    targets = heads(run, model, None)
-    classes = targets[0].names if len(targets) == 1 else None
-    steps = partial(split, run.plan, takes_files=FORMATS[name].takes_files)
-    if is_named(run.plan):
-        image = steps() if has_image(run.plan) else None
-        kind = ColumnsServing if FORMATS[name].takes_columns else OutputsServing
-        return kind(run=run, model=model, image=image, heads=targets), classes
-    return Serving(run=run, model=model, steps=steps(), output="value" if classes is None else "probabilities"), classes
+    of, image = FORMATS[name], None
+    if has_image(run.plan) or not is_named(run.plan):
+        image = split(run.plan, takes_files=of.takes_files)
+    kind = Serving if of.takes_columns or not is_named(run.plan) else OutputsServing
+    return kind(run=run, model=model, image=image, heads=heads(run, model, None))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,6 @@ WEIGHTED = "; examples count by their weights, in intervals of shares by their e
 _MOST_POINTS = 2_000
 _LONGEST_TEXT = 1_000
 """Points of a chart, and characters of a text, that are kept of more."""
-_MANY_WORDS = 5
 Told = tuple[str, str, float | None]
 """Target and prediction as a reader knows them, and the probability of the prediction; None if it has none."""
 
@@ -259,16 +258,6 @@ def _plain(value: Any, feature: Feature) -> Any:
     if feature.format == "timestamp":
         return None if plain == MISSING_TIME else str(np.datetime64(plain, "us")).removesuffix(".000000")
     return None if plain != plain else plain  # noqa: PLR0124 - NaN
-
-
-def is_prose(value: Any) -> bool:
-    """Return whether a value of an input is a text of many words."""
-    return isinstance(value, str) and value.count(" ") >= _MANY_WORDS
-
-
-def prose_of(columns: Mapping[str, Any]) -> str:
-    """Return the longest text of many words of these inputs; empty if there is none."""
-    return max(filter(is_prose, columns.values()), key=len, default="")
 
 
 def _shown(values: npt.NDArray[Any]) -> str:

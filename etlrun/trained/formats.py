@@ -54,7 +54,7 @@ class Format:
         takes_named: Whether it takes several inputs by name.
         takes_columns: Whether it takes columns, of which texts are strings; others take what the steps on them give.
         tolerance: Largest difference of a prediction from the model's, of values above 1 in relation to them.
-        write: Writes it, of a `Serving`, a `ColumnsServing` or an `OutputsServing`, to a path.
+        write: Writes it, of a `Serving`, to a path.
         load: Loads it with its runtime.
     """
 

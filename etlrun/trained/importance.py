@@ -19,8 +19,8 @@ from etlrun.stages.columns import Columns
 from etlrun.stages.objectives import kind_of
 from etlrun.stages.sequences import padded
 from etlrun.system.errors import WorldError, headline
-from etlrun.trained.model import tester
-from etlrun.trained.numbered import Batch, Pass
+from etlrun.trained.model import by_target, tester
+from etlrun.trained.numbered import Pass
 from etlrun.trained.ranking import HALF
 from etlrun.trained.scores import SEED, Share
 
@@ -29,6 +29,8 @@ REPEATS = 5
 _LEAST_PREDICTIONS, _PREDICTIONS = 100_000, 5
 """Predictions that may be made without being asked for: so many, or so many for each example of the split."""
 _SKIP_WITH = "leave --importance out"
+_ROUNDING = 1e-12
+"""Differences below this share of what they are differences of are those of rounding."""
 Sums = npt.NDArray[np.float64]
 
 
@@ -82,23 +84,61 @@ def importance(planned: Plan, model: Any, source: Source, split: Split, repeats:
     part = split if repeats is not None else _cheap(planned, split, len(names) * REPEATS)
     if not names or repeats == 0 or part is None:
         return {}
-    reading = _Reading(planned, source, part, names)
-    measures = reading.measures(model, repeats or REPEATS)
+    measures, examples = _measures(planned, model, Pass(planned, source, part), names, repeats or REPEATS)
     found = {}
     for target, each in measures.items():
-        is_error = kind_of(reading.flow.features[target]) == "number"
+        is_error = kind_of(given_to_model(planned.evaluation).features[target]) == "number"
         worse = (1 if is_error else -1) * (each[1:].reshape(len(names), -1) - each[0])
+        worse[np.abs(worse) < _ROUNDING * np.abs(each).max()] = 0.0
         columns = [OfColumn(name=name, importance=_mean(of)) for name, of in zip(names, worse, strict=True)]
         found[target] = Importance(
             measure="mae" if is_error else "accuracy",
             value=float(each[0]),
-            examples=reading.count,
+            examples=examples,
             repeats=repeats or REPEATS,
             seed=SEED,
-            predictions=reading.count * len(each),
+            predictions=examples * len(each),
             columns=sorted(columns, key=lambda column: -(column.importance.value or 0.0)),
         )
     return found
+
+
+def _measures(planned: Plan, model: Any, reading: Pass, names: list[str], repeats: int) -> tuple[dict[str, Sums], int]:
+    """Return the measure of each target and the number of examples.
+
+    Measures are those of the examples as they are, then of each repeat of each column. None are there without examples.
+    """
+    flow, columns = given_to_model(planned.evaluation), learned.columns_of(planned.spec)
+    test, stored = tester(model, flow, reading.inputs_spec), _stored(reading, names)
+    made_of = {name: {name} for name in names} | (_made_of(columns, names) if columns is not None else {})
+    whole = columns and replace(columns, outputs=tuple(of for of in columns.outputs if made_of[of.name]))
+
+    def made(column: str, given: Mapping[str, Any]) -> Any:  # what an input does not need is not computed in a graph
+        outputs = given if whole is None else whole.given(given)
+        return {name: outputs[name] for name in flow.inputs if column in made_of.get(name, ())}
+
+    changed = tf.function(made, autograph=False)
+    draws = [
+        (name, np.random.default_rng((SEED, place, repeat)).permutation(len(stored[name])))
+        for place, name in enumerate(names)
+        for repeat in range(repeats)
+    ]
+    sums, weight, examples = {name: np.zeros(1 + len(draws)) for name in flow.targets}, 0.0, 0
+    for batch in reading.batches(_SKIP_WITH):
+        weights = np.ones(len(batch.numbers)) if batch.weights is None else batch.weights.reshape(-1)
+        own = {name: as_tensor(values[batch.numbers]) for name, values in stored.items()}
+        targets = by_target(flow, batch.targets)
+        weight, examples = weight + float(weights.sum()), examples + len(weights)
+        for place, (name, order) in enumerate([("", None), *draws]):
+            inputs = batch.inputs
+            if order is not None:
+                found = padded(changed(name, {**own, name: as_tensor(stored[name][order[batch.numbers]])}))
+                is_one = not isinstance(inputs, Mapping)
+                inputs = found[flow.inputs[0]] if is_one else {**inputs, **found}
+            for target, predicted in test(inputs)[0].items():
+                each = _measured(kind_of(flow.features[target]), predicted, targets[target])
+                sums[target][place] += float((each * weights).sum())
+    return {name: of / weight for name, of in sums.items()} if weight else {}, examples
 
 
 def columns_of(planned: Plan) -> list[str]:
@@ -136,67 +176,9 @@ def _cheap(planned: Plan, split: Split, times: int) -> Split | None:
 
 
 def _mean(values: Sums) -> Share:
-    return Share(float(values.mean()), *(interval_of_mean(values.tolist()) or ()))
-
-
-class _Reading:
-    """A pass over examples whose columns change places among them.
-
-    Attributes:
-        flow: What is given to the model, and its targets.
-        count: Number of examples that were read.
-    """
-
-    def __init__(self, planned: Plan, source: Source, split: Split, names: list[str]) -> None:
-        self.flow, self.count = given_to_model(planned.evaluation), 0
-        self._pass, self._names, columns = Pass(planned, source, split), names, learned.columns_of(planned.spec)
-        self._stored, self._made = _stored(self._pass, names), dict[str, Any]
-        self._made_of = {name: {name} for name in names}
-        if columns is not None:
-            made_of = _made_of(columns, names)
-            self._made_of |= made_of
-            outputs = tuple(output for output in columns.outputs if made_of[output.name])
-            self._made = tf.function(replace(columns, outputs=outputs).given, autograph=False)
-        whole = self._made({name: as_tensor(values) for name, values in self._stored.items()})
-        self._alone = {name: whole[name] for name in self.flow.inputs if len(self._made_of.get(name, ())) == 1}
-
-    def measures(self, model: Any, repeats: int) -> dict[str, Sums]:
-        """Return the measure of each target: of the examples as they are, then of each repeat of each column."""
-        test = tester(model, self._pass.inputs_spec)
-        draws = [
-            (name, np.random.default_rng((SEED, place, repeat)).permutation(len(self._stored[name])).astype(np.int32))
-            for place, name in enumerate(self._names)
-            for repeat in range(repeats)
-        ]
-        sums, whole = {name: np.zeros(1 + len(draws)) for name in self.flow.targets}, 0.0
-        for batch in self._pass.batches(_SKIP_WITH):
-            self._add(sums, 0, test(batch.inputs)[0], batch)
-            for place, (name, order) in enumerate(draws, 1):
-                self._add(sums, place, test(self._with(batch, name, order[batch.numbers]))[0], batch)
-            whole += len(batch.numbers) if batch.weights is None else float(batch.weights.sum())
-            self.count += len(batch.numbers)
-        return {name: of / whole for name, of in sums.items()} if whole else {}
-
-    def _with(self, batch: Batch, column: str, numbers: npt.NDArray[np.int32]) -> Any:
-        """Return the inputs of a batch with the values that the column has in the examples of these numbers."""
-        changed = {name for name in self.flow.inputs if column in self._made_of.get(name, ())}
-        made = {name: tf.gather(self._alone[name], numbers) for name in changed if name in self._alone}
-        if changed - made.keys():  # an output of several columns
-            own = {name: as_tensor(values[batch.numbers]) for name, values in self._stored.items()}
-            found = self._made({**own, column: as_tensor(self._stored[column][numbers])})
-            made |= {name: found[name] for name in changed - made.keys()}
-        made = padded(made)
-        if not isinstance(batch.inputs, Mapping):
-            return made[self.flow.inputs[0]]
-        return {name: made.get(name, of) for name, of in batch.inputs.items()}
-
-    def _add(self, sums: dict[str, Sums], place: int, found: Any, batch: Batch) -> None:
-        """Add the measure of each target of a batch: right predictions, or mean absolute errors, by weight."""
-        for name, of in sums.items():
-            predicted = found[name] if isinstance(found, dict) else found
-            targets = batch.targets[name] if isinstance(batch.targets, dict) else batch.targets
-            each = _measured(kind_of(self.flow.features[name]), predicted, targets)
-            of[place] += float((each if batch.weights is None else each * batch.weights.reshape(-1)).sum())
+    mean = float(values.mean())
+    is_rounding = abs(mean) < _ROUNDING * float(np.abs(values).max())
+    return Share(0.0 if is_rounding else mean, *(interval_of_mean(values.tolist()) or ()))
 
 
 def _measured(kind: str, found: npt.NDArray[np.float32], targets: npt.NDArray[Any]) -> Sums:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from etlrun.config.overrides import of_path
 from etlrun.config.request import RESUME, overlaid
 from etlrun.planning.learned import recalled
-from etlrun.planning.plan import Plan
+from etlrun.planning.plan import Plan, given_to_model
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import RunSpec, parse, show
 from etlrun.planning.training import validates
@@ -25,6 +25,7 @@ from etlrun.remote.objects import look_up_again
 from etlrun.run.checkpoint import checkpoint_path, checkpoints, checkpoints_in
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.dataset import Dataset
+from etlrun.stages.flow import Flow
 from etlrun.stages.rows import Rows
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError
@@ -86,6 +87,11 @@ class Trained:
         """Names of the classes in the order of the model's outputs; None if the run did not note them."""
         names = self.summary.dataset.classes
         return None if names is None else tuple(names)
+
+    @cached_property
+    def flow(self) -> Flow:
+        """What the model takes of the validation, and its targets."""
+        return given_to_model(self.plan.evaluation)
 
     @property
     def precision(self) -> str | None:

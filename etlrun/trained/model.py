@@ -7,7 +7,7 @@ import functools
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from etlrun.config.overrides import of_path
 from etlrun.config.request import RESUME
 from etlrun.record.record import MODEL
 from etlrun.run.backend import prepare
+from etlrun.stages.flow import Feature, Flow
+from etlrun.stages.lazy import keras, tf
 from etlrun.system.errors import WorldError
 from etlrun.system.terminal import say_note
 from etlrun.trained.load import Trained
@@ -26,11 +28,11 @@ if TYPE_CHECKING:
 
 _VARIABLE = "KERAS_BACKEND"
 
-Predict = Callable[[Any], npt.NDArray[np.float32]]
-"""From the inputs of a batch to predictions (batch, outputs)."""
-Test = Callable[..., tuple[Any, float, Any]]
-"""From inputs, targets and weights of a batch to predictions, of several targets by name, the loss, as Keras's
-`test_step` computes it, and the logits by target as `_with_logits` has them."""
+Predict = Callable[[Any], dict[str, npt.NDArray[np.float32]]]
+"""From the inputs of a batch to predictions (batch, outputs) by target, of two classes of each."""
+Test = Callable[..., tuple[dict[str, Any], float, dict[str, Any]]]
+"""From inputs, targets and weights of a batch to predictions by target, the loss, as Keras's `test_step` computes it,
+and the logits of those targets that `_with_logits` finds."""
 
 
 @contextlib.contextmanager
@@ -64,91 +66,89 @@ def ready(run: Trained) -> Iterator[Any]:
         yield model
 
 
-def outputs_of(model: Any) -> int:
-    """Return the number of outputs of an example: of two classes each has its own, which `tester` makes of the one."""
-    return 2 if _is_binary(model) else int(model.output_shape[-1])
+def by_target(flow: Flow, found: Any) -> dict[str, Any]:
+    """Return what a model has for each of its targets, of which a single one has no name there."""
+    return dict(found) if isinstance(found, Mapping) else {flow.target: found}
 
 
-def _is_binary(model: Any) -> bool:
-    """Return whether a model gives the probability of the second of two classes, and nothing else."""
-    return not isinstance(model.output_shape, dict) and bool(
-        model.output_shape[-1] == 1 and model.layers[-1].name.rstrip("_") == "probability"
-    )
+def _is_of_second(feature: Feature, outputs: Any) -> bool:
+    """Return whether the shape of predictions is that of the probability of the second of two classes, and no other."""
+    return feature.is_binary and outputs[-1] == 1
 
 
-def of_each_class(model: Any, found: Any) -> Any:
-    """Return predictions (batch, outputs) with a probability of each class, also of two of which a model gives one."""
-    if not _is_binary(model):
-        return found
-    if isinstance(found, np.ndarray):
-        return np.concatenate([1 - found, found], axis=-1)
-    import keras
-
-    return keras.ops.concatenate([1 - found, found], axis=-1)
+def outputs_of(model: Any, flow: Flow) -> dict[str, int]:
+    """Return the number of outputs of each target: of two classes each has its own."""
+    shapes = {name: of.shape for name, of in by_target(flow, model.output).items()}
+    return {name: 2 if _is_of_second(flow.features[name], of) else int(of[-1]) for name, of in shapes.items()}
 
 
-def _with_logits(model: Any) -> Any:
-    """Return a model of `predictions`, those of `model`, and of their `logits` by target, "" for the only one.
+def of_each_class(flow: Flow, found: Any) -> dict[str, Any]:
+    """Return predictions (batch, outputs) by target, with a probability of each class, also where a model gives one."""
+    several = by_target(flow, found)
+    for name, of in several.items():
+        if _is_of_second(flow.features[name], of.shape):
+            join = np.concatenate if isinstance(of, np.ndarray) else keras.ops.concatenate
+            several[name] = join([1 - of, of], axis=-1)
+    return {name: several[name] for name in flow.targets}
+
+
+def _with_logits(model: Any, flow: Flow) -> Any:
+    """Return a model of `predictions`, those of `model`, and of their `logits` by target.
 
     Predictions that no dense layer with a softmax or a sigmoid gives have no logits.
     """
-    import keras
-
     dense, known, logits = keras.layers.Dense, (keras.activations.softmax, keras.activations.sigmoid), {}
-    outputs = model.output if isinstance(model.output, dict) else {"": model.output}
-    found = dict(outputs)
-    for name, output in outputs.items():
+    found = by_target(flow, model.output)
+    for name, output in [*found.items()]:
         heads = [of for of in model.layers if isinstance(of, dense) and of.activation in known and of.output is output]
         for head in heads:
             bare = dense.from_config({**head.get_config(), "activation": None})
             logits[name] = bare(head.input)
             bare.set_weights(head.get_weights())
             found[name] = keras.layers.Activation(head.activation, dtype="float32")(logits[name])
-    return keras.Model(model.input, {"predictions": found.get("", found), "logits": logits})
+    predictions = found if isinstance(model.output, Mapping) else found[flow.target]
+    return keras.Model(model.input, {"predictions": predictions, "logits": logits})
 
 
-def predictor(model: Any, inputs: Any) -> Predict:
+def predictor(model: Any, flow: Flow, inputs: Any) -> Predict:
     """Return the function from inputs to predictions; `inputs` are their specs, for which it is traced once."""
-    test = tester(model, inputs)
+    test = tester(model, flow, inputs)
     return lambda given: test(given)[0]
 
 
-def tester(model: Any, inputs: Any, *specs: Any) -> Test:
+def tester(model: Any, flow: Flow, inputs: Any, *specs: Any) -> Test:
     """Return the function from inputs and what is wanted, targets and weights, to predictions, the loss and logits.
 
     Its arguments are specs of these. Without targets the loss is 0. As the logits are given with and
     without them, TensorFlow fuses no layer with its activation, and predictions are the same, also close to 0 and 1.
     """
-    import keras
-
-    whole, as_arrays = _with_logits(model), functools.partial(keras.tree.map_structure, np.asarray)
+    whole, as_arrays = _with_logits(model, flow), functools.partial(keras.tree.map_structure, np.asarray)
     if keras.backend.backend() != "tensorflow":
 
-        def test(given: Any, *wanted: npt.NDArray[Any]) -> tuple[Any, float, Any]:
+        def compute(given: Any, *wanted: Any) -> tuple[Any, Any]:
             found = as_arrays(whole.predict_on_batch(as_arrays(given)))
             targets, *weight = keras.tree.map_structure(keras.ops.convert_to_tensor, wanted) or (None,)
-            tensors = targets, keras.tree.map_structure(keras.ops.convert_to_tensor, found["predictions"]), *weight
-            loss = float(model.compute_loss(None, *tensors)) if wanted else 0.0
-            return of_each_class(model, found["predictions"]), loss, found["logits"]
+            predictions = keras.tree.map_structure(keras.ops.convert_to_tensor, found["predictions"])
+            return found, model.compute_loss(None, targets, predictions, *weight) if wanted else 0.0
 
-        return test
-    import tensorflow as tf
+    else:
 
-    def traced(given: Any, *wanted: Any) -> tuple[Any, Any]:
-        found = whole(given, training=False)
-        of = found["predictions"]
-        loss = model.compute_loss(given, wanted[0], of, *wanted[1:], training=False) if wanted else 0.0
-        return found, loss
+        def traced(given: Any, *wanted: Any) -> tuple[Any, Any]:
+            found = whole(given, training=False)
+            predictions = found["predictions"]
+            loss = model.compute_loss(given, wanted[0], predictions, *wanted[1:], training=False) if wanted else 0.0
+            return found, loss
 
-    function = tf.function(traced, input_signature=[inputs, *specs], jit_compile=model.jit_compile, autograph=False)
-    compute = function.get_concrete_function()  # TensorFlow would warn of each that is called after others were traced
+        signature = [inputs, *specs]
+        function = tf.function(traced, input_signature=signature, jit_compile=model.jit_compile, autograph=False)
+        compute = function.get_concrete_function()  # TensorFlow would warn of each that is called after others were
 
-    def on_batch(given: Any, *wanted: npt.NDArray[Any]) -> tuple[Any, float, Any]:
+    def test(given: Any, *wanted: npt.NDArray[Any]) -> tuple[dict[str, Any], float, dict[str, Any]]:
         found, loss = compute(given, *wanted)
         found = as_arrays(found)
-        return of_each_class(model, found["predictions"]), float(loss), found["logits"]
+        return of_each_class(flow, found["predictions"]), float(loss), found["logits"]
 
-    return on_batch
+    return test
 
 
 def require_finite(run: Trained, outputs: npt.NDArray[np.float32], places: Callable[[int], str]) -> None:
@@ -164,21 +164,33 @@ def require_finite(run: Trained, outputs: npt.NDArray[np.float32], places: Calla
         )
 
 
-def class_names(run: Trained, outputs: int) -> tuple[str, ...] | None:
-    """Return the names of the classes, by number where the run did not note them; None if the target is no class."""
-    flow = run.then.spec.dataset.examples
-    if not flow.features[flow.target].is_class:
-        return None
-    return run.class_names or tuple(map(str, range(outputs)))
+def names_of(run: Trained, source: Source | None, outputs: Mapping[str, int]) -> dict[str, tuple[str, ...] | None]:
+    """Return the names of the classes or labels of each target; None of numbers.
+
+    Those of a single target are in the run, or in a dataset of as many classes as the model has `outputs`, or numbers;
+    those of several are in the dataset, or in the config of the run.
+    """
+    flow = run.flow
+    if len(flow.targets) > 1 or flow.features[flow.target].is_labels:
+        of_data = {name: source.names_of(name) if source else () for name in flow.targets}
+        return {name: of or flow.features[name].classes or None for name, of in of_data.items()}
+    feature, count = run.then.spec.dataset.examples.features[flow.target], outputs[flow.target]
+    known = source.class_names if source is not None else None
+    if not feature.is_class or run.class_names:
+        return {flow.target: run.class_names if feature.is_class else None}
+    return {flow.target: known if known and len(known) == count else tuple(map(str, range(count)))}
 
 
-def same_classes(run: Trained, source: Source, outputs: int) -> None:
-    """Raise `WorldError` if a dataset has other classes than the model, which has so many outputs."""
+def same_classes(run: Trained, source: Source, outputs: Mapping[str, int]) -> None:
+    """Raise `WorldError` if a dataset has other classes than the only target of a model; labels are named apart."""
+    (target, count), *others = outputs.items()
+    if others or run.flow.features[target].is_labels:
+        return
     then, now = run.class_names, source.class_names
     if then is not None and now is not None and then != now:
         found, expected = f"the classes {listed(now)}", f"{listed(then)}, which the model was trained on"
-    elif source.num_classes is not None and source.num_classes != outputs:
-        found, expected = f"{source.num_classes} classes", f"{outputs}, which the model was trained on"
+    elif source.num_classes is not None and source.num_classes != count:
+        found, expected = f"{source.num_classes} classes", f"{count}, which the model was trained on"
     else:
         return
     remedy = "choose a dataset with the same classes in the same order"

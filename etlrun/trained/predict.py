@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
-from etlrun.planning.plan import given_to_model
 from etlrun.sources import folder
 from etlrun.sources.base import Example, Source, open_source
 from etlrun.sources.content import Shard
 from etlrun.sources.folder import FileSplit, Images
 from etlrun.stages.dataset import IMAGE, Dataset
-from etlrun.stages.flow import Feature
 from etlrun.system.errors import EtlrunError
 from etlrun.system.terminal import say_note
 from etlrun.trained.load import Trained
-from etlrun.trained.model import class_names, outputs_of, predictor, require_finite, same_classes
+from etlrun.trained.model import names_of, outputs_of, predictor, require_finite, same_classes
 from etlrun.trained.numbered import Lost, Pass, opened
 from etlrun.trained.order import unchecked
 from etlrun.trained.rows import Head, Writer
@@ -78,74 +73,40 @@ def of_files(run: Trained, paths: Sequence[str], no_files: Mapping[str, str] | N
 def of_split(run: Trained, model: Any) -> Pass:
     """Return the pass over the split of the plan; `EtlrunError` if it is missing or has other classes."""
     source, split = opened(run.plan, run.split_key)
-    if not targets_of(run):
-        same_classes(run, source, outputs_of(model))
+    same_classes(run, source, outputs_of(model, run.flow))
     if text := unchecked(run, source):
         say_note(text)
     return Pass(run.plan, source, split)
 
 
-def names(run: Trained, model: Any) -> tuple[str, ...] | None:
-    """Return the names of the classes in the order of the outputs; None if the target is no class.
-
-    A run that did not note them takes those of its dataset, where that is there, and else numbers.
-    """
-    found = class_names(run, outputs_of(model))
-    if found is None or run.class_names is not None:
-        return found
-    try:
-        of_data = open_source(run.then.spec.dataset.as_it_is()).class_names
-    except EtlrunError:
-        of_data = None
-    if of_data is not None and len(of_data) == len(found):
-        return of_data
-    say_note("The run did not note the names of its classes: they are named by their numbers.")
-    return found
-
-
-def targets_of(run: Trained) -> dict[str, Feature]:
-    """Return the targets of a run that has several, or several labels, by name; none of any other run."""
-    flow = given_to_model(run.then.train)
-    is_other = len(flow.targets) > 1 or flow.features[flow.target].is_labels
-    return {name: flow.features[name] for name in flow.targets if is_other}
-
-
-def _names_of(run: Trained, targets: Mapping[str, Feature]) -> dict[str, tuple[str, ...]]:
-    """Return the names of the classes or labels of targets: those of the config, and of data of TFDS its own."""
-    dataset, found = run.then.spec.dataset, {name: of.classes for name, of in targets.items()}
-    if not dataset.is_of_tfds or not any(found.values()):
-        return found
-    try:
-        source = open_source(dataset.as_it_is())
-    except EtlrunError:
-        say_note("The dataset of the run is not there: classes are named by their numbers.")
-        return found
-    return {name: source.names_of(name) for name in targets}
-
-
 def heads(run: Trained, model: Any, top: int | None) -> list[Head]:
     """Return what a model predicts of each target; of classes the `top` likeliest ones, or all."""
-    found = []
-    targets = targets_of(run)
-    names_of = _names_of(run, targets)
-    for name, of in targets.items():
-        outputs = 2 if of.is_binary else len(of.classes) or math.prod(side or 1 for side in of.shape)
-        target, most = name if len(run.then.spec.dataset.examples.targets) > 1 else "", top and min(top, outputs)
-        own = names_of[name] or None
-        found.append(Head(target=target, names=own, outputs=outputs, is_labels=of.is_labels, top=most))
-    if found:
-        return found
-    outputs = outputs_of(model)
-    return [Head(target="", names=names(run, model), outputs=outputs, top=top and min(top, outputs))]
+    flow, outputs = run.flow, outputs_of(model, run.flow)
+    names = names_of(run, _source_of_names(run), outputs)
+    return [
+        Head(
+            target=name if len(flow.targets) > 1 else "",
+            names=names[name],
+            outputs=outputs[name],
+            is_labels=flow.features[name].is_labels,
+            top=top and min(top, outputs[name]),
+        )
+        for name in flow.targets
+    ]
 
 
-def of_heads(run: Trained, found: Any) -> list[npt.NDArray[np.float32]]:
-    """Return the predictions of a model for each of its heads."""
-    flow = given_to_model(run.then.train)
-    if len(flow.targets) == 1:
-        return [found]
-    pairs = ((found[name], flow.features[name].is_binary) for name in flow.targets)
-    return [np.concatenate([1 - of, of], axis=1) if is_binary else of for of, is_binary in pairs]
+def _source_of_names(run: Trained) -> Source | None:
+    """Return the dataset of a run if it alone may know the names of its classes, and if it is there."""
+    dataset = run.then.spec.dataset
+    targets = [dataset.examples.features[name] for name in dataset.examples.targets]
+    is_noted = run.class_names is not None if len(targets) == 1 and targets[0].is_class else not dataset.is_of_tfds
+    if is_noted or not any(of.is_class or of.is_labels for of in targets):
+        return None
+    try:
+        return open_source(dataset.as_it_is())
+    except EtlrunError:
+        say_note("The run did not note the names of its classes: they are named by their numbers.")
+        return None
 
 
 def predict(run: Trained, reading: Pass | Rows, model: Any, writer: Writer, done: Callable[[int], None]) -> list[Lost]:
@@ -155,9 +116,9 @@ def predict(run: Trained, reading: Pass | Rows, model: Any, writer: Writer, done
         WorldError: A record is corrupt, and the plan does not skip such records; a step refuses a value of a row; or
             predictions are not finite.
     """
-    compute = predictor(model, reading.inputs_spec)
+    compute = predictor(model, run.flow, reading.inputs_spec)
     for batch in reading.batches(SKIP_WITH):
-        outputs, numbers = of_heads(run, compute(batch.inputs)), batch.numbers.tolist()
+        outputs, numbers = [*compute(batch.inputs).values()], batch.numbers.tolist()
         for of in outputs:
             require_finite(run, of, lambda row, numbers=numbers: reading.place(numbers[row]))  # type: ignore[misc]
         writer.write([*map(reading.cells, numbers)], outputs)

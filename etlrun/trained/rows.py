@@ -40,6 +40,11 @@ class Head:
     top: int | None = None
 
     @property
+    def noun(self) -> str:
+        """What each probability is of."""
+        return "label" if self.is_labels else "class"
+
+    @property
     def header(self) -> list[str]:
         """Names of the columns, which begin with that of the target if there are several."""
         if self.names is None:

@@ -1,0 +1,520 @@
+"""Documents of what is trained: of an evaluation, and of an export, which is its model card."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import starmap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from etlrun.planning import render
+from etlrun.record import record as records
+from etlrun.record import report
+from etlrun.record.config import CONFIG
+from etlrun.record.findings import finite
+from etlrun.record.report import EVALUATIONS
+from etlrun.record.summary import MEASURES
+from etlrun.report.doc import (
+    Chart,
+    Code,
+    Col,
+    Doc,
+    Images,
+    Line,
+    Lines,
+    Paragraph,
+    Part,
+    Picture,
+    Section,
+    Series,
+    Table,
+)
+from etlrun.report.render import RENDER
+from etlrun.stages.columns import Columns
+from etlrun.stages.image import Decode
+from etlrun.system.files import write_atomically
+from etlrun.system.terminal import significant
+from etlrun.system.thumbnails import data_url, thumbnail
+from etlrun.trained.load import Trained
+from etlrun.trained.model import listed
+from etlrun.trained.ranking import AtThreshold, Place
+from etlrun.trained.scores import Share, wilson
+
+if TYPE_CHECKING:  # these import TensorFlow
+    from etlrun.trained.evaluate import Evaluation
+    from etlrun.trained.figures import Figures, Mistake
+    from etlrun.trained.importance import Importance
+
+DESCRIPTION = "export.json"
+_PAGES, _TEXTS = ("html", "notebook"), ("text", "md")
+_WIDEST, _MOST_CLASSES, _MOST_PAIRS, _MOST_MISTAKES = 20, 50, 100, 5
+"""Classes up to which terminals show the confusion matrix, and pages, and the pairs that are shown of a larger one;
+and the mistakes that terminals show."""
+_MOST_COLUMNS, _LONGEST_CELL, _LONGEST_PROSE, _MANY_WORDS = 100, 80, 400, 5
+"""Inputs of an example in a table, characters in a cell of it, and of a text of many words, which are so many."""
+_ROUNDING = 1e-6
+"""Difference of a figure in float32 and in float64, in relation to it, so that both are rounded alike."""
+_SHARES, _ERRORS = (
+    ("accuracy", "accuracy", ""),
+    ("subset", "subset_accuracy", "of examples all labels are right"),
+    ("mAP", "mean_average_precision", "mean average precision"),
+    ("AUC", "auc", "area under the ROC curve"),
+    ("AP", "average_precision", "average precision"),
+    ("ECE", "expected_calibration_error", "expected calibration error"),
+), (
+    ("MAE", "mae", ""),
+    ("RMSE", "rmse", ""),
+    ("R2", "r2", ""),
+    ("MedAE", "median_absolute_error", "median absolute error"),
+    ("MSE", "mean_squared_error", "mean squared error"),
+)  # fmt: skip
+"""Labels of figures, their names, and what they are, if the label does not say it."""
+_OF_CLASS = ("precision", "recall", "f1")
+Shown = Callable[[float], str]
+
+
+def document(of: Evaluation, made_by: str) -> Doc:
+    """Return the document of an evaluation, which was `made_by` a command."""
+    targets: dict[str, Figures] = of.targets or {"": of}
+    result = " · ".join(f"{name} {_result(figures)}".strip() for name, figures in targets.items())
+    data = f"{of.dataset} {of.split}, {of.examples:,} examples{f', {len(of.skipped)} skipped' if of.skipped else ''}"
+    facts = [("data", data + (f", by the model of epoch {of.epoch}" if of.epoch else "")), ("order", of.unchecked)]
+    loss = Line("loss", *_figure(of.loss, of.then.get("loss"), _four if of.accuracy is not None else significant))
+    if of.targets:
+        own: list[Part] = [Lines([loss], is_large=True), Lines(facts)]
+        for name, figures in of.targets.items():
+            then = {key.removeprefix(f"{name}_"): value for key, value in of.then.items()}
+            own.append(Section(name, [Lines([*_lines(figures, then)], is_large=True), *_of_target(figures)]))
+    else:
+        first, *others = _lines(of, of.then)
+        own = [Lines([first, loss, *others], is_large=True), Lines(facts), *_of_target(of)]
+    own[2:2] = [*_firsts(of)]
+    reason = Col("reason", lambda each: each.reason, is_long=True)
+    lost = [Col("skipped", lambda each: each.place, is_head=True), reason]
+    return Doc(
+        result,
+        [*own, Table(of.skipped, lost, title="Skipped", most=_MOST_MISTAKES)],
+        over=f"{of.dataset} {of.split}, {of.examples:,} examples: {of.run}{f', epoch {of.epoch}' if of.epoch else ''}",
+        foot=made_by,
+        json=lambda: finite(of.plain()),
+    )
+
+
+def recorded(run: Trained, evaluation: Evaluation, doc: Doc) -> tuple[Path, Path]:
+    """Write an evaluation and its page, to which that of the run links, into its folder; return their paths."""
+    folder = run.folder / EVALUATIONS
+    paths = folder / f"{evaluation.name}.json", folder / f"{evaluation.name}.html"
+    try:
+        folder.mkdir(exist_ok=True)
+        for path, name in zip(paths, ("json", "html"), strict=True):
+            write_atomically(path, RENDER[name](doc))
+    except OSError as error:
+        raise records.unwritable(folder, error) from error
+    report.write(run.folder)
+    return paths
+
+
+def _four(value: float) -> str:
+    return f"{value:.4f}"
+
+
+def _figure(value: Share | float | None, then: float | None, shown: Shown, words: str = "") -> tuple[str, str]:
+    """Return a figure, and what stands beside it: its interval, what it was in the run, and `words`."""
+    share = value if isinstance(value, Share) else Share(value)
+    if share.value is None:
+        return "-", ""
+    ends = "" if share.low is None or share.high is None else f"{shown(share.low)} to {shown(share.high)}"
+    if then is not None and math.isclose(then, share.value, rel_tol=_ROUNDING):
+        then = share.value
+    first, *others = [*filter(None, [ends, "" if then is None else f"{shown(then)} in the run", words])] or [""]
+    return shown(share.value), ", ".join([f"({first})" * bool(first), *others])
+
+
+def _share(of: Share, shown: Shown = _four) -> str:
+    return " ".join(_figure(of, None, shown)).strip()
+
+
+def _result(of: Figures) -> str:
+    (label, name, _), shown = (_ERRORS[0], significant) if of.accuracy is None else (_SHARES[0], _four)
+    return f"{label} {_share(getattr(of, name), shown)}"
+
+
+def _lines(of: Figures, then: Mapping[str, float | None]) -> Iterator[Line]:
+    """Yield the figures of a target; `then` are those that the run had with it."""
+    shown: Shown = significant if of.accuracy is None else _four
+    for label, name, words in _ERRORS if of.accuracy is None else _SHARES:
+        if (value := getattr(of, name)) is not None:
+            yield Line(label, *_figure(value, then.get(name), shown, words))
+
+
+def _of_target(of: Figures) -> Iterator[Part]:
+    """Yield the details of a target."""
+    yield Lines([("method", of.method)])
+    if of.points:
+        yield Section("Predictions", [*_of_numbers(of)], only=_PAGES)
+    elif of.curve:
+        yield Section("Curves", [*_curves(of.curve)], only=_PAGES)
+    if of.thresholds:
+        yield _thresholds(of.thresholds, of.classes[1].name)
+    if of.classes:
+        yield from _of_classes(of, "class" if of.subset_accuracy is None else "label")
+    yield from _mistakes(of)
+    if of.importance is not None:
+        yield from _importance(of.importance)
+
+
+def _of_numbers(of: Figures) -> Iterator[Chart]:
+    count, some = of.numbers or 0, len(of.points)
+    drawn = f"{some:,} of {count:,} are drawn, at random." if some < count else ""
+    ends = [(value, value) for value in (min(map(min, of.points)), max(map(max, of.points)))]
+    series = [Series("right", ends, "ideal"), Series("examples", of.points, "first", "cloud")]
+    yield Chart(series, x="true value", y="predicted", title="Predicted by true value", note=drawn)
+    errors = [(predicted, wanted - predicted) for wanted, predicted in of.points]
+    ends = [(min(errors)[0], 0.0), (max(errors)[0], 0.0)]
+    series = [Series("right", ends, "ideal"), Series("examples", errors, "first", "cloud")]
+    y = "residual: true value less predicted"
+    yield Chart(series, x="predicted", y=y, title="Residuals by predicted value", note=drawn)
+
+
+def _curves(places: Sequence[Place]) -> Iterator[Chart]:
+    """Yield the curves of two classes, beside those of guesses."""
+    roc = [(0.0, 0.0), *((at.false_positive_rate, at.recall) for at in places)]
+    series = [Series("guesses", [(0.0, 0.0), (1.0, 1.0)], "ideal"), Series("model", roc)]
+    yield Chart(series, x="false positive rate", y="true positive rate", unit=True, title="ROC curve")
+    found, level = [(at.recall, at.precision) for at in places], places[-1].precision
+    model = Series("model", [(0.0, found[0][1]), *found])
+    series = [Series("guesses", [(0.0, level), (1.0, level)], "ideal"), model]
+    yield Chart(series, x="recall", y="precision", unit=True, title="Precision-recall curve")
+
+
+def _thresholds(of: Sequence[AtThreshold], second: str) -> Table:
+    note = f"{second} is predicted where its probability is above the threshold, the first one in all figures."
+    if len(of) > 1:
+        note += " The second one has the largest F1 of these examples, which is a choice to check on others."
+    threshold = Col(f"threshold of {second}", lambda each: each.threshold, is_head=True)
+    return Table(of, [threshold, *map(_score, ("accuracy", *_OF_CLASS))], title="Thresholds", note=note)
+
+
+def _score(name: str) -> Col:
+    def score(of: Any) -> Share:
+        found: Share = getattr(of, name)
+        return found
+
+    return Col(name.replace("f1", "F1"), lambda of: score(of).value, text=lambda of: _share(score(of)))
+
+
+def _of_classes(of: Figures, noun: str) -> Iterator[Part]:
+    """Yield the figures of each class, their confusions, and the calibration."""
+    is_many = len(of.classes) > _WIDEST
+    columns = [
+        Col(noun, lambda each: each.name, is_head=True),
+        Col("examples", lambda each: each.examples),
+        Col("predicted", lambda each: each.predicted),
+        *map(_score, _OF_CLASS),
+    ]
+    rows = sorted(of.classes, key=lambda each: each.f1.value or 0.0) if is_many else of.classes
+    title = "Labels" if noun == "label" else "Classes"
+    yield Table(rows, columns, title=title, most=_WIDEST, sort="F1" if is_many else "", falls=True)
+    names = [each.name for each in of.classes]
+    if of.confusion and len(names) <= _MOST_CLASSES:
+        row = Col("class / predicted", lambda each: names[each], is_head=True)
+        counts = [_counts(of.confusion, at, name) for at, name in enumerate(names)]
+        only = _PAGES if is_many else ()
+        note = "Examples by class (row) and predicted class (column)."
+        yield Table(range(len(names)), [row, *counts], title="Confusion matrix", note=note, only=only)
+    elif of.confusion:
+        matrix = np.array(of.confusion)
+        np.fill_diagonal(matrix, 0)
+        order = np.argsort(-matrix, axis=None, kind="stable")[:_MOST_PAIRS]
+        pairs = [*zip(*np.unravel_index(order, matrix.shape), strict=True)]
+        columns = [
+            Col("class", lambda pair: names[pair[0]], is_head=True),
+            Col("predicted", lambda pair: names[pair[1]]),
+            Col("examples", lambda pair: int(matrix[pair])),
+        ]
+        yield Table([pair for pair in pairs if matrix[pair]], columns, title="Most frequent confusions", only=_PAGES)
+    if of.calibration:
+        bars = [((each.low + each.high) / 2, each.accuracy) for each in of.calibration]
+        series = [Series("accuracy", bars, "first", "bar"), Series("even", [(0.0, 0.0), (1.0, 1.0)], "ideal")]
+        note = (
+            "Accuracy of the examples in 15 bins of confidence, the probability of the predicted class. Bars below the "
+            "dashed line are predictions of too much confidence; the expected calibration error is the mean distance, "
+            "weighted by examples."
+        )
+        chart = Chart(series, x="confidence", y="accuracy", unit=True, note=note)
+        yield Section("Calibration", [chart], only=_PAGES)
+
+
+def _counts(confusion: Sequence[Sequence[int]], at: int, name: str) -> Col:
+    """Return the column of a predicted class in a confusion matrix, whose rows are the places of the classes."""
+
+    def style(row: int) -> str:
+        return "" if not confusion[row][at] else "good" if row == at else "bad"
+
+    def share(row: int) -> float:
+        return confusion[row][at] / max(1, *confusion[row])
+
+    return Col(name, lambda row: confusion[row][at], style=style, share=share)
+
+
+def _mistakes(of: Figures) -> Iterator[Part]:
+    """Yield the worst mistakes: their images, or a table with their inputs."""
+    is_class = of.accuracy is not None
+    title = "Worst mistakes" if is_class else "Largest errors"
+    loss = Col("loss" if is_class else "squared error", lambda each: each.loss, ".3f" if is_class else "")
+    columns = [
+        loss,
+        Col("labels" if of.subset_accuracy else "class" if is_class else "value", lambda each: _cell(each.target)),
+        Col("predicted", lambda each: _cell(each.predicted)),
+        Col("probability", lambda each: each.probability, ".3f"),
+        Col("place", lambda each: each.place),
+    ]
+    beside = Col("columns", lambda each: ", ".join(f"{name}={_cell(value)}" for name, value in each.columns.items()))
+    beside = dataclasses.replace(beside, is_long=True)
+    yield Table(of.mistakes, [*columns, beside], title=title, most=_MOST_MISTAKES, only=_TEXTS)
+    if of.mistakes and of.mistakes[0].image is not None:
+        yield Images([_picture(each.image, _told(each)) for each in of.mistakes], title=title, only=_PAGES)
+    elif of.mistakes:
+        names = [*of.mistakes[0].columns]
+        inputs = [_input(of.mistakes, name) for name in names[:_MOST_COLUMNS]]
+        by = "crossentropy" if is_class else "squared error"
+        note = f"The examples with the largest {by}, and their inputs as they are stored."
+        if len(names) > _MOST_COLUMNS:
+            note += f" {len(names) - _MOST_COLUMNS:,} more inputs are in the JSON beside this page."
+        yield Table(of.mistakes, [*columns, *inputs], title=title, note=note, only=_PAGES)
+
+
+def _input(mistakes: Sequence[Mistake], name: str) -> Col:
+    is_long = any(_is_prose(each.columns[name]) for each in mistakes)
+    return Col(_cell(name), lambda of: of.columns[name], text=lambda of: _cell(of.columns[name]), is_long=is_long)
+
+
+def _told(of: Mistake) -> str:
+    """Return what stands below the image of a mistake."""
+    share = "" if of.probability is None else f" with {100 * of.probability:.1f} %"
+    inputs = (f"{name} {_cell(value)}" for name, value in of.columns.items())
+    return "\n".join([f"{of.target}, predicted as {of.predicted}{share}", f"loss {of.loss:.3f}", of.place, *inputs])
+
+
+def _importance(of: Importance) -> Iterator[Part]:
+    worse = "the mean absolute error grows" if of.measure == "mae" else "the accuracy falls"
+    what = (
+        f"how much {worse} from {significant(of.value)} while the values of a column change places among "
+        f"{of.examples:,} examples: the mean of {of.repeats} permutations, drawn with seed {of.seed}, and its 95 % "
+        "interval over these (Student's t)"
+    )
+    yield Lines([("columns", what)], only=("text",))
+    columns = [
+        Col("column", lambda each: _cell(each.name), is_head=True),
+        Col("importance", lambda each: each.importance.value, text=lambda each: _share(each.importance, significant)),
+    ]
+    note = f"{what[:1].upper()}{what[1:]}. Of columns that tell the same, each seems worth little."
+    yield Table(of.columns, columns, title="Columns", note=note, most=_WIDEST)
+
+
+def _firsts(of: Evaluation) -> Iterator[Part]:
+    """Yield the first example of each class where their order is unchecked."""
+    title = "First example of each class"
+    place = Col("first example of the data", lambda each: each.place)
+    columns = [Col("class", lambda each: each.name, is_head=True), place]
+    has_images = any(each.image is not None for each in of.firsts)
+    yield Table(of.firsts, columns, title=title, most=_WIDEST, only=_TEXTS if has_images else ())
+    if has_images:
+        pictures = [_picture(each.image, f"{each.name}\n{each.place}") for each in of.firsts]
+        yield Images(pictures, title=title, note="Compare each name with its image.", only=_PAGES)
+
+
+def _picture(encoded: bytes | None, text: str) -> Picture:
+    """Return a thumbnail with a text below, whose first line says what it shows."""
+    alt = text.partition("\n")[0]
+    if encoded is None:
+        return Picture("", text, alt)
+    image = thumbnail(np.asarray(Decode.op(encoded), np.uint8))
+    return Picture(data_url(image), text, alt, image.width, image.height)
+
+
+def _is_prose(value: Any) -> bool:
+    """Return whether a value of an input is a text of many words."""
+    return isinstance(value, str) and value.count(" ") >= _MANY_WORDS
+
+
+def _cell(value: Any) -> str:
+    """Return a value of an input for a cell of a table; empty for one that is missing."""
+    text = "" if value is None else significant(value) if isinstance(value, float) else str(value)
+    longest = _LONGEST_PROSE if _is_prose(value) else _LONGEST_CELL
+    return text if len(text) <= longest else f"{text[:longest]}…"
+
+
+def card(run: Trained, described: Mapping[str, Any]) -> Doc:
+    """Return the model card of an export, which `described` tells as its `export.json`."""
+    spec, summary = run.then.spec, run.summary
+    command = shlex.join(["python", "-m", "etlrun", *summary.overrides, *summary.files])
+    versions = ", ".join(f"{name} {version}" for name, version in summary.versions.items())
+    decoder = next((step.library for step in spec.eval_transform.steps if isinstance(step, Decode)), "its source")
+    training = [
+        ("", f"The plan has the fingerprint {run.then.fingerprint}, and {run.folder / CONFIG} all of its values."),
+        ("", f"The run resumed {summary.resumed_from}." if summary.resumed_from else ""),
+        ("", f"Trained on {summary.host.device} with {versions}; decoded by {decoder}."),
+    ]
+    weights = getattr(spec.model, "weights", None)  # which models of other packages do not have
+    licences = ["this model", f"dataset {summary.dataset.name or spec.dataset.title}"]
+    licences += [f"initial weights {weights}"] if weights else []
+    licences += ["intended use", "limits, and known biases of the data", "contact"]
+    return Doc(
+        f"{spec.model.path.partition('.')[2]} on {summary.dataset.name or spec.dataset.title}",
+        [
+            Section("Model", [Lines([*_of_model(run, described)])]),
+            Section("Use", [*_use(described)]),
+            Section("Data", [Lines([*_data(run)])]),
+            Section("Metrics", [*_measured(run)]),
+            Section("Licences", [Lines([(name, "to be filled in") for name in licences])]),
+            Section("Training", [Code(command), Lines(training)]),
+            Section("Plan", [Code(render.text(run.then))]),
+        ],
+    )
+
+
+def compared(found: Mapping[str, Any] | str) -> str:
+    """Return what the comparison of an export with `predict` has found, or why there is none, for people."""
+    if isinstance(found, str):
+        return f"not compared on examples of the validation: {found}"
+    of = f"{found['examples']} of {found['split']}, predictions differ from those of predict"
+    return f"{of} by up to {found['largest_difference']:.1e}"
+
+
+def _of_model(run: Trained, described: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    classes, check, size = described["classes"], described["check"], run.summary.parameters
+    noun, drawn = next(iter(check.items()))
+    differs = f"{check['largest_difference']:.1e}, of {check['tolerance']:g} allowed"
+    versions = ", ".join(f"{name} {version}" for name, version in described["versions"].items())
+    yield "network", f"{run.then.spec.model.path}{f', {size:,} parameters' if size else ''}"
+    yield "format", f"{described['format']}, written with {versions}"
+    yield "classes", "none" if classes is None else f"{len(classes)}: {listed(classes, _MOST_CLASSES)}"
+    yield "precision", run.precision or "float32"
+    yield "check", f"{drawn} drawn {noun}: predictions differ from the model's by up to {differs}"
+    yield "examples", compared(check["validation"])
+    yield "pixels", described.get("pixels", "")
+
+
+def _use(described: Mapping[str, Any]) -> Iterator[Part]:
+    """Yield what an export takes, does and gives."""
+    single, inputs = described.get("input"), described.get("inputs", ())
+    needed = [of for of in inputs if of["missing"] is None and of["example"] is not None]
+    lines = [
+        ("input", f"{_taken(single)}{_called(single)}" if single else ""),
+        ("inside", ", ".join(described["inside"]) or "no step"),
+        *(("output", _given(of)) for of in described.get("outputs", (described.get("output"),))),
+    ]
+    if any(of["dtype"].startswith("float") and None not in of["shape"][1:] for of in needed):
+        is_inside = Columns.path in described["inside"]
+        what = "ends in an error" if is_inside else "is not refused, and its prediction means nothing: leave it out"
+        lines.append(("missing", f"a row with NaN where no value may be missing {what}"))
+    if any(None in of["shape"][1:] for of in inputs):
+        lines.append(
+            ("lists", "any length from 1 is taken: padding behind the shorter ones of a batch changes nothing")
+        )
+    yield Lines(lines)
+    columns = [
+        Col("input", lambda of: of["name"], is_code=True),
+        Col("column", lambda of: of["column"]),
+        Col("content in the training", _taken),
+        Col("may be missing, as", lambda of: "no" if of["missing"] is None else json.dumps(of["missing"])),
+        Col("example", lambda of: json.dumps(of["example"]), is_code=True),
+    ]
+    yield Table(inputs, columns)
+    columns = [
+        Col("vocabulary", lambda of: of["file"], is_code=True),
+        Col("padding", lambda of: of["padding"]),
+        Col("unknown values", lambda of: listed([*map(str, of["unknown"])], 3) or "none may be there"),
+    ]
+    note = "The line of an index in its vocabulary, counted from 0, is the value in JSON, or null."
+    yield Table([of["vocabulary"] for of in inputs if of.get("vocabulary")], columns, note=note)
+    columns = [
+        Col("input", lambda step: step.get("input", "")),
+        Col("step before", lambda step: step["step"], is_code=True),
+        Col("does", lambda step: step["does"]),
+        Col("parameters", lambda step: ", ".join(starmap(_parameter, step["parameters"].items())), is_code=True),
+    ]
+    yield Table(described["before"], columns, note="Each input is made by its steps in this order.")
+
+
+def _parameter(name: str, value: Any) -> str:
+    is_long = isinstance(value, list) and len(value) > _MOST_CLASSES
+    return f"{name}={f'{len(value):,} values, which {DESCRIPTION} has' if is_long else json.dumps(value)}"
+
+
+def _taken(of: Mapping[str, Any]) -> str:
+    first, *others = of["shape"]
+    shape = ["batch" if first is None else first, *("items" if side is None else side for side in others)]
+    ends = "" if of["range"] is None else f" in [{of['range'][0]:g}, {of['range'][1]:g}]"
+    return f"{of['content']}: {of['dtype']} ({', '.join(map(str, shape))}){ends}"
+
+
+def _given(of: Mapping[str, Any]) -> str:
+    classes = f" ({listed(of['classes'])})" if of.get("classes") else ""
+    target = f" of {of['target']}" if "target" in of else ""
+    return f"{of['content']}{target}{classes}, {of['dtype']}{_called(of)}"
+
+
+def _called(of: Mapping[str, Any]) -> str:
+    return f", named {of['name']}" if of["name"] else ""
+
+
+def _data(run: Trained) -> Iterator[tuple[str, str]]:
+    data, spec = run.summary.dataset, run.then.spec.dataset
+    yield "dataset", data.name or spec.title
+    yield "files", f"{data.shards:,}, {data.bytes / 1e6:,.1f} MB"
+    for pipeline, split in (("train", spec.split), ("validation", spec.eval_split)):
+        if split is not None:
+            count, skipped = data.examples.get(pipeline), run.summary.skipped.get(pipeline)
+            parts = [
+                split,
+                "unknown number of examples" if count is None else f"{count:,} examples",
+                f"{skipped:,} of them skipped as corrupt" if skipped else "",
+                f"digest {data.digest[pipeline]}" if pipeline in data.digest else "",
+            ]
+            yield pipeline, ", ".join(filter(None, parts))
+
+
+def _measured(run: Trained) -> Iterator[Part]:
+    """Yield the measures and the evaluations of the epoch of the model; shares with Wilson's interval."""
+    rows, kept = list[tuple[str, str]](), run.summary.kept_epoch and run.summary.kept_epoch.epoch
+    if run.epoch is not None:
+        of = run.summary.dataset.examples.get("validation", 0) - run.summary.skipped.get("validation", 0)
+        for name in (*MEASURES, *run.epoch.metrics):
+            if (value := run.epoch.measure(name)) is not None:
+                is_share = name == "val_accuracy" and of > 0 and math.isfinite(value)
+                share = wilson(round(value * of), of) if is_share else Share(value)
+                rows.append((f"{name}, epoch {run.epoch.epoch}", _share(share)))
+    for path in sorted((run.folder / EVALUATIONS).glob("*.json")):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            evaluated = json.loads(path.read_text(encoding="utf-8"))
+            if evaluated.get("epoch", kept) == (run.epoch and run.epoch.epoch):
+                rows += _evaluated(evaluated)
+    yield Table(rows, [Col("metric", lambda row: row[0]), Col("value (95 % interval)", lambda row: row[1])])
+    note = "Intervals: Wilson's score interval of shares, and of F1 that of TP / (TP + FP + FN), as 2 p / (1 + p)."
+    yield Paragraph(note)
+    if not (run.folder / EVALUATIONS).is_dir():
+        yield Code(shlex.join(["etlrun", "evaluate", str(run.folder)]))
+        yield Paragraph("This adds precision, recall and F1 of each class.")
+
+
+def _evaluated(of: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the figures of an evaluation, as its JSON has them."""
+    place = f"{of['dataset']} {of['split']}, {of['examples']:,} examples"
+    yield f"loss on {place}", _share(Share(of["loss"]))
+    for target, figures in (of.get("targets") or {"": of}).items():
+        before = f"{target}: " if target else ""
+        for label, name, _ in _ERRORS if figures["accuracy"] is None else _SHARES:
+            if (value := figures.get(name)) is not None:
+                share = Share(**value) if isinstance(value, dict) else Share(value)
+                yield f"{before}{label} on {place}", _share(share)
+        for each in figures["classes"][:_MOST_CLASSES]:
+            yield from ((f"{before}{name} of {each['name']}", _share(Share(**each[name]))) for name in _OF_CLASS)
