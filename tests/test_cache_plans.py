@@ -10,7 +10,7 @@ from etlrun.planning.plan import at_cache
 from etlrun.run import run
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.cache import CACHES, MemoryCache, Space
-from tests.configs import TENSORFLOW, composed, plan_of, refusal_of_plan, refusal_of_spec
+from tests.configs import TENSORFLOW, composed, plan_of
 from tests.runs import emulated, summary_of
 
 SCALED = "transform.steps=[decode,center_crop,resize,scale_minus_one_one]"
@@ -76,102 +76,6 @@ def test_the_place_of_a_cache_changes_no_fingerprint() -> None:
 
 def test_none_takes_the_values_of_the_others() -> None:
     assert stages_of("cache=none", "cache.at=source") == stages_of("cache=none")
-
-
-REFUSED = {
-    "a random step before it": (
-        [FLIPPED],
-        (
-            "cache.at: found transformed, which is after transform.random_flip; expected a point before the first "
-            "random step, whose first result all later epochs would repeat\n    -> set cache.at=resize, or cache=none"
-        ),
-    ),
-    "a random first step": (
-        ["transform.steps=[decode,random_flip,resize,scale_minus_one_one]", "cache.at=resize"],
-        (
-            "cache.at: found resize, which is after transform.random_flip; expected a point before the first random "
-            "step, whose first result all later epochs would repeat\n    -> set cache.at=decoded, or "
-            "cache=none"
-        ),
-    ),
-    "no such point": (
-        ["cache.at=rezise"],
-        (
-            "cache.at: found rezise; expected one of source, decoded, transformed, features, decode, resize\n"
-            "    -> did you mean `resize`?"
-        ),
-    ),
-    "a step that the model does": (
-        ["cache.at=scale_minus_one_one"],
-        (
-            "cache.at: found scale_minus_one_one; expected one of source, decoded, transformed, features, "
-            "decode, resize\n"
-            "    -> name a step of both lists that comes before the scaling"
-        ),
-    ),
-    "float32 where uint8 is asked for": (
-        ["cache.dtype=uint8", "transform.resize.dtype=float32"],
-        (
-            "cache.dtype: found uint8, for float32 [64, 64, 3] in [-1, 1], label; expected uint8 inputs before the "
-            "cache\n    -> set transform.resize.dtype=uint8, cache.at=decoded, or cache.dtype=auto"
-        ),
-    ),
-    "source that TFDS decodes": (
-        [
-            "extract=tfds",
-            "extract.decode=true",
-            "transform.steps=[resize,scale_minus_one_one]",
-            "transform.eval_steps=[resize,scale_minus_one_one]",
-            "cache.at=source",
-        ],
-        "cache.at: found source; expected images that are not decoded yet\n    -> set extract.decode=false",
-    ),
-    "source with records to skip": (
-        ["cache.at=source", "dataset.on_corrupt=skip"],
-        (
-            "cache.at: found source, with dataset.on_corrupt=skip; expected a point after `decode`, which detects "
-            "broken images\n    -> set cache.at=decoded"
-        ),
-    ),
-    "features of a base that learns": (
-        ["cache.at=features"],
-        (
-            "cache.at: found features; expected a frozen base, so that its features stay the same\n"
-            "    -> set model.trainable=false, or cache.at=transformed"
-        ),
-    ),
-    "features of no model": (
-        ["cache.at=features", "model=emulated"],
-        (
-            "cache.at: found features; expected another point, since model.emulated has no base\n"
-            "    -> set cache.at=transformed, or model=mobilenet_v2"
-        ),
-    ),
-    "features in a drain": (
-        ["cache.at=features", "trainer=drain"],
-        "cache.at: found features; expected another point, since trainer.drain has no model\n    -> set trainer=fit",
-    ),
-    "features with a digest": (
-        ["cache.at=features", "model.trainable=false", "measure.digest=true"],
-        (
-            "measure.digest: found true; expected false with cache.at=features, since the steps then see no examples\n"
-            "    -> set measure.digest=false, or cache.at=transformed"
-        ),
-    ),
-}
-
-
-@pytest.mark.parametrize(("overrides", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_can_not_be_kept_is_refused(overrides: list[str], message: str) -> None:
-    assert refusal_of_plan(*overrides) == message
-
-
-def test_wrong_values_are_told_with_those_that_are_right() -> None:
-    assert refusal_of_spec("cache=disk", "cache.when_busy=never", "cache.dtype=int8", "cache.at=''") == (
-        "cache.at: found ''; expected source, decoded, transformed, features, or the name of a step\n"
-        "cache.dtype: found 'int8'; expected auto or uint8\n"
-        "cache.when_busy: found 'never'; expected wait or uncached"
-    )
 
 
 @pytest.mark.parametrize(

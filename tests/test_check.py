@@ -81,9 +81,8 @@ STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
             "experiment/other.yaml",
             OTHER.replace("trainer:\n  epochs: 3", "transform: {" + STEPS.strip() + "}"),
             (
-                "mine/experiment/other.yaml: cache.at, in experiment=other: found transformed, which is after "
-                "transform.random_flip; expected a point before the first random step, whose first result all later "
-                "epochs would repeat\n    -> set cache.at=resize, or cache=none"
+                "mine/experiment/other.yaml: cache.at, in experiment=other: found transformed; expected a point before "
+                "transform.random_flip, whose first result all later epochs would repeat\n    -> set cache.at=resize"
             ),
         ),
         (

@@ -13,7 +13,7 @@ from etlrun.review.difference import compare
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from tests import pictures
-from tests.configs import TENSORFLOW, plan_of, refusal_of_plan, refusal_of_spec
+from tests.configs import TENSORFLOW, plan_of
 from tests.pipelines import as_bytes, training_pipeline
 from tests.programs import of_tiny
 from tests.runs import emulated, run_here, small
@@ -111,24 +111,6 @@ def test_a_run_fills_and_reads_it_and_knows_its_size(tiny: Path, tmp_path: Path)
     held = sum(pipeline["held_bytes"] for pipeline in cache["pipelines"].values())
     assert cache["forecast_bytes"] == pytest.approx(held + 48 * 64, rel=0.05)
     assert {"cache.disk", "transform.turbo_after_cache"} <= {row["stage"] for row in runs[1][1]["stages"]}
-
-
-def test_it_is_refused_where_images_are_no_uint8_of_one_size() -> None:
-    remedy = "    -> set cache.codec=raw, or cache.at=resize with transform.resize.dtype=uint8"
-    expected = "expected uint8 images of one size with three channels, which JPEGs can hold"
-    for found, *overrides in (
-        ("uint8 [?, ?, 3] in [0, 255], label", "cache.at=decoded"),
-        ("encoded image, label", "cache.at=source"),
-        ("float32 [64, 64, 3] in [0, 255], label", "transform.resize.dtype=float32", "cache.at=resize"),
-    ):
-        for library in ("tensorflow", "turbo"):
-            message = refusal_of_plan("cache=memory", JPEG, f"transform.decode.library={library}", *overrides)
-            assert message == f"cache.codec: found jpeg90, for {found}; {expected}\n{remedy}"
-    assert refusal_of_plan("cache=memory", JPEG, "cache.at=features", "model.trainable=false") == (
-        "cache.codec: found jpeg90; expected raw with cache.at=features, which are no images\n"
-        "    -> set cache.codec=raw, or cache.at=transformed"
-    )
-    assert refusal_of_spec("cache.codec=jpeg80") == ("cache.codec: found 'jpeg80'; expected raw, jpeg90 or jpeg95")
 
 
 def test_corrupt_records_are_skipped_before_it(tiny: Path, tmp_path: Path) -> None:

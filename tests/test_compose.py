@@ -176,8 +176,8 @@ def test_each_job_of_a_sweep_is_checked_and_each_fault_told_once() -> None:
 
 def test_a_sweep_is_checked_in_its_combinations() -> None:
     assert refusal_of_request("transform=small_64,augmented_224", "cache=none,memory", "sweep.unfit=refuse") == (
-        "cache.at: found transformed, which is after transform.random_flip; expected a point before the first random "
-        "step, whose first result all later epochs would repeat\n    -> set cache.at=resize, or cache=none"
+        "cache.at: found transformed; expected a point before transform.random_flip, whose first result all later "
+        "epochs would repeat\n    -> set cache.at=resize"
     )
 
 

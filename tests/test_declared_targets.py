@@ -199,7 +199,7 @@ def test_what_needs_one_target_is_refused_with_several() -> None:
     told = refusal_of_plan(*words_of(Path("/data"), *mixing, "dataset.target={kind: class}"))
     assert "expected a class as the only target, without weights of examples\n" in told
     assert refusal_of_plan(*words_of(Path("/data"), "cache=disk", "cache.at=features", "model.trainable=false")) == (
-        "cache.at: found features; expected another point with several targets\n    -> set cache.at=transformed"
+        "cache.at: found features; expected transformed with several targets\n    -> set cache.at=transformed"
     )
 
 

@@ -118,48 +118,6 @@ def test_what_the_backend_can_not_share_is_refused(tiny: Path, tmp_path: Path) -
     ) in err
 
 
-@pytest.mark.parametrize(
-    ("words", "faults"),
-    [
-        (
-            ["load.batch_size=33"],
-            [
-                (
-                    "load.drop_remainder: found false; expected true with trainer.devices=2, since a smaller batch may "
-                    "have no equal shares\n    -> set load.drop_remainder=true, or trainer.devices=1"
-                ),
-                (
-                    "load.batch_size: found 33; expected a multiple of 2, the number of devices that share a batch\n"
-                    "    -> set load.batch_size=34, or another trainer.devices"
-                ),
-            ],
-        ),
-        (
-            ["load.drop_remainder=true", "model=emulated"],
-            [
-                (
-                    "trainer.devices: found 2; expected 1 with model.emulated, which computes nothing\n"
-                    "    -> set trainer.devices=1"
-                )
-            ],
-        ),
-        (
-            ["load.drop_remainder=true", "cache.at=features", "model.trainable=false"],
-            [
-                (
-                    "trainer.devices: found 2; expected 1 with cache.at=features, which one device computes\n"
-                    "    -> set trainer.devices=1"
-                )
-            ],
-        ),
-    ],
-)
-def test_what_can_not_be_shared_is_refused(words: list[str], faults: list[str]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        plan_of(*words, "trainer.devices=2")
-    assert [str(fault) for fault in caught.value.faults] == faults
-
-
 def test_a_program_trains_on_one_device() -> None:
     words = ["load.drop_remainder=true", "trainer.devices=2"]
     with pytest.raises(ConfigError) as caught:

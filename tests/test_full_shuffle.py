@@ -16,7 +16,7 @@ from etlrun.planning.plan import Plan
 from etlrun.review.difference import compare
 from etlrun.sources.content import Numbered, Shard, starts_of
 from etlrun.stages.load import FullShuffle
-from etlrun.system.errors import ConfigError, WorldError
+from etlrun.system.errors import WorldError
 from tests.configs import plan_of
 from tests.pictures import NUM_EXAMPLES
 from tests.pipelines import as_bytes, training_pipeline
@@ -178,22 +178,6 @@ def test_runs_with_and_without_a_cache_have_the_same_digests_and_losses(tiny: Pa
     rows = next(event["stages"] for event in found if event["pipeline"] == "train")
     assert [row["stage"] for row in rows][:2] == ["extract.sequential", "load.shuffle_full"]
     assert cached["cache"]["pipelines"]["train"]["passes"] == ["filled", "read", "read"]
-
-
-def test_it_is_refused_where_examples_have_no_number() -> None:
-    with pytest.raises(ConfigError) as error:
-        plan_of("load.shuffle=full", "dataset.on_corrupt=skip", "extract.shuffle_files=true")
-    assert str(error.value) == (
-        "load.shuffle: found full, with extract.interleave, shuffle_files=true; expected extract.sequential in the "
-        "order of the files, which gives each example its number\n"
-        "    -> set extract=sequential and extract.shuffle_files=false, or load.shuffle=buffer\n"
-        "load.shuffle: found full, with cache.memory, which can only be read in order; expected a cache on disk, or "
-        "none\n"
-        "    -> set cache=disk, cache=none or load.shuffle=buffer\n"
-        "load.shuffle: found full, with dataset.on_corrupt=skip; expected dataset.on_corrupt=raise, since a skipped "
-        "example would change the numbers of all others\n"
-        "    -> repair the data and set dataset.on_corrupt=raise, or set load.shuffle=buffer"
-    )
 
 
 def test_a_single_epoch_gains_nothing_from_the_cache_that_it_waits_for() -> None:

@@ -6,13 +6,9 @@ import keras
 import numpy as np
 import pytest
 
-from etlrun.config.grid import resolve
-from etlrun.config.request import Request
 from etlrun.run.backend import seed_all
 from etlrun.run.custom_objects import Crossentropy
-from etlrun.stages import STAGES
 from etlrun.stages.load import SampleByClass, balanced
-from etlrun.system.errors import ConfigError
 from tests.own import image
 from tests.programs import losses_in, of_words
 from tests.quick import shallow
@@ -92,30 +88,3 @@ def test_a_run_with_weights_is_resumed_to_the_same_losses(words: list[str], tmp_
     assert status == 0
     assert losses_of(resumed) == losses_of(whole)
     assert len(losses_of(whole)) == 2
-
-
-FAULTS = {
-    ("load.sample=uniform_by_class",): (
-        "load.sample: found uniform_by_class; expected all, since a buffer reads each example once\n"
-        "    -> set load.shuffle=full, or load.sample=all"
-    ),
-    (*BY_CLASS, "cache=none", "load.class_weights=balanced"): (
-        "load.class_weights: found balanced; expected none with load.sample=uniform_by_class, which balances the "
-        "classes already\n    -> set load.class_weights=none, or load.sample=all"
-    ),
-    ("load.class_weights=balanced", "model=emulated"): (
-        "load.class_weights: found balanced; expected none, since nothing is learned\n"
-        "    -> set load.class_weights=none"
-    ),
-    (*BY_CLASS, "cache=none", "+dataset.target={price: float32}", "trainer=drain"): (
-        "load.sample: found uniform_by_class; expected a class to predict; the target is price\n"
-        "    -> set load.sample=all"
-    ),
-}
-
-
-@pytest.mark.parametrize("own", FAULTS, ids=" ".join)
-def test_what_has_no_classes_to_balance_is_refused(own: tuple[str, ...]) -> None:
-    with pytest.raises(ConfigError) as error:
-        resolve(Request(overrides=list(own)), STAGES)
-    assert str(error.value) == FAULTS[own]

@@ -253,6 +253,6 @@ def test_sequences_of_other_examples_than_rows_are_refused(tmp_path: Path, given
     )
     boundaries = given[0].partition("=")[2] if given else []
     assert told == (
-        f"load.boundaries: found {boundaries}; expected null with a dataset that is not of rows, whose examples are "
-        "batched one by one\n    -> end their steps with multi_hot or tf_idf, or set dataset=table"
+        f"load.boundaries: found {boundaries}; expected null with examples that are batched one by one\n"
+        "    -> end their steps with multi_hot or tf_idf, or set dataset=table"
     )

@@ -13,8 +13,6 @@ from etlrun.graph.datasets import staged
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from etlrun.stages.mix import Mix, beta, mixed_accuracy, mixed_crossentropy
-from etlrun.system.errors import ConfigError
-from tests.configs import plan_of
 from tests.own import batches, of_folder
 from tests.pipelines import as_bytes
 from tests.programs import losses_in, of_words, program_of
@@ -161,23 +159,3 @@ def test_a_program_trains_to_the_losses_of_the_run_and_its_model_is_loaded(
     run_here(tmp_path / "half", [*words, "trainer.epochs=1"])
     status, rest = run_here(tmp_path / "rest", [*words, f"trainer.resume={tmp_path / 'half'}"])
     assert (status, losses_of(rest)) == (0, losses_of(whole))
-
-
-FAULTS = {
-    ("load.mixup_alpha=-1",): "load.mixup_alpha: found -1; expected a non-negative number",
-    ("load.cutmix_alpha=1", "load.class_weights=balanced"): (
-        "load.class_weights: found balanced; expected none with mixed images, which have two classes\n"
-        "    -> set load.class_weights=none, or both alphas to 0"
-    ),
-    ("load.mixup_alpha=0.2", "cache.at=features", "model.trainable=false"): (
-        "load.mixup_alpha: found 0.2; expected 0 with cache.at=features, which are no images\n"
-        "    -> set load.mixup_alpha=0, or cache.at=transformed"
-    ),
-}
-
-
-@pytest.mark.parametrize("words", FAULTS, ids=" ".join)
-def test_what_can_not_be_mixed_is_refused(words: tuple[str, ...]) -> None:
-    with pytest.raises(ConfigError) as error:
-        plan_of(*words)
-    assert str(error.value) == FAULTS[words]

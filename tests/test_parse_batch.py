@@ -7,7 +7,6 @@ import pytest
 from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
-from etlrun.system.errors import ConfigError
 from tests.configs import plan_of
 from tests.own import batches, of_folder, of_records, records
 from tests.pipelines import as_bytes
@@ -58,19 +57,3 @@ def test_it_is_a_stage_of_the_plan_with_the_speed_of_the_map() -> None:
     (stage,) = [planned.stage for planned in plan_of(BATCH).train if planned.stage.path == "transform.parse_batch"]
     assert (stage.examples, stage.num_parallel_calls) == (7, "autotune")  # type: ignore[attr-defined]
     assert stage.nodes[1].examples == 7
-
-
-REFUSALS = {
-    "extract=tfds": "with extract.tfds, which parses by itself",
-    "dataset.on_corrupt=skip": (
-        "with dataset.on_corrupt=skip, since one corrupt record would lose all that are parsed with it"
-    ),
-}
-
-
-@pytest.mark.parametrize("word", REFUSALS)
-def test_where_it_can_not_be_it_is_refused(word: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        plan_of(BATCH, word)
-    message = f"transform.parse_batch: found 7; expected null {REFUSALS[word]}\n    -> set transform.parse_batch=null"
-    assert str(error.value) == message

@@ -13,55 +13,11 @@ from etlrun.planning.schema import schema
 from etlrun.review.difference import compare
 from etlrun.stages import STAGES
 from etlrun.stages.model import APPLICATIONS, unfreeze
-from tests.configs import plan_of, refusal_of_plan, refusal_of_request
+from tests.configs import plan_of, refusal_of_request
 
 FROZEN = ("model=mobilenet_v2", "trainer.epochs=null")
 TWO = "trainer.phases=[{epochs: 3}, {epochs: 5, unfreeze: last_block, learning_rate: 1e-5}]"
 FINE_TUNE = ("model=mobilenet_v2", "trainer=fine_tune")
-LAYERS = "last_block, a positive number of layers, all, or null"
-A_LIST = "a list of phases, such as [{epochs: 3}, {epochs: 5, unfreeze: last_block}], or null"
-
-FAULTS = {
-    (*FROZEN, "trainer.phases=[]"): f"trainer.phases: found []; expected {A_LIST}",
-    (*FROZEN, "trainer.phases=3"): f"trainer.phases: found 3; expected {A_LIST}",
-    ("model=mobilenet_v2", "trainer.phases=[{epochs: 3}]"): (
-        "trainer.epochs: found 4; expected null with trainer.phases, which have epochs of their own\n"
-        "    -> set trainer.epochs=null or trainer.phases=null"
-    ),
-    FROZEN: (
-        "trainer.epochs: found null; expected a positive integer without trainer.phases\n    -> set trainer.epochs"
-    ),
-    (*FROZEN, "trainer.phases=[{epochs: 0}, {unfreeze: all}]"): (
-        "trainer.phases[0].epochs: found 0; expected a positive integer\n"
-        "trainer.phases[1].epochs: found nothing; expected a positive integer"
-    ),
-    (*FROZEN, "trainer.phases=[{epochs: 1}, {epochs: 1, unfreeze: first, learning_rate: 0}]"): (
-        f"trainer.phases[1].unfreeze: found 'first'; expected {LAYERS}\n"
-        "trainer.phases[1].learning_rate: found 0; expected a positive number, or null"
-    ),
-    (*FROZEN, "trainer.phases=[{epochs: 1}, {epochs: 1, unfreeze: 0, learning_rate: -0.1}]"): (
-        f"trainer.phases[1].unfreeze: found 0; expected {LAYERS}\n"
-        "trainer.phases[1].learning_rate: found -0.1; expected a positive number, or null"
-    ),
-    (*FROZEN, "trainer.phases=[{epochs: 1}, {epochs: 1, unfreez: all}]"): (
-        "trainer.phases[1].unfreez: found an unknown key; expected one of the keys epochs, unfreeze, learning_rate\n"
-        "    -> did you mean `unfreeze`?"
-    ),
-    (*FROZEN, "trainer.phases=[{epochs: 1, lerning_rate: 0.1, x: 3}]"): (
-        "trainer.phases[0].lerning_rate: found an unknown key; expected one of the keys epochs, unfreeze, "
-        "learning_rate\n    -> did you mean `learning_rate`?\n"
-        "trainer.phases[0].x: found an unknown key; expected one of the keys epochs, unfreeze, learning_rate"
-    ),
-    (*FROZEN, "trainer.phases=[{epochs: 1, unfreeze: 3}]"): (
-        "trainer.phases[0].unfreeze: found 3; expected null in the first phase, which trains the head on the frozen "
-        "base\n    -> put a phase without it first, or train the base from the start: model.trainable=true"
-    ),
-}
-
-
-@pytest.mark.parametrize("words", FAULTS, ids=" ".join)
-def test_what_is_no_list_of_phases_is_refused(words: tuple[str, ...]) -> None:
-    assert refusal_of_request(*words) == FAULTS[words]
 
 
 def test_a_pipeline_alone_has_no_phases() -> None:
@@ -69,36 +25,6 @@ def test_a_pipeline_alone_has_no_phases() -> None:
         "trainer.phases: found an unknown key; expected one of the keys seconds, epochs, seed, step_ms, step_cores\n"
         "    -> choose trainer=fit, which has it"
     )
-
-
-RULES = {
-    ("trainer=fine_tune",): (
-        "model.trainable: found true; expected false with trainer.phases, which begin with a frozen base\n"
-        "    -> set model.trainable=false, or trainer.phases=null and trainer.epochs"
-    ),
-    ("trainer=fine_tune", "model=emulated"): (
-        "trainer.phases: found [{epochs: 3}, {epochs: 5, unfreeze: last_block, learning_rate: 1e-05}]; expected null "
-        "with model.emulated, which has no base to train in phases\n"
-        "    -> set trainer.phases=null and trainer.epochs, or model=mobilenet_v2"
-    ),
-    (*FROZEN, "trainer.phases=[{epochs: 1}, {epochs: 1, unfreeze: 156}]"): (
-        "trainer.phases[1].unfreeze: found 156; expected at most 155, the layers of MobileNetV2 without its head\n"
-        "    -> set a smaller number, or all"
-    ),
-    (*FINE_TUNE, "trainer.steps_per_epoch=9"): (
-        "trainer.steps_per_epoch: found 9; expected null with trainer.phases, each of which has a number of passes\n"
-        "    -> set trainer.steps_per_epoch=null, or trainer.phases=null and trainer.epochs"
-    ),
-    (*FINE_TUNE, "trainer.early_stopping.patience=2"): (
-        "trainer.early_stopping.patience: found 2; expected null with trainer.phases, each of which has a number of "
-        "passes\n    -> set trainer.early_stopping.patience=null, or trainer.phases=null and trainer.epochs"
-    ),
-}
-
-
-@pytest.mark.parametrize("words", RULES, ids=" ".join)
-def test_what_does_not_fit_phases_is_refused(words: tuple[str, ...]) -> None:
-    assert refusal_of_plan(*words) == RULES[words]
 
 
 def test_a_plan_shows_each_phase_with_all_its_values() -> None:

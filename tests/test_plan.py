@@ -6,7 +6,7 @@ import pytest
 from etlrun.planning.plan import PlannedStage
 from etlrun.planning.planner import plan
 from etlrun.stages.base import Kind
-from tests.configs import KINDS, OTHER_VALUES, TENSORFLOW, beside, plan_of, refusal_of_plan, spec_of
+from tests.configs import KINDS, OTHER_VALUES, TENSORFLOW, beside, plan_of, spec_of
 
 SHAPE = "float32 [64, 64, 3]"
 MODEL = "model.mobilenet_v2: found 32 x float32"
@@ -103,116 +103,6 @@ def test_stages_are_random_where_they_or_their_steps_are() -> None:
     planned = plan_of("transform=augmented_224", "cache=none")
     assert paths(stage for stage in planned.train if stage.is_random) == ["load.shuffle", "transform.after_turbo"]
     assert paths(stage for stage in planned.evaluation if stage.is_random) == []
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (
-            ["extract=tfds", "extract.decode=true"],
-            (
-                "transform.decode: found uint8 [?, ?, 3] in [0, 255], label before it; expected an encoded image\n"
-                "    -> leave `decode` out of the steps, or set extract.decode=false"
-            ),
-        ),
-        (["transform.steps=[resize,decode,scale_zero_one]"], f"transform.resize: {NOT_DECODED}"),
-        (
-            ["transform.steps=[resize,scale_zero_one]"],
-            f"transform.resize: {NOT_DECODED}\ntransform.scale_zero_one: {NOT_DECODED}",
-        ),
-        (
-            ["transform.steps=[decode,resize,scale_zero_one,scale_minus_one_one]"],
-            (
-                f"transform.scale_minus_one_one: found {SHAPE} in [0, 1], label before it; expected pixels in "
-                "[0, 255]\n    -> keep one of the scaling steps and remove the other"
-            ),
-        ),
-        (
-            ["transform.steps=[decode,scale_minus_one_one]"],
-            (
-                f"{MODEL} [?, ?, 3] in [-1, 1], label before it; expected images of one size\n"
-                "    -> add `resize` to the steps"
-            ),
-        ),
-        (
-            ["transform.resize.size=[64,16]"],
-            (
-                f"{MODEL} [64, 16, 3] in [-1, 1], label before it; expected images of at least 32x32 pixels\n"
-                "    -> set transform.resize.size=[64,64] or larger"
-            ),
-        ),
-        (
-            ["transform.steps=[decode,resize]"],
-            (
-                "model.mobilenet_v2: found 32 x uint8 [64, 64, 3] in [0, 255], label before it; expected pixels in "
-                "[-1, 1] or [0, 1]\n"
-                f"    -> {SCALE_ADVICE}"
-            ),
-        ),
-        (
-            ["transform.eval_steps=[decode,resize,scale_zero_one]"],
-            (
-                f"transform.eval_steps: found 32 x {SHAPE} in [0, 1], label; expected the output of the training "
-                f"steps, 32 x {SHAPE} in [-1, 1], label\n    -> end both lists with the same steps"
-            ),
-        ),
-        (["transform=augmented_224"], NO_RANDOM_STEP),
-        (
-            ["dataset.eval_split=null", "trainer.early_stopping.patience=3"],
-            (
-                "trainer.early_stopping.monitor: found 'val_loss'; expected loss or accuracy, since dataset.eval_split "
-                "is null\n    -> set trainer.early_stopping.monitor=loss or an eval_split"
-            ),
-        ),
-        (
-            ["dataset.on_corrupt=skip", "trainer.steps_per_epoch=3"],
-            (
-                "trainer.steps_per_epoch: found 3; expected null with dataset.on_corrupt=skip, since the length of a "
-                "pass is then unknown\n    -> set trainer.steps_per_epoch=null, or repair the data and set "
-                "dataset.on_corrupt=raise"
-            ),
-        ),
-    ],
-    ids=[
-        "decode twice",
-        "decode too late",
-        "decode missing",
-        "two scalings",
-        "no resize",
-        "too small",
-        "unscaled pixels",
-        "eval steps end differently",
-        "random step before a cache",
-        "early stopping without validation",
-        "steps of an unknown length",
-    ],
-)
-def test_stages_that_do_not_fit_are_refused(overrides: list[str], message: str) -> None:
-    assert refusal_of_plan(*overrides) == message
-
-
-def test_all_that_does_not_fit_is_told_at_once() -> None:
-    message = refusal_of_plan(
-        "transform=augmented_224",
-        "transform.eval_steps=[decode,random_flip,resize,scale_zero_one]",
-        "dataset.on_corrupt=skip",
-        "trainer.steps_per_epoch=3",
-    )
-    assert message.splitlines()[::2] == [
-        (
-            "transform.eval_steps: found 32 x float32 [224, 224, 3] in [0, 1], label; expected the output of the "
-            "training steps, 32 x float32 [224, 224, 3] in [-1, 1], label"
-        ),
-        (
-            "transform.eval_steps: found transform.random_flip; expected no random step, so that all epochs are "
-            "validated on the same data"
-        ),
-        NO_RANDOM_STEP.splitlines()[0],
-        (
-            "trainer.steps_per_epoch: found 3; expected null with dataset.on_corrupt=skip, since the length of a pass "
-            "is then unknown"
-        ),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Remedies of the form `set KEY=VALUE`: each ends its fault, and all of them together leave a config that plans."""
+"""Rules: each has a config that breaks it, and each remedy ends its fault and uncovers no other."""
 
 import re
 import shlex
@@ -7,10 +7,16 @@ from pathlib import Path
 import pytest
 
 from etlrun.cli import main as cli
-from etlrun.planning.planner import planned
+from etlrun.planning.decoding import served
+from etlrun.planning.planner import drafted, planned, with_data
+from etlrun.planning.rule import Need, Rule, When, broken, faults_of
+from etlrun.planning.rules import RULES
+from etlrun.planning.spec import ConflictError, RunSpec, parse
 from etlrun.stages import STAGES
 from etlrun.system.errors import ConfigError, Fault, override
-from tests.configs import composed
+from tests.configs import composed, spec_of
+from tests.golden import Case, Golden, cases
+from tests.grove import load_grove
 from tests.trained import refused, said
 
 BASES = {
@@ -51,10 +57,11 @@ _SETTING = r"[a-z_]+(?:\.[a-z_]+)*=(?:\[[^\]]*\]|[^\s,;:]+)"
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with a table of numbers, texts and classes."""
+    """A folder with a table of numbers, texts and classes; beside it a package with a loss and a callback."""
     rows = (f"{row / 7:.2f},{row * 3},the {row}th of some words,{'ab'[row % 2]}" for row in range(1_200))
     (tmp_path / "t.csv").write_text("\n".join(["a,b,note,kind", *rows]))
     monkeypatch.chdir(tmp_path)
+    load_grove(tmp_path / "site", monkeypatch)
 
 
 def settings(remedy: str) -> list[list[str]]:
@@ -64,7 +71,7 @@ def settings(remedy: str) -> list[list[str]]:
     return [words for of in alternatives if (words := re.findall(_SETTING, of))]
 
 
-def faults_of(words: list[str]) -> list[Fault]:
+def refusal(words: list[str]) -> list[Fault]:
     try:
         planned(composed(*words), STAGES)
     except ConfigError as error:
@@ -76,23 +83,77 @@ def named(faults: list[Fault]) -> set[tuple[str, str]]:
     return {(of.where, of.expected) for of in faults}
 
 
+def wrong_remedies(words: list[str]) -> list[tuple[str, str, list[str]]]:
+    """The remedies of a config that don't end their faults, or uncover others that have no remedy themselves."""
+    wrong, faults = [], refusal(words)
+    for fault in faults:
+        for remedy in settings(fault.remedy):
+            after = refusal([*words, *remedy])
+            others = [settings(of.remedy)[:1] for of in after if settings(of.remedy)]
+            whole = refusal([*words, *remedy, *(word for of in others for word in of[0])]) if others else after
+            is_there = named([fault]) & named(after)
+            uncovered = [of for of in whole if settings(of.remedy) or not named([of]) <= named(faults)]
+            wrong += [(str(fault), " ".join(remedy), [*map(str, uncovered)])] if is_there or uncovered else []
+    return wrong
+
+
+def whole(words: list[str]) -> list[str]:
+    return [*words, "dataset.dir=kept"] if "dataset.files=t.csv" in words else words
+
+
+def broken_by(words: list[str]) -> set[Rule]:
+    """The rules that a config breaks; none if its values or its data are refused before."""
+    try:
+        spec: RunSpec | None = parse(composed(*words), STAGES)
+    except ConflictError as error:
+        spec = error.spec
+    try:
+        return set() if spec is None else {*broken(drafted(served(with_data(spec))), RULES)}
+    except ConfigError:
+        return set()
+
+
+@pytest.mark.parametrize("case", cases("rules"))
+@pytest.mark.usefixtures("table")
+def test_what_does_not_fit_together_is_refused_and_mended_by_each_remedy(case: Case, golden: Golden) -> None:
+    words = whole(case["overrides"])
+    golden(case, "\n".join(map(str, refusal(words))))
+    assert wrong_remedies(words) == []
+
+
+@pytest.mark.usefixtures("table")
+def test_each_rule_has_a_config_that_breaks_it() -> None:
+    found = set[Rule]().union(*(broken_by(whole(case.values[0]["overrides"])) for case in cases("rules")))
+    rules = [(when, need) for when, needs in RULES.items() for need in needs]
+    assert [(when.words, need.key) for when, need in rules if (when, need) not in found] == []
+
+
+def test_a_change_that_does_not_mend_is_not_proposed() -> None:
+    small = When("{load.batch_size}", lambda draft: draft.load.batch_size < 64, ("load.batch_size=48",))
+    needs = (
+        Need("load.prefetch", "2", by=("load.prefetch=3", "load.shuffle_buffer=7")),
+        Need("load.prefetch", "2 or 4", advice="buy memory", by=()),
+        Need("load.drop_remainder", "true"),
+    )
+    other = When("", lambda draft: draft.load.drop_remainder)
+    rules = {small: needs, other: (Need("cache", "none"),)}
+    faults = [*faults_of(drafted(spec_of()), rules, drafted)]
+    assert [str(fault).partition("\n    -> ")[2] for fault in faults] == [
+        "",
+        "buy memory",
+        "set load.drop_remainder=true",
+    ]
+    assert str(faults[1]) == (
+        "load.prefetch: found autotune; expected 2 or 4 with load.batch_size=32\n    -> buy memory"
+    )
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BASES)
 @pytest.mark.usefixtures("table")
 def test_each_remedy_ends_its_fault_and_uncovers_no_other(kind: str) -> None:
-    wrong = []
     for bad in BAD:
-        words = [*BASES[kind], "dataset.dir=kept"] if kind != "images" else []
-        words += [bad] if bad == PHASES else bad.split()
-        told = faults_of(words)
-        for fault in told:
-            for remedy in settings(fault.remedy):
-                after = faults_of([*words, *remedy])
-                others = [settings(of.remedy)[:1] for of in after if settings(of.remedy)]
-                whole = faults_of([*words, *remedy, *(word for of in others for word in of[0])]) if others else after
-                is_there = named([fault]) & named(after)
-                untold = [of for of in whole if settings(of.remedy) or not named([of]) <= named(told)]
-                wrong += [(bad, str(fault), remedy, [*map(str, untold)])] if is_there or untold else []
-    assert wrong == []
+        assert wrong_remedies(whole([*BASES[kind], *([bad] if bad == PHASES else bad.split())])) == []
 
 
 @pytest.mark.parametrize(

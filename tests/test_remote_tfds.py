@@ -20,7 +20,7 @@ from etlrun.system.errors import EtlrunError
 from etlrun.system.machine import rounded
 from etlrun.system.signals import interrupts
 from tests.boxes import words_of
-from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
+from tests.configs import plan_of, refusal_of_spec
 from tests.pipelines import training_pipeline
 from tests.servers import Server, serving
 
@@ -203,39 +203,6 @@ def test_records_that_are_damaged_are_named(server: Server, tmp_path: Path) -> N
     last = open_source(plan.spec.dataset).files["train"]  # type: ignore[attr-defined]
     number = [*last.values()][2] - 1
     assert failure(plan).startswith(f"{server.url}/{lost}, record {number}: found corrupted record at ")
-
-
-@pytest.mark.parametrize(
-    ("words", "where", "found", "expected", "remedy"),
-    [
-        (
-            ("load=service", "load.service.address=a:1", "load.service.trusted_network=true"),
-            "load.service",
-            "a service",
-            "null with dataset.data_dir at a URL, which Python fetches in its own process",
-            "set load=shuffled, or copy the files to this machine",
-        ),
-        (
-            ("dataset.keep=1GB", "extract=tfds"),
-            "dataset.keep",
-            "1GB",
-            "all with extract.tfds, for which all shards are read at once",
-            "set dataset.keep=all, or extract=interleave",
-        ),
-        (
-            ("dataset.keep=1GB", *IN_ORDER[:2], "load.shuffle=full"),
-            "dataset.keep",
-            "1GB",
-            "all with load.shuffle=full, for which all shards are read at once",
-            "set dataset.keep=all, or load.shuffle=buffer",
-        ),
-    ],
-)
-def test_what_can_not_be_fetched_as_it_is_read_is_refused(
-    words: tuple[str, ...], where: str, found: str, expected: str, remedy: str
-) -> None:
-    message = f"{where}: found {found}; expected {expected}\n    -> {remedy}"
-    assert refusal_of_plan(*words_of(Path("data"), *DRAINED, "dataset.data_dir=s3://data", *words)) == message
 
 
 def test_options_of_urls_without_one_are_noted(boxes: Path) -> None:

@@ -202,34 +202,9 @@ UNLIKE: dict[tuple[str, ...], str] = {
         "transform.columns.far.of: found band, which is a target; expected inputs alone\n"
         "    -> leave it out; dataset.target says what is made of it"
     ),
-    ("trainer.checkpoint_best=val_mae",): (
-        "trainer.checkpoint_best: found 'val_mae'; expected a metric of the run: loss, price_loss, price_mae, "
-        "price_rmse, price_r2, band_loss, band_accuracy, band_precision, band_recall, garden_loss, garden_accuracy, "
-        "garden_auc, garden_precision, garden_recall, tags_loss, tags_accuracy, tags_auc, tags_precision, tags_recall, "
-        "val_loss, val_price_loss, val_price_mae, val_price_rmse, val_price_r2, val_band_loss, val_band_accuracy, "
-        "val_band_precision, val_band_recall, val_garden_loss, val_garden_accuracy, val_garden_auc, "
-        "val_garden_precision, val_garden_recall, val_tags_loss, val_tags_accuracy, val_tags_auc, val_tags_precision, "
-        "val_tags_recall\n    -> did you mean `val_price_mae`?"
-    ),
-    ("load.sample=uniform_by_class", "load.shuffle=full"): (
-        "load.sample: found uniform_by_class; expected a class to predict; the targets are price, band, garden, tags\n"
-        "    -> set load.sample=all"
-    ),
 }
 
 
 @pytest.mark.parametrize("others", UNLIKE)
 def test_values_for_other_targets_are_refused(rows: Path, others: tuple[str, ...]) -> None:
     assert refusal_of_plan(*learning(rows, *others)) == UNLIKE[others]
-
-
-def test_a_loss_or_a_metric_of_no_target_is_refused(rows: Path) -> None:
-    whose = "with the targets band, garden, which are a class and one of two classes"
-    given = ("trainer.loss=huber", "trainer.metrics=[accuracy,mae]")
-    assert refusal_of_plan(*learning(rows, *given, target="{band: class, garden: binary}")) == (
-        f"trainer.loss: found 'huber'; expected crossentropy or focal_crossentropy {whose}\n"
-        "    -> leave out trainer.loss\n"
-        "trainer.metrics: found ['accuracy', 'mae']; expected accuracy, top_N_accuracy, precision, recall, f1 or "
-        f"recall_of_CLASS, or accuracy, auc, precision or recall {whose}\n"
-        "    -> leave out trainer.metrics"
-    )

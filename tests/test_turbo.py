@@ -19,7 +19,7 @@ from etlrun.sources.base import open_source
 from etlrun.stages.image import CenterCrop, Decode, Resize
 from etlrun.stages.turbo import Turbo
 from tests import pictures
-from tests.configs import TENSORFLOW, plan_of, refusal_of_plan, refusal_of_spec
+from tests.configs import TENSORFLOW, plan_of
 from tests.encoded import LOSSLESS
 from tests.pipelines import as_bytes, training_pipeline
 from tests.programs import of_tiny
@@ -254,39 +254,3 @@ def test_a_run_measures_it_as_a_stage(tiny: Path, tmp_path: Path) -> None:
     assert list(rows) == ["extract.interleave", "load.batch", "transform.map", "transform.turbo", "load.prefetch"]
     assert rows["transform.turbo"]["cost_ms"] > 0
     assert rows["transform.turbo"]["examples"] > 0
-
-
-def test_values_that_do_not_fit_are_refused() -> None:
-    assert refusal_of_spec("transform.decode.fast=true", TENSORFLOW) == (
-        "transform.decode.fast: found true; expected false with library=tensorflow\n"
-        "    -> set transform.decode.library=turbo"
-    )
-    assert refusal_of_plan("extract=tfds", "extract.decode=true") == (
-        "transform.decode: found uint8 [?, ?, 3] in [0, 255], label before it; expected an encoded image\n"
-        "    -> leave `decode` out of the steps, or set extract.decode=false"
-    )
-    assert refusal_of_plan("transform.decode.fast=true", "cache.at=decoded") == (
-        "transform.decode.fast: found true; expected `resize` right after `decode`, and no cache between the "
-        "two, since its size decides the scale\n"
-        "    -> set transform.decode.fast=false, or move the step or the cache between the two"
-    )
-
-
-@pytest.mark.parametrize("steps", ["decode,resize", "decode,center_crop,resize"])
-@pytest.mark.parametrize(
-    ("values", "fit"),
-    [
-        (["resize.dtype=float32"], ["resize.dtype=uint8"]),
-        (["resize.antialias=true", "resize.dtype=float32"], ["resize.antialias=false", "resize.dtype=uint8"]),
-        (["resize.method=area"], ["resize.method=bilinear"]),
-    ],
-)
-def test_a_resizing_that_opencv_does_not_do_is_told_where_it_is_to_be_fast(
-    values: list[str], fit: list[str], steps: str
-) -> None:
-    found, fitting = ([f"transform.{value}" for value in of] for of in (values, fit))
-    words = ("transform.decode.fast=true", f"transform.steps=[{steps},scale_minus_one_one]", *found)
-    assert refusal_of_plan(*words) == (
-        f"transform.decode.fast: found true, with {', '.join(found)}; expected {' '.join(fitting)}, as OpenCV resizes\n"
-        f"    -> set transform.decode.fast=false, or {' '.join(fitting)}"
-    )

@@ -106,9 +106,8 @@ def test_zipped_keys_and_rules_of_ones_own_come_before() -> None:
         (
             ["transform=augmented_224", "cache=memory", "load.prefetch=0,1"],
             (
-                "cache.at: found transformed, which is after transform.random_flip; expected a point before the first "
-                "random step, whose first result all later epochs would repeat\n"
-                "    -> set cache.at=resize, or cache=none"
+                "cache.at: found transformed; expected a point before transform.random_flip, whose first result all "
+                "later epochs would repeat\n    -> set cache.at=resize"
             ),
         ),
     ],

@@ -12,10 +12,9 @@ from etlrun.eject.parts import parts
 from etlrun.eject.pipeline import pipeline
 from etlrun.eject.printed.numbered import num_classes
 from etlrun.eject.text import COLUMNS, constant, literal
-from etlrun.planning.hosts import require_one_host
 from etlrun.planning.plan import Plan, reads_features
 from etlrun.planning.spec import RunSpec
-from etlrun.planning.training import conflict, fault
+from etlrun.planning.training import conflict, require_one_host
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.load import Service, sizes_of
 from etlrun.stages.made import quoted, user_path
@@ -95,7 +94,7 @@ def _refused(spec: RunSpec) -> Iterator[Fault]:
     if spec.load.service is not None:
         found, expected = "a service, whose servers a program would have to find", "null in a standalone program"
         remedy = "set load=shuffled, which reads the same examples in the same order"
-        yield fault(Service.path, found, expected, remedy)
+        yield Fault(Service.path, found, expected, remedy, is_rule=True)
     if spec.fit is not None and spec.fit.devices != 1:
         expected = "1, since a program trains on one device, to the same losses within rounding"
         yield conflict(spec.fit, "devices", expected, f"add {spec.fit.key('devices')}=1")

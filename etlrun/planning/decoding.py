@@ -59,3 +59,8 @@ def resizes(spec: RunSpec, library: Literal["tensorflow", "turbo"] | None = None
         if turbo_of(part, whole, skips=False) is not None:
             return True
     return False
+
+
+def served(spec: RunSpec) -> RunSpec:
+    """Return the run with images decoded by TensorFlow if it reads from a service."""
+    return spec if spec.load.service is None else by_tensorflow(spec)

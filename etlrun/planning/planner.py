@@ -9,11 +9,12 @@ from itertools import takewhile
 from typing import Any
 
 from etlrun.planning.code import code_in
-from etlrun.planning.decoding import is_fast, unfit_for_fast, with_library
+from etlrun.planning.decoding import is_fast, served, unfit_for_fast, with_library
+from etlrun.planning.notes import decoding_notes, remarks
 from etlrun.planning.objective import of_declared
 from etlrun.planning.plan import Plan, PlannedStage, PlannedStep, given_to_model, place_of_point
-from etlrun.planning.rules import remarks, rules
-from etlrun.planning.service import decoding_notes, served
+from etlrun.planning.rule import Draft
+from etlrun.planning.rules import rules
 from etlrun.planning.spec import ConflictError, RunSpec, parse
 from etlrun.planning.training import validates
 from etlrun.stages import STAGES
@@ -38,37 +39,53 @@ from etlrun.system.errors import ConfigError, Fault, did_you_mean
 
 def plan(spec: RunSpec) -> Plan:
     """Return the plan of `spec`; raise `ConfigError` with all pairs of stages that don't fit together."""
-    if isinstance(spec.dataset, Rows):
-        from etlrun.planning.rows import resolved  # which imports Arrow
-
-        spec = resolved(spec)
-    else:
-        spec = of_declared(spec)
-        if any(isinstance(step, Columns) for step in spec.transform.steps):
-            from etlrun.planning.rows import beside
-
-            spec = beside(spec)
-    asked, spec = spec, served(spec)
-    planner = _Planner(spec)
-    train, evaluation, by_model = planner.pipelines()
-    seen = None
-    if not planner.faults and spec.fit is not None:
-        seen = by_model[-1].gives if by_model else given_to_model(train)
-        planner.through(spec.model, seen)
-    planner.faults += [fault for fault in rules(spec, train, evaluation, planner.faults) if fault not in planner.faults]
-    if planner.faults:
-        raise ConfigError(planner.faults)
-    notes = (note for step in spec.transform.steps if isinstance(step, Columns) for note in step.notes)
+    asked = with_data(spec)
+    spec = served(asked)
+    draft = drafted(spec)
+    if faults := [*draft.faults, *rules(draft, drafted)]:
+        raise ConfigError([*dict.fromkeys(faults)])
+    notes = [note for step in spec.transform.steps if isinstance(step, Columns) for note in step.notes]
+    notes += spec.model.notes(_seen(draft)) if spec.fit is not None else ()
     return Plan(
         spec=spec,
-        train=train,
-        evaluation=evaluation,
-        by_model=by_model,
-        plain=_Planner(planner.plainly()).pipelines(),
-        remarks=(*remarks(spec), *decoding_notes(asked), *notes, *(spec.model.notes(seen) if seen is not None else ())),
+        train=draft.train,
+        evaluation=draft.evaluation,
+        by_model=draft.by_model,
+        plain=_Planner(_Planner(spec).plainly()).pipelines(),
+        remarks=(*remarks(spec), *decoding_notes(asked), *notes),
         unfrozen=_unfrozen(spec),
         code=code_in(spec),
     )
+
+
+def with_data(spec: RunSpec) -> RunSpec:
+    """Return a run with what its data decide: the columns of rows, and losses and metrics of declared targets."""
+    if isinstance(spec.dataset, Rows):
+        from etlrun.planning.rows import resolved  # which imports Arrow
+
+        return resolved(spec)
+    spec = of_declared(spec)
+    if any(isinstance(step, Columns) for step in spec.transform.steps):
+        from etlrun.planning.rows import beside
+
+        return beside(spec)
+    return spec
+
+
+def drafted(spec: RunSpec) -> Draft:
+    """Return a run with its stages, and the faults of each of them."""
+    planner = _Planner(spec)
+    train, evaluation, by_model = planner.pipelines()
+    draft = Draft(**vars(spec), train=train, evaluation=evaluation, by_model=by_model, faults=tuple(planner.faults))
+    if spec.fit is None or planner.faults:
+        return draft
+    planner.through(spec.model, _seen(draft))
+    return dataclasses.replace(draft, faults=tuple(planner.faults))
+
+
+def _seen(draft: Draft) -> Flow:
+    """Return what the model sees, behind the steps that it applies."""
+    return draft.by_model[-1].gives if draft.by_model else given_to_model(draft.train)
 
 
 def _unfrozen(spec: RunSpec) -> Plan | None:
@@ -260,7 +277,7 @@ class _Planner:
             return 0
         where, known = NoCache.key("at"), tuple(dict.fromkeys((*POINTS, *(step.points[-1] for step in steps))))
         if at == "source":
-            self._add(where, at, "images that are not decoded yet", "set extract.decode=false")
+            self._add(where, at, "images that are not decoded yet", "set cache.at=decoded")
         else:
             remedy = did_you_mean(at, known, otherwise="name a step of both lists that comes before the scaling")
             self._add(where, at, f"one of {', '.join(known)}", remedy, is_rule=at in STAGES["transform"])

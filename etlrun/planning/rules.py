@@ -1,306 +1,511 @@
-"""Rules between the parts of a run, which no stage can check alone, and notes on valid runs."""
+"""The rules between the parts of a run, which no stage can check alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 
-from etlrun.planning.hosts import host_note, host_rules
-from etlrun.planning.plan import PlannedStage, at_cache, keeps_file_order, name_of_point
-from etlrun.planning.remote import remote_notes, remote_rules
-from etlrun.planning.sequences import sequence_rules
-from etlrun.planning.service import service_notes, service_rules
+from etlrun.planning.decoding import is_fast
+from etlrun.planning.plan import at_cache, name_of_point
+from etlrun.planning.rule import Draft, Need, Rules, When, Words, faults_of, value_of
 from etlrun.planning.spec import RunSpec
-from etlrun.planning.training import by_records, conflict, fault, or_base, training_rules, unordered
-from etlrun.planning.unused import told
-from etlrun.stages.column_numbers import EPSILON, Standardize
-from etlrun.stages.columns import Columns
-from etlrun.stages.flow import Flow, UnfitError
+from etlrun.planning.training import kept_by, unordered, validates, warmup_past, windows_past
+from etlrun.stages.dataset import Declared
+from etlrun.stages.flow import Feature, UnfitError
+from etlrun.stages.image import Decode
 from etlrun.stages.load import Batch
 from etlrun.stages.model import require_one_size
-from etlrun.stages.objectives import is_of_kind, kind_of, loss_of
+from etlrun.stages.network import Network
+from etlrun.stages.objectives import KINDS, Kinds, default_metrics, is_of_kind, kind_of, metric_of, metrics_of
+from etlrun.stages.plugins import LOSSES, METRICS, names
 from etlrun.stages.rows import Rows
+from etlrun.stages.step import Step
 from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import Fault, override
-
-Stages = Sequence[PlannedStage]
-_LARGE = 10_000
-"""Standard deviation of a target above which a network needs many epochs to reach its values."""
+from etlrun.system.errors import Fault, likeliest
 
 
-def rules(spec: RunSpec, train: Stages, evaluation: Stages, so_far: Sequence[Fault]) -> Iterator[Fault]:
-    """Yield the faults of a run of these stages; flows are only valid if `so_far`, the faults of stages, is empty."""
-    given = train[-1].gives
-    if spec.load.mixes and not so_far:  # which gives training examples another target
-        given = given.with_feature(given.target, spec.dataset.examples.features[given.target])
-    yield from _evaluation(spec, given, [] if so_far else evaluation)
-    if spec.extract.parses and not spec.dataset.is_of_tfds:
-        expected = f"sequential or interleave with dataset.name={spec.dataset.name}, which TFDS does not read"
-        yield fault("extract.name", spec.extract.path.removeprefix("extract."), expected, by_records(spec))
-    if spec.load.is_by_number:
-        yield from _by_number(spec, given)
-    yield from sequence_rules(spec, given)
-    yield from remote_rules(spec)
-    yield from _classes(spec)
-    yield from _parsing(spec)
-    if spec.load.service is not None:
-        yield from service_rules(spec, () if so_far else train)
-    if spec.cache.keeps:
-        yield from _cache(spec, train)
-    if spec.fit is not None:
-        yield from training_rules(spec, spec.fit)
-        yield from host_rules(spec, spec.fit, given) if spec.fit.hosts > 1 else ()
+def _is_of_rows(s: Draft) -> bool:
+    return isinstance(s.dataset, Rows)
+
+
+def _has_buckets(s: Draft) -> bool:
+    return bool(s.load.boundaries) and _is_of_rows(s)
+
+
+def _kinds(s: Draft) -> list[Kinds]:
+    return [*dict.fromkeys(map(kind_of, s.targets))]
+
+
+def _whose(s: Draft) -> str:
+    """Return the targets of a run and what they are."""
+    are = " and ".join(KINDS[kind].title for kind in _kinds(s))
+    listed = ", ".join(s.dataset.examples.targets)
+    return f"the targets {listed}, which are {are}" if s.targets[1:] else f"the target {listed}, which is {are}"
+
+
+def _losses(s: Draft) -> list[str]:
+    """Return the losses of the targets of a run."""
+    found = dict.fromkeys(loss for kind in _kinds(s) for loss in KINDS[kind].losses)
+    return [loss for loss in found if loss != "poisson" or all(target.std is None for target in s.targets)]
+
+
+def _fits_loss(s: Draft) -> bool:
+    return s.fit is None or s.fit.loss in (Trainer.loss, *_losses(s), *names(LOSSES))
+
+
+def _fits_metrics(s: Draft) -> bool:
+    metrics = s.fit.metrics if s.fit else ()
+    return metrics == Trainer.metrics or all(any(is_of_kind(of, kind) for kind in _kinds(s)) for of in metrics)
+
+
+def _metrics(s: Draft) -> Words:
+    return (f"trainer.metrics=[{','.join(default_metrics(_kinds(s)))}]",)
+
+
+def _is_monitored(s: Draft) -> object:
+    """Return whether a run compares epochs by the metric that an early stop monitors."""
+    if s.fit is None:
+        return False
+    is_kept_by = s.fit.checkpoint_best is None and kept_by(s) is not None
+    return is_kept_by or (s.model.learns and s.fit.early_stopping.patience is not None)
+
+
+def _metrics_of(s: Draft, target: Feature) -> list[str]:
+    return [name for name in s.fit.metrics if is_of_kind(name, kind_of(target))] if s.fit else []
+
+
+def _measured(s: Draft) -> list[str]:
+    """Return the names of all that a run measures, those of the validation first."""
+    flow, found = s.dataset.examples, ["loss"]
+    for name, target in zip(flow.targets, s.targets, strict=True):
+        prefix = f"{name}_" if s.targets[1:] else ""
+        found += [f"{prefix}{of}" for of in (*["loss"] * bool(prefix), *_metrics_of(s, target))]
+    return [*(f"val_{name}" for name in found * validates(s)), *found]
+
+
+def _monitored(key: str, is_read: Callable[[Draft], object]) -> Need:
+    """Return what a metric needs by which epochs are compared."""
+
+    def by(s: Draft) -> Words:
+        measured, name = _measured(s), str(value_of(s, key))
+        close = [near] if (near := likeliest(name, measured)) is not None and s.targets[1:] else []
+        added = f"trainer.metrics=[{','.join([*(s.fit.metrics if s.fit else ()), name.removeprefix('val_')])}]"
+        return (*(f"{key}={of}" for of in [*close, *measured]), added)
+
+    def met(s: Draft) -> bool:
+        return not is_read(s) or value_of(s, key) in _measured(s)
+
+    return Need(key, lambda s: f"a metric of the run: {', '.join(_measured(s))}", met=met, by=by)
+
+
+def _random_at(s: Draft) -> int | None:
+    """Return how many steps are before the first random one in front of the cache; None if there is none."""
+    return next((place for place, step in enumerate(_cached_steps(s)) if step.random), None)
+
+
+def _cached_steps(s: Draft) -> list[Step]:
+    return [step.stage for planned in at_cache(s.train)[0] for step in planned.steps]
+
+
+def _before_random(s: Draft) -> Words:
+    return f"cache.at={name_of_point(_cached_steps(s)[: _random_at(s)])}", "cache=none"
+
+
+def _is_small(s: Draft) -> bool:
+    """Return whether the inputs in the cache are of the asked type."""
+    before = at_cache(s.train)[0]
+    given = before[-1].gives if before else None
+    return (
+        s.cache.dtype != "uint8" or given is None or all(given.features[of].dtype != "float32" for of in given.inputs)
+    )
+
+
+def _shows_broken(s: Draft) -> bool:
+    """Return whether what is cached is decoded, so that broken images have been found."""
+    before = at_cache(s.train)[0]
+    features = before[-1].gives.features.values() if before else ()
+    return s.cache.quality is not None or all(feature.format != "image" for feature in features)
+
+
+def _has_one_size(s: Draft) -> bool:
+    """Return whether a cache holds examples of one size, as far as that is known."""
+    before = () if s.faults else at_cache(s.train)[0]
+    return not before or before[-1].gives.example_bytes is not None or s.cache.quality is not None
+
+
+def _with_one_size(s: Draft) -> Words:
+    steps = [step for planned in s.train for step in planned.steps if step.gives.example_bytes is not None]
+    return tuple(f"cache.at={step.stage.points[0]}" for step in steps if isinstance(step.stage, Step))
+
+
+def _shares(s: Draft) -> int:
+    """Return the number of devices that share a batch."""
+    devices = s.fit.devices if s.fit else 1
+    return (s.fit.hosts if s.fit else 1) * (1 if devices == "all" else devices)
+
+
+def _next_size(s: Draft) -> Words:
+    return (f"load.batch_size={-(-s.load.batch_size // _shares(s)) * _shares(s)}",)
+
+
+def _without_phases(s: Draft) -> Words:
+    epochs = sum(phase.epochs for phase in (s.fit and s.fit.phases) or ())
+    return (f"trainer.phases=null{f' trainer.epochs={epochs}' * bool(s.fit and s.fit.epochs is None)}",)
+
+
+def _in_order(s: Draft) -> Words:
+    return (" ".join(f"{key}=true" for key in unordered(s)),)
+
+
+def _unmixed_metrics(s: Draft) -> list[str]:
+    """Return the metrics of a run that two classes of an example have."""
+    found = {name: metric_of(name, "class") for name in (s.fit.metrics if s.fit else ()) if name not in names(METRICS)}
+    return [name for name, metric in found.items() if metric is None or metric.takes_mixed]
+
+
+NO_MIX = ("load.mixup_alpha=0.0 load.cutmix_alpha=0.0",)
+RAISES = ("dataset.on_corrupt=raise",)
+TO_BASE = ("model=mobilenet_v2",)
+TRANSFORMED = ("cache.at=transformed",)
+
+CACHED = When("", lambda s: s.cache.keeps)
+TRAINS = When(_whose, lambda s: s.fit)
+HOSTS = When("{trainer.hosts}", lambda s: s.fit and s.fit.hosts > 1, ("trainer.hosts=1",))
+DEVICES = When("{trainer.devices}", lambda s: s.fit and s.fit.devices != 1 and s.fit.hosts == 1, ("trainer.devices=1",))
+SERVICE = When("load.service", lambda s: s.load.service is not None, ("load.service=null",))
+BY_NUMBER = When("load.shuffle=full", lambda s: s.load.is_by_number, ("load.shuffle=buffer",))
+BUFFERED = When(
+    "load.shuffle=buffer",
+    lambda s: not s.load.is_by_number,
+    ("load.shuffle=full", "load.shuffle=full cache=disk extract=sequential"),
+)
+SKIPS = When("dataset.on_corrupt=skip", lambda s: s.dataset.on_corrupt == "skip", RAISES)
+UNNUMBERED = When(
+    "{extract}",
+    lambda s: not s.extract.is_numbered,
+    ("extract=sequential", "extract=sequential extract.shuffle_files=false"),
+)
+IN_MEMORY = When(
+    "{cache}",
+    lambda s: s.cache.keeps and not s.cache.outlives_run and not s.given.sequences,  # of which no cache keeps any
+    lambda s: ("cache=none", "cache=disk") if _is_of_rows(s) else ("cache=disk", "cache=none"),
+)
+FEATURES = When("cache.at=features", lambda s: s.cache.keeps_features, TRANSFORMED)
+UNFROZEN = When(
+    "{model.trainable}", lambda s: s.model.features is not None and s.model.trainable, ("model.trainable=false",)
+)
+BASELESS = When("{model}, which has no base", lambda s: s.fit and s.model.features is None, TO_BASE)
+IDLE = When("{model}, which learns nothing", lambda s: s.fit and not s.model.learns, TO_BASE)
+DRAINS = When("{trainer}, which has no model", lambda s: s.fit is None)
+PARSED = When(
+    "{extract}, which parses by itself", lambda s: s.extract.parses, ("extract=interleave", "extract=sequential")
+)
+FOREIGN = When("{dataset.name}, which TFDS does not read", lambda s: not s.dataset.is_of_tfds)
+OF_ROWS = When("rows, which are taken in batches", _is_of_rows)
+SEQUENCES = When("sequences", lambda s: s.given.sequences)
+RECORDS = When("examples that are batched one by one", lambda s: not _is_of_rows(s))
+VECTORS = When("rows without sequences", lambda s: _has_buckets(s) and not s.given.sequences)
+BUCKETS = When("{load.boundaries}", _has_buckets, ("load.boundaries=null",))
+FETCHED = When("shards at URLs", lambda s: isinstance(s.dataset, Declared) and s.dataset.urls)
+SEVERAL = When("several targets", lambda s: s.targets[1:])
+UNCLASSED = When(_whose, lambda s: s.targets[1:] or not s.targets[0].is_class)
+BINARY = When(_whose, lambda s: s.targets[0].is_binary)
+NUMBERS = When(_whose, lambda s: s.fit and _kinds(s) == ["number"])
+OWN_LOSS = When("{trainer.loss}, which a package has", lambda s: s.fit and s.fit.loss in names(LOSSES))
+MIXED = When("mixed images, which have two classes", lambda s: s.load.mixes, NO_MIX)
+SAMPLED = When("{load.sample}", lambda s: s.load.sample != "all", ("load.sample=all",))
+PHASES = When("{trainer.phases}", lambda s: s.fit and s.fit.phases is not None and s.model.layers, _without_phases)
+WEIGHTED = When("{load.class_weights}", lambda s: s.load.class_weights != "none", ("load.class_weights=none",))
+UNLAYERED = When("{model}, which has no base", lambda s: s.fit and not s.model.layers, TO_BASE)
+UNORDERED = When("no fixed order of the examples", unordered, _in_order)
+LAST = When("trainer.keep=last", lambda s: s.fit and s.fit.keep == "last" and s.model.learns, ("trainer.keep=best",))
+
+
+def _outside(because: str = "") -> Need:
+    return Need("cache.at", "transformed", because, met=lambda s: not s.cache.keeps_features)
+
+
+NO_PHASES = Need("trainer.phases", "null", by=_without_phases)
+KEEPS_ALL = Need(
+    "dataset.keep",
+    "all",
+    "for which all shards are read at once",
+    met=lambda s: not FETCHED.holds(s) or value_of(s, "dataset.keep") == "all",
+)
+SHARED = (
+    Need("load.boundaries", "[]", "since batches of buckets have no equal shares", met=lambda s: not _has_buckets(s)),
+    Need("load.drop_remainder", "true", "since a smaller batch may have no equal shares"),
+    Need(
+        "load.batch_size",
+        lambda s: f"a multiple of {_shares(s)}",
+        "since all have equal shares",
+        met=lambda s: s.load.batch_size % _shares(s) == 0,
+        by=_next_size,
+    ),
+)
+RULES: Rules = {
+    CACHED: (
+        Need(
+            "cache.at",
+            lambda s: f"a point before {_cached_steps(s)[_random_at(s) or 0].path}",
+            "whose first result all later epochs would repeat",
+            met=lambda s: _random_at(s) is None,
+            by=_before_random,
+        ),
+        Need(
+            "cache.dtype",
+            "auto",
+            "since the inputs before the cache are not uint8",
+            met=_is_small,
+            by=("transform.resize.dtype=uint8", "cache.at=decoded", "cache.dtype=auto"),
+        ),
+    ),
+    HOSTS: (
+        *SHARED,
+        Need(
+            "cache",
+            "memory or none",
+            "whose hosts keep their own parts of a split",
+            met=lambda s: s.cache.keeps_features or not s.cache.outlives_run or s.given.sequences,
+        ),
+        Need("load.service", "null", "whose hosts read by themselves"),
+        Need("extract", "interleave or sequential", "whose hosts read a part of a split by its records"),
+        Need("dataset.on_corrupt", "raise", "since hosts that skip records would take different numbers of steps"),
+        Need("load.sample", "all", "since a host has not all examples of a class"),
+        Need("trainer.jit_compile", "auto or true", "whose steps meet inside"),
+    ),
+    DEVICES: SHARED,
+    UNFROZEN: (_outside("so that its features stay the same"),),
+    BASELESS: (_outside(),),
+    SERVICE: (
+        Need("dataset.on_corrupt", "raise", "since the records that a worker skips could not be counted"),
+        Need("load.shuffle", "buffer", "since reading by number is Python, which stays in its process"),
+        Need(
+            Decode.key("fast"),
+            "false",
+            "since libjpeg-turbo is called by Python",
+            met=lambda s: not (is_fast(s.transform) or is_fast(s.eval_transform)),
+        ),
+        Need("extract", "interleave or sequential", "whose records are dealt to the workers as they are read"),
+        Need(
+            "cache",
+            "disk or none",
+            "whose workers do not share the memory of the run",
+            met=lambda s: not s.cache.keeps or s.cache.outlives_run,
+        ),
+        _outside("since features leave its workers nothing to transform"),
+        Need(
+            "cache.codec",
+            "raw",
+            "whose workers find an example by the size that all of them have",
+            met=lambda s: s.cache.quality is None,
+        ),
+        Need(
+            "cache.at",
+            "a point with examples of one size",
+            "whose workers find them by it",
+            met=_has_one_size,
+            by=_with_one_size,
+        ),
+        Need(
+            "extract.deterministic", "true", "since all workers count on one order", met=lambda s: s.extract.is_ordered
+        ),
+        Need("transform.deterministic", "true", "since all workers count on one order"),
+        Need(
+            "load.shuffle_at",
+            "auto",
+            "since each worker would transform all examples to shuffle them",
+            met=lambda s: (
+                s.cache.keeps or not s.load.shuffles or s.load.is_by_number or s.load.shuffle_at != "before_batch"
+            ),
+        ),
+    ),
+    UNNUMBERED: (Need("load.shuffle", "buffer", "which numbers no examples"),),
+    IN_MEMORY: (Need("load.shuffle", "buffer", "which can only be read in order"),),
+    SKIPS: (
+        Need("load.shuffle", "buffer", "since a skipped example would change the numbers of all others"),
+        Need("transform.parse_batch", "null", "since one corrupt record would lose all that are parsed with it"),
+        Need("cache.at", "decoded", "since decoding finds broken images", met=_shows_broken),
+        Need(
+            "trainer.steps_per_epoch",
+            "null",
+            "since the length of a pass is unknown",
+        ),
+        Need(
+            "trainer.schedule.decay_steps",
+            "a number",
+            "since the length of a pass is unknown",
+            met=lambda s: not s.fit or not s.fit.schedule.needs_run,
+            by=(),
+        ),
+    ),
+    PARSED: (
+        Need("transform.parse_batch", "null"),
+        KEEPS_ALL,
+    ),
+    FOREIGN: (Need("extract", "interleave or sequential"),),
+    OF_ROWS: (Need("transform.parse_batch", "null"),),
+    SEQUENCES: (
+        Need("cache", "none", "of which a run of several epochs keeps the items"),
+        Need("load.service", "null"),
+    ),
+    RECORDS: (
+        Need(
+            "load.boundaries",
+            "null",
+            met=lambda s: not (s.load.boundaries or (s.load.boundaries is not None and s.given.sequences)),
+            advice="end their steps with multi_hot or tf_idf, or set dataset=table",
+        ),
+    ),
+    VECTORS: (Need("load.boundaries", "null"),),
+    BUCKETS: (
+        Need(
+            "load.shuffle",
+            "full",
+            met=lambda s: not s.load.shuffles or s.load.is_by_number,
+            by=("load.shuffle=full", "load.shuffle=full extract.shuffle_files=false", "load.shuffle_buffer=0"),
+        ),
+        Need("extract", "sequential", "which reads rows by their numbers"),
+    ),
+    FETCHED: (Need("load.service", "null", "which Python reads in its own process"),),
+    BY_NUMBER: (KEEPS_ALL,),
+    WEIGHTED: (KEEPS_ALL,),
+    UNCLASSED: (Need("load.sample", "all"), Need("load.class_weights", "none")),
+    BINARY: (Need("load.class_weights", "none"),),
+    SEVERAL: (
+        Need("cache.at", "transformed", met=lambda s: not s.cache.keeps_features),
+        NO_PHASES,
+    ),
+    FEATURES: (
+        Need("trainer.hosts", "1", "which one device computes"),
+        Need(
+            "trainer.devices",
+            "1",
+            "which one device computes",
+            met=lambda s: not s.fit or s.fit.devices == 1 or s.fit.hosts > 1,
+        ),
+        Need("cache.codec", "raw", "which are no images"),
+        Need("measure.digest", "false", "since the steps then see no examples"),
+        Need("load.mixup_alpha", "0.0", "which are no images", met=lambda s: not s.load.mixup_alpha),
+        Need("load.cutmix_alpha", "0.0", "which are no images", met=lambda s: not s.load.cutmix_alpha),
+    ),
+    IDLE: (
+        Need("trainer.hosts", "1"),
+        Need("trainer.devices", "1", met=lambda s: not s.fit or s.fit.devices == 1 or s.fit.hosts > 1),
+        Need("trainer.callbacks", "[]"),
+        Need("trainer.checkpoint_best", "null"),
+        Need("load.class_weights", "none"),
+    ),
+    DRAINS: (
+        _outside(),
+        Need("load.class_weights", "none"),
+        Need("profile", "none"),
+        Need("measure.au_min", "null"),
+    ),
+    TRAINS: (
+        Need("trainer.loss", lambda s: " or ".join(_losses(s)), met=_fits_loss),
+        Need(
+            "trainer.metrics",
+            lambda s: ", or ".join(dict.fromkeys(map(metrics_of, _kinds(s)))),
+            met=_fits_metrics,
+            by=_metrics,
+        ),
+        _monitored("trainer.checkpoint_best", lambda s: s.fit and s.fit.checkpoint_best is not None),
+        _monitored("trainer.early_stopping.monitor", _is_monitored),
+    ),
+    LAST: (Need("trainer.checkpoint_best", "null"),),
+    NUMBERS: (Need("trainer.label_smoothing", "0.0"),),
+    OWN_LOSS: (
+        Need("trainer.label_smoothing", "0.0"),
+        Need("load.class_weights", "none"),
+        Need("load.mixup_alpha", "0.0", met=lambda s: not s.load.mixup_alpha),
+        Need("load.cutmix_alpha", "0.0", met=lambda s: not s.load.cutmix_alpha),
+    ),
+    BUFFERED: (Need("load.sample", "all", "which reads each example once"),),
+    SAMPLED: (Need("load.class_weights", "none", "which balances the classes already"),),
+    MIXED: (
+        Need("load.class_weights", "none"),
+        Need(
+            "trainer.metrics",
+            "no precision, recall, f1, or metric of a package",
+            met=lambda s: not (s.fit and s.targets[0].is_class) or list(s.fit.metrics) == _unmixed_metrics(s),
+            by=lambda s: (f"trainer.metrics=[{','.join(_unmixed_metrics(s))}]",),
+        ),
+    ),
+    UNORDERED: (
+        Need(
+            "trainer.checkpoint_every_steps",
+            "null",
+            "in which a pass would be resumed",
+            met=lambda s: not s.fit or s.fit.checkpoint_every_steps is None,
+        ),
+    ),
+    UNLAYERED: (NO_PHASES,),
+    PHASES: (
+        Need("trainer.epochs", "null", "which have epochs of their own"),
+        Need("model.trainable", "false", "which begin with a frozen base"),
+        Need("trainer.steps_per_epoch", "null", "each of which has a number of passes"),
+        Need("trainer.early_stopping.patience", "null", "each of which has a number of passes"),
+    ),
+}
+
+
+def rules(draft: Draft, redraft: Callable[[RunSpec], Draft]) -> Iterator[Fault]:
+    """Yield the faults of a run of these stages; `redraft` makes the stages of a changed one, to try remedies."""
+    yield from _unlike_training(draft)
+    yield from faults_of(draft, RULES, redraft)
+    if draft.fit is None:
+        try:
+            require_one_size(draft.given)
+        except UnfitError as unfit:
+            yield Fault(Batch.path, f"{draft.given} before it", unfit.expected, unfit.remedy, is_rule=True)
     else:
-        yield from _drain(spec, given)
+        yield from _unmended(draft, draft.fit)
 
 
-def _evaluation(spec: RunSpec, given: Flow, evaluation: Stages) -> Iterator[Fault]:
-    """Yield the faults of the steps of validation, with its stages, beside training that gives `given`."""
-    eval_steps = f"{spec.transform.block}.eval_steps"
-    if evaluation and evaluation[-1].gives != given:
-        expected = f"the output of the training steps, {given}"
-        yield fault(eval_steps, evaluation[-1].gives, expected, "end both lists with the same steps")
-    for step in spec.eval_transform.steps:
-        if step.random:
-            expected = "no random step, so that all epochs are validated on the same data"
-            yield fault(eval_steps, step.path, expected, "remove the step", is_rule=False)
-
-
-def _by_number(spec: RunSpec, given: Flow) -> Iterator[Fault]:
-    """Yield the faults of a run that reads examples by number, and by that number alone; `given` is what it gives."""
-    shuffle = spec.load.key("shuffle")
-    buffer = [] if spec.load.boundaries else ["load.shuffle=buffer"]  # buckets are read by number
-    if not spec.extract.is_numbered:
-        files = ", shuffle_files=true" if spec.extract.random else ""
-        expected = "extract.sequential in the order of the files, which gives each example its number"
-        ordered = " and extract.shuffle_files=false" if spec.extract.random else ""
-        remedy = ", or ".join([f"set extract=sequential{ordered}", *buffer])
-        yield fault(shuffle, f"full, with {spec.extract.path}{files}", expected, remedy)
-    if spec.cache.keeps and not spec.cache.outlives_run and not given.sequences:  # of which no cache keeps any
-        found = f"full, with {spec.cache.path}, which can only be read in order"
-        kept = "; rows are in mapped files already" if isinstance(spec.dataset, Rows) else ""
-        others = ["cache=none", "cache=disk"] if kept else ["cache=disk", "cache=none"]
-        if spec.fit is not None and spec.fit.hosts > 1:  # which share no disk
-            others.remove("cache=disk")
-        remedy = f"set {' or '.join([', '.join(others), *buffer])}{kept}"
-        yield fault(shuffle, found, "a cache on disk, or none", remedy)
-    if spec.dataset.on_corrupt == "skip":
-        expected = "dataset.on_corrupt=raise, since a skipped example would change the numbers of all others"
-        remedy = ", or set ".join(["repair the data and set dataset.on_corrupt=raise", *buffer])
-        yield fault(shuffle, "full, with dataset.on_corrupt=skip", expected, remedy)
-
-
-def _parsing(spec: RunSpec) -> Iterator[Fault]:
-    """Yield the faults of a run that parses several examples at once."""
-    transform, remedy = spec.transform, f"set {spec.transform.key('parse_batch')}=null"
-    if transform.parse_batch and spec.extract.parses:
-        yield conflict(transform, "parse_batch", f"null with {spec.extract.path}, which parses by itself", remedy)
-    if transform.parse_batch and isinstance(spec.dataset, Rows):
-        expected = f"null with dataset.name={spec.dataset.name}, whose rows are taken in batches"
-        yield conflict(transform, "parse_batch", expected, remedy)
-    if transform.parse_batch and spec.dataset.on_corrupt == "skip":
-        expected = "null with dataset.on_corrupt=skip, since one corrupt record would lose all that are parsed with it"
-        yield conflict(transform, "parse_batch", expected, remedy)
-
-
-def _classes(spec: RunSpec) -> Iterator[Fault]:
-    """Yield the faults of values that need a target with classes, or a model that learns."""
-    flow = spec.dataset.examples
-    is_class = flow.features[flow.target].is_class and len(flow.targets) == 1
-    for name, default in (("sample", "all"), ("class_weights", "none")):
-        if not is_class and getattr(spec.load, name) != default:
-            are = f"targets are {', '.join(flow.targets)}" if len(flow.targets) > 1 else f"target is {flow.target}"
-            expected = f"a class to predict; the {are}"
-            yield conflict(spec.load, name, expected, f"set {spec.load.key(name)}={default}")
-    if flow.features[flow.target].is_binary and spec.load.class_weights != "none":
-        expected = f"none with the target {flow.target}, which is one of two classes"
-        yield conflict(spec.load, "class_weights", expected, f"set {override('dataset.target', flow.target, 'class')}")
-    if spec.load.mixes and spec.cache.keeps_features:
-        for name in ("mixup_alpha", "cutmix_alpha"):
-            if getattr(spec.load, name):
-                expected = "0 with cache.at=features, which are no images"
-                remedy = f"set {spec.load.key(name)}=0, or cache.at=transformed"
-                yield conflict(spec.load, name, expected, remedy)
-    if spec.load.class_weights != "none" and not (spec.fit is not None and spec.model.learns):
-        yield conflict(spec.load, "class_weights", "none, since nothing is learned", "set load.class_weights=none")
-
-
-def _cache(spec: RunSpec, train: Stages) -> Iterator[Fault]:
-    before, cache, _ = at_cache(train)
-    if cache is None:
-        return
-    steps = [step.stage for planned in before for step in planned.steps]
-    for place, step in enumerate(steps):
-        if step.random:
-            expected = "a point before the first random step, whose first result all later epochs would repeat"
-            remedy = f"set cache.at={name_of_point(steps[:place])}, or cache=none"
-            yield fault(cache.key("at"), f"{cache.at}, which is after {step.path}", expected, remedy)
-            break
-    gives = before[-1].gives
-    if cache.dtype == "uint8" and any(gives.features[name].dtype == "float32" for name in gives.inputs):
-        points = {of for step in steps for of in step.points}
-        others = (("resize", "transform.resize.dtype=uint8, "), ("decoded", "cache.at=decoded, or "))
-        remedy = f"set {''.join(text for point, text in others if point in points)}cache.dtype=auto"
-        yield fault(cache.key("dtype"), f"uint8, for {gives}", "uint8 inputs before the cache", remedy)
-    is_encoded = cache.quality is None and any(feature.format == "image" for feature in gives.features.values())
-    if spec.dataset.on_corrupt == "skip" and is_encoded:
-        found, expected = (
-            f"{cache.at}, with dataset.on_corrupt=skip",
-            "a point after `decode`, which detects broken images",
+def _unlike_training(draft: Draft) -> Iterator[Fault]:
+    """Yield the faults of the steps of validation."""
+    key = "transform.eval_steps"
+    if draft.evaluation and not draft.faults and draft.evaluation[-1].gives != draft.given:
+        found, expected = str(draft.evaluation[-1].gives), f"the output of the training steps, {draft.given}"
+        yield Fault(key, found, expected, "end both lists with the same steps", is_rule=True)
+    for step in (step for step in draft.eval_transform.steps if step.random):
+        yield Fault(
+            key, step.path, "no random step, so that all epochs are validated on the same data", "remove the step"
         )
-        yield fault(cache.key("at"), found, expected, "set cache.at=decoded")
-    if cache.at == "features":
-        yield from _features(spec)
 
 
-def _features(spec: RunSpec) -> Iterator[Fault]:
-    cache, other = spec.cache, "or cache.at=transformed"
-    if spec.fit is None:
-        yield conflict(cache, "at", f"another point, since {spec.trainer.path} has no model", "set trainer=fit")
-    elif spec.model.features is None:
-        expected = f"another point, since {spec.model.path} has no base"
-        yield conflict(cache, "at", expected, f"set cache.at=transformed{or_base(spec)}")
-    elif spec.model.trainable:
-        expected = "a frozen base, so that its features stay the same"
-        yield conflict(cache, "at", expected, f"set model.trainable=false, {other}")
-    elif len(spec.dataset.examples.targets) > 1:
-        yield conflict(cache, "at", "another point with several targets", "set cache.at=transformed")
-    if cache.quality is not None:
-        expected = "raw with cache.at=features, which are no images"
-        yield conflict(cache, "codec", expected, f"set cache.codec=raw, {other}")
-    if spec.measure.digest:
-        expected = "false with cache.at=features, since the steps then see no examples"
-        yield conflict(spec.measure, "digest", expected, f"set measure.digest=false, {other}")
-
-
-def _drain(spec: RunSpec, given: Flow) -> Iterator[Fault]:
-    try:
-        require_one_size(given)
-    except UnfitError as unfit:
-        yield fault(Batch.path, f"{given} before it", unfit.expected, unfit.remedy)
-    if spec.profile.windows:
-        expected = f"none, since {spec.trainer.path} has no steps to profile"
-        yield fault(f"{spec.profile.block}.name", "trace", expected, "set profile=none")
-    if spec.measure.au_min is not None:
-        expected = f"null, since {spec.trainer.path} uses no accelerator"
-        yield conflict(spec.measure, "au_min", expected, "set measure.au_min=null")
-
-
-def remarks(spec: RunSpec) -> Iterator[str]:
-    """Yield the notes on a valid run, one sentence each."""
-    yield from (f"{sentence}." for sentence in told(spec.unused))
-    if isinstance(spec.dataset, Rows):
-        yield from spec.dataset.found.remarks
-    yield from remote_notes(spec)
-    loose = unordered(spec)
-    if loose:
-        yield f"{' and '.join(loose)} = false: the order of the examples, and so every result, differs from run to run."
-    if spec.load.service is not None:
-        yield from service_notes(spec)
-    if spec.fit is not None and spec.fit.hosts > 1:
-        yield host_note(spec.fit, spec.load.batch_size)
-    if keeps_file_order(spec):
-        yield "extract.shuffle_files = true: the cache keeps the order of the first pass for all later ones."
-    if spec.load.class_weights == "balanced":
-        yield "load.class_weights = balanced: losses are weighted by the inverse of the share of their class."
-    yield from _of_targets(spec)
-    yield from _of_columns(spec)
-    yield from _short_of(spec)
-    if spec.cache.codec != "raw" and not spec.cache.keeps:
-        what = "examples" if isinstance(spec.dataset, Rows) else "images"
-        yield f"cache.codec = {spec.cache.codec} has no effect with cache=none: {what} stay as they are."
-    unread = unread_cache(spec)
-    if unread and "cache_unread" not in spec.measure.silence:
-        yield unread
-    if spec.cache.keeps_features and spec.fit is not None:
-        yield from _served(spec.fit)
-        yield "cache.at = features: losses equal those of a run without it within float tolerance, not bit for bit."
-
-
-def _short_of(spec: RunSpec) -> Iterator[str]:
-    """Yield the note on an early stop of what learns nothing."""
-    trainer = spec.fit
-    if trainer is not None and trainer.early_stopping.patience is not None and not spec.model.learns:
-        key, value = trainer.early_stopping.key("patience"), trainer.early_stopping.patience
-        yield f"{key} = {value} has no effect, since {spec.model.path} learns nothing."
-
-
-def _of_columns(spec: RunSpec) -> Iterator[str]:
-    """Yield the notes on columns that are nearly constant."""
-    outputs = [output for step in spec.transform.steps if isinstance(step, Columns) for output in step.outputs]
-    for name, step in [(output.name, step) for output in outputs for step in output.steps]:
-        if isinstance(step, Standardize) and step.std is not None and step.std < EPSILON:
-            smaller = (
-                f"{name} has a standard deviation of {step.std:.3g}, and standardize divides by {EPSILON:g} at least"
-            )
-            yield f"{smaller}, as Keras does: write it in a smaller unit, or use minmax."
-
-
-def _of_targets(spec: RunSpec) -> Iterator[str]:
-    """Yield the notes on targets that are numbers, labels or one of two classes, and on weights."""
-    flow, trainer = spec.dataset.examples, spec.fit
-    given = _given(spec)
+def _unmended(draft: Draft, trainer: Trainer) -> Iterator[Fault]:
+    """Yield the faults of a training that a person mends: targets without a head, and numbers that are too large."""
+    flow, steps, model = draft.dataset.examples, trainer.steps_per_epoch, draft.model
     for name in flow.targets:
-        target, classes = flow.features[name], given.get(name, ())
-        if target.is_binary and classes:
-            negative, positive = classes
-            yield f"{name} is {positive} or {negative}: the model gives the probability of {positive}."
-        if target.is_labels and classes:
-            yield f"{name} has {len(classes):,} labels: the model gives the probability of each."
-        if trainer is not None and spec.model.learns and kind_of(target) == "number":
-            loss = loss_of(target, trainer.loss).replace("_", " ")
-            metrics = [name for name in trainer.metrics if is_of_kind(name, "number")]
-            measured = f"its metrics are {', '.join(metrics)}" if metrics else "there is no metric"
-            yield f"{name} is not a class: its loss is {'the ' * ('error' in loss)}{loss}, and {measured}."
-            if (std := _deviation(spec, name)) > _LARGE:
-                scaled = f"{{{name}: {{number: standardize}}}} in {spec.dataset.key('target')}"
-                yield f"{name} has a standard deviation of {std:,.0f}: with {scaled} it takes fewer epochs to learn."
-    if trainer is not None and spec.model.learns and len(flow.targets) > 1:
-        terms = (name if of == 1 else f"{of:g} of {name}" for name, of in spec.dataset.loss_weights.items())
-        yield f"The loss is the sum of those of {', '.join(terms)}."
-    if flow.weight:
-        yield f"Losses and metrics are weighted by {flow.weight}, also those of the validation."
+        if kind := _without_head(draft, flow.features[name]):
+            expected = f"a class, or numbers such as float32, since no model predicts {kind}"
+            remedy = "predict another feature, or read the dataset without training a model: trainer=drain"
+            yield Fault(draft.dataset.key("target"), f"{name}: {flow.features[name]}", expected, remedy, is_rule=True)
+    if steps is not None:
+        if trainer.schedule.needs_run and draft.dataset.on_corrupt != "skip":
+            yield from warmup_past(trainer, steps * trainer.all_epochs)
+        yield from windows_past(draft.profile.windows, steps * trainer.all_epochs)
+    for place, phase in enumerate(trainer.phases or ()):
+        if isinstance(phase.unfreeze, int) and model.layers and phase.unfreeze > model.layers:
+            key = f"{trainer.key('phases')}[{place}].unfreeze"
+            expected = f"at most {model.layers}, the layers of {model.title} without its head"
+            yield Fault(key, str(phase.unfreeze), expected, "set a smaller number, or all", is_rule=True)
 
 
-def _deviation(spec: RunSpec, name: str) -> float:
-    """Return the standard deviation of a target of rows that is trained in its own units; 0 of any other."""
-    from etlrun.stages.columns import Number
+def _without_head(spec: RunSpec, target: Feature) -> str:
+    """Return what a target is if no model that learns has a head for it; empty if one has, or if none is needed.
 
-    outputs = [output for step in spec.transform.steps if isinstance(step, Columns) for output in step.outputs]
-    steps = [step for output in outputs if output.is_of_target and output.name == name for step in output.steps]
-    return next((of.std or 0 for of in steps if isinstance(of, Number) and not of.standardize), 0)
-
-
-def _given(spec: RunSpec) -> dict[str, tuple[str, ...]]:
-    """Return the names of the classes of the targets of rows, as their columns give them."""
-    columns = next((step for step in spec.transform.steps if isinstance(step, Columns)), None)
-    if columns is None or not isinstance(spec.dataset, Rows):
-        return {}
-    features = columns.flow(spec.dataset.examples).features
-    return {name: of.classes for name, of in features.items() if of.classes}
-
-
-def _served(trainer: Trainer) -> Iterator[str]:
-    """Yield the note on the phases that cached features do not serve."""
-    frozen, others = trainer.frozen_phases, trainer.planned_phases[len(trainer.frozen_phases) :]
-    if others:
-        last = others[-1].number if others[1:] else 0
-        served = f"phase{'s 1 to' * bool(frozen[1:])} {frozen[-1].number}"
-        later = f"phase{'s' * bool(last)} {others[0].number}{f' to {last}' * bool(last)}"
-        yield (
-            f"cache.at = features: the cache serves {served}; {later} train{'s' * (not last)} layers of the base, and "
-            f"read{'s' * (not last)} images without a cache."
-        )
-
-
-def unread_cache(spec: RunSpec) -> str | None:
-    """Return why the cache of a run has no benefit; None if it has one, or if there is no cache."""
-    epochs = spec.trainer.all_epochs
-    if spec.fit is not None and spec.cache.keeps_features:
-        epochs = spec.fit.frozen_phases[-1].end
-    if epochs != 1 or spec.trainer.steps_per_epoch is not None or not spec.cache.keeps:
-        return None
-    if spec.load.is_by_number or spec.load.service is not None:
-        return f"{spec.cache.path} benefits only other runs: a single epoch waits for all of it, and reads it once."
-    if spec.cache.outlives_run:
-        return f"{spec.cache.path} benefits only other runs: a single epoch never reads it back."
-    return f"{spec.cache.path} has no effect: a single epoch never reads it back."
+    A network that predicts by itself may do so for any numbers.
+    """
+    if not spec.model.learns or target.is_class or target.is_labels:
+        return ""
+    if target.dtype == "string":
+        return "images" if target.format == "image" else "text"
+    if isinstance(spec.model, Network) and spec.model.predicts:
+        return ""
+    if len(target.shape) > 1:
+        return "arrays of several dimensions"
+    if target.shape and not target.dtype.startswith("float"):
+        return "several labels of one example"
+    return "truth values" if target.dtype == "bool" else ""

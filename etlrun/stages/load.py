@@ -361,15 +361,6 @@ class Load(Stage):
     def rules(self) -> Faults:
         for name, *texts in self.service.rules() if self.service else ():
             yield f"service.{name}", *texts  # type: ignore[misc] # three of them
-        if self.sample != "all" and not self.is_by_number:
-            needed = "all, since a buffer reads each example once"
-            yield "sample", self.sample, needed, "set load.shuffle=full, or load.sample=all"
-        if self.class_weights != "none" and self.sample != "all":
-            needed = f"none with load.sample={self.sample}, which balances the classes already"
-            yield "class_weights", self.class_weights, needed, "set load.class_weights=none, or load.sample=all"
-        if self.class_weights != "none" and self.mixes:
-            needed = "none with mixed images, which have two classes"
-            yield "class_weights", self.class_weights, needed, "set load.class_weights=none, or both alphas to 0"
 
     @property
     def mixes(self) -> bool:
