@@ -12,7 +12,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.report.render import RENDER
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
-from etlrun.sources.usable import CONVERT
+from etlrun.sources.corrupt import CONVERT
 from etlrun.trained.documents import document
 from etlrun.trained.evaluate import evaluate
 from etlrun.trained.load import trained

@@ -8,7 +8,7 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from etlrun.sources import records
+from etlrun.sources import content as records
 from etlrun.sources.content import Content, Shard
 from tests import pictures
 

@@ -12,10 +12,9 @@ from etlrun.planning.plan import Plan
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from etlrun.sources.content import sha256_of_all
-from etlrun.sources.corrupt import corrupt_records
+from etlrun.sources.corrupt import corrupt_records, pillow_as_header_reader
 from etlrun.sources.folder import sha256_and_refusal
 from etlrun.sources.listing import SUFFIXES
-from etlrun.sources.usable import pillow_as_header_reader
 from etlrun.trained.predict import ImageFiles
 from tests.configs import plan_of
 from tests.own import write_photos

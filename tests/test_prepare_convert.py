@@ -12,7 +12,7 @@ from PIL import Image
 
 from etlrun.cli import main as cli
 from etlrun.datasets.prepare.readers import converted
-from etlrun.sources.usable import pillow_as_header_reader, problem
+from etlrun.sources.corrupt import pillow_as_header_reader, problem
 from tests import encoded
 from tests.own import prepared, refused, write_photos
 

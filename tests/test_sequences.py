@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from etlrun.measure.digest import Digest
 from etlrun.planning.plan import Plan, stage_of
-from etlrun.sources.rows.sequences import lengths_of
+from etlrun.sources.rows.reader import lengths_of
 from etlrun.stages.sequences import Bucket
 from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
 from tests.conftest import Once

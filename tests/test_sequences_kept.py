@@ -16,8 +16,7 @@ from etlrun.planning.plan import Plan, stage_of
 from etlrun.planning.planner import plan as planned
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
-from etlrun.sources.rows.reader import Reader
-from etlrun.sources.rows.sequences import items_of, lengths_of
+from etlrun.sources.rows.reader import Reader, items_of, lengths_of
 from etlrun.stages import rows
 from etlrun.stages.step import RowsMap
 from tests.configs import plan_of, spec_of

@@ -16,9 +16,8 @@ from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import accepted
 from etlrun.graph.parts import of_pass
 from etlrun.run.session import contexts_of
-from etlrun.sources.base import open_source
-from etlrun.sources.corrupt import corrupt_records
-from etlrun.sources.usable import CONVERT, Problem, problem
+from etlrun.sources.base import Problem, open_source
+from etlrun.sources.corrupt import CONVERT, corrupt_records, problem
 from etlrun.stages.image import Decode
 from etlrun.stages.turbo import Turbo
 from tests.encoded import HEIGHT, JPEG, LOSSLESS, REFUSED, SAME, WIDTH, png

@@ -16,11 +16,11 @@ from etlrun.graph.numbered import batches_of_rows, count_of_batched, full_shuffl
 from etlrun.graph.shards import interleave, sequential, whole
 from etlrun.planning.plan import Plan, PlannedStage, stage_of
 from etlrun.sources.base import Example, Split
+from etlrun.sources.corrupt import MOST_PIXELS, SMALL_JPEG_BYTES, without_refused
 from etlrun.sources.remote import RemoteSplit
-from etlrun.sources.rows.sequences import items_of, keep_items
+from etlrun.sources.rows.reader import items_of, keep_items
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.sources.tfds import TfdsSource
-from etlrun.sources.usable import MOST_PIXELS, SMALL_JPEG_BYTES, without_refused
 from etlrun.stages.base import Stage
 from etlrun.stages.column_categories import Lookup
 from etlrun.stages.column_numbers import ColumnStep

@@ -14,7 +14,7 @@ from etlrun.planning.plan import PlannedStage, stage_of
 from etlrun.sources.base import Records, Source, Split
 from etlrun.sources.corrupt import labels_of, raise_first
 from etlrun.sources.rows.dividing import RowNumbers
-from etlrun.sources.rows.sequences import lengths_of
+from etlrun.sources.rows.reader import lengths_of
 from etlrun.stages.base import Stage
 from etlrun.stages.extract import Sequential
 from etlrun.stages.lazy import tf

@@ -25,7 +25,7 @@ from etlrun.planning.plan import Plan, PlannedStage, at_cache, stage_of
 from etlrun.record.findings import Fetched, StageCost, StageRow
 from etlrun.record.record import Record
 from etlrun.record.summary import Epoch
-from etlrun.sources.rows.sequences import lengths_of
+from etlrun.sources.rows.reader import lengths_of
 from etlrun.stages.base import AUTOTUNE, Tuned
 from etlrun.stages.cache import cache_bytes
 from etlrun.stages.dataset import Dataset, Fetch

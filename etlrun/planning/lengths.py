@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etlrun.planning.spec import RunSpec
-from etlrun.sources.rows.sequences import lengths_of
+from etlrun.sources.rows.reader import lengths_of
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.columns import Columns
 from etlrun.stages.load import FullShuffle, Load

@@ -15,8 +15,7 @@ from etlrun.planning.splits import leaks_noted, notes_of
 from etlrun.planning.targets import outputs_of, require_columns, require_targets, require_values
 from etlrun.remote.copies import name_of
 from etlrun.sources.base import source_type
-from etlrun.sources.rows.choice import LONGEST, chosen
-from etlrun.sources.rows.fitting import fault_of, fitted, unfit_for, with_weights
+from etlrun.sources.rows.fitting import LONGEST, chosen, fault_of, fitted, unfit_for, with_weights
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.sources.rows.table import identity_of, names_of
 from etlrun.stages.column_categories import Classes

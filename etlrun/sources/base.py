@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from etlrun.sources.on_disk import OnDisk, empty, unknown
 from etlrun.stages.dataset import Dataset, Declared
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from etlrun.cache.keeper import Compared
     from etlrun.remote.copies import Copies
     from etlrun.sources.content import Shard
-    from etlrun.sources.usable import Problem
 
 
 class Records(Protocol):
@@ -56,6 +55,18 @@ class Identified(Protocol):
 Example: TypeAlias = "dict[str, tf.Tensor]"
 _AT_ONCE = 1024
 """Records that are parsed at once."""
+
+
+class Problem(NamedTuple):
+    """Why an image can't be used.
+
+    Attributes:
+        reason: What was found.
+        expected: What would be valid.
+    """
+
+    reason: str
+    expected: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,13 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from etlrun.remote.copies import name_of
-from etlrun.sources.base import Example, Identified, Records, Source, Split
-from etlrun.sources.content import Shard
+from etlrun.sources.base import Example, Identified, Problem, Records, Source, Split
+from etlrun.sources.content import Shard, Stamp, digest, known, stamp_of
+from etlrun.sources.corrupt import refused
 from etlrun.sources.listing import DIGITS, SHARDS, conversion_of, listing_of, notes_on
 from etlrun.sources.on_disk import OnDisk
-from etlrun.sources.records import Stamp, digest, known, stamp_of
 from etlrun.sources.slices import slices
-from etlrun.sources.usable import Problem, refused
 from etlrun.stages.dataset import IMAGE, LABEL, Folder
 from etlrun.stages.lazy import tf
 from etlrun.system.errors import EtlrunError, Fault, WorldError, printable

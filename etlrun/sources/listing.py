@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from etlrun.sources.records import SETTLED_NS, Stamp, stamp_of
+from etlrun.sources.content import SETTLED_NS, Stamp, stamp_of
 from etlrun.stages.dataset import Folder
 from etlrun.system.errors import EtlrunError, Fault, fault, printable, unreadable_path
 

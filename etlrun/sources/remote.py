@@ -29,8 +29,7 @@ from etlrun.remote.copies import Copies, copies_of, name_copies
 from etlrun.remote.objects import Object, Storage, UnreachableError, file_system, listed, looked_up
 from etlrun.remote.room import unwritable
 from etlrun.sources.base import Identified, Records, Source, Split
-from etlrun.sources.content import NothingCompared, Shard
-from etlrun.sources.records import digest
+from etlrun.sources.content import NothingCompared, Shard, digest
 from etlrun.sources.shards import known_counts, tfrecord_files
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import Declared, TfdsDataset, TFRecords

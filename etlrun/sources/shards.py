@@ -14,8 +14,8 @@ from pathlib import Path
 
 from etlrun.remote.copies import Copies, copies_of
 from etlrun.remote.objects import Object, Storage, UnreachableError, listed
+from etlrun.sources.content import known, stamp_of
 from etlrun.sources.framing import AROUND, foreign, framing
-from etlrun.sources.records import known, stamp_of
 from etlrun.stages.dataset import TFRecords
 from etlrun.stages.paths import is_remote
 from etlrun.system.errors import EtlrunError, Fault, printable, unreadable_path

@@ -402,7 +402,7 @@ class Python(Rows):
             split `train`.
     """
 
-    source = "etlrun.sources.rows.python:PythonSource"
+    source = "etlrun.sources.rows.arrays:PythonSource"
     given_by = "of"
 
     of: Annotated[Text, DATA]

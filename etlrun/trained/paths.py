@@ -75,7 +75,7 @@ def found(words: Sequence[str], storage: Storage | None = None, *, skips: bool =
 def _unusable(paths: Sequence[str], remedy: str) -> Iterator[Fault]:
     """Yield the faults of images that can't be decoded, to be told together with those of the arguments."""
     load_tensorflow()
-    from etlrun.sources.usable import problem
+    from etlrun.sources.corrupt import problem
 
     for path in paths:
         try:

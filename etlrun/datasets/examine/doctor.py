@@ -16,8 +16,8 @@ from etlrun.datasets.examine.finding import NAMED, Diagnosis, Finding
 from etlrun.datasets.prepare.check import identical
 from etlrun.planning.plan import Plan
 from etlrun.sources.base import Source, open_source
+from etlrun.sources.corrupt import pillow_as_header_reader
 from etlrun.sources.slices import note_of_unused
-from etlrun.sources.usable import pillow_as_header_reader
 from etlrun.stages.cache import cache_bytes
 from etlrun.stages.dataset import IMAGE
 from etlrun.system.errors import WorldError

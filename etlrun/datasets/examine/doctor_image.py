@@ -10,7 +10,8 @@ import numpy as np
 from PIL import ExifTags, Image
 
 from etlrun.datasets.prepare.check import digest_of
-from etlrun.sources.usable import Problem, decoded, refused, warning_of
+from etlrun.sources.base import Problem
+from etlrun.sources.corrupt import decoded, refused, warning_of
 
 _DRAFT = 64
 """Side in pixels above which a JPEG is decoded at a half, a quarter or an eighth: its hash needs 32."""

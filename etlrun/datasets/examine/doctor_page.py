@@ -15,7 +15,7 @@ from etlrun.datasets.examine.doctor_image import UNREADABLE
 from etlrun.datasets.examine.doctor_scan import Scan
 from etlrun.datasets.examine.finding import Finding
 from etlrun.datasets.prepare.check import in_order
-from etlrun.sources.usable import pillow_as_header_reader
+from etlrun.sources.corrupt import pillow_as_header_reader
 from etlrun.stages.image import Decode
 from etlrun.system import pages
 from etlrun.system.files import appearing

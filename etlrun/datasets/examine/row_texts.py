@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from etlrun.datasets.examine.finding import Finding
 from etlrun.datasets.examine.row_figures import Reader
-from etlrun.sources.rows.choice import is_prose
+from etlrun.sources.rows.fitting import is_prose
 from etlrun.sources.rows.leaks import names_examined
 
 _READ_FOR_SCRIPTS = 10_000

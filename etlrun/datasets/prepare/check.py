@@ -21,8 +21,9 @@ import PIL.Image
 import xxhash
 
 from etlrun.datasets.prepare.source import LISTED, DamagedError, Entry, Source, first
-from etlrun.sources import usable
-from etlrun.sources.usable import CONVERT, Problem, pillow_as_header_reader
+from etlrun.sources import corrupt
+from etlrun.sources.base import Problem
+from etlrun.sources.corrupt import CONVERT, pillow_as_header_reader
 from etlrun.system.errors import EtlrunError, Fault, counted, fault, one_line, unreadable_path
 from etlrun.system.machine import cores, rounded
 
@@ -268,7 +269,7 @@ def verdict(source: Source, entry: Entry) -> Verdict:
         return Verdict(digest="", unreadable=unreadable_path(where, error, "an image file"))
     digest, found = digest_of(data).hex(), problem(data)
     if found is None:
-        return Verdict(digest=digest, warning=usable.warning_of(data))
+        return Verdict(digest=digest, warning=corrupt.warning_of(data))
     return Verdict(digest=digest, reason=found.reason, is_convertible=found.expected == CONVERT)
 
 
@@ -280,7 +281,7 @@ def problem(data: bytes) -> Problem | None:
         kind = PIL.Image.open(io.BytesIO(data), formats=(*FORMATS, *_FRAMES)).format
         if kind in _FRAMES:
             return Problem(f"a {_FRAMES[kind]}, {_OF_FRAMES}", CONVERT)
-    return usable.problem(data)
+    return corrupt.problem(data)
 
 
 def faults_of(source: Source, verdicts: Sequence[Verdict]) -> list[Fault]:

@@ -17,10 +17,10 @@ from PIL import ExifTags, Image, ImageOps
 from etlrun.datasets.prepare.archives import Tar, Zip, is_tar
 from etlrun.datasets.prepare.options import Options
 from etlrun.datasets.prepare.source import LISTS, Entry, Source, classes_of, first, of_classes, of_folder, of_list
+from etlrun.sources.corrupt import too_large
 from etlrun.sources.framing import DamagedError, foreign, meant, records
 from etlrun.sources.listing import SUFFIXES, WHOLE
 from etlrun.sources.shards import incomplete, matched, unmatched
-from etlrun.sources.usable import too_large
 from etlrun.stages.lazy import tf
 from etlrun.system.errors import EtlrunError, Fault, WorldError, fault, unreadable_path
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from etlrun.eject.printed.given import FUNCTION, TYPES
 from etlrun.eject.printed.rows import values_of
 from etlrun.eject.printed.rows_arrays import array_of
-from etlrun.sources.rows.python import plain
+from etlrun.sources.rows.arrays import plain
 from etlrun.stages.lazy import np, pa
 
 

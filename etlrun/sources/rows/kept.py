@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etlrun.cache.store import folder_of
-from etlrun.sources.content import sha256_of_all
-from etlrun.sources.records import Stamp, known, stamp_of
+from etlrun.sources.content import Stamp, known, sha256_of_all, stamp_of
 from etlrun.sources.rows.folders import FACTS
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature
 from etlrun.stages.rows import MOST_COUNTED, Column, Known, Rows

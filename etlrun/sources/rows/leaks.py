@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from xxhash import xxh3_64_intdigest
 
-from etlrun.sources.records import digest
+from etlrun.sources.content import digest
 from etlrun.sources.rows.dividing import Numbers
 from etlrun.sources.rows.kept import Kept
 from etlrun.sources.rows.source import RowSplit, RowsSource

@@ -14,9 +14,8 @@ import numpy as np
 
 from etlrun.remote.copies import name_of, named_by_url
 from etlrun.sources.base import Example, Identified, Records, Source, Split
-from etlrun.sources.content import NothingCompared, Shard
+from etlrun.sources.content import NothingCompared, Shard, Stamp, stamp_of
 from etlrun.sources.on_disk import OnDisk
-from etlrun.sources.records import Stamp, stamp_of
 from etlrun.sources.rows.dividing import Numbers, Part, RowNumbers, RowsOnDisk, divided, shown
 from etlrun.sources.rows.kept import Kept
 from etlrun.sources.rows.table import files_of, is_there, kept_of

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from etlrun.cache.store import folder_of
 from etlrun.remote.copies import Copies, copied, name_of, named_by_url
 from etlrun.remote.objects import Object
-from etlrun.sources.records import Stamp
+from etlrun.sources.content import Stamp
 from etlrun.sources.rows.delimited import DelimitedFile, Dialect
 from etlrun.sources.rows.json_lines import JsonLinesFile, document_fault
 from etlrun.sources.rows.kept import Kept, Writer, contents_of, kept_as, stamps_of

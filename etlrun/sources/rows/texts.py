@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from etlrun.sources.content import digest
 from etlrun.sources.framing import POINTER
 from etlrun.sources.listing import TEXTS, ImageFile, Listing, notes_on, once_listed
-from etlrun.sources.records import digest
 from etlrun.sources.rows.kept import Kept, Writer, contents_of, kept_as, stamps_of
 from etlrun.sources.rows.lines import encoding_fault, format_fault
 from etlrun.sources.rows.source import RowsSource
