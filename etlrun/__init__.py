@@ -15,21 +15,19 @@ __all__ = ["ConfigError", "Diff", "EtlrunError", "Planned", "Run", "Sweep", "dif
 
 _MODULES = {
     "ConfigError": "system.errors",
-    "Diff": "api.diff",
+    "Diff": "api.planned",
     "EtlrunError": "system.errors",
     "Planned": "api.planned",
     "Run": "api.run",
-    "Sweep": "api.sweep",
-    "diff": "api.diff",
+    "Sweep": "api.run",
+    "diff": "api.planned",
     "load": "api.run",
     "plan": "api.planned",
 }
 
 if TYPE_CHECKING:
-    from etlrun.api.diff import Diff, diff
-    from etlrun.api.planned import Planned, plan
-    from etlrun.api.run import Run, load
-    from etlrun.api.sweep import Sweep
+    from etlrun.api.planned import Diff, Planned, diff, plan
+    from etlrun.api.run import Run, Sweep, load
     from etlrun.system.errors import ConfigError, EtlrunError
 else:
 

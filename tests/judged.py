@@ -10,7 +10,7 @@ from tensorflow.core.framework import model_pb2
 from etlrun.measure.meter import Loop, StepKind
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.verdict import Side, judge
-from etlrun.record.findings import Verdict
+from etlrun.record.summary import Verdict
 from etlrun.stages.base import Stage
 from etlrun.stages.extract import Sequential
 from etlrun.stages.load import Batch, Prefetch, Shuffle

@@ -12,8 +12,7 @@ from typing import Any
 from etlrun.config import grid
 from etlrun.config.grid import Grid
 from etlrun.config.request import Request
-from etlrun.record.locks import nobodys
-from etlrun.record.record import Record
+from etlrun.record.record import Record, nobodys
 from etlrun.record.summary import Epoch
 from etlrun.run.checkpoint import checkpoint_path
 from etlrun.stages import STAGES

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import get_args
 
 from etlrun.measure.gains import BETTER, TIED, WORSE
-from etlrun.record.findings import Kind
+from etlrun.record.summary import Kind
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))

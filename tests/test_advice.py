@@ -4,7 +4,7 @@ import pytest
 
 from etlrun.measure.advice import advice, told
 from etlrun.measure.assessment import cached_bytes
-from etlrun.record.findings import StageCost
+from etlrun.record.summary import StageCost
 from tests.configs import plan_of
 from tests.pipelines import as_bytes, training_pipeline
 from tests.runs import small

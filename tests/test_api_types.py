@@ -38,7 +38,7 @@ TYPES = [
     "bool",
     "typing.Mapping[str, float]",
     "float",
-    "etlrun.record.findings.Verdict | None",
+    "etlrun.record.summary.Verdict | None",
     "tuple[str, ...]",
     "float | None",
     "tuple[etlrun.system.errors.Fault, ...]",

@@ -11,7 +11,7 @@ import pytest
 
 from etlrun.cache.store import Store
 from etlrun.cli import main as cli
-from etlrun.record.locks import held
+from etlrun.record.record import held
 from etlrun.system import files
 from etlrun.system.errors import WorldError
 from tests.stores import KEY, PICTURES, keeper_of, published

@@ -12,7 +12,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from etlrun.report.render import RENDER
-from etlrun.results import data, report
+from etlrun.results import decision, report
 from etlrun.results.collect import collect
 from etlrun.results.results import Results
 from etlrun.system.errors import WorldError
@@ -69,7 +69,7 @@ def test_runs_of_a_config_are_told_apart_by_the_epochs_that_both_have(
 ) -> None:
     results = collected(sweep_of(tmp_path, "sweep.repeats=2"), lambda run: again if run.repeat else saw("a", "b"))
     assert tuple(remark for remark in results.remarks if "data" in remark) == remarks
-    assert data.of_first({0: [(run, run.outcome) for run in results.runs if run.outcome]}).keys() == (
+    assert decision.data_of_first({0: [(run, run.outcome) for run in results.runs if run.outcome]}).keys() == (
         set() if remarks else {0}
     )
 

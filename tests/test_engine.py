@@ -8,7 +8,7 @@ import pytest
 
 from etlrun.cache.store import Store
 from etlrun.cli.multirun import multirun
-from etlrun.record.locks import held
+from etlrun.record.record import held
 from etlrun.sweep.ledger import Ledger
 from etlrun.sweep.runs import MARGIN
 from etlrun.system.errors import ConfigError, WorldError

@@ -7,7 +7,7 @@ import yaml
 
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
-from etlrun.record import autotune as freeze
+from etlrun.record import record as freeze
 from etlrun.stages import STAGES
 from etlrun.system.errors import WorldError
 from tests.runs import summary_of

@@ -7,8 +7,7 @@ import keras
 import pytest
 
 from etlrun.config.request import Request
-from etlrun.record.locks import is_nobodys
-from etlrun.record.record import Record
+from etlrun.record.record import Record, is_nobodys
 from etlrun.record.summary import Epoch
 from etlrun.run.callbacks import EpochRecorder
 from etlrun.run.checkpoint import best_epoch, states_in

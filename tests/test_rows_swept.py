@@ -10,8 +10,7 @@ import pytest
 
 from etlrun.cli import main as cli
 from etlrun.report.render import RENDER
-from etlrun.results.charts import together
-from etlrun.results.report import of_sweep
+from etlrun.results.report import of_sweep, together
 from etlrun.results.results import Results
 from etlrun.stages.objectives import falls
 from etlrun.sweep.ledger import RunKey

@@ -12,8 +12,7 @@ import pytest
 
 from etlrun.cli.main import main
 from etlrun.record import report
-from etlrun.record.locks import nobodys
-from etlrun.record.record import Record
+from etlrun.record.record import Record, nobodys
 from etlrun.record.summary import Summary, read_summary
 from etlrun.report.render import RENDER
 from tests.golden import Golden

@@ -17,7 +17,7 @@ from etlrun.config.request import Request
 from etlrun.record.outcome import outcome
 from etlrun.record.summary import Summary
 from etlrun.results import report
-from etlrun.results.quality import qualities
+from etlrun.results.decision import qualities
 from etlrun.results.results import Quality, Results, Run
 from etlrun.stages import STAGES
 from etlrun.sweep.ledger import Ledger, RunKey

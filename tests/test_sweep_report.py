@@ -15,7 +15,7 @@ from selenium.webdriver.common.by import By
 
 from etlrun.report.doc import Chart, Choice, Lines, Table
 from etlrun.report.render import RENDER
-from etlrun.results import charts, report
+from etlrun.results import report
 from etlrun.results.collect import collect
 from etlrun.results.results import Results
 from tests.pages import hparams_of, opened
@@ -267,7 +267,7 @@ def test_too_few_runs_have_no_star_and_no_gain_in_large_letters() -> None:
 
 
 def test_a_heat_map_has_the_two_keys_whose_values_together_differ_most() -> None:
-    (table,) = charts.together(wide())
+    (table,) = report.together(wide())
     assert [column.name for column in table.columns] == ["transform.num_parallel_calls \\ cache", "memory", "none"]
     assert [[column.cell(row) for column in table.columns] for row in table.rows] == [
         ["1", "3,150", "1,050"], ["2", "4,725", "1,575"],
@@ -281,4 +281,4 @@ def test_a_heat_map_has_the_two_keys_whose_values_together_differ_most() -> None
 
 
 def test_one_key_has_no_heat_map() -> None:
-    assert not [*charts.together(summaries(ledger_of("load.prefetch=0,1"), {"0": (900.0, 0), "1": (1000.0, 0)}))]
+    assert not [*report.together(summaries(ledger_of("load.prefetch=0,1"), {"0": (900.0, 0), "1": (1000.0, 0)}))]

@@ -4,8 +4,7 @@ import pytest
 
 from etlrun.config import grid
 from etlrun.config.request import Request
-from etlrun.record.findings import Caches
-from etlrun.record.summary import Epoch, Summary
+from etlrun.record.summary import Caches, Epoch, Summary
 from etlrun.stages import STAGES
 from etlrun.sweep.tune.predict import Costs, Predictor
 from etlrun.sweep.tune.space import Candidate, Space, autotuned, words

@@ -5,7 +5,7 @@ import pytest
 from etlrun.measure.meter import Loop, StepKind
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.verdict import Side, floors_of, judge_alone, utilisation
-from etlrun.record.findings import Apart, Verdict
+from etlrun.record.summary import Apart, Verdict
 from tests.judged import BATCH, CORES, KIND, PATHS, STEP_S, approx, costs, loop, side, verdict
 
 

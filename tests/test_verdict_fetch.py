@@ -4,7 +4,7 @@ import dataclasses
 
 from etlrun.measure.meter import Loop
 from etlrun.measure.verdict import judge_alone
-from etlrun.record.findings import Verdict
+from etlrun.record.summary import Verdict
 from etlrun.remote.copies import Traffic
 from tests.judged import approx, costs, loop, side, verdict
 

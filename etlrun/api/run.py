@@ -1,4 +1,4 @@
-"""Runs and sweeps that are loaded: their summary, what their model predicts, and how well it does."""
+"""Runs and sweeps that are loaded: what they say, what the model of a run predicts, and how well it does."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from etlrun.record.findings import Verdict
 from etlrun.record.report import of_run
-from etlrun.record.summary import Summary, read_summary
+from etlrun.record.summary import Summary, Verdict, read_summary
 from etlrun.report.html import fragment
 from etlrun.report.render import RENDER
 from etlrun.system.errors import ConfigError, EtlrunError, fault
@@ -18,7 +17,8 @@ from etlrun.system.files import refuse_unwritable
 
 if TYPE_CHECKING:
     from etlrun.api.predictions import Given
-    from etlrun.api.sweep import Sweep
+    from etlrun.results.results import ConfigResult, Decision, Results
+    from etlrun.results.results import Run as RunOfSweep
     from etlrun.trained.evaluate import Evaluation
     from etlrun.trained.load import Trained
     from etlrun.trained.rows import Prediction
@@ -36,8 +36,6 @@ def load(folder: Path | str) -> Run | Sweep:
     path = Path(os.fspath(folder)).expanduser().absolute()
     if read_summary(path) is not None:
         return Run(path)
-    from etlrun.api.sweep import Sweep
-
     return Sweep(path)
 
 
@@ -47,23 +45,6 @@ def require_words(overrides: Sequence[object], function: str) -> None:
         expected = 'a string for each override, such as "load.prefetch=1"'
         remedy = f"of a list pass its items: {function}(*overrides)" if isinstance(others[0], list | tuple) else ""
         raise ConfigError([fault("overrides", f"a {type(others[0]).__name__}", expected, remedy)])
-
-
-class ShownSummary(Summary):
-    """A summary that shows as its run."""
-
-    _folder: Path = Path()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Summary) and self.written == other.written
-
-    __hash__ = None  # type: ignore[assignment] # as of what has lists
-
-    def __repr__(self) -> str:
-        return f"<etlrun summary: {self.status}, {len(self.epochs)} epoch{'s' * (len(self.epochs) != 1)}>"
-
-    def _repr_html_(self) -> str:
-        return fragment(of_run(self._folder, self))
 
 
 class Run:
@@ -79,11 +60,10 @@ class Run:
     @property
     def summary(self) -> Summary:
         """What `summary.json` says now; every key is documented there."""
-        summary = read_summary(self.folder, ShownSummary)
-        if not isinstance(summary, ShownSummary):
+        summary = read_summary(self.folder)
+        if summary is None:
             expected = "the summary of a run"
             raise EtlrunError([fault(self.folder, "no summary that can be read", expected, "restore the folder")])
-        summary._folder = self.folder  # noqa: SLF001 - of this module
         return summary
 
     @property
@@ -175,3 +155,55 @@ class Run:
 
     def _repr_html_(self) -> str:
         return fragment(of_run(self.folder, self.summary))
+
+
+class Sweep:
+    """A sweep in its folder, or a folder of runs, as it was when it was loaded.
+
+    Attributes:
+        folder: Folder of the sweep.
+        collected: All that its reports say.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Read the results; `EtlrunError` if there is no run in the folder."""
+        from etlrun.results.report import collected
+
+        self.folder = folder
+        self.collected: Results = collected(folder)
+
+    @property
+    def results(self) -> list[ConfigResult]:
+        """Results of each config, the best first: its overrides, throughput, gain and metrics; see `ConfigResult`."""
+        return [*self.collected.configs]
+
+    @property
+    def runs(self) -> list[RunOfSweep]:
+        """Each run with its folder's name, its config's number and its outcome; see `etlrun.load` for more on it."""
+        return [*self.collected.runs]
+
+    @property
+    def decision(self) -> Decision:
+        """The recommended config with its reasons."""
+        return self.collected.decision
+
+    @property
+    def best(self) -> tuple[str, ...]:
+        """The overrides of the recommended config, for `etlrun.plan(*sweep.best)`; empty without a completed run."""
+        return self.decision.overrides
+
+    def __str__(self) -> str:
+        from etlrun.results.report import of_sweep
+
+        return RENDER["text"](of_sweep(self.collected))
+
+    def __repr__(self) -> str:
+        return f"<etlrun sweep {self.folder}: {len(self.collected.configs)} configs, {len(self.collected.runs)} runs>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Sweep, (self.folder,)
+
+    def _repr_html_(self) -> str:
+        from etlrun.results.report import of_sweep
+
+        return fragment(of_sweep(self.collected))

@@ -10,9 +10,8 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
-from etlrun.record.findings import finite
 from etlrun.record.outcome import outcome
-from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, SUMMARY, Summary
+from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, SUMMARY, Summary, finite
 from etlrun.system import errors, terminal
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, headline
 

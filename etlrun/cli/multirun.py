@@ -15,8 +15,8 @@ from etlrun.config.grid import Multirun
 from etlrun.config.request import Request, changed, files_digest, merged
 from etlrun.planning.spec import show
 from etlrun.planning.training import require_one_host
-from etlrun.record.locks import held, held_if_there
 from etlrun.record.outcome import outcome_of
+from etlrun.record.record import held, held_if_there
 from etlrun.results import report
 from etlrun.results.collect import of_ledger
 from etlrun.run.loggers import require

@@ -41,7 +41,7 @@ def report_parser() -> argparse.ArgumentParser:
 
 def _say_resume(folder: Path, summary: Summary) -> None:
     """Print the command that resumes a run whose process was interrupted or killed, or that starts it again."""
-    from etlrun.record.state import KILLED, state_of
+    from etlrun.record.record import KILLED, state_of
     from etlrun.record.summary import INTERRUPTED
 
     if state_of(folder, summary) in (INTERRUPTED, KILLED):
@@ -71,9 +71,9 @@ def _write_page(folder: Path) -> None:
 
 def freeze(arguments: list[str]) -> None:
     """Print the values that AUTOTUNE chose in a run."""
-    from etlrun.record import autotune
+    from etlrun.record import record
 
-    say_whole(autotune.overlay(freeze_parser().parse_args(arguments).folder))
+    say_whole(record.overlay(freeze_parser().parse_args(arguments).folder))
 
 
 def freeze_parser() -> argparse.ArgumentParser:

@@ -21,8 +21,7 @@ from etlrun.config.request import Request, composer, requested, with_hydra
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse, parse_command
 from etlrun.planning.training import require_one_host
-from etlrun.record.locks import held
-from etlrun.record.record import PAGE, RESULTS, unwritable
+from etlrun.record.record import PAGE, RESULTS, held, unwritable
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Tune
 from etlrun.sweep.tune import SEARCH, WINDOWS

@@ -11,7 +11,7 @@ from etlrun.planning.kinds import kinds_in
 from etlrun.planning.plan import Plan, name_of_point, stage_of
 from etlrun.planning.planner import NO_CACHE
 from etlrun.planning.spec import RunSpec
-from etlrun.record.findings import StageCost
+from etlrun.record.summary import StageCost
 from etlrun.stages.base import ORDER, SPEED, parameters
 from etlrun.stages.cache import MEMORY_SHARE, DiskCache, outlives_run
 from etlrun.stages.dataset import Declared, Fetch

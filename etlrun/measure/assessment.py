@@ -22,9 +22,8 @@ from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.verdict import Side, by_kind, floors_of, judge, judge_alone, utilisation
 from etlrun.measure.watched import Resources, Sampler, Watch
 from etlrun.planning.plan import Plan, PlannedStage, at_cache, stage_of
-from etlrun.record.findings import Fetched, StageCost, StageRow
 from etlrun.record.record import Record
-from etlrun.record.summary import Epoch
+from etlrun.record.summary import Epoch, Fetched, StageCost, StageRow
 from etlrun.sources.rows.reader import lengths_of
 from etlrun.stages.base import AUTOTUNE, Tuned
 from etlrun.stages.cache import cache_bytes

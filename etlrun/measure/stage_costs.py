@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from etlrun.record.findings import StageCost
+from etlrun.record.summary import StageCost
 from etlrun.stages.base import BATCHES, CUT, Nodes, Stage
 from etlrun.stages.cache import outlives_run
 from etlrun.stages.dataset import Fetch

@@ -13,7 +13,7 @@ import numpy as np
 
 from etlrun.measure.meter import Loop, StepKind
 from etlrun.measure.stage_costs import StageCosts, Thread
-from etlrun.record.findings import Apart, Kind, StageCost, Verdict
+from etlrun.record.summary import Apart, Kind, StageCost, Verdict
 from etlrun.stages.cache import outlives_run
 from etlrun.stages.dataset import Fetch
 from etlrun.stages.load import FullShuffle, Prefetch, Service, Shuffle

@@ -9,8 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from etlrun.record import summary as summaries
-from etlrun.record.findings import Resources, StageRow, finite
-from etlrun.record.summary import MEASURES, Host, Summary, read_summary, shown_metric, steady_rate
+from etlrun.record.summary import (
+    MEASURES,
+    Host,
+    Resources,
+    StageRow,
+    Summary,
+    finite,
+    read_summary,
+    shown_metric,
+    steady_rate,
+)
 
 WARM, COLD, UNCACHED = "warm", "cold", "uncached"
 _READ, _FILLED = "read", "filled"

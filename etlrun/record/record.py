@@ -7,22 +7,59 @@ report.html   model.keras   checkpoints/   evaluations/   exports/   log.json   
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from etlrun.record.config import CONFIG
-from etlrun.record.findings import finite
-from etlrun.record.summary import RUNNING, SUMMARY, Epoch, Summary, read_summary, steady_rate
-from etlrun.system.errors import WorldError
-from etlrun.system.files import write_atomically
+from etlrun.record.summary import RUNNING, SUMMARY, Epoch, Summary, finite, read_summary, steady_rate
+from etlrun.system.errors import WorldError, headline
+from etlrun.system.files import LONGEST_S, Lock, acquire, write_atomically
+
+CONFIG, PLAN = "config.yaml", "plan.json"
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Read the composed config of a run; `OSError` if there is none."""
+    config: dict[str, Any] = yaml.safe_load((folder / CONFIG).read_bytes())
+    return config
+
+
+def known_config(folder: Path, remedy: str) -> dict[str, Any]:
+    """Read the composed config of a run that is named.
+
+    Raises:
+        WorldError: There is none, with that `remedy`.
+    """
+    path = folder / CONFIG
+    try:
+        config = yaml.safe_load(path.read_bytes())
+        if isinstance(config, dict) and config:
+            return config
+        found = "no config"
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        found = headline(error)
+    expected = "the config that the run was started with"
+    raise WorldError(where=str(path), found=found, expected=expected, remedy=remedy)
+
+
+def require_folder(folder: Path) -> None:
+    """Raise `WorldError` if a folder of runs is none."""
+    if not folder.is_dir():
+        raise WorldError(
+            where=str(folder),
+            found="a file" if folder.exists() else "no such folder",
+            expected="a folder of runs",
+            remedy="pass the folder that the runs have in hydra.run.dir",
+        )
+
 
 EVENTS, REPORT, PAGE = "events.jsonl", "report.md", "report.html"
 LOG, RESULTS = "log.json", "results.json"
@@ -181,3 +218,109 @@ class Record:
         )
         for listener in self.listeners:
             listener(_EPOCH)
+
+
+LOCK = "lock"
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold the lock of the sweep in `folder` during the block; `WorldError` if another process holds it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    with _acquired(folder, 0, found="a sweep that another process is running", expected="one process per sweep"):
+        yield
+
+
+@contextmanager
+def held_if_there(folder: Path, file: str) -> Iterator[None]:
+    """Hold the lock if `file` is in the folder; otherwise leave the folder untouched."""
+    with held(folder) if (folder / file).is_file() else nullcontext():
+        yield
+
+
+@contextmanager
+def nobodys(folder: Path) -> Iterator[None]:
+    """Wait for the process of the run in `folder` to end, and lock others out; `WorldError` if it doesn't end."""
+    with _acquired(folder, LONGEST_S, found="a run that is still running", expected="a run that has ended"):
+        yield
+
+
+def is_nobodys(folder: Path) -> bool:
+    """Return whether no process is at work in a run's folder, which may be read-only."""
+    try:
+        with (folder / LOCK).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: concurrent checks don't exclude each other
+    except BlockingIOError:
+        return False
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    return True
+
+
+@contextmanager
+def _acquired(folder: Path, longest_s: float, *, found: str, expected: str) -> Iterator[None]:
+    lock = Lock(folder / LOCK)
+    waiting = f"waiting up to {longest_s:.0f} s for the run in {folder} to end"
+    try:
+        acquire(lock, longest_s=longest_s, waiting=waiting)
+    except TimeoutError:
+        remedy = "wait for it to end, or stop it"
+        raise WorldError(where=str(folder), found=found, expected=expected, remedy=remedy) from None
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+KILLED = "killed"
+"""State of a run that no process is at work in, though its summary says `running`."""
+_STARTING_S = 600.0
+"""Time that the process of a new run may take to lock its folder."""
+
+
+def state_of(folder: Path, summary: Summary) -> str:
+    """Return the status of the run in `folder`, or `killed`; one whose process has not locked it yet is running."""
+    if summary.status != RUNNING or not is_nobodys(folder):
+        return summary.status
+    is_new = time.time() - (summary.created_s or 0.0) < _STARTING_S and not (folder / LOCK).exists()
+    return RUNNING if is_new else KILLED
+
+
+def overlay(folder: Path) -> str:
+    """Return the overlay of the run in `folder`; `WorldError` if there is no run, or AUTOTUNE has set nothing."""
+    summary = read_summary(folder)
+    if summary is None or not (folder / EVENTS).is_file():
+        raise WorldError(
+            where=str(folder),
+            found="no run" if summary is None else f"a run without {EVENTS}",
+            expected="the folder of a completed run",
+            remedy="pass the folder that a run prints at its end",
+        )
+    tuned = summary.autotune
+    if not tuned:
+        raise WorldError(
+            where=str(folder),
+            found="no value set by AUTOTUNE" if tuned is not None else "a run that ended before it was measured",
+            expected="a completed run with `autotune` in extract.num_parallel_calls, transform.num_parallel_calls, "
+            "load.num_parallel_calls or load.prefetch",
+            remedy="run it with one of these set to autotune",
+        )
+    head = [
+        "# @package _global_",
+        f"# Values chosen by AUTOTUNE in {folder}, on {summary.host.cores or '?'} cores.",
+        f"# Run: {' '.join(summary.overrides) or 'no overrides'}; plan {summary.plan_fingerprint}.",
+    ]
+    return "\n".join([*head, yaml.safe_dump(_nested(tuned), sort_keys=False)])
+
+
+def _nested(values: dict[str, int]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for key, value in values.items():
+        group, name = key.split(".")
+        nested.setdefault(group, {})[name] = value
+    return nested

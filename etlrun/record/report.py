@@ -20,11 +20,22 @@ from urllib.parse import quote
 from pydantic import BaseModel, StringConstraints, TypeAdapter, ValidationError
 
 from etlrun.record import record as records
-from etlrun.record.config import CONFIG, PLAN
-from etlrun.record.findings import Apart, GpuUse, Held, StageCost, Verdict
-from etlrun.record.record import Record
-from etlrun.record.state import state_of
-from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, Epoch, Summary, TrainedPhase, read_summary, shown_metric
+from etlrun.record.record import CONFIG, PLAN, Record, state_of
+from etlrun.record.summary import (
+    COMPLETED,
+    RUNNING,
+    SUMMARY,
+    Apart,
+    Epoch,
+    GpuUse,
+    Held,
+    StageCost,
+    Summary,
+    TrainedPhase,
+    Verdict,
+    read_summary,
+    shown_metric,
+)
 from etlrun.report.doc import (
     Chart,
     Code,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,21 +14,35 @@ from typing import Any
 from etlrun.measure.gains import Gain, Rates, gains, itself, noise_of
 from etlrun.measure.neighbours import note_on_others
 from etlrun.record import record as records
-from etlrun.record.config import read_config
-from etlrun.record.findings import finite
-from etlrun.record.locks import is_nobodys
 from etlrun.record.outcome import COLD, UNCACHED, WARM, Outcome, outcome, outcome_of
-from etlrun.record.state import KILLED
-from etlrun.record.summary import COMPLETED, FAILED, MEASURES, RUNNING, SUMMARY, read_summary
-from etlrun.results import data, quality, swept
-from etlrun.results.decision import decide, decide_by, ranked, tied_with_best
-from etlrun.results.fills import Fills
+from etlrun.record.record import KILLED, is_nobodys, read_config
+from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, MEASURES, RUNNING, SUMMARY, finite, read_summary
+from etlrun.results.decision import (
+    data_of_first,
+    data_of_one_seed,
+    decide,
+    decide_by,
+    deciding,
+    labels,
+    model_of,
+    notes_on_data,
+    notes_on_machines,
+    notes_on_quality,
+    on_one_machine,
+    qualities,
+    quality_of_one_seed,
+    ranked,
+    tied_by,
+    tied_with_best,
+)
 from etlrun.results.results import (
     BASELINE,
     MISSING,
     OTHER_RECORDS,
     TOO_SLOW,
     ConfigResult,
+    Decision,
+    Effect,
     Results,
     Run,
     are_others,
@@ -35,6 +50,85 @@ from etlrun.results.results import (
 from etlrun.review.difference import Comparison, compare_configs
 from etlrun.sweep.ledger import ATTEMPTS, SWEEP, Ledger, RunKey, left_out, own_overrides, unused
 from etlrun.sweep.runs import MARGIN, as_compared
+
+
+class Fills:
+    """Seconds that filling each cache on disk took, known from the jobs and runs that have filled one."""
+
+    def __init__(self, outcomes: Iterable[Outcome]) -> None:
+        every = sorted(outcomes, key=lambda of: of.only_fills)  # those that only fill come last, and count
+        self._filled = {of.cache: of for of in every if of.cache and of.fill_s is not None}
+
+    def fill_s(self, of: Outcome) -> float | None:
+        """Return the seconds that filling the cache of a run takes, whichever run has filled it; None if unknown."""
+        return of.fill_by(self._filled.get(of.cache))
+
+    def overall(self, of: Outcome) -> float | None:
+        """Return the throughput of a run over all epochs, with the fill of its cache."""
+        return of.with_fill(self.fill_s(of))
+
+    def notes(
+        self, configs: Sequence[ConfigResult], decision: Decision, counted: Mapping[int, Sequence[tuple[Run, Outcome]]]
+    ) -> Iterator[str]:
+        """Yield the note on a config that is the fastest in longer trainings, which its fill makes slower in these."""
+        measured = [config for config in configs if config.examples_per_s]
+        fastest = max(measured, key=lambda config: config.examples_per_s or 0.0, default=None)
+        chosen = next((config for config in measured if config.number == decision.config), None)
+        if fastest is None or chosen is None or not fastest.fill_s or fastest.number in decision.tied:
+            return
+        of = counted[fastest.number][0][1]
+        each_s = of.examples / len(of.epochs) * (1 / (chosen.examples_per_s or 1) - 1 / (fastest.examples_per_s or 1))
+        more_s = fastest.fill_s - (chosen.fill_s or 0.0)
+        is_faster = (fastest.examples_per_s or 0.0) > MARGIN * (chosen.examples_per_s or 0.0)
+        if is_faster and more_s > 0:
+            least = math.floor(more_s / each_s) + 1
+            yield (
+                f"over {least} epoch{'s' * (least > 1)} or more config {fastest.number} is the fastest, whose cache "
+                f"takes {fastest.fill_s:.2f} s to fill"
+            )
+
+
+def swept_keys(overrides: Sequence[Sequence[str]]) -> list[str]:
+    """Return the keys whose values differ between configs with these overrides, in the order of the command line."""
+    by_config = [dict(override.partition("=")[::2] for override in of) for of in overrides]
+    every = dict.fromkeys(key for of in by_config for key in of)
+    return [key for key in every if len({of.get(key) for of in by_config}) > 1]
+
+
+def values_of(overrides: Sequence[str], swept_keys: Sequence[str]) -> dict[str, str]:
+    """Return the value of each of the keys, empty where the overrides have none."""
+    found = {key: value for key, _, value in (override.partition("=") for override in overrides)}
+    return {key: found.get(key, "") for key in swept_keys}
+
+
+def effects(configs: Sequence[ConfigResult], swept_keys: Sequence[str]) -> Iterator[Effect]:
+    """Yield the effect of each value of each key, by key, the fastest first."""
+    for key in swept_keys:
+        rates: dict[str, list[float]] = {}
+        for config in configs:
+            if config.examples_per_s is not None:
+                rates.setdefault(config.swept[key], []).append(config.examples_per_s)
+        for value, of in sorted(rates.items(), key=lambda item: -statistics.median(item[1])):
+            yield Effect(key=key, value=value, configs=len(of), examples_per_s=statistics.median(of))
+
+
+def frontier(configs: Sequence[ConfigResult]) -> tuple[int, ...]:
+    """Return the configs that no other beats in throughput with as little memory; the fastest first."""
+    found, least = [], float("inf")
+    for config in sorted(configs, key=lambda config: -(config.examples_per_s or 0.0)):
+        if config.peak_rss_bytes is not None and config.examples_per_s and config.peak_rss_bytes < least:
+            found.append(config.number)
+            least = config.peak_rss_bytes
+    return tuple(found)
+
+
+def notes_on_left(jobs: Sequence[Run], resume_command: str) -> Iterator[str]:
+    """Yield that jobs have not begun or not come to their end, on which no decision can be based."""
+    left = sum(job.outcome is None or job.outcome.status in (RUNNING, KILLED, INTERRUPTED) for job in jobs)
+    if left:
+        have = "has" if left == 1 else "have"
+        yield f"{left} of {len(jobs)} jobs {have} not come to an end; those that are left run with: {resume_command}"
+
 
 MEDIANS = ("examples_per_s", "au", "max_gain", "peak_rss_bytes", "cores_used", "wall_s")
 """Values of an `Outcome` that a config has the median of, over the runs whose throughput counts."""
@@ -112,17 +206,17 @@ class _Collector:
         for run in runs:
             self.of[run.config].append(run)
         self.own = own_overrides([config.overrides for config in configs])
-        self.keys = swept.keys([config.overrides for config in configs])
-        self.models: dict[int | None, str] = {of: data.model_of(known.values) for of, known in enumerate(configs)}
+        self.keys = swept_keys([config.overrides for config in configs])
+        self.models: dict[int | None, str] = {of: model_of(known.values) for of, known in enumerate(configs)}
         self.completed = {number: _completed(of) for number, of in self.of.items()}
-        self.alike = data.on_one_machine(self.completed)
+        self.alike = on_one_machine(self.completed)
         self.counted = {number: _counted(of) for number, of in self.alike.items()}
         self.diverged = {run.config: of.diverged for run in runs if (of := run.outcome) and of.diverged}
         self.counted |= {number: [] for number in self.diverged}
-        self.measure = quality.deciding(self.completed) if self._train_differently() else None
-        self.quality = quality.qualities(self.completed) if self.has_seeds else {}
+        self.measure = deciding(self.completed) if self._train_differently() else None
+        self.quality = qualities(self.completed) if self.has_seeds else {}
         if self.measure and not self.has_seeds:
-            self.quality = quality.of_one_seed(self.completed, self.measure)
+            self.quality = quality_of_one_seed(self.completed, self.measure)
         self.read = {number: _common(of.records for _, of in every) for number, every in self.completed.items()}
 
     def results(self) -> Results:
@@ -131,12 +225,12 @@ class _Collector:
         noise = noise_of(twins)
         over_baseline = gains({number: of for number, of in rates.items() if number}, rates[BASELINE], noise)
         over_baseline[BASELINE] = itself(rates[BASELINE])
-        seen = data.labels(data.of_one_seed(self.completed) if self.has_seeds else data.of_first(self.completed))
+        seen = labels(data_of_one_seed(self.completed) if self.has_seeds else data_of_first(self.completed))
         configs = [self._config(number, over_baseline[number], seen.get(number, "")) for number in self.of]
         configs.sort(key=lambda config: -(config.overall_examples_per_s or -1.0))
         if self.measure:
             configs = ranked(configs, self.measure)
-            tied = quality.tied_with_best(self.completed, self.measure)
+            tied = tied_by(self.completed, self.measure)
             decision = decide_by(self.measure, configs, tied, self._compared, has_seeds=self.has_seeds)
         else:
             tied = tied_with_best(configs, rates, noise)
@@ -151,8 +245,8 @@ class _Collector:
             fills=tuple(self.fills),
             noise=noise,
             ceiling_examples_per_s=self._ceiling(),
-            frontier=swept.frontier(configs),
-            effects=tuple(swept.effects(configs, self.keys)),
+            frontier=frontier(configs),
+            effects=tuple(effects(configs, self.keys)),
             remarks=(*self._notes(configs), *self.costs.notes(of_model, decision, self.counted)),
         )
 
@@ -192,7 +286,7 @@ class _Collector:
             number=number,
             overrides=known.overrides,
             own=self.own[number],
-            swept=swept.values(known.overrides, self.keys),
+            swept=values_of(known.overrides, self.keys),
             status=FAILED if diverged else TOO_SLOW if any(of.is_too_slow for _, of in completed) else status,
             runs=tuple(run.name for run, _ in completed),
             state=counted[0].state if counted else "",
@@ -231,15 +325,15 @@ class _Collector:
     def _notes(self, configs: Sequence[ConfigResult]) -> Iterator[str]:
         counted = [(run, of) for several in self.counted.values() for run, of in several]
         if self.ledger:
-            yield from swept.notes_on_left([*self.runs, *self.fills], self.ledger.resume_command)
+            yield from notes_on_left([*self.runs, *self.fills], self.ledger.resume_command)
         if self.has_seeds:
-            yield from quality.notes(self.completed)
+            yield from notes_on_quality(self.completed)
         in_flight = min(max((of.in_flight for _, of in counted), default=1), len(counted))
         if in_flight > 1:
             yield f"up to {in_flight} jobs ran at a time and competed for the machine (sweep.max_jobs_in_flight)"
         if any(len(sessions) > 1 for sessions in self._sessions(counted).values()):
             yield "some rounds were run in more than one session: their ratios include changes of the machine"
-        yield from data.notes_on_machines(self.completed)
+        yield from notes_on_machines(self.completed)
         yield from note_on_others([(run.name, of.remarks) for of_run in self.completed.values() for run, of in of_run])
         without = [run.name for several in self.completed.values() for run, of in several if of.state == UNCACHED]
         if without:
@@ -259,7 +353,7 @@ class _Collector:
         if len({config.state for config in configs if config.state}) > 1:
             yield "some throughputs are from first epochs without a filled cache (cold), others from later ones (warm)"
         seeded = [config.values for config in self.configs] if self.has_seeds else []
-        yield from data.notes(self.completed, seeded)
+        yield from notes_on_data(self.completed, seeded)
         yield from unused([config.unused for config in self.configs])
 
 

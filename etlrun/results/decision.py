@@ -6,13 +6,286 @@ by a measure of validation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
+from typing import Any
 
-from etlrun.measure.gains import BETTER, FEWEST_ROUNDS, TIED, UNTOLD, WORSE, Noise, Rates, gains
-from etlrun.results.results import BASELINE, ConfigResult, Decision, are_others
-from etlrun.review.difference import Comparison
-from etlrun.stages.objectives import falls
-from etlrun.system.terminal import number
+import numpy as np
+import yaml
+
+from etlrun.measure.gains import (
+    BETTER,
+    FEWEST_ROUNDS,
+    TIED,
+    UNTOLD,
+    WORSE,
+    Lead,
+    Noise,
+    Rates,
+    gains,
+    interval_of_mean,
+    leads,
+)
+from etlrun.record.outcome import Outcome
+from etlrun.record.summary import MEASURES
+from etlrun.results.results import BASELINE, ConfigResult, Decision, Quality, Run, are_others
+from etlrun.review.difference import Comparison, Values, compare_configs
+from etlrun.stages.objectives import falls, scale_of
+from etlrun.system.errors import EtlrunError
+from etlrun.trained.scores import wilson
+
+Completed = Mapping[int, Sequence[tuple[Run, Outcome]]]
+"""Completed runs of each config, by its number."""
+Digests = Sequence[tuple[str, str]]
+"""Training and validation digest of each epoch; empty strings for those not taken."""
+
+
+def model_of(values: Values) -> str:
+    """Return what tells the model of a config from others; empty if its file can't be read."""
+    with suppress(EtlrunError, OSError, ValueError, yaml.YAMLError):
+        return repr((values() or {}).get("model"))
+    return ""
+
+
+def of_other_seeds(values: Values) -> str:
+    """Return why runs of one config with different seeds see different data; empty if they see the same."""
+
+    def reseeded() -> Mapping[str, Any]:
+        config = values()
+        return {**config, "trainer": {**config["trainer"], "seed": config["trainer"]["seed"] ^ 1}}
+
+    found = compare_configs(values, reseeded)
+    return (
+        "" if found is None or not found.doubts else f"{found.doubts[0][:1].lower()}{found.doubts[0][1:].rstrip('.')}"
+    )
+
+
+def data_of_first(completed: Completed) -> dict[int, Digests]:
+    """Return the digests of each config's first run, without configs whose runs have seen different data."""
+    return {number: several[0][1].digests for number, several in completed.items() if several and not _differ(several)}
+
+
+def data_of_one_seed(completed: Completed) -> dict[int, Digests]:
+    """Return the digests of one round, in which all configs have the same seed: the round with the most digests."""
+    rounds: dict[int, dict[int, Digests]] = {}
+    for number, several in completed.items():
+        for run, of in several:
+            turn, is_twin = (run.repeat, 0) if number != BASELINE else divmod(run.repeat, 2)
+            if of.digests and not is_twin:
+                rounds.setdefault(turn, {})[number] = of.digests
+    return max((rounds[turn] for turn in sorted(rounds)), key=len, default={})
+
+
+def notes_on_data(completed: Completed, seeded: Sequence[Values]) -> Iterator[str]:
+    """Yield notes on configs whose runs have not seen the same data; `seeded` has all configs if seeds differ."""
+    reasons: dict[str, list[str]] = {}
+    for number, several in completed.items():
+        if _differ(several):
+            doubt = of_other_seeds(seeded[number]) if seeded else ""
+            reasons.setdefault(doubt and f", since their seeds differ: {doubt}", []).append(str(number))
+    for reason, numbers in reasons.items():
+        yield f"the runs of configs {', '.join(numbers)} have not all seen the same data{reason}"
+    others = [
+        str(number)
+        for number, every in completed.items()
+        if any(are_others(of.records, every[0][1].records) for _, of in every)
+    ]
+    if others:
+        yield f"the runs of configs {', '.join(others)} have not all read the same records"
+
+
+def _differ(several: Sequence[tuple[Run, Outcome]]) -> bool:
+    """Return whether runs of one config have seen different data."""
+    return len(set(labels({run.repeat: of.digests for run, of in several}).values())) > 1
+
+
+def _is_same(one: Digests, other: Digests) -> bool:
+    """Return whether all digests that both runs have are equal; either may lack epochs, or validation."""
+    return all(
+        mine == its
+        for epochs in zip(one, other, strict=False)
+        for mine, its in zip(*epochs, strict=True)
+        if mine and its
+    )
+
+
+def labels(digests: Mapping[int, Digests]) -> dict[int, str]:
+    """Return a label for each config or run with digests: `same` if all agree, else a letter for each group."""
+    found = {number: of for number, of in digests.items() if of}
+    groups: list[list[int]] = []
+    for number in sorted(found, key=lambda number: -len(found[number])):  # the longest represents its group
+        group = next((group for group in groups if _is_same(found[group[0]], found[number])), None)
+        if group is None:
+            groups.append([number])
+        else:
+            group.append(number)
+    if len(groups) == 1:
+        return dict.fromkeys(found, "same" if len(found) > 1 else "")
+    groups.sort(key=min)
+    return {number: f"differs: {_letters(place)}" for place, group in enumerate(groups) for number in group}
+
+
+def _letters(number: int) -> str:
+    """Return the letters of a group: A to Z, then AA, AB and so on."""
+    head, last = divmod(number, 26)
+    return (_letters(head - 1) if head else "") + chr(ord("A") + last)
+
+
+def on_one_machine(completed: Completed) -> dict[int, list[tuple[Run, Outcome]]]:
+    """Return the runs that had a machine like most runs of the baseline, as far as that is known."""
+    kind = _kind(completed)
+    return {number: [run for run in of if run[1].machine in {"", kind}] for number, of in completed.items()}
+
+
+def notes_on_machines(completed: Completed) -> Iterator[str]:
+    """Yield a sentence on runs that had another kind of machine."""
+    kind = _kind(completed)
+    others = [(run, of) for several in completed.values() for run, of in several if of.machine not in {"", kind}]
+    if others:
+        yield (
+            f"runs {', '.join(run.name for run, _ in others)} ran on another kind of machine "
+            f"({'; '.join(sorted({of.machine for _, of in others}))}) than those that are compared ({kind}), and are "
+            "excluded from comparison"
+        )
+
+
+def _kind(completed: Completed) -> str:
+    """Return the kind of machine that most runs of the baseline had, or most of all where that is unknown."""
+    known = {number: [of.machine for _, of in several if of.machine] for number, several in completed.items()}
+    return statistics.mode(known.get(BASELINE) or [*chain.from_iterable(known.values())] or [""])
+
+
+def qualities(completed: Completed) -> dict[int, dict[str, Quality]]:
+    """Return metric and loss of each config, by its number: those of validation, or of training without validation.
+
+    A config with a value that is not finite has no mean, and is not compared.
+    """
+    known, metric = _known(completed), metric_of(completed)
+    names = (f"val_{metric}", "val_loss") if "val_loss" in known else (metric, "loss")
+    found: dict[int, dict[str, Quality]] = {number: {} for number in completed}
+    for name in names:
+        values = {number: _by_repeat(several, name) for number, several in completed.items()}
+        sound = {number: of for number, of in values.items() if of and all(map(math.isfinite, of.values()))}
+        over_baseline = _over_baseline(sound, is_lower_better=falls(name))
+        for number, of in values.items():
+            if of:
+                found[number][name] = _quality(list(of.values()), over_baseline.get(number), name)
+    return found
+
+
+def deciding(completed: Completed) -> str | None:
+    """Return the key of the measure of validation that decides about trainings; None if there is none."""
+    known = _known(completed)
+    return next((name for name in (f"val_{metric_of(completed)}", "val_loss") if name in known), None)
+
+
+def metric_of(completed: Completed) -> str:
+    """Return the metric that is shown beside the loss: the accuracy, or the one that runs without it have."""
+    others = [name for name in _known(completed) if not name.startswith("val_") and name not in MEASURES]
+    return others[0] if others else "accuracy"
+
+
+def _known(completed: Completed) -> dict[str, None]:
+    """Return the names of all measures."""
+    return {name: None for several in completed.values() for _, of in several for name in of.measures}
+
+
+def quality_of_one_seed(completed: Completed, name: str) -> dict[int, dict[str, Quality]]:
+    """Return that measure of each config whose runs all have one seed, an accuracy with Wilson's interval."""
+    found: dict[int, dict[str, Quality]] = {number: {} for number in completed}
+    for number, several in completed.items():
+        values = [of.measures[name] for _, of in several if name in of.measures and not of.diverged]
+        if values:
+            middle, examples = statistics.median(values), several[0][1].validated
+            share = wilson(round(middle * examples), examples) if name.endswith("accuracy") and examples else None
+            ends = (share.low, share.high) if share else (None, None)
+            found[number][name] = Quality(mean=middle, low=ends[0], high=ends[1], runs=len(values), lead=None)
+    return found
+
+
+def tied_by(completed: Completed, name: str) -> list[int]:
+    """Return the configs that are not shown to be worse than the best by that measure, the best first, by rounds."""
+    sign = -1.0 if falls(name) else 1.0
+    values = {
+        number: _by_repeat(several, name)
+        for number, several in completed.items()
+        if not any(of.diverged for _, of in several)
+    }
+    means = {number: _means(of, number) for number, of in values.items() if of}
+    if not means:
+        return []
+    best = max(means, key=lambda number: sign * statistics.fmean(means[number].values()))
+    return [best, *(number for number, lead in _over(means, best, sign).items() if lead.call in {BETTER, TIED})]
+
+
+def _means(values: Mapping[int, float], number: int) -> dict[int, float]:
+    """Return the mean of each round of a config: of two runs of the baseline, of one of the others."""
+    return {turn: statistics.fmean(of) for turn, of in _rounds(values, number).items()}
+
+
+def _rounds(values: Mapping[int, float], number: int) -> dict[int, list[float]]:
+    found: dict[int, list[float]] = {}
+    for repeat, value in values.items():
+        found.setdefault(repeat if number != BASELINE else repeat // 2, []).append(value)
+    return found
+
+
+def _over(
+    means: Mapping[int, Mapping[int, float]], reference: int, sign: float, margin: float = 0.0
+) -> dict[int, Lead]:
+    """Return the improvement of each config over another one in their common rounds; below 0 it is worse."""
+    base = means.get(reference, {})
+    rounds = {
+        number: np.array([sign * (of[turn] - base[turn]) for turn in of if turn in base])
+        for number, of in means.items()
+        if number != reference
+    }
+    return leads(rounds, margin)
+
+
+def notes_on_quality(completed: Completed) -> Iterator[str]:
+    """Yield notes on how accuracies and losses are compared, and on those that can't be."""
+    every = [(run.name, of.measures) for several in completed.values() for run, of in several]
+    if any(measures for _, measures in every):
+        yield (
+            "each round has its own seed (sweep.vary_seed): accuracies and losses are means with their 95 % intervals; "
+            "better, tied or worse than the baseline by their differences in each round"
+        )
+    unsound = [name for name, measures in every if not all(map(math.isfinite, measures.values()))]
+    if unsound:
+        yield (
+            f"runs {', '.join(unsound)} ended with an accuracy or a loss that is not finite: their configs have no "
+            "mean of it, and it is not compared"
+        )
+
+
+def _by_repeat(several: Iterable[tuple[Run, Outcome]], name: str) -> dict[int, float]:
+    return {run.repeat: of.measures[name] for run, of in several if name in of.measures}
+
+
+def _over_baseline(values: Mapping[int, Mapping[int, float]], *, is_lower_better: bool) -> dict[int, Lead]:
+    """Return the improvement of each config over the baseline, beyond the difference of its own two runs."""
+    pairs = _rounds(values.get(BASELINE, {}), BASELINE).values()
+    apart = [abs(pair[0] - pair[1]) for pair in pairs if len(pair) > 1]
+    means = {number: _means(of, number) for number, of in values.items()}
+    return _over(means, BASELINE, -1.0 if is_lower_better else 1.0, statistics.median(apart) if apart else 0.0)
+
+
+def _quality(values: Sequence[float], lead: Lead | None, name: str) -> Quality:
+    if not all(map(math.isfinite, values)):
+        return Quality(mean=None, low=None, high=None, runs=len(values), lead=None)
+    low, high = interval_of_mean(values) or (None, None)
+    if low is not None and high is not None:
+        scale = scale_of(name)
+        low, high = (
+            low if scale.low is None else max(low, scale.low),
+            high if scale.high is None else min(high, scale.high),
+        )
+    return Quality(mean=statistics.fmean(values), low=low, high=high, runs=len(values), lead=lead)
+
 
 _ALIKE = 1.02
 """Ratio below which memory counts as equal; cores are compared in tenths. Equal costs are no reason for a change."""
@@ -208,7 +481,7 @@ def _of_one_seed(measured: Sequence[ConfigResult], name: str) -> str:
     which = f"{'Lowest' if falls(name) else 'Highest'} {_words(name)}"
     more = f"sweep.repeats={FEWEST_ROUNDS} or more with sweep.vary_seed=true"
     return (
-        f"{which}: {best.name}, {_figure(best, name)}, at {number(best.examples_per_s, 1)} examples/s. Runs of one "
+        f"{which}: {best.name}, {_figure(best, name)}, at {best.examples_per_s or 0.0:.1f} examples/s. Runs of one "
         f"seed can't separate a difference from chance; use {more}."
     )
 

@@ -187,6 +187,9 @@ class Decision:
     is_certain: bool = False
     by: str = "with fill"
 
+    def __repr__(self) -> str:
+        return f"<etlrun decision: {self.words}>"
+
     @property
     def recommended(self) -> int | None:
         """Number of the recommended config; None if nothing is certain enough to be recommended."""

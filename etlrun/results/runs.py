@@ -11,11 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from etlrun.record.config import require_folder
-from etlrun.record.locks import is_nobodys
 from etlrun.record.outcome import outcome
-from etlrun.record.record import RESULTS
-from etlrun.record.state import state_of
+from etlrun.record.record import RESULTS, is_nobodys, require_folder, state_of
 from etlrun.record.summary import COMPLETED, RUNNING, SUMMARY, Summary, read_summary, shown_metric
 from etlrun.results.results import TOO_SLOW
 from etlrun.stages.objectives import falls

@@ -25,7 +25,7 @@ from etlrun.planning.plan import Plan
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import GROUPS, parse, parse_command
 from etlrun.planning.unused import leaves
-from etlrun.record.config import CONFIG, PLAN, known_config
+from etlrun.record.record import CONFIG, PLAN, known_config
 from etlrun.review.code import Process, Sources, packages_of, sources_of
 from etlrun.review.folders import Folders, at_revision, is_revision, located, no_side
 from etlrun.review.git import Changes, Scratch

@@ -13,9 +13,8 @@ from etlrun.measure.assessment import Assessment, Work
 from etlrun.measure.watched import Watched
 from etlrun.planning.plan import Plan, reads_features
 from etlrun.planning.training import kept_by, monitor_of, windows_past
-from etlrun.record.findings import Findings
 from etlrun.record.record import MODEL, Record
-from etlrun.record.summary import Kept, TrainedPhase, read_summary
+from etlrun.record.summary import Findings, Kept, TrainedPhase, read_summary
 from etlrun.run import loops
 from etlrun.run import model as models
 from etlrun.run.backend import note_of_shapes, peak_gpu_bytes

@@ -23,9 +23,7 @@ from etlrun.planning.training import require_one_host
 from etlrun.record import record as records
 from etlrun.record import report
 from etlrun.record import summary as statuses
-from etlrun.record.config import PLAN, read_config
-from etlrun.record.locks import nobodys
-from etlrun.record.record import Record
+from etlrun.record.record import PLAN, Record, nobodys, read_config
 from etlrun.report.render import show
 from etlrun.run import checkpoint
 from etlrun.run.hosts import Place, here, place_of

@@ -24,8 +24,7 @@ from types import FrameType
 from etlrun.config.grid import Grid
 from etlrun.config.request import Request, files_digest
 from etlrun.record import record as records
-from etlrun.record.locks import nobodys
-from etlrun.record.record import Record
+from etlrun.record.record import Record, nobodys
 from etlrun.record.summary import FAILED, read_summary
 from etlrun.run import run
 from etlrun.run import run as runs

@@ -30,7 +30,7 @@ from etlrun.planning.plan import Plan, at_cache, reads_features, values_of
 from etlrun.planning.spec import parse_command
 from etlrun.planning.unused import told
 from etlrun.record import record as records
-from etlrun.record.locks import nobodys
+from etlrun.record.record import nobodys
 from etlrun.stages.sweep import FEWEST_REPEATS, Sweep
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, WorldError, counted

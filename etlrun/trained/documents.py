@@ -17,10 +17,9 @@ import numpy as np
 from etlrun.planning import render
 from etlrun.record import record as records
 from etlrun.record import report
-from etlrun.record.config import CONFIG
-from etlrun.record.findings import finite
+from etlrun.record.record import CONFIG
 from etlrun.record.report import EVALUATIONS
-from etlrun.record.summary import MEASURES
+from etlrun.record.summary import MEASURES, finite
 from etlrun.report.doc import (
     Chart,
     Code,

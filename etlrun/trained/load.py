@@ -17,9 +17,7 @@ from etlrun.planning.planner import plan
 from etlrun.planning.spec import RunSpec, parse, show
 from etlrun.planning.training import validates
 from etlrun.record import record as records
-from etlrun.record.config import CONFIG, known_config
-from etlrun.record.locks import is_nobodys
-from etlrun.record.record import MODEL
+from etlrun.record.record import CONFIG, MODEL, is_nobodys, known_config
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, PRUNED, RUNNING, SUMMARY, Epoch, Summary, read_summary
 from etlrun.remote.objects import look_up_again
 from etlrun.run.checkpoint import checkpoint_path, checkpoints, checkpoints_in
