@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from etlrun.cli import main as cli
 from etlrun.cli.vocabulary import trained
-from etlrun.eject.printed.rows_arrays import array_of
+from etlrun.eject.printed.rows import native as array_of
 from etlrun.planning.learned import columns_of
 from etlrun.sources.rows.arrays import ArraysSource
 from etlrun.stages.column_categories import Embed, Lookup

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from textwrap import indent
 from typing import Any
 
@@ -14,7 +14,7 @@ from etlrun.eject.printed import skipping
 from etlrun.eject.text import call, function, literal, mapping
 from etlrun.planning.plan import Plan, PlannedStage
 from etlrun.stages import STAGES
-from etlrun.stages.columns import Columns, Output, checked_weight, narrowed
+from etlrun.stages.columns import Columns, checked_weight, narrowed
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import NUMBERS_APART, Feature, Flow
 from etlrun.stages.image import Decode
@@ -32,36 +32,18 @@ def lines_of_columns(step: Columns, names: Mapping[str, str], features: Mapping[
     """Yield the lines that make the outputs, variables of these `names`, from the dict of these `features`."""
     above: dict[str, Feature] = {}
     for output in step.outputs:
-        known = {**above, **features}
+        known, variable = {**above, **features}, names[output.name]
         taken = [f"features[{quoted(name)}]" if name in features else names[name] for name in output.of]
-        yield from _lines(output, taken, names[output.name], known[output.of[0]])
+        value, given = taken[0] if len(taken) == 1 else f"({', '.join(taken)})", known[output.of[0]]
+        for each in output.steps:
+            arguments = (f"{name}={literal(of)}" for name, of in each.arguments.items())
+            name = _name_of_op(each.op)
+            of_items = given.is_sequence and not each.of_sequences
+            called = ("tf.ragged.map_flat_values", name) if of_items else (name,)
+            yield call(f"{variable} = {called[0]}", *called[1:], value, *arguments)
+            value, given = variable, given if each.takes > 1 else each.gives(given)
+        yield f"{variable} = narrowed({value})"
         above[output.name] = output.gives(known)
-
-
-def packed(names: Mapping[str, str]) -> str:
-    """Return the line that puts variables of these `names` into the dict `features`."""
-    return mapping("features = ", {quoted(name): variable for name, variable in names.items()})
-
-
-def sources_of_columns(step: Columns) -> tuple[str, ...]:
-    """Return the sources of the functions of the steps."""
-    return (*(_named(op) for op in step.makers), source(narrowed))
-
-
-def _lines(output: Output, taken: Sequence[str], variable: str, given: Feature) -> Iterator[str]:
-    value = taken[0] if len(taken) == 1 else f"({', '.join(taken)})"
-    for step in output.steps:
-        arguments = (f"{name}={literal(of)}" for name, of in step.arguments.items())
-        if given.is_sequence and not step.of_sequences:
-            yield call(f"{variable} = tf.ragged.map_flat_values", _name_of_op(step.op), value, *arguments)
-        else:
-            yield call(f"{variable} = {_name_of_op(step.op)}", value, *arguments)
-        value, given = variable, given if step.takes > 1 else step.gives(given)
-    yield f"{variable} = narrowed({value})"
-
-
-def _named(op: Callable[..., Any]) -> str:
-    return source(op).removeprefix("@staticmethod\n").replace("def op(", f"def {_name_of_op(op)}(", 1)
 
 
 def _name_of_op(op: Callable[..., Any]) -> str:
@@ -101,8 +83,12 @@ def lines_of(step: Step, dataset: Dataset, *, is_batched: bool) -> Lines:
 
 def source_of(step: Step | Mix | type[Turbo] | FullShuffle | PadSequences) -> str:
     """Return the source of a step's function, named like the step."""
-    text = source(step.op).replace("  # type: ignore[override]", "")
-    return text.removeprefix("@staticmethod\n").replace("def op(", f"def {_name(step)}(", 1)
+    return _source_as(_name(step), step.op)
+
+
+def _source_as(name: str, op: Callable[..., Any]) -> str:
+    text = source(op).replace("  # type: ignore[override]", "")
+    return text.removeprefix("@staticmethod\n").replace("def op(", f"def {name}(", 1)
 
 
 def sources_of(step: Step | Mix, dataset: Dataset) -> Lines:
@@ -110,7 +96,7 @@ def sources_of(step: Step | Mix, dataset: Dataset) -> Lines:
     if isinstance(step, Step) and step.parses:
         return sources(dataset, of_data(dataset, "parse")) if defines(dataset, "parse") else ()
     if isinstance(step, Columns):
-        return sources_of_columns(step)
+        return (*(_source_as(_name_of_op(op), op) for op in step.makers), source(narrowed))
     return (*(source(called) for called in step.calls), source_of(step))
 
 
@@ -122,17 +108,11 @@ def _parsed(dataset: Dataset, parse: str) -> Lines:
     if defines(dataset, "parse"):
         return "features = parse(record)", *unpacked(dataset)
     features = {key: dataset.examples.features[name] for name, key in dataset.keys.items()}
-    specs = [f"{quoted(key)}: tf.io.FixedLenFeature({of.shape}, tf.{of.stored})," for key, of in features.items()]
+    specs = [
+        f"        {quoted(key)}: tf.io.FixedLenFeature({of.shape}, tf.{of.stored})," for key, of in features.items()
+    ]
     casts = {key: of.dtype for key, of in features.items() if of.dtype != of.stored}
-    return (
-        f"features = tf.io.{parse}(",
-        "    record,",
-        "    {",
-        *(f"        {spec}" for spec in specs),
-        "    },",
-        ")",
-        *unpacked(dataset, casts),
-    )
+    return (f"features = tf.io.{parse}(", "    record,", "    {", *specs, "    },", ")", *unpacked(dataset, casts))
 
 
 def unpacked(dataset: Dataset, casts: Mapping[str, str] | None = None) -> Lines:
@@ -188,7 +168,9 @@ def _map_batches(dataset: str, size: int, mapped: str, stage: Any) -> str:
 def map_steps(stage: Map, place: Place) -> str:
     """Return the text of all steps in one function, which also raises on a target that is not a class."""
     name = _name_at(place, _TRANSFORM if stage.is_first else stage.path.replace(".", "_"))
-    flow, takes = place.planned.gives, _as_read(place.incoming) if stage.is_first else handed(place.incoming)
+    flow, takes = place.planned.gives, handed(place.incoming)
+    if stage.is_first:
+        takes = {"record": "tf.Tensor"} if place.incoming.is_serialised else {"features": "dict[str, tf.Tensor]"}
     lines = _lines_of_steps(stage, place, takes)
     if stage.is_first:
         lines += _checks(place, flow)
@@ -224,7 +206,8 @@ def _lines_of_steps(stage: Map, place: Place, takes: Mapping[str, str]) -> list[
     names = variables(place.data.examples)
     for step in stage.steps:
         if isinstance(step, Columns):
-            lines += [] if is_packed else [packed(names)]
+            named = {quoted(name): variable for name, variable in names.items()}
+            lines += [] if is_packed else [mapping("features = ", named)]
             lines += lines_of_columns(step, variables(place.planned.gives), place.data.examples.features)
             is_packed = False
         elif step.parses and defines(place.data, "parse"):
@@ -281,11 +264,6 @@ def pad(stage: PadSequences, place: Place) -> str:
     says = "Put zeros behind the sequences of a batch."
     place.functions.extend((source_of(stage), function(_signature("padded", takes, flow), says, *lines, *given(flow))))
     return f"{place.dataset}.map(padded)"
-
-
-def _as_read(flow: Flow) -> dict[str, str]:
-    """Return the argument of a function of examples as they are read, with its type."""
-    return {"record": "tf.Tensor"} if flow.is_serialised else {"features": "dict[str, tf.Tensor]"}
 
 
 def _name_at(place: Place, name: str) -> str:

@@ -55,9 +55,11 @@ def _named(dataset: Dataset, name: str) -> Iterator[FunctionType]:
             yield function
 
 
-def _modules(dataset: Dataset) -> list[ModuleType]:
-    """Return the modules of the functions for a dataset, of which those of the first are used if several have them."""
-    return [importlib.import_module(path) for path in (*dataset.printed_before, dataset.printed)]
+def _modules(dataset: Dataset) -> Iterator[Any]:
+    """Yield what has the functions for a dataset: classes and a module, of which the first that has one counts."""
+    for module, _, name in (path.partition(":") for path in (*dataset.printed_before, dataset.printed)):
+        found = importlib.import_module(module)
+        yield getattr(found, name) if name else found
 
 
 def _unwrapped(value: Any) -> Any:
@@ -90,7 +92,7 @@ def _sources(dataset: Dataset, function: Callable[..., Any]) -> Iterator[str]:
         found = next(_named(dataset, name), called)
         if found.__module__ != given.__name__:  # a step otherwise
             yield from _sources(dataset, found)
-    yield source(function)
+    yield source(function).removeprefix("@staticmethod\n")
 
 
 def _is_own(dataset: Dataset, function: FunctionType) -> bool:

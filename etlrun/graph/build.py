@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from etlrun.cache.keeper import READ, Keeper
 from etlrun.graph import disk
-from etlrun.graph.context import Context
+from etlrun.graph.context import Context, as_is
 from etlrun.graph.datasets import chained, counted, staged
 from etlrun.graph.numbered import count_of_batched, in_random_order
 from etlrun.planning.plan import Plan, PlannedStage, at_cache, by_number
@@ -280,15 +280,14 @@ class Pipeline:
         """Return a dataset of which each iteration, also of one that is derived from it, is the next pass."""
         self._fill_first()
         batches = self._build(self._begun(), self._ahead).with_options(as_written())
-        return batches.map(tf.autograph.experimental.do_not_convert(self.stages[-1].gives.handed))
+        return batches.map(as_is(self.stages[-1].gives.handed))
 
     def _handed(self, like: tf.data.Dataset, begin: Callable[[], Iterator[Any]]) -> Passes:
         """Return the passes that `begin` begins, of batches like those of a dataset, as a model takes them."""
         handed = self.stages[-1].gives.handed
-        return Passes(like.map(tf.autograph.experimental.do_not_convert(handed)), begin, handed)
+        return Passes(like.map(as_is(handed)), begin, handed)
 
     def _begun(self) -> tf.data.Dataset:
-        as_is = tf.autograph.experimental.do_not_convert
         begun = partial(self._pass, self._number + 1, self._skipped)
         self._skipped = 0
         return tf.data.Dataset.from_tensors(0).map(as_is(self._begin)).flat_map(as_is(begun))

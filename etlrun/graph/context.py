@@ -108,6 +108,18 @@ def autotuned(value: int | str | None) -> int | None:
     return tf.data.AUTOTUNE if value == "autotune" else value  # type: ignore[return-value]
 
 
+def as_is(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that TensorFlow doesn't rewrite."""
+    return tf.autograph.experimental.do_not_convert(function)  # type: ignore[no-any-return]
+
+
+def computed(
+    function: Callable[..., Any], *arguments: Any, dtype: Any = np.int64, shape: tuple[int | None, ...] = ()
+) -> tf.Tensor:
+    """Return what a function of Python returns for tensors; an int64 scalar unless it is told otherwise."""
+    return tf.ensure_shape(tf.numpy_function(function, arguments, dtype), shape)
+
+
 def parallel_map(
     dataset: tf.data.Dataset, function: Callable[..., Any], stage: Any, context: Context
 ) -> tf.data.Dataset:
@@ -115,7 +127,7 @@ def parallel_map(
 
     TensorFlow traces the function as it is, once for a pipeline, since that takes long.
     """
-    traced = tf.autograph.experimental.do_not_convert(function)
+    traced = as_is(function)
     if not tf.inside_function():  # which is traced once, too, and whose tensors stay in it
         key = stage, str(dataset.element_spec), id(context.passes_begun)
         traced = context.traced.setdefault(key, tf.function(function, autograph=False))
@@ -128,4 +140,4 @@ def parallel_map(
 
 def pad(dataset: tf.data.Dataset, stage: PadSequences, _context: Context) -> tf.data.Dataset:
     """Return batches whose sequences have one length."""
-    return dataset.map(tf.autograph.experimental.do_not_convert(partial(padded, boundaries=stage.boundaries)))
+    return dataset.map(as_is(partial(padded, boundaries=stage.boundaries)))

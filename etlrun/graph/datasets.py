@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.graph.context import Context, autotuned, pad, parallel_map
+from etlrun.graph.context import Context, as_is, autotuned, computed, pad, parallel_map
 from etlrun.graph.numbered import batches_of_rows, count_of_batched, full_shuffle
 from etlrun.graph.shards import interleave, sequential, whole
 from etlrun.planning.plan import Plan, PlannedStage, stage_of
@@ -53,8 +53,8 @@ def skip_corrupt(dataset: tf.data.Dataset, _stage: SkipCorrupt, context: Context
     total = context.split.num_examples
     numbered = readable(dataset, context.split).concatenate(_end(dataset, total)).enumerate()
     is_example = _checked(context)
-    kept = numbered.filter(_as_is(lambda kept, numbered: is_example(kept, numbered[0] == total)))
-    return kept.map(_as_is(lambda _, numbered: numbered[1]))
+    kept = numbered.filter(as_is(lambda kept, numbered: is_example(kept, numbered[0] == total)))
+    return kept.map(as_is(lambda _, numbered: numbered[1]))
 
 
 def complete(batches: tf.data.Dataset, context: Context) -> tf.data.Dataset:
@@ -64,9 +64,9 @@ def complete(batches: tf.data.Dataset, context: Context) -> tf.data.Dataset:
     def count(kept: tf.Tensor, numbered: Any) -> Any:
         return kept + tf.shape(tf.nest.flatten(numbered[1])[0], tf.int64)[0], (kept, numbered)
 
-    counted, is_example = numbered.scan(tf.constant(0, tf.int64), _as_is(count)), _checked(context)
-    checked = counted.filter(_as_is(lambda kept, numbered: is_example(kept, numbered[0] < 0)))
-    return checked.map(_as_is(lambda _, numbered: numbered[1]))
+    counted, is_example = numbered.scan(tf.constant(0, tf.int64), as_is(count)), _checked(context)
+    checked = counted.filter(as_is(lambda kept, numbered: is_example(kept, numbered[0] < 0)))
+    return checked.map(as_is(lambda _, numbered: numbered[1]))
 
 
 def _end(dataset: tf.data.Dataset, number: int) -> tf.data.Dataset:
@@ -84,15 +84,10 @@ def _checked(context: Context) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
         return np.bool_(False)  # noqa: FBT003 - the type that TensorFlow requires
 
     def is_example(kept: tf.Tensor, is_end: tf.Tensor) -> tf.Tensor:
-        at_end = lambda: tf.ensure_shape(tf.numpy_function(explain, [kept], tf.bool), ())  # noqa: E731
+        at_end = lambda: computed(explain, kept, dtype=tf.bool)  # noqa: E731
         return tf.cond(is_end, at_end, lambda: tf.constant(True))  # noqa: FBT003
 
     return is_example
-
-
-def _as_is(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that TensorFlow doesn't rewrite."""
-    return tf.autograph.experimental.do_not_convert(function)  # type: ignore[no-any-return]
 
 
 def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.Dataset:
@@ -164,7 +159,7 @@ def _looked_at(*, calls_python: bool) -> Any:
 
     def of_others(image: tf.Tensor) -> tf.Tensor:
         if calls_python:
-            return tf.ensure_shape(tf.numpy_function(without_refused, [image], tf.string), ())
+            return computed(without_refused, image, dtype=tf.string)
         with tf.control_dependencies([tf.debugging.Assert(tf.constant(False), [_UNKNOWN])]):  # noqa: FBT003
             return tf.identity(image)
 
@@ -360,7 +355,6 @@ def backbone(dataset: tf.data.Dataset, stage: Backbone, context: Context) -> tf.
 
 def counted(dataset: tf.data.Dataset, flow: Flow, context: Context) -> tf.data.Dataset:
     """Return the same examples, and count the bytes of a pass over them; where all have one size, at its end."""
-    as_is = tf.autograph.experimental.do_not_convert
     if flow.example_bytes is not None and context.source.dataset.on_corrupt != "skip":
         whole = int(flow.example_bytes * context.split.num_examples)
         end = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from etlrun.cache.keeper import READ, Keeper
 from etlrun.cache.parts import Column
+from etlrun.graph.context import as_is, computed
 from etlrun.stages.flow import NUMBER, Feature, Flow, numbered
 from etlrun.stages.lazy import tf
 
@@ -59,16 +60,15 @@ def written(
         values = [mode, *number, *(example[name] for name in kept.columns)]
         done = tf.cond(
             mode > READ,
-            lambda: tf.ensure_shape(tf.numpy_function(add, values, tf.int64), ()),
+            lambda: computed(add, *values),
             lambda: tf.constant(0, tf.int64),
         )
         with tf.control_dependencies([done]):
             return {name: tf.identity(of) for name, of in example.items() if name != NUMBER or carries}
 
     def publish(_: tf.Tensor) -> tf.Tensor:
-        return tf.ensure_shape(tf.numpy_function(keeper.publish, [mode], tf.int64), ())
+        return computed(keeper.publish, mode)
 
-    as_is = tf.autograph.experimental.do_not_convert
     examples = dataset.map(as_is(write)).unbatch() if is_batched else dataset.map(as_is(write))
     end = tf.data.Dataset.from_tensors(0).map(as_is(publish)).flat_map(as_is(examples.take))
     return examples.concatenate(end)
@@ -78,7 +78,7 @@ def compared(keeper: Keeper, mode: tf.Tensor, place: tf.Tensor, data: tf.Tensor)
     """Return `data`, which a pass reads at a `place`, compared with the key of the cache if `mode` is to fill it."""
     done = tf.cond(
         mode > READ,
-        lambda: tf.ensure_shape(tf.numpy_function(keeper.compare, [mode, place, data], tf.int64), ()),
+        lambda: computed(keeper.compare, mode, place, data),
         lambda: tf.constant(0, tf.int64),
     )
     with tf.control_dependencies([done]):
@@ -126,7 +126,7 @@ def _read(
         number = [tf.ensure_shape(found[-1], ())] if carries else []
         return numbered(dict(zip(kept.columns, shaped, strict=True)), *number)
 
-    return numbers.map(tf.autograph.experimental.do_not_convert(read), num_parallel_calls=tf.data.AUTOTUNE)
+    return numbers.map(as_is(read), num_parallel_calls=tf.data.AUTOTUNE)
 
 
 _CHANGED = "an example of the cache has changed"

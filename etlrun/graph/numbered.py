@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.graph.context import Context
+from etlrun.graph.context import Context, as_is, computed
 from etlrun.planning.plan import PlannedStage, stage_of
 from etlrun.sources.base import Records, Source, Split
 from etlrun.sources.corrupt import labels_of, raise_first
@@ -46,7 +46,7 @@ def in_random_order(
         draw = stage.op if rows is None else partial(rows_drawn, rows, stage)
         return (made if context.numbered_to is None else drawn_with_index)(draw, drawn_from, seed)
 
-    return tf.data.Dataset.from_tensors(0).flat_map(tf.autograph.experimental.do_not_convert(of_pass))
+    return tf.data.Dataset.from_tensors(0).flat_map(as_is(of_pass))
 
 
 def rows_drawn(rows: npt.NDArray[np.int64], stage: FullShuffle, of: Any, seed: int) -> npt.NDArray[np.int64]:
@@ -100,7 +100,7 @@ def _in_buckets(
         places = in_random_order(count, cast("FullShuffle", before[1]), context, made=_whole)
     else:
         places = tf.data.Dataset.from_tensors(tf.range(count))
-    return places.flat_map(tf.autograph.experimental.do_not_convert(of_pass))
+    return places.flat_map(as_is(of_pass))
 
 
 def count_of_batches(stages: Sequence[PlannedStage], source: Source, split: Split, hosts: int = 1) -> int:
@@ -129,11 +129,10 @@ def full_shuffle(_in_order: tf.data.Dataset, stage: FullShuffle, context: Contex
         return in_random_order(np.int64(records.count), stage, context, records.rows)
 
     def read(numbers: tf.Tensor, *draws: tf.Tensor) -> Any:
-        found = tf.ensure_shape(tf.numpy_function(records.read, [numbers], tf.string), (None,))
+        found = computed(records.read, numbers, dtype=tf.string, shape=(None,))
         return (found, *draws) if draws else found
 
     numbers = in_random_order(np.int64(records.count), stage, context).batch(AT_ONCE)
-    as_is = tf.autograph.experimental.do_not_convert
     return numbers.map(as_is(read), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).unbatch()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.graph.context import Context, autotuned
+from etlrun.graph.context import Context, as_is, autotuned, computed
 from etlrun.remote.copies import Ahead
 from etlrun.remote.objects import interrupted
 from etlrun.sources.corrupt import Losses
@@ -77,14 +77,14 @@ class Fetching:
         """Return the same elements, the number and others of each shard in the order of the pass, once it is there."""
 
         def begin(number: tf.Tensor, *others: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return tf.ensure_shape(tf.numpy_function(self.begin, [number], tf.int64), (None,)), *others
+            return computed(self.begin, number, shape=(None,)), *others
 
         def take(number: tf.Tensor, *others: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            number = tf.ensure_shape(tf.numpy_function(self.take, [number], tf.int64), ())
+            number = computed(self.take, number)
             with tf.control_dependencies([tf.debugging.Assert(number >= 0, [_FAILED])]):
                 return tf.identity(number), *others
 
-        as_is, each = tf.autograph.experimental.do_not_convert, tf.data.Dataset.from_tensor_slices
+        each = tf.data.Dataset.from_tensor_slices
         whole = shards.batch(len(self._objects)).map(as_is(begin))
         return whole.flat_map(as_is(lambda *columns: each(columns))).map(as_is(take))
 
@@ -92,9 +92,8 @@ class Fetching:
         """Return the records of the shard of this number, which is left behind the last one."""
 
         def leave(_: tf.Tensor) -> tf.Tensor:
-            return tf.ensure_shape(tf.numpy_function(self.leave, [number], tf.int64), ())
+            return computed(self.leave, number)
 
-        as_is = tf.autograph.experimental.do_not_convert
         end = tf.data.Dataset.from_tensors(0).map(as_is(leave)).flat_map(as_is(records.take))
         return records.concatenate(end)
 
@@ -132,7 +131,7 @@ def _shards(stage: Shards, context: Context) -> tf.data.Dataset:
         return by_name
     if tf.inside_function() or not isinstance(context.passes_begun, tf.Variable):
         return of_pass(tf.constant(0))  # built anew for each pass, or the same in all of them
-    return tf.data.Dataset.from_tensors(0).flat_map(tf.autograph.experimental.do_not_convert(of_pass))
+    return tf.data.Dataset.from_tensors(0).flat_map(as_is(of_pass))
 
 
 def _read(stage: Shards, context: Context, num_open: int) -> tuple[tf.data.Dataset, Callable[..., tf.data.Dataset]]:
@@ -141,7 +140,7 @@ def _read(stage: Shards, context: Context, num_open: int) -> tuple[tf.data.Datas
     They come with their numbers in the split if they carry these. Shards of URLs are waited for, of which up to
     `num_open` are open at once.
     """
-    as_is, shards, split = tf.autograph.experimental.do_not_convert, _shards(stage, context), context.split
+    shards, split = _shards(stage, context), context.split
     fetching = Fetching(split, context.losses, num_open) if isinstance(split, RemoteSplit) else None
 
     def read(number: Any, first: Any, path: Any, skip: Any, take: Any) -> tf.data.Dataset:
@@ -170,7 +169,7 @@ def whole(examples: tf.data.Dataset, count: Any, context: Context) -> tf.data.Da
         with tf.control_dependencies([tf.debugging.Assert(tf.constant(False), ["too few records"])]):  # noqa: FBT003
             return tf.nest.map_structure(lambda of: tf.zeros([side or 0 for side in of.shape], of.dtype), specs)
 
-    failing = tf.data.Dataset.from_tensors(0).map(tf.autograph.experimental.do_not_convert(fail))
+    failing = tf.data.Dataset.from_tensors(0).map(as_is(fail))
     return examples.concatenate(failing).take(count)
 
 

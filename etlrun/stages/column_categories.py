@@ -21,6 +21,7 @@ from etlrun.stages.column_numbers import (
     listed,
     most_frequent,
     number,
+    numbers_in,
     shown,
     without_missing,
 )
@@ -353,7 +354,7 @@ class Quantiles(Bucketize):
     boundaries: Annotated[_Boundaries | None, Expected(f"null to learn them, or {_ASCENDING}"), DATA] = None  # type: ignore[assignment]
 
     def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
-        numbers = known(values()).cast(pa.float64(), safe=False)
+        numbers = numbers_in(values())
         places = [place / self.count for place in range(1, self.count)]
         found = tuple(dict.fromkeys(pc.quantile(numbers, places).to_pylist()))
         least = pc.min(numbers).as_py()

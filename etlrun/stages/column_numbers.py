@@ -92,6 +92,10 @@ class ColumnStep(Stage):
         """Return this step with some fields changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[type-var] # each step is a dataclass
 
+    def learned_as(self, **found: Any) -> Self:
+        """Return this step with what it has learned in those of its fields that are null."""
+        return self.replace(**{name: value for name, value in found.items() if getattr(self, name) is None})
+
     def applied(self, value: Any) -> Any:
         """Return what `op` gives for a value, or for each item of sequences."""
         if isinstance(value, tf.RaggedTensor) and not self.of_sequences:
@@ -155,6 +159,12 @@ def number(incoming: Feature) -> Feature:
     return Feature(dtype="float64", shape=incoming.shape, has_missing=incoming.has_missing)
 
 
+def plain(incoming: Feature) -> None:
+    """Raise `UnfitError` unless `incoming` is numbers or text."""
+    if incoming.format == "timestamp" or incoming.categories is not None:
+        raise UnfitError("numbers or text", "put it behind `part`, or before the categories")
+
+
 def without_missing(incoming: Feature) -> Feature:
     """Return the feature; raise `UnfitError` if values may be missing."""
     if incoming.has_missing:
@@ -186,6 +196,11 @@ def known(values: pa.Array) -> pa.Array:
             "leave the column out, or give the values in the config",
         )
     return found
+
+
+def numbers_in(values: pa.Array) -> pa.Array:
+    """Return the numbers that are not missing, float64; raise `UnfitColumnError` if there are none."""
+    return known(values).cast(pa.float64(), safe=False)
 
 
 def constant(what: str, *, others: str = "") -> UnfitColumnError:
@@ -268,8 +283,7 @@ class Fill(ColumnStep):
         return self.replace(filled=float(middle.as_py()))
 
     def gives(self, incoming: Feature) -> Feature:
-        if incoming.format == "timestamp" or incoming.categories is not None:
-            raise UnfitError("numbers or text", "put it behind `part`, or before the categories")
+        plain(incoming)
         if incoming.dtype == "string" and self.value in ("mean", "median"):
             raise UnfitError("numbers", "write {fill: most_frequent}, or the text itself")
         if incoming.dtype == "string" and not isinstance(self.value, str):
@@ -298,8 +312,7 @@ class Missing(ColumnStep):
         return tf.cast(tf.math.is_nan(values), tf.float32)
 
     def gives(self, incoming: Feature) -> Feature:
-        if incoming.format == "timestamp" or incoming.categories is not None:
-            raise UnfitError("numbers or text", "put it behind `part`, or before the categories")
+        plain(incoming)
         return Feature(dtype="float32", shape=incoming.shape, low=0.0, high=1.0)
 
 
@@ -325,8 +338,15 @@ EPSILON = 1e-7
 """The smallest number that `standardize` divides by, which is that of Keras's `Normalization`."""
 
 
+class _Moved(ColumnStep):
+    """Base of the steps that move and scale numbers, none of which is missing."""
+
+    def gives(self, incoming: Feature) -> Feature:
+        return number(without_missing(incoming))
+
+
 @dataclass(frozen=True, kw_only=True)
-class Standardize(ColumnStep):
+class Standardize(_Moved):
     """Subtracts the mean and divides by the standard deviation, as Keras's `Normalization`.
 
     Attributes:
@@ -346,17 +366,14 @@ class Standardize(ColumnStep):
         return (tf.cast(values, tf.float64) - mean) / max(std, 1e-7)
 
     def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
-        numbers = known(values()).cast(pa.float64(), safe=False)
+        numbers = numbers_in(values())
         mean, std = pc.mean(numbers).as_py(), pc.stddev(numbers).as_py()
         ends = pc.min_max(numbers)
         if ends["min"].as_py() == ends["max"].as_py():
             raise constant(f"{shown(mean)} in each row of the training split")
         if not math.isfinite(mean) or not math.isfinite(std):
             raise too_large(ends)
-        return self.replace(mean=mean if self.mean is None else self.mean, std=std if self.std is None else self.std)
-
-    def gives(self, incoming: Feature) -> Feature:
-        return number(without_missing(incoming))
+        return self.learned_as(mean=mean, std=std)
 
 
 def too_large(ends: pa.Scalar) -> UnfitColumnError:
@@ -369,7 +386,7 @@ def too_large(ends: pa.Scalar) -> UnfitColumnError:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MinMax(ColumnStep):
+class MinMax(_Moved):
     """Moves the range of the training split to [0, 1]; values outside of that range stay outside.
 
     Attributes:
@@ -393,19 +410,16 @@ class MinMax(ColumnStep):
             yield "high", shown(self.high), f"a number above {shown(self.low)}", ""
 
     def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
-        ends = pc.min_max(known(values()).cast(pa.float64(), safe=False))
+        ends = pc.min_max(numbers_in(values()))
         low = ends["min"].as_py() if self.low is None else self.low
         high = ends["max"].as_py() if self.high is None else self.high
         if low >= high:
             raise constant(f"a range from {shown(low)} to {shown(high)}")
         return self.replace(low=low, high=high)
 
-    def gives(self, incoming: Feature) -> Feature:
-        return number(without_missing(incoming))
-
 
 @dataclass(frozen=True, kw_only=True)
-class Robust(ColumnStep):
+class Robust(_Moved):
     """Subtracts the median and divides by the interquartile range, which outliers hardly change.
 
     Attributes:
@@ -425,16 +439,10 @@ class Robust(ColumnStep):
         return (tf.cast(values, tf.float64) - median) / range
 
     def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
-        low, middle, high = pc.quantile(known(values()).cast(pa.float64(), safe=False), [0.25, 0.5, 0.75]).to_pylist()
+        low, middle, high = pc.quantile(numbers_in(values()), [0.25, 0.5, 0.75]).to_pylist()
         if low == high and self.range is None:
             raise constant(f"{shown(low)} in half of the rows of the training split or more", others=", or standardize")
-        return self.replace(
-            median=middle if self.median is None else self.median,
-            range=high - low if self.range is None else self.range,
-        )
-
-    def gives(self, incoming: Feature) -> Feature:
-        return number(without_missing(incoming))
+        return self.learned_as(median=middle, range=high - low)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -198,7 +198,7 @@ class Dataset(Stage):
 
     @property
     def printed_before(self) -> tuple[str, ...]:
-        """Modules whose functions take the place of those of `printed`."""
+        """Modules, or classes in them (`MODULE:CLASS`), whose functions take the place of those of `printed`."""
         return ()
 
     @property

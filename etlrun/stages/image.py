@@ -86,11 +86,6 @@ class Resize(Step):
     dtype: Annotated[Literal["uint8", "float32"], DATA]
 
     @property
-    def joins_turbo(self) -> bool:
-        """Whether OpenCV resizes like this, apart from its rounding."""
-        return not self.beyond_turbo
-
-    @property
     def beyond_turbo(self) -> list[tuple[str, Any, Any]]:
         """Parameters with which OpenCV does not resize like this: the name, the value, and that of OpenCV."""
         with_opencv = {"method": "bilinear", "antialias": False, "dtype": "uint8"}
@@ -207,22 +202,8 @@ class RandomFlip(Step):
         return tf.image.stateless_random_flip_left_right(image, tf.stack([seed, checksum]))
 
 
-class Scaling(Step):
-    """Scaling `image * scale + offset`, which the model can apply instead of the pipeline."""
-
-    @property
-    def factors(self) -> tuple[float, float]:
-        """Scale and offset of the scaling."""
-        raise NotImplementedError
-
-    @property
-    def written(self) -> str:
-        """Scale and offset as text for a program."""
-        raise NotImplementedError
-
-
 @dataclass(frozen=True, kw_only=True)
-class Rescale(Scaling):
+class Rescale(Step):
     """Computes `image * scale + offset` as float32.
 
     Attributes:
@@ -264,7 +245,7 @@ def _scaled(incoming: Feature, low: float) -> Feature:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScaleZeroOne(Scaling):
+class ScaleZeroOne(Step):
     """Scales [0, 255] to [0, 1], as TensorFlow Hub's MobileNetV2 requires."""
 
     path = "transform.scale_zero_one"
@@ -281,7 +262,7 @@ class ScaleZeroOne(Scaling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScaleMinusOneOne(Scaling):
+class ScaleMinusOneOne(Step):
     """Scales [0, 255] to [-1, 1], as Keras's MobileNetV2 requires."""
 
     path = "transform.scale_minus_one_one"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -33,31 +33,7 @@ from etlrun.stages.lazy import np, tf
 from etlrun.stages.made import Call, Constant, Parallel, PassSeed, UpToAll
 
 
-class Buckets(Protocol):
-    """What a config says of buckets; see `Load`."""
-
-    @property
-    def boundaries(self) -> tuple[int, ...] | None:
-        """Longest sequence of each bucket."""
-
-    @property
-    def batch_sizes(self) -> tuple[int, ...] | None:
-        """Examples per batch of each bucket."""
-
-    @property
-    def tokens_per_batch(self) -> int | None:
-        """Items per batch."""
-
-    @property
-    def drop_long(self) -> bool:
-        """Whether longer sequences are left out."""
-
-    @property
-    def batch_size(self) -> int:
-        """Examples per batch, if the buckets have no others."""
-
-
-def sizes_of(buckets: Buckets) -> tuple[int, ...]:
+def sizes_of(buckets: Load) -> tuple[int, ...]:
     """Return the number of examples per batch of each bucket."""
     boundaries = buckets.boundaries or ()
     if buckets.tokens_per_batch is not None:
@@ -65,7 +41,7 @@ def sizes_of(buckets: Buckets) -> tuple[int, ...]:
     return buckets.batch_sizes or (buckets.batch_size,) * len(boundaries)
 
 
-def unfit_buckets(buckets: Buckets) -> Faults:
+def unfit_buckets(buckets: Load) -> Faults:
     """Yield key, found, expected and remedy of each value that the others do not allow."""
     boundaries = buckets.boundaries or ()
     for name in ("batch_sizes", "tokens_per_batch", "drop_long"):

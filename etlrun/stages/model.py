@@ -285,12 +285,14 @@ class ImageModel(Model):
 
     Attributes:
         application: Name of its function in `keras.applications`.
+        of_same_weights: Description of the models whose weights it can load, and the remedy for those of another.
         weights: `imagenet`, the path of a weights file, or null for a random start.
         trainable: Whether the base is trained, too; if not, only the dense layer is.
         batch_norm_momentum: Momentum of the base's moving averages; null keeps Keras's.
     """
 
     application: str
+    of_same_weights: tuple[str, str]
     weights: str | None
     trainable: bool
     batch_norm_momentum: float | None
@@ -304,11 +306,6 @@ class ImageModel(Model):
     def arguments(self) -> Mapping[str, Any]:
         """Arguments of the function in `keras.applications` that no other application has."""
         return {}
-
-    @property
-    def of_same_weights(self) -> tuple[str, str]:
-        """Description of the models whose weights it can load, and the remedy for those of another."""
-        raise NotImplementedError
 
     @property
     def title(self) -> str:
@@ -447,7 +444,7 @@ class KerasApplication(ImageModel):
         return self._known.features
 
     @property
-    def of_same_weights(self) -> tuple[str, str]:
+    def of_same_weights(self) -> tuple[str, str]:  # type: ignore[override] # read only
         return f"{self.name} without its top", "set model.name to the model of the file"
 
     @property

@@ -172,7 +172,7 @@ class Rows(Dataset):
     def printed_before(self) -> tuple[str, ...]:
         lists = any(of.is_sequence for of in self.examples.features.values())
         by = () if self.splits_by is None else (self.splits_by.printed,)
-        return (*by, *["etlrun.eject.printed.rows_lists"] * lists)
+        return (*by, *["etlrun.eject.printed.rows:Lists"] * lists)
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -344,7 +344,7 @@ class Arrays(FileRows):
 
     @property
     def printed_before(self) -> tuple[str, ...]:
-        return "etlrun.eject.printed.rows_arrays", *super().printed_before
+        return "etlrun.eject.printed.rows:Arrays", *super().printed_before
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -381,7 +381,7 @@ class TextFolder(Rows):
 
     @property
     def printed_before(self) -> tuple[str, ...]:
-        return "etlrun.eject.printed.rows_texts", *super().printed_before
+        return "etlrun.eject.printed.rows:Texts", *super().printed_before
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -414,7 +414,7 @@ class Python(Rows):
 
     @property
     def printed_before(self) -> tuple[str, ...]:
-        return "etlrun.eject.printed.rows_made", *super().printed_before
+        return "etlrun.eject.printed.rows:MadeRows", *super().printed_before
 
     @property
     def constants(self) -> dict[str, Any]:

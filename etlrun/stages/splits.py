@@ -132,7 +132,7 @@ class SplitBy:
     @property
     def printed(self) -> str:
         """Module of the functions that split rows in a program."""
-        return f"etlrun.eject.printed.rows_{'named' if self.values else 'placed'}"
+        return f"etlrun.eject.printed.rows:{'Named' if self.values else 'Placed'}Splits"
 
     @property
     def constants(self) -> dict[str, Any]:

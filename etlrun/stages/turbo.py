@@ -167,7 +167,7 @@ def turbo_steps(steps: Sequence[Step]) -> tuple[bool, ...]:
         return (False,) * len(steps)
     crops = any(step.path == CenterCrop.path for step in steps[place + 1 : place + 2])
     resizes = any(
-        isinstance(step, Resize) and step.joins_turbo for step in steps[place + 1 + crops : place + 2 + crops]
+        isinstance(step, Resize) and not step.beyond_turbo for step in steps[place + 1 + crops : place + 2 + crops]
     )
     end = place + 2 + crops if resizes else place + 1
     return tuple(place <= number < end for number in range(len(steps)))

@@ -1,4 +1,7 @@
-"""Rows of tables in programs: read at once, and taken by number."""
+"""Rows in programs: read at once, and taken by number; functions of tables, and what other kinds of rows have instead.
+
+Each class has functions that take the places of those of the module of the same names, in programs of that kind.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ import glob
 import gzip
 import math
 import pathlib
+import pkgutil
 import types
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow.csv
@@ -15,6 +20,7 @@ import pyarrow.dataset
 import pyarrow.json
 import pyarrow.parquet
 
+from etlrun.eject.printed.folder import labelled_files
 from etlrun.eject.printed.given import (
     BLANK,
     CLASSES,
@@ -23,22 +29,32 @@ from etlrun.eject.printed.given import (
     FEATURES,
     FILES,
     FOLDERS,
+    FUNCTION,
     ORDER,
+    SPLIT_BY,
+    SPLIT_COLUMN,
+    SPLIT_VALUES,
     STRIP,
     TARGET,
     TYPES,
 )
 from etlrun.eject.printed.listed import by_number, num_examples, reader  # noqa: F401 - those of listed records
 from etlrun.sources.framing import array_of
+from etlrun.sources.listing import LEFT_BY_SYSTEMS, SPLITS, TEXTS, WHOLE  # noqa: F401 - those of `labelled_files`
+from etlrun.sources.rows.arrays import plain, texts_of
+from etlrun.sources.rows.dividing import having, placed, sliced
 from etlrun.sources.rows.kinds import composed, without_zeros
 from etlrun.sources.rows.lines import ending
 from etlrun.sources.rows.read import named, names_beside, repaired
 from etlrun.sources.rows.table import values_of_folders
+from etlrun.sources.rows.texts import text_of
 from etlrun.sources.slices import slices
 from etlrun.stages.flow import MISSING, MISSING_TIME
 from etlrun.stages.lazy import np, pa, pc, tf
 from etlrun.stages.rows import BETWEEN
 
+ENDS = TEXTS.suffixes
+"""Ends of the names of texts."""
 OF_TEXTS = ("string", "timestamp")
 """Types that JSON has as texts."""
 
@@ -231,3 +247,135 @@ def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
     found = tf.numpy_function(take, [record], [column(name).dtype for name in FEATURES])
     shapes = [(None, *column(name).shape[1:]) for name in FEATURES]
     return {name: tf.ensure_shape(of, shape) for name, of, shape in zip(FEATURES, found, shapes, strict=True)}
+
+
+def native(values: np.ndarray) -> np.ndarray:
+    """Return an array whose texts are bytes, and whose numbers have the byte order of this machine."""
+    if values.dtype.kind in "SU":
+        return np.asarray(composed(texts_of(values)).cast(pa.large_binary()))
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+
+class Arrays:
+    """Rows of arrays of NumPy, which are mapped into memory."""
+
+    @staticmethod
+    @functools.cache
+    def column(name: str) -> np.ndarray:
+        """Return a column in all rows: an array of its own file, or one of an archive."""
+        found = np.load(FILES[name], mmap_mode="r")
+        return native(found if isinstance(found, np.ndarray) else found[name])
+
+    @staticmethod
+    def num_rows() -> dict[str, int]:
+        """Return the number of rows of each split: all are `train`."""
+        return {"train": len(column(TARGET))}
+
+    @staticmethod
+    def paths_of(_split: str) -> list[str]:
+        """Return the paths of the files."""
+        return [*dict.fromkeys(FILES.values())]
+
+
+class Texts:
+    """Rows of text files by class."""
+
+    @staticmethod
+    @functools.cache
+    def columns() -> dict[str, dict[str, np.ndarray]]:
+        """Return the texts and the names of their classes, of each split."""
+        found = {}
+        for split, files in labelled_files(ENDS).items():
+            texts = [text_of(path.read_bytes(), ERRORS).encode() for _, path in files]
+            values = {"text": texts, "label": [label.encode() for label, _ in files]}
+            found[split] = {name: np.array(values[name], object) for name in TYPES}
+        return found
+
+    @staticmethod
+    def paths_of(_split: str) -> list[str]:
+        """Return the paths of the texts."""
+        return [str(path) for files in labelled_files(ENDS).values() for _, path in files]
+
+
+class MadeRows:
+    """Rows of a function of an installed package."""
+
+    @staticmethod
+    @functools.cache
+    def columns() -> dict[str, dict[str, np.ndarray]]:
+        """Return the columns that the function returns or yields; masked values are NaN."""
+        made = pkgutil.resolve_name(FUNCTION)()
+        if isinstance(made, Mapping):
+            arrays = {
+                str(name): values.filled(np.nan) if np.ma.is_masked(values) else values for name, values in made.items()
+            }
+            return {"train": {name: native(np.asarray(arrays[name])) for name in TYPES}}
+        if hasattr(made, "__arrow_c_stream__"):
+            table = pa.RecordBatchReader.from_stream(made).read_all()
+        else:
+            rows = [*made]
+            table = pa.table({name: pa.array([plain(row[name]) for row in rows]) for name in TYPES})
+        return {"train": {name: values_of(table[name], kind) for name, kind in TYPES.items()}}
+
+    @staticmethod
+    def paths_of(_split: str) -> list[str]:
+        """Return the name of the function, whose rows are in no file."""
+        return [FUNCTION]
+
+
+def flat(values: np.ndarray, kind: str) -> list[np.ndarray]:
+    """Return the items of lists, and how many each has; other values as they are."""
+    if not kind.endswith(" list"):
+        return [values]
+    items = np.concatenate([np.empty(0, kind.removesuffix(" list")), *values])
+    return [items, np.array([*map(len, values)], np.int64)]
+
+
+class Lists:
+    """Rows with lists of numbers: ragged tensors."""
+
+    @staticmethod
+    def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the columns of a batch of rows by their numbers; lists are ragged."""
+
+        def take(numbers: np.ndarray) -> list[np.ndarray]:
+            """Return the values of the columns in rows."""
+            return [part for name in FEATURES for part in flat(column(name)[numbers], TYPES[name])]
+
+        dtypes = [part.dtype for name in FEATURES for part in flat(column(name)[:0], TYPES[name])]
+        parts, found = iter(tf.numpy_function(take, [record], dtypes)), {}
+        for name in FEATURES:
+            found[name] = tf.ensure_shape(next(parts), (None, *column(name).shape[1:]))
+            if TYPES[name].endswith(" list"):
+                lengths = tf.ensure_shape(next(parts), (None,))
+                found[name] = tf.RaggedTensor.from_row_lengths(found[name], lengths)
+        return found
+
+
+class NamedSplits:
+    """Splits that have the rows of some values of a column."""
+
+    @staticmethod
+    @functools.cache
+    def records_of(split: str) -> np.ndarray:
+        """Return the numbers of the rows of `split`, in the order in which they are read."""
+        rows = in_order(len(column(SPLIT_COLUMN)))
+        values = pa.array(column(SPLIT_COLUMN)[rows])
+        found = {name: having(rows, values, of) for name, of in SPLIT_VALUES.items()}
+        counts = {name: len(of) for name, of in found.items()}
+        return np.concatenate([found[name][start:end] for name, start, end in slices(split, counts)])
+
+
+class PlacedSplits:
+    """Slices that are cut by the values of a column."""
+
+    @staticmethod
+    @functools.cache
+    def records_of(split: str) -> np.ndarray:
+        """Return the numbers of the rows of `split`, in the order in which they are read."""
+        lines, first = {}, 0
+        for name, count in num_rows().items():
+            rows = first + in_order(count)
+            lines[name] = rows, *placed(SPLIT_BY, rows, pa.array(column(SPLIT_COLUMN)[rows]), ORDER)
+            first += count
+        return np.concatenate([sliced(*lines[name], start, end) for name, start, end in slices(split, num_rows())])
