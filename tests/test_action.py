@@ -35,8 +35,8 @@ def test_the_action_comments_what_a_pull_request_changes_and_checks_it(repositor
     base, own, head = (repository.git("rev-parse", "--short", of) for of in ("HEAD^1", "HEAD^2", "HEAD"))
     review = (github.scratch / "summary.md").read_text(encoding="utf-8")
     assert review.startswith(
-        f"### etlrun: `{base}` → `{head}`\n\n`{head}` is the head {own} merged into {base}.\n\n"
-        "**small** changes the data, from transform.resize on.\n"
+        f"### etlrun: {base} → {head}\n\n`{head}` is the head {own} merged into {base}.\n\n"
+        "**1 of 2 change: 1 the data**\n\n#### small: changes the data, from transform.resize on\n"
     )
     assert github.bodies == [STARTS.format(github.sha, 100) + review]
     assert {key: value for key, value in github.outputs.items() if key != "matrix"} == {
@@ -146,7 +146,7 @@ def test_kinds_that_fail_fail_at_the_end_and_labels_waive_what_the_policy_says(
     repository: Repository, github: GitHub
 ) -> None:
     assert github.run(repository.folder, config_dir="mine", fail_on="data") == {**PASSED, "Policy": 4}
-    assert "**Policy: 1 rule broken**" in github.bodies[0]
+    assert "#### policy: 1 rule broken\n" in github.bodies[0]
     assert github.steps["Policy"].stdout.startswith("::error title=etlrun::etlrun: 1 fault%0A")
     repository.git("checkout", "--quiet", "main")
     repository.write("etlrun-policy.yaml", "data: {label: the data may change}\n")
@@ -156,7 +156,7 @@ def test_kinds_that_fail_fail_at_the_end_and_labels_waive_what_the_policy_says(
     assert github.run(repository.folder, config_dir="mine") == {**PASSED, "Policy": 4}
     github.labels = ("--help", "the data may change")
     assert github.run(repository.folder, config_dir="mine") == PASSED
-    assert "**Policy: passed**" in github.bodies[0]
+    assert "#### policy: passed (" in github.bodies[0]
 
 
 def test_a_base_that_cannot_be_composed_fails_at_the_end_unless_a_label_waives_it(
@@ -173,7 +173,7 @@ def test_a_base_that_cannot_be_composed_fails_at_the_end_unless_a_label_waives_i
     assert github.run(repository.folder, config_dir="mine") == {**PASSED, "Policy": 4}
     github.labels = ("the data may change",)
     assert github.run(repository.folder, config_dir="mine") == PASSED
-    assert "**Policy: cannot judge other**" in github.bodies[0]
+    assert "#### policy: cannot judge other (" in github.bodies[0]
 
 
 def test_what_others_name_reaches_no_shell(repository: Repository, github: GitHub) -> None:

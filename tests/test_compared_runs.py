@@ -167,8 +167,8 @@ def test_jobs_of_two_sweeps_are_matched_by_what_was_swept(told: Any, tmp_path: P
         "  cache  memory -> none  speed\n"
         "  status: completed -> not begun\n"
         "\n"
-        f"load.prefetch=2: is in {old} alone\n\n"
-        f"load.prefetch=3: is in {new} alone\n\n"
+        f"load.prefetch=2: is in {old} alone\n"
+        f"load.prefetch=3: is in {new} alone\n"
     )
 
 

@@ -14,10 +14,6 @@ from etlrun.planning import render
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
 from etlrun.record import record as records
-from etlrun.review.folders import working_tree
-from etlrun.review.review import review
-from etlrun.review.sides import resolve
-from etlrun.review.text import print_review
 from etlrun.stages import STAGES
 from etlrun.system.terminal import print_parts, say, say_note, tell
 from tests.configs import composed, refusal_of_diff
@@ -202,8 +198,9 @@ def test_of_a_cache_no_more_is_claimed_than_the_configs_tell(old: str, new: str,
 def test_markdown_has_a_table_and_a_picture(told: Any) -> None:
     text = told("cache=none", "cache=none load.prefetch=1 transform.resize.antialias=true", "--format", "markdown")
     assert text.startswith(
-        "### etlrun: `cache=none` → `cache=none load.prefetch=1 transform.resize.antialias=true`\n\n"
-        "This changes the data, from transform.resize on, and the speed.\n\n"
+        "### etlrun: cache=none → cache=none load.prefetch=1 transform.resize.antialias=true\n\n"
+        "**1 of 1 change: 1 the data, 1 the speed**\n\n"
+        "#### changes the data, from transform.resize on, and the speed\n\n"
         "| what | from | to | changes |\n| --- | --- | --- | --- |\n"
         "| `transform.resize.antialias` | `false` | `true` | data, from transform.resize on |\n"
         "| `load.prefetch` | `autotune` | `1` | speed |\n\n"
@@ -238,7 +235,7 @@ def test_json_has_everything(told: Any) -> None:
     document = json.loads(told("cache=disk", "cache=disk load.prefetch=1", "--format", "json"))
     reviewed = document["experiments"][0]
     assert (document["format"], document["old"], document["new"], document["files"]) == (
-        1,
+        2,
         "cache=disk",
         "cache=disk load.prefetch=1",
         [],
@@ -260,11 +257,10 @@ def test_json_has_everything(told: Any) -> None:
     assert [kept["pipeline"] for kept in reviewed["caches"]] == ["train", "validation"]
 
 
-@pytest.mark.parametrize(("environment", "coloured"), [({"TERM": "xterm"}, True), ({"NO_COLOR": "1"}, False)])
-def test_colours_are_for_terminals_that_want_them(environment: dict[str, str], *, coloured: bool) -> None:
-    now = working_tree(None)
-    found = review(resolve("", now, None), resolve("load.prefetch=1", now, None), None)
-    console = Console(force_terminal=True, _environ=environment, highlight=False)
-    with console.capture() as capture:
-        print_review(found, console)
-    assert ("\x1b[32mchanges only the speed\x1b[0m" in capture.get()) == coloured
+@pytest.mark.parametrize(("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_colours_are_for_terminals_that_want_them(
+    environment: dict[str, str], told: Any, monkeypatch: pytest.MonkeyPatch, *, coloured: bool
+) -> None:
+    for name, value in ({"FORCE_COLOR": "1"} | environment).items():
+        monkeypatch.setenv(name, value)
+    assert ("\x1b[32mchanges only the speed\x1b[0m" in told("", "load.prefetch=1")) == coloured

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from etlrun.cli import diff
+from etlrun.report.render import RENDER
 from etlrun.review.caches import FIRST, REBUILT, VALID, Kept
+from etlrun.review.document import of_review
 from etlrun.review.folders import working_tree
 from etlrun.review.review import review
 from etlrun.review.sides import of_folders, resolve
-from etlrun.review.stat import print_stat
 from tests.repository import Repository
 from tests.test_compared_runs import swept
 
@@ -42,9 +43,9 @@ SUMS = "4 of 6 change: 1 the data, 1 the training, 1 the speed, 1 removed, 1 new
 def test_each_experiment_that_changes_has_a_line(mine: Repository, told: Any) -> None:
     del mine
     assert told("HEAD", "--config-dir", "mine", "--stat") == (
-        "gone   is removed\n"
         "other  speed           1 difference\n"
         "small  data, training  2 differences\n"
+        "gone   is removed\n"
         "after  is before under another name\n"
         "more   is new\n"
         f"{SUMS}\n"
@@ -56,7 +57,7 @@ def kept(state: str, size_bytes: int | None) -> Kept:
     return Kept(pipeline="train", target="cache.disk at transformed", state=state, size_bytes=size_bytes)
 
 
-def test_what_is_filled_stands_beside_it(mine: Repository, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_filled_stands_beside_it(mine: Repository) -> None:
     del mine
     now = working_tree("mine")
     found = review(resolve("HEAD", now, None), of_folders("now", now, None), None)
@@ -66,9 +67,8 @@ def test_what_is_filled_stands_beside_it(mine: Repository, capsys: pytest.Captur
         "more": (kept(VALID, 7_000_000),),
     }
     experiments = tuple(dataclasses.replace(of, caches=caches.get(of.name, ())) for of in found.experiments)
-    print_stat(dataclasses.replace(found, experiments=experiments), None)
-    assert capsys.readouterr().out.splitlines()[:3] == [
-        "gone   is removed",
+    doc = of_review(dataclasses.replace(found, experiments=experiments), is_short=True)
+    assert RENDER["text"](doc).splitlines()[:2] == [
         "other  speed           1 difference   fills caches of unknown size",
         "small  data, training  2 differences  fills 5 MB",
     ]
@@ -77,8 +77,8 @@ def test_what_is_filled_stands_beside_it(mine: Repository, capsys: pytest.Captur
 def test_faults_and_a_broken_policy_are_told_too(mine: Repository, told: Any) -> None:
     mine.replace("experiment/small.yaml", "epochs: 3", "epochs: many")
     assert told("HEAD", "--config-dir", "mine", "--stat", "--fail-on", "order", status=2) == (
-        "gone   is removed\n"
         "other  speed  1 difference\n"
+        "gone   is removed\n"
         "small  cannot be compared\n"
         "after  is before under another name\n"
         "more   is new\n"

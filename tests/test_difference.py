@@ -9,7 +9,6 @@ from etlrun.planning.plan import Plan
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
 from etlrun.review.difference import Comparison, Difference, compare
-from etlrun.review.shown import what
 from etlrun.stages import STAGES
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Parameter, Stage, field_metadata, parameters
 from tests.configs import KINDS, OTHER_VALUES, TENSORFLOW, beside, composed, plan_of, spec_of
@@ -385,7 +384,7 @@ def test_what_no_value_explains_is_told_by_its_path() -> None:
 )
 def test_all_that_a_change_may_change_is_in_its_kinds(words: list[str], change: str, headline: str, kind: str) -> None:
     found = comparison(words, [*words, change])
-    assert (found.headline, what(found.differences[0])) == (headline, kind)
+    assert (found.headline, found.differences[0].what) == (headline, kind)
 
 
 def test_a_cache_with_jpegs_keeps_the_order_of_files_too() -> None:

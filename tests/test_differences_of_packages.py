@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from etlrun.review.difference import compare
-from etlrun.review.shown import change, what
 from tests.configs import plan_of
 
 FIRST = "my-steps 1.0.2, code 1a"
@@ -35,4 +34,4 @@ REPORTED = "changes what is reported of epochs, nothing else"
 )
 def test_a_changed_package_is_named_by_its_version(name: str, new: str, changed: str, means: str) -> None:
     found = compare(replace(plan_of(), code={name: FIRST}), replace(plan_of(), code={name: new}))
-    assert [(of.path, change(of), what(of)) for of in found.differences] == [(f"code of {name}", changed, means)]
+    assert [(of.path, of.change, of.what) for of in found.differences] == [(f"code of {name}", changed, means)]

@@ -106,10 +106,10 @@ def cases(repository: Repository) -> dict[str, str]:
 def test_a_merge_request_is_judged_and_its_own_note_renewed(repository: Repository, gitlab: Server) -> None:
     assert run(repository, gitlab, ETLRUN_TOKEN=TOKEN).returncode == 4
     assert gitlab.notes[1]["body"].startswith("<!-- etlrun mine -->\n### etlrun: ")
-    assert "\n**Policy: 1 rule broken**" in gitlab.notes[1]["body"]
+    assert "\n#### policy: 1 rule broken (" in gitlab.notes[1]["body"]
     answer = run(repository, gitlab, ETLRUN_TOKEN=TOKEN, CI_MERGE_REQUEST_LABELS="ready,data approved")
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
-    assert "\n**Policy: passed**" in gitlab.notes[1]["body"]
+    assert "\n#### policy: passed (" in gitlab.notes[1]["body"]
     assert (gitlab.notes[0]["body"], len(gitlab.notes)) == ("Looks good", 2)
     assert cases(repository) == {}
 

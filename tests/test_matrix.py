@@ -95,7 +95,7 @@ def test_what_perhaps_changes_the_data_does_so_in_all_forms(repository: Reposito
     assert (found["kinds"], found["matrix"]["include"][0]["kinds"], small["changes"]) == (3 * (["data", "training"],))
     assert (found["matrix"]["include"][0]["since"], small["headline"]) == ("load.batch", headline)
     both = "HEAD", "--config-dir", "mine"
-    assert f"**small** {headline}." in told(*both, "--format", "markdown")
+    assert f"\n#### small: {headline}\n" in told(*both, "--format", "markdown")
     assert told(*both).startswith(f"small: {headline}\n")
     stat = told(*both, "--stat").splitlines()
     assert stat[0].startswith("small  perhaps data, training  1 difference")

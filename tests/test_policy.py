@@ -296,10 +296,11 @@ def test_comments_and_documents_have_the_policy(repository: Repository, capsys: 
     words = ["diff", "HEAD~1", "HEAD", "--config-dir", "mine", "--format"]
     with pytest.raises(SystemExit):
         cli.main([*words, "markdown"])
+    base = BASE.replace("~", "&#126;")
     assert capsys.readouterr().out.startswith(
-        f"### etlrun: `HEAD~1` → `HEAD`\n\n**Policy: 1 rule broken** (`{BASE}`)\n\n"
-        f"- {BASE.replace('~', '&#126;')}:1: data: found {DATA}; expected none without the label approved -> give it "
-        "the label approved\n\n**small** changes the data"
+        f"### etlrun: HEAD&#126;1 → HEAD\n\n**1 of 2 change: 1 the data**\n\n#### policy: 1 rule broken ({base})\n\n"
+        f"- {base}:1: data: found {DATA}; expected none without the label approved -> give it "
+        "the label approved\n\n#### small: changes the data"
     )
     cli.main([*words, "json", "--label", "approved"])
     assert json.loads(capsys.readouterr().out)["policy"] == {

@@ -39,7 +39,7 @@ def test_revisions_are_compared_by_experiment_and_by_file(repository: Repository
     assert told("HEAD~1", "HEAD", "--config-dir", "mine", "--exit-code", status=1) == (
         "small: changes the data, from transform.resize on\n"
         "  transform.resize.size  [48, 48] -> [32, 32]  data, from transform.resize on\n\n"
-        "new: is new\n\n"
+        "new: is new\n"
         "other: no difference\n"
         "mine/experiment/new.yaml: added, reaches new\n"
         "mine/experiment/other.yaml: changed, reaches other, and changes no plan\n"
@@ -67,7 +67,7 @@ def test_options_that_no_own_experiment_uses_are_compared_with_the_defaults(repo
         "  dataset.dir  photos -> pictures  data, from the dataset on\n"
         "  cache of train and validation: cache.memory at transformed is filled by each run (12,360 bytes per example; "
         "the dataset is not prepared here)\n\n"
-        "model=small: is removed\n\n"
+        "model=small: is removed\n"
         "other: no difference\n"
         "mine/dataset/pets.yaml: changed, reaches dataset=pets\n"
         "mine/model/small.yaml: removed, reaches model=small\n"
@@ -94,10 +94,10 @@ def test_the_first_own_configs_are_new(tmp_path: Path, told: Any, monkeypatch: p
     repository.write("dataset/pets.yaml", PETS)
     repository.commit("Pets")
     assert told("HEAD~1", "HEAD", "--config-dir", "mine") == (
-        "dataset=pets: is new\n\nmine/dataset/pets.yaml: added, reaches dataset=pets\n"
+        "dataset=pets: is new\nmine/dataset/pets.yaml: added, reaches dataset=pets\n"
     )
     assert told("HEAD", "HEAD", "--config-dir", "mine", "--format", "markdown").splitlines()[-1] == (
-        "No difference in dataset=pets."
+        "- dataset=pets: no difference"
     )
 
 
@@ -160,7 +160,7 @@ def test_what_users_wrote_stays_text_in_a_comment(repository: Repository, told: 
     assert f"| `dataset.name` | `etlrun_sample` | ```` {one_line} ```` | data, from the dataset on |\n" in text
     assert "| `dataset.data_dir` | `null` | `` a`\\|b # c `` | speed, if it holds the same files |\n" in text
     assert '[("n#96;#96;#96; #96;#96;#96; # out #lt;/details#gt;#lt;b#gt;[click](http://evil) @octocat<br/>' in text
-    assert "\n**&#64;x &#60;b>&#42;** cannot be compared.\n" in text
+    assert "\n#### &#64;x &#60;b>&#42;: cannot be compared\n" in text
     assert "\n- mine/experiment/&#64;x &#60;b>&#42;.yaml: added, reaches &#64;x &#60;b>&#42;\n" in text
     assert text.count("```mermaid\n") == text.count("\n```\n") == 1
 
@@ -260,7 +260,7 @@ def test_configs_that_were_not_there_yet_are_new(repository: Repository, told: A
     repository.git("mv", "mine", "yours")
     repository.commit("Moved")
     lines = told("HEAD~1", "HEAD", "--config-dir", "yours").splitlines()
-    assert lines[:4] == ["other: is new", "", "small: is new", ""]
+    assert lines[:2] == ["other: is new", "small: is new"]
 
 
 def test_a_revision_without_configs_is_refused(repository: Repository) -> None:

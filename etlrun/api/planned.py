@@ -22,12 +22,12 @@ from etlrun.graph import figures
 from etlrun.planning.plan import Plan, sections
 from etlrun.planning.spec import bare
 from etlrun.planning.training import require_one_host
-from etlrun.report.doc import Col, Doc, Lines, Part, Section, Table
+from etlrun.report.doc import Col, Doc, Lines, Table
 from etlrun.report.html import fragment
+from etlrun.report.render import RENDER
+from etlrun.review.document import of_review
 from etlrun.review.review import Review, review
-from etlrun.review.shown import change, file_line, groups, points, unchanged, what
 from etlrun.review.sides import Side, Variant
-from etlrun.review.text import text
 from etlrun.stages import STAGES
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Stage, parameters
 from etlrun.sweep.sides import sides_of
@@ -113,7 +113,7 @@ class Diff:
         return any(kind in reviewed.kinds for reviewed in self.review.experiments)
 
     def __str__(self) -> str:
-        return text(self.review)
+        return RENDER["text"](of_review(self.review))
 
     def __repr__(self) -> str:
         found = self.review.experiments
@@ -121,21 +121,7 @@ class Diff:
         return f"<etlrun diff of {self.review.old} and {self.review.new}: {says}>"
 
     def _repr_html_(self) -> str:
-        return fragment(_document(self.review))
-
-
-def _document(review: Review) -> Doc:
-    """Return what differs, what each difference changes, and the caches that it fills."""
-    parts: list[Part] = []
-    for names, reviewed in groups(review):
-        notes = [*(f"note: {note}" for note in reviewed.comparison.notes), *points(reviewed)]
-        table = Table(reviewed.comparison.differences, [Col("", "path"), Col("change", change), Col("changes", what)])
-        lines = Lines([("", note) for note in [*notes, *map(str, reviewed.faults)]])
-        parts.append(Section(f"{', '.join(filter(None, names))} {reviewed.headline}".strip(), [table, lines]))
-    rest = unchanged(review)
-    told = [f"{', '.join(rest)}: no difference".removeprefix(": ")] if rest else []
-    parts.append(Lines([("", line) for line in [*told, *(file_line(file, review) for file in review.files)]]))
-    return Doc(f"{review.old} -> {review.new}", parts)
+        return fragment(of_review(self.review))
 
 
 _HOSTS = "a program has this host alone: start it with the command line"

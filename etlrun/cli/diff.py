@@ -9,18 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etlrun.cli import parsers
-from etlrun.review.comment import markdown
-from etlrun.review.document import as_json
+from etlrun.report.render import RENDER, show
+from etlrun.review.document import comment, groups, of_review
 from etlrun.review.policy import FORBIDDEN, Judgement, PolicyError
 from etlrun.review.review import Images, Review, Reviewed, contradictions, judged, review
-from etlrun.review.shown import groups
-from etlrun.review.stat import print_stat
-from etlrun.review.text import print_review
 from etlrun.stages.base import DATA
 from etlrun.sweep.sides import sides_of
 from etlrun.system.errors import ConfigError, EtlrunError, WorldError
 from etlrun.system.files import refuse_unwritable
-from etlrun.system.terminal import console, say_whole
+from etlrun.system.terminal import say_whole
 
 if TYPE_CHECKING:
     from etlrun.datasets.examine.sheet import Sheet
@@ -56,11 +53,11 @@ def compare(
         found = _with_images(found, known.show, (old, new))
     labels = {name.strip() for names in known.label for name in names.split(",")}
     found = judged(found, (old, new), known.fail_on, labels)
-    is_told = known.stat or known.format == "text"
+    is_told, doc = known.stat or known.format == "text", of_review(found, is_short=known.stat)
     if is_told:
-        (print_stat if known.stat else print_review)(found, console())
+        show(doc)
     else:
-        say_whole({"markdown": markdown, "json": as_json}[known.format](found))
+        say_whole({"markdown": comment, "json": RENDER["json"]}[known.format](doc))
     if found.is_faulty:
         raise SystemExit(_REFUSED)
     policy = found.policy or Judgement()

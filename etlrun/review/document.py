@@ -1,61 +1,272 @@
-"""A review as JSON, for machines."""
+"""A review as a document: in full, or in a line for each experiment; for terminals, comments, pages and machines."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
+import re
 import shlex
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
 from etlrun.config.overrides import typed
-from etlrun.review.review import Review, contradictions
+from etlrun.planning import render
+from etlrun.planning.plan import Plan
+from etlrun.report.doc import Code, Col, Doc, Images, Line, Lines, Link, Paragraph, Part, Picture, Section, Table
+from etlrun.report.markdown import blocks
+from etlrun.review.caches import Kept, filled_bytes, filled_line
+from etlrun.review.difference import Difference
+from etlrun.review.facts import CONTRADICTION
+from etlrun.review.review import File, Review, Reviewed, contradictions
 from etlrun.review.sides import DEFAULT
 from etlrun.stages.base import Kind
+from etlrun.stages.load import Batch, Prefetch, Shuffle
+from etlrun.system.errors import counted
+from etlrun.system.machine import megabytes
+from etlrun.system.terminal import plain
 
-FORMAT_VERSION = 1
+if TYPE_CHECKING:
+    from etlrun.review.runs import Ran
+
+FORMAT_VERSION = 2
+_STYLES = {"data": "bad", "order": "mark", "training": "accent", "speed": "good", "nothing": "soft"}
+_FILLS = {"data": "#f8c8c8", "order": "#f8ecc0", "training": "#e8d0f0", "speed": "#cdebd0"}
+_MOST_DIAGRAMS = 5
+"""Maximum number of diagrams in one comment."""
+_MOST_CHARACTERS = 60_000
+"""Maximum length of a comment; GitHub allows 65,536, and the diagram of a plan takes some thousand."""
+_TERMINAL, _PAGES = ("text",), ("md", "html", "notebook")
+_ON_TERMINALS = (
+    Col("", "path"),
+    Col("", "change"),
+    Col("", "what", style=lambda of: _STYLES[str(of.kind or "nothing")]),
+)
+_ON_PAGES = (
+    Col("what", "path", is_code=True),
+    Col("from", "old", is_code=True),
+    Col("to", "new", is_code=True),
+    Col("changes", "what"),
+)
 
 
-def as_json(review: Review) -> str:
-    """Return the whole review as JSON; `format` is increased by incompatible changes."""
+def _style(reviewed: Reviewed) -> str:
+    return "bad" if reviewed.faults else _STYLES[str(next(iter(reviewed.kinds), "nothing"))]
+
+
+_SHORT = (
+    Col("", "name", style=lambda _: "strong"),
+    Col("", lambda of: f"{'perhaps ' * of.comparison.is_unsure}{', '.join(of.kinds) or 'nothing'}", style=_style),
+    Col("", lambda of: counted(len(of.comparison.differences), "difference")),
+    Col("", lambda of: _filled(of.caches)),
+    Col("", lambda of: _rate(of.ran)),
+    Col("", lambda of: (of.facts and of.facts.summary) or ""),
+)
+
+
+def of_review(review: Review, *, is_short: bool = False) -> Doc:
+    """Return a review as a document; `is_short` has a line for each experiment that changes."""
+    found, sums = groups(review), _sums(review)
+    changed = {name for names, _ in found for name in names}
+    parts: list[Part]
+    if is_short:
+        told = [of for of in review.experiments if of.name in changed]
+        faults = dict.fromkeys(str(fault) for of in told for fault in of.faults)
+        both, others = ([of for of in told if _is_both(of) is is_both] for is_both in (True, False))
+        parts = [Table(both, _SHORT), Table(others, [_SHORT[0], Col("", "headline", style=_style)])]
+        parts += [_indented(faults), Paragraph(sums, only=_TERMINAL, style="strong")]
+    else:
+        rest = ", ".join(of.name for of in review.experiments if of.name not in changed)
+        same = ["no difference" if rest == "" else f"{rest}: no difference"] * (len(changed) < len(review.experiments))
+        parts = [Paragraph(f"{review.old} -> {review.new}", only=_TERMINAL, style="strong")] * review.is_of_runs
+        parts += _policy(review, _PAGES)
+        parts += [of for number, each in enumerate(found) for of in _section(*each, is_drawn=number < _MOST_DIAGRAMS)]
+        parts.append(Lines([("", line) for line in (*same, *(_file_line(file, review) for file in review.files))]))
+    parts += _policy(review, _TERMINAL)
+    return Doc(
+        sums,
+        parts,
+        over=f"etlrun: {review.old or '(defaults)'} → {review.new or '(defaults)'}",
+        json=lambda: _json(review),
+    )
+
+
+def comment(doc: Doc) -> str:
+    """Return a document as Markdown for a comment, which is cut off where it is too long for one."""
+    found = [f"### {plain(doc.over)}", f"**{plain(doc.title)}**", *blocks(doc.parts, 4)]
+    lengths = [*accumulate(len(block) + 2 for block in found)]
+    held = sum(length <= _MOST_CHARACTERS for length in lengths)
+    omitted = lengths[-1] - lengths[held - 1]
+    found[held:] = [f"Too long for a comment: {omitted:,} characters are omitted."] * bool(omitted)
+    return "\n\n".join(found) + "\n"
+
+
+def groups(review: Review) -> list[tuple[list[str], Reviewed]]:
+    """Return the experiments that change, grouped by equal differences."""
+    found: dict[Any, tuple[list[str], Reviewed]] = {}
+    for reviewed in review.experiments:
+        if reviewed.changes or reviewed.comparison.differences or reviewed.ran is not None or reviewed.was:
+            alike = (reviewed.state, reviewed.was, reviewed.comparison, tuple(_points(reviewed)), reviewed.faults)
+            key = reviewed.name if reviewed.state in {"added", "removed"} else alike
+            found.setdefault(key, ([], reviewed))[0].append(reviewed.name)
+    return list(found.values())
+
+
+def _section(names: Sequence[str], reviewed: Reviewed, *, is_drawn: bool) -> list[Part]:
+    """Return the section of experiments with equal changes, with a diagram of the new plan if it is drawn."""
+    title, differences = ": ".join(filter(None, [", ".join(names), reviewed.headline])), reviewed.comparison.differences
+    lines = [*(f"note: {note}" for note in reviewed.comparison.notes), *_points(reviewed)]
+    parts: list[Part] = []
+    if differences:
+        parts += [Table(differences, _ON_TERMINALS, only=_TERMINAL), Table(differences, _ON_PAGES, only=_PAGES)]
+    if lines or reviewed.faults:
+        told = [Line("", line, style="bad" * line.startswith(CONTRADICTION)) for line in lines]
+        parts.append(Lines([*told, *(("", str(fault)) for fault in reviewed.faults)]))
+    if (images := reviewed.images) is not None:
+        places = ", ".join(filter(None, [f"images: {images.text}", images.page, images.image]))
+        parts += [Lines([("", places)], only=_TERMINAL)]
+        link = Link(images.text, images.page) if images.page else f"images: {images.text}"
+        parts += [Lines([("", link)], only=_PAGES)]
+        parts += [Images([Picture(images.image, alt=images.text)], only=_PAGES)] * bool(images.image)
+    style = _style(reviewed)
+    if reviewed.new is None or not reviewed.changes or not is_drawn:
+        return [Section(title, parts, style=style) if parts else Paragraph(title, style=style)]
+    diagram = mermaid(reviewed.new, differences)
+    drawn = Code(diagram, title="The new plan", language="mermaid", is_folded=True, only=("md",))
+    if parts:
+        return [Section(title, [*parts, drawn], style=style)]
+    return [Paragraph(title, style=style, only=("text", "html", "notebook")), Section(title, [drawn], only=("md",))]
+
+
+def _policy(review: Review, only: Sequence[str]) -> list[Part]:
+    """Return what a policy says; nothing without a policy."""
+    if (policy := review.policy) is None:
+        return []
+    title = f"policy: {policy.headline}{f' ({policy.file})' * bool(policy.file)}"
+    lines, style = _indented(policy.lines, only), "bad" if policy.is_failed else "good"
+    if policy.lines and only == _PAGES:
+        return [replace(lines, title=title)]
+    return [Paragraph(title, style=style, only=only), lines]
+
+
+def _indented(texts: Iterable[str], only: Sequence[str] = ()) -> Lines:
+    return Lines([("", f"  {text}") for text in texts], only=only)
+
+
+def _points(reviewed: Reviewed) -> list[str]:
+    """Return the sentences on an experiment below its differences: caches, equal ones together, runs and facts."""
+    kept: dict[str, list[str]] = {}
+    for of in reviewed.caches:
+        kept.setdefault(str(of), []).append(of.pipeline)
+    found = [f"cache of {' and '.join(pipelines)}: {text}" for text, pipelines in kept.items()]
+    found += [filled_line(reviewed.caches)] * any(of.is_filled for of in reviewed.caches)
+    found += [] if reviewed.ran is None else reviewed.ran.lines
+    return found + ([] if reviewed.facts is None else reviewed.facts.lines)
+
+
+def _file_line(file: File, review: Review) -> str:
+    """Return the sentence on a file that differs."""
+    if not file.reaches and review.experiment is not None:
+        return f"{file.name}: {file.state}, does not reach {review.experiment}"
+    reached = [reviewed for reviewed in review.experiments if reviewed.name in file.reaches]
+    plans = ", and changes no plan" * (bool(reached) and not any(reviewed.changes for reviewed in reached))
+    return f"{file.name}: {file.state}, reaches {', '.join(file.reaches) or 'no experiment'}{plans}"
+
+
+def _is_both(reviewed: Reviewed) -> bool:
+    """Return whether both sides have an experiment, under the same name."""
+    return reviewed.state == "compared" and not reviewed.was
+
+
+def _filled(caches: Sequence[Kept]) -> str:
+    filled = filled_bytes(caches)
+    return "fills caches of unknown size" if filled is None else f"fills {megabytes(filled)}" if filled else ""
+
+
+def _rate(ran: Ran | None) -> str:
+    measured = () if ran is None else ran.measured
+    return next((f"examples/s {of.ratio:.2f}x" for of in measured if of.measure == "examples/s" and of.ratio), "")
+
+
+def _sums(review: Review) -> str:
+    """Return how many experiments change, how many of them what, and how many can't be compared."""
+    changed = [of for of in review.experiments if of.changes and not of.faults]
+    kinds = Counter(kind for of in changed for kind in of.kinds)
+    parts = [f"{kinds[kind]} the {kind}" for kind in Kind if kinds[kind]]
+    states = Counter(of.headline.removeprefix("is ") for of in changed if of.state != "compared")
+    parts += [f"{count} {state}" for state, count in states.items()]
+    text = f"{len(changed)} of {len(review.experiments)} change" if changed else "nothing changes"
+    text += f": {', '.join(parts)}" if parts else ""
+    faulty = sum(bool(of.faults) for of in review.experiments)
+    return f"{text}; {faulty} cannot be compared" if faulty else text
+
+
+def mermaid(plan: Plan, differences: Sequence[Difference]) -> str:
+    """Return the Mermaid diagram of a plan, with colours where something differs."""
+    classes: dict[str, str] = {}
+    for difference in differences:
+        if difference.kind is not None:
+            for node in _nodes(plan, difference):
+                classes.setdefault(node, str(difference.kind))  # those that change most come first
+    used = [kind for kind in _FILLS if kind in classes.values()]
+    lines = [f"  classDef {kind} fill:{_FILLS[kind]},color:#000" for kind in used]
+    lines += [f"  class {node} {kind}" for node, kind in sorted(classes.items())]
+    return render.mermaid(plan) + "".join(f"{line}\n" for line in lines)
+
+
+def _nodes(plan: Plan, difference: Difference) -> Iterator[str]:
+    """Yield the nodes of the diagram that a difference affects."""
+    group, _, rest = difference.path.partition(".")
+    prefix = f"{group}."  # of the stages that a key outside the steps affects
+    if group == "load":
+        prefix = {"shuffle": Shuffle.path, "prefetch": Prefetch.path}.get(re.split("[_.]", rest)[0], Batch.path)
+    elif group == "transform":
+        prefix = "transform." if rest in {"num_parallel_calls", "deterministic"} else "no stage"
+    if group in {"model", "trainer"}:
+        yield "model"
+    for name, stages in plan.pipelines.items():
+        if difference.pipelines and name not in difference.pipelines:
+            continue
+        if group == "dataset" and stages:
+            yield f"{name}_0"
+        for number, planned in enumerate(stages, 1):
+            steps = [step.stage.path for step in planned.steps]
+            if planned.stage.path.startswith(prefix) or any(f"{difference.path}.".startswith(f"{of}.") for of in steps):
+                yield f"{name}_{number}"
+
+
+def _json(review: Review) -> dict[str, Any]:
+    """Return the whole review; `format` is increased by incompatible changes.
+
+    It begins with what a workflow decides by: kinds of change, whether anything changes or failed, and what is to be
+    run.
+    """
+    policy, kinds = review.policy, {kind for reviewed in review.experiments for kind in reviewed.kinds}
     experiments = [
         {
-            "name": reviewed.name,
-            "state": reviewed.state,
-            "changes": [str(kind) for kind in reviewed.kinds],
-            "since": reviewed.comparison.since or None,
-            "headline": reviewed.headline,
-            "fingerprints": [None if plan is None else plan.fingerprint for plan in (reviewed.old, reviewed.new)],
-            "differences": [dataclasses.asdict(item) for item in reviewed.comparison.differences],
-            "notes": list(reviewed.comparison.notes),
-            "caches": [dataclasses.asdict(kept) for kept in reviewed.caches],
-            "ran": None if reviewed.ran is None else dataclasses.asdict(reviewed.ran),
-            "facts": None if reviewed.facts is None else dataclasses.asdict(reviewed.facts),
-            "faults": [dataclasses.asdict(fault) for fault in reviewed.faults],
-            "images": None if reviewed.images is None else dataclasses.asdict(reviewed.images),
+            "name": of.name,
+            "state": of.state,
+            "changes": of.kinds,
+            "since": of.comparison.since or None,
+            "headline": of.headline,
+            "fingerprints": [None if plan is None else plan.fingerprint for plan in (of.old, of.new)],
+            "differences": of.comparison.differences,
+            "notes": of.comparison.notes,
+            **{name: getattr(of, name) for name in ("caches", "ran", "facts", "faults", "images")},
         }
-        for reviewed in review.experiments
+        for of in review.experiments
     ]
-    files = [dataclasses.asdict(file) for file in review.files]
-    document = {"format": FORMAT_VERSION, "old": review.old, "new": review.new}
-    policy = None if review.policy is None else dataclasses.asdict(review.policy)
-    whole = {
-        **document,
-        **_of_all(review),
-        "experiments": experiments,
-        "files": files,
-        "policy": policy,
-    }
-    return json.dumps(whole, indent=2) + "\n"
-
-
-def _of_all(review: Review) -> dict[str, Any]:
-    """Return what a workflow decides by: kinds of change, whether anything changes or failed, and what is to be run."""
-    policy, kinds = review.policy, {kind for reviewed in review.experiments for kind in reviewed.kinds}
     return {
-        "kinds": [str(kind) for kind in Kind if kind in kinds],
+        "format": FORMAT_VERSION,
+        "old": review.old,
+        "new": review.new,
+        "kinds": [kind for kind in Kind if kind in kinds],
         "changed": review.changes,
         "failed": bool(review.is_faulty or contradictions(review) or (policy and policy.is_failed)),
         "matrix": matrix(review),
+        "experiments": experiments,
+        "files": review.files,
+        "policy": policy,
     }
 
 
