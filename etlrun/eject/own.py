@@ -6,7 +6,7 @@ import ast
 import importlib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -18,6 +18,7 @@ from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Flow
 from etlrun.stages.made import Made, Named
 from etlrun.stages.plugins import functions_at, source
+from etlrun.system.values import frozen
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -125,7 +126,7 @@ def _source_of(dataset: Dataset, path: str) -> Iterator[str]:
     yield "\n".join(text.splitlines()[node.lineno - 1 : node.end_lineno]).replace(f"-> {name}:", f'-> "{name}":')
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Place:
     """A stage of a program.
 

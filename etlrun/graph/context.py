@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, Self
 
@@ -18,12 +18,13 @@ from etlrun.stages.flow import NUMBER, NUMBERS_APART
 from etlrun.stages.lazy import tf
 from etlrun.stages.sequences import PadSequences, padded
 from etlrun.system.machine import CORES, calls_here, cores
+from etlrun.system.values import frozen
 
 _SEED_STRIDE = 1_000_003
 """Larger than the number of passes of a run, so that runs with adjacent seeds share no pass."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Backbone:
     """The frozen base of a model.
 
@@ -36,7 +37,7 @@ class Backbone:
     identity: list[list[Any]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Reading:
     """What a pipeline reads, which together with its stages determines its examples.
 
@@ -53,7 +54,7 @@ class Reading:
     backbone: Backbone | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Context(Reading):
     """State of a pipeline.
 

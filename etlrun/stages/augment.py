@@ -7,7 +7,6 @@ and two steps draw independent numbers. Two parameters of one step take differen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -17,6 +16,7 @@ from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.image import require_decoded
 from etlrun.stages.lazy import tf
 from etlrun.stages.step import Step
+from etlrun.system.values import frozen
 
 Ratios = Annotated[tuple[PositiveNumber, PositiveNumber], Expected("[lower, upper], two positive numbers")]
 Shares = Annotated[tuple[Share, Share], Expected("[lower, upper], two numbers above 0, at most 1")]
@@ -129,7 +129,7 @@ def zoomed(image: tf.Tensor, change: tf.Tensor, fill_mode: str) -> tf.Tensor:
     return affine(image, [side, 0.0, -change * width / 2, 0.0, side, -change * height / 2], fill_mode, "bilinear")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RandomFlipUpDown(Step):
     """Flips half of the images vertically; a different half in each pass."""
 
@@ -148,7 +148,7 @@ class RandomFlipUpDown(Step):
         return tf.cond(is_flipped, lambda: tf.reverse(image, [0]), lambda: image)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class _Moved(Step):
     """Base of the steps that interpolate bilinearly, and fill what comes from outside of the image.
 
@@ -165,7 +165,7 @@ class _Moved(Step):
         return with_value(incoming, 0.0) if self.fill_mode == "constant" else incoming
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RandomRotation(_Moved):
     """Turns an image around its centre, as `keras.layers.RandomRotation` does; bilinear.
 
@@ -184,7 +184,7 @@ class RandomRotation(_Moved):
         return rotated(image, degrees * (2 * drawn(image, seed, "random_rotation", 1)[0] - 1), fill_mode)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RandomTranslation(_Moved):
     """Moves an image, as `keras.layers.RandomTranslation` does; bilinear.
 
@@ -208,7 +208,7 @@ class RandomTranslation(_Moved):
         return translated(image, height_factor * down, width_factor * right, fill_mode)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RandomZoom(_Moved):
     """Zooms into or out of an image at its own aspect ratio, as `keras.layers.RandomZoom` does; bilinear.
 
@@ -259,7 +259,7 @@ def crop_box(sides: tf.Tensor, draws: tf.Tensor, scale: tuple[float, float], rat
     return tf.where(fits[first], drawn_box, tf.concat([(sides - largest) // 2, largest], axis=0))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Pad(Step):
     """Adds a border to all four sides of an image; it is not random.
 
@@ -297,7 +297,7 @@ class Pad(Step):
         return tf.pad(image, [(by, by), (by, by), (0, 0)], mode.upper(), tf.cast(value, image.dtype))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RandomCrop(Step):
     """Crops a part of one size at a random place, as `tf.image.random_crop` does.
 
@@ -328,7 +328,7 @@ class RandomCrop(Step):
         return tf.image.crop_to_bounding_box(image, top, left, *size)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RandomResizedCrop(Step):
     """Crops a part of random size and aspect ratio, and resizes it, as `RandomResizedCrop` of torchvision does.
 
@@ -382,7 +382,7 @@ def erased(image: tf.Tensor, start: tf.Tensor, end: tf.Tensor, value: float) -> 
     return tf.where(within(tf.shape(image)[:2], start, end), tf.cast(value, image.dtype), image)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class _Erasing(Step):
     """Base of both steps.
 
@@ -398,7 +398,7 @@ class _Erasing(Step):
         return with_value(incoming, self.value)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Cutout(_Erasing):
     """Erases a square whose centre is a random pixel, so that a part of it may be outside of the image.
 
@@ -420,7 +420,7 @@ class Cutout(_Erasing):
         return erased(image, start, start + length, value)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RandomErasing(_Erasing):
     """Erases a random rectangle of some images, as `RandomErasing` of torchvision does with one value.
 

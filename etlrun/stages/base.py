@@ -16,9 +16,10 @@ from pydantic import ConfigDict, Field
 from etlrun.stages.flow import Faults, Flow
 from etlrun.stages.made import Call
 from etlrun.stages.plugins import names
+from etlrun.system.values import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Rescaling:
     """Computes `image * scale + offset`, as `keras.layers.Rescaling` does.
 

@@ -11,6 +11,7 @@ from etlrun.stages.flow import Flow
 from etlrun.stages.made import Call
 from etlrun.stages.paths import OptionalPath
 from etlrun.system import machine
+from etlrun.system.values import frozen
 
 POINTS = ("source", "decoded", "transformed", "features")
 """Points of a pipeline with names of their own, in order. A step's name means the point after that step."""
@@ -58,7 +59,7 @@ class Space:
         return size <= self.share * self.free_bytes
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class _Cache(Stage):
     """Values of a cache, which are the same for all targets, so that a sweep can vary each by itself.
 
@@ -102,14 +103,14 @@ class _Cache(Stage):
         return int(self.codec.removeprefix("jpeg")) if self.keeps and self.codec != "raw" else None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class NoCache(_Cache):
     """No cache: each pass reads and transforms again."""
 
     path = "cache.none"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class MemoryCache(_Cache):
     """A cache in the memory of the process: the first pass fills it, later passes read it."""
 
@@ -121,7 +122,7 @@ class MemoryCache(_Cache):
         return Call("cache")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class DiskCache(_Cache):
     """A cache in files: the first pass fills it; later passes, and later runs on the same data, read it."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
@@ -12,6 +11,7 @@ from etlrun.stages.base import DATA, Expected, Factor, Fraction, Number, Positiv
 from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.lazy import tf
 from etlrun.stages.step import Step
+from etlrun.system.values import frozen
 
 Means = Annotated[tuple[Number, Number, Number], Expected("[red, green, blue], three finite numbers")]
 Deviations = Annotated[
@@ -67,7 +67,7 @@ class _Colour(Step):
         return incoming
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RandomBrightness(_Colour):
     """Adds one number to all pixels of an image, as `tf.image.random_brightness` does.
 
@@ -86,7 +86,7 @@ class RandomBrightness(_Colour):
         return brightened(image, max_delta * (2 * drawn(image, seed, "random_brightness", 1)[0] - 1))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class _ByFactor(_Colour):
     """Base of the steps that draw a factor between two ends.
 
@@ -103,7 +103,7 @@ class _ByFactor(_Colour):
             yield "lower", str(self.lower), f"at most upper, which is {self.upper}", "swap the two"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RandomContrast(_ByFactor):
     """Scales the distance of each pixel from the mean of its channel, as `tf.image.random_contrast` does."""
 
@@ -116,7 +116,7 @@ class RandomContrast(_ByFactor):
         return contrasted(image, lower + (upper - lower) * drawn(image, seed, "random_contrast", 1)[0])
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RandomSaturation(_ByFactor):
     """Scales the saturation of an image in HSV, as `tf.image.random_saturation` does.
 
@@ -133,7 +133,7 @@ class RandomSaturation(_ByFactor):
         return saturated(image, lower + (upper - lower) * drawn(image, seed, "random_saturation", 1)[0])
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RandomHue(_Colour):
     """Turns the hue of an image in HSV, as `tf.image.random_hue` does.
 
@@ -152,7 +152,7 @@ class RandomHue(_Colour):
         return recoloured(image, max_delta * (2 * drawn(image, seed, "random_hue", 1)[0] - 1))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RandomGrey(_Colour):
     """Makes images grey, in three equal channels, as `tf.image.rgb_to_grayscale` does: 0.2989 R + 0.587 G + 0.114 B.
 
@@ -177,7 +177,7 @@ class RandomGrey(_Colour):
         return tf.cond(drawn(image, seed, "random_grey", 1)[0] < probability, lambda: greyed(image), lambda: image)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Normalize(Step):
     """Computes `(image / 255 - mean) / std` of each channel as float32, as `Normalize` of torchvision does.
 
@@ -207,7 +207,7 @@ class Normalize(Step):
         return (tf.cast(image, tf.float32) / 255.0 - mean) / std
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ZeroCenterBgr(Step):
     """Reverses red, green and blue, and subtracts ImageNet's mean of each, as Keras's ResNet and VGG require."""
 
@@ -330,7 +330,7 @@ def augmented(image: tf.Tensor, operation: tf.Tensor, magnitude: int, sign: tf.T
     return tf.ensure_shape(changed, image.shape)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RandAugment(Step):
     """Applies `num_layers` operations, drawn from 14 with replacement, of one strength, as torchvision does.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
@@ -29,13 +28,14 @@ from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.lazy import pa, pc, tf
 from etlrun.stages.paths import OptionalPath
 from etlrun.stages.words import dimension_in, vocabulary_of
+from etlrun.system.values import frozen
 
 _Values = Annotated[tuple[str | int, ...], Field(min_length=1)]
 MOST_VALUES = 1_000_000
 """Most values of a vocabulary."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Lookup(ColumnStep):
     """The index of a value in a vocabulary, as Keras's `StringLookup` and `IntegerLookup`; a missing one is unknown.
 
@@ -182,7 +182,7 @@ class Lookup(ColumnStep):
         return there.filter(pc.invert(pc.is_in(there, pa.array(keys, kind))))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Classes(Lookup):
     """The index of a class, in the order of their values; a plan puts it behind a target that is a class."""
 
@@ -201,7 +201,7 @@ class Classes(Lookup):
         return super().gives(without_missing(incoming)).replace(is_class=True, categories=None, classes=names)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class OneHot(ColumnStep):
     """A vector with a 1 at the index of the category, as Keras's `CategoryEncoding`.
 
@@ -235,7 +235,7 @@ class OneHot(ColumnStep):
         return Feature(dtype="float32", shape=(*incoming.shape, depth), low=0.0, high=1.0)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Embed(ColumnStep):
     """Lets the model represent each category by a vector that it learns.
 
@@ -306,7 +306,7 @@ _Boundaries = Annotated[tuple[Number, ...], Field(min_length=1)]
 _ASCENDING = "a list of numbers, each above the one before it"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Bucketize(ColumnStep):
     """The number of the range in which a value is, as Keras's `Discretization`.
 
@@ -336,7 +336,7 @@ class Bucketize(ColumnStep):
         return Feature(dtype="int64", shape=incoming.shape, categories=len(self.boundaries or ()) + 1)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Quantiles(Bucketize):
     """The number of the range in which a value is, of ranges with as many rows each; as `bucketize`.
 
@@ -363,7 +363,7 @@ class Quantiles(Bucketize):
         return self.replace(boundaries=found)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Identity(ColumnStep):
     """The value itself as the index of a category, from 0.
 
@@ -398,7 +398,7 @@ class Identity(ColumnStep):
         return Feature(dtype="int64", shape=incoming.shape, categories=self.categories)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Hash(ColumnStep):
     """The index of a bin that the hash of a text or of an integer determines, as Keras's `Hashing`.
 
@@ -423,7 +423,7 @@ class Hash(ColumnStep):
         return Feature(dtype="int64", shape=incoming.shape, categories=self.bins)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Cross(ColumnStep):
     """The index of a bin that the values of several columns together determine, as Keras's `HashedCrossing`.
 

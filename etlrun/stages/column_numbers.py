@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
@@ -14,6 +13,7 @@ from etlrun.stages.base import DATA, Expected, Number, Stage
 from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.lazy import pa, pc, tf
 from etlrun.stages.plugins import remember
+from etlrun.system.values import frozen
 
 _MOST_SHOWN = 6
 """Values of a list up to which a plan shows them."""
@@ -239,7 +239,7 @@ def in_config(value: Any) -> Any:
     return int(value) if isinstance(value, bool) or (isinstance(value, float) and value.is_integer()) else value
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Fill(ColumnStep):
     """Puts a value in the place of each missing one.
 
@@ -296,7 +296,7 @@ class Fill(ColumnStep):
         return found.replace(low=min(incoming.low, self.value), high=max(incoming.high, self.value))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Missing(ColumnStep):
     """1 where the value is missing, else 0."""
 
@@ -316,7 +316,7 @@ class Missing(ColumnStep):
         return Feature(dtype="float32", shape=incoming.shape, low=0.0, high=1.0)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Log1p(ColumnStep):
     """The natural logarithm of 1 plus the value, of values above -1."""
 
@@ -345,7 +345,7 @@ class _Moved(ColumnStep):
         return number(without_missing(incoming))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Standardize(_Moved):
     """Subtracts the mean and divides by the standard deviation, as Keras's `Normalization`.
 
@@ -385,7 +385,7 @@ def too_large(ends: pa.Scalar) -> UnfitColumnError:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class MinMax(_Moved):
     """Moves the range of the training split to [0, 1]; values outside of that range stay outside.
 
@@ -418,7 +418,7 @@ class MinMax(_Moved):
         return self.replace(low=low, high=high)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Robust(_Moved):
     """Subtracts the median and divides by the interquartile range, which outliers hardly change.
 
@@ -445,7 +445,7 @@ class Robust(_Moved):
         return self.learned_as(median=middle, range=high - low)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Clip(ColumnStep):
     """Replaces values outside of a range by its nearer end.
 
@@ -478,7 +478,7 @@ class Clip(ColumnStep):
         return number(incoming).replace(low=low, high=high)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Part(ColumnStep):
     """A part of a time, in UTC: a number.
 

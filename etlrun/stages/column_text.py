@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
@@ -16,9 +15,10 @@ from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.lazy import np, pa, pc, tf
 from etlrun.stages.paths import OptionalPath
 from etlrun.stages.words import pieces_of, wordpieces
+from etlrun.system.values import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class StandardizeText(ColumnStep):
     """Text in one form, as Keras's `TextVectorization` has it: letters outside of ASCII keep their case.
 
@@ -49,7 +49,7 @@ class StandardizeText(ColumnStep):
         return _text(incoming)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Tokenize(ColumnStep):
     r"""The tokens of a text, in order; none of a missing one.
 
@@ -126,7 +126,7 @@ class Tokenize(ColumnStep):
         return Feature(dtype="string", shape=(None,), format="text")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Ngrams(ColumnStep):
     """All tokens, and behind them all runs of up to `size` tokens, joined by a blank.
 
@@ -151,7 +151,7 @@ class Ngrams(ColumnStep):
         return sequence(incoming)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Truncate(ColumnStep):
     """At most `length` items of a sequence.
 
@@ -180,7 +180,7 @@ class Truncate(ColumnStep):
         return sequence(incoming)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class MultiHot(OneHot):
     """A vector with a 1 at the index of each category in a sequence, as Keras's `multi_hot`."""
 
@@ -202,7 +202,7 @@ class MultiHot(OneHot):
         return super().gives(sequence(incoming).replace(shape=()))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class TfIdf(ColumnStep):
     """How often each category is in a sequence, times the inverse frequency of its sequences, as Keras's `tf_idf`.
 

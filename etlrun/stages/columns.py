@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Annotated, Any, Self
 
@@ -30,6 +30,7 @@ from etlrun.stages.lazy import pa, pc, tf
 from etlrun.stages.rows import BETWEEN
 from etlrun.stages.step import Step
 from etlrun.system.errors import printable
+from etlrun.system.values import frozen
 
 
 def narrowed(values: tf.Tensor) -> tf.Tensor:
@@ -46,7 +47,7 @@ class UnfitStepError(UnfitColumnError):
         self.place = place
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Output:
     """One output of `transform.columns`.
 
@@ -175,7 +176,7 @@ def with_indicators(outputs: Sequence[Output]) -> tuple[Output, ...]:
     return tuple(each for output in outputs for each in (output, output.indicator) if each is not None)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Columns(Step):
     """Makes the inputs and the target of rows, or further inputs of other examples: each output from some columns.
 
@@ -258,7 +259,7 @@ COLUMN_STEPS: dict[str, type[ColumnStep]] = {step.name: step for step in (*_NUMB
 MOST_LABELS = 10_000
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Binary(Classes):
     """The index of one of two classes, of which the positive one is 1; a plan puts it behind a binary target."""
 
@@ -276,7 +277,7 @@ def _is_positive(value: str | int) -> bool:
     return str(value).casefold() in ("1", "true", "yes")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Number(ColumnStep):
     """The number to predict; a plan puts it behind a target that is a number.
 
@@ -316,7 +317,7 @@ class Number(ColumnStep):
         return number(without_missing(incoming)).replace(dtype="float32", mean=self.mean, std=std)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Labels(ColumnStep):
     """A 1 for each label of a row, and a 0 for all others; a plan puts it behind a target of several labels.
 
@@ -381,7 +382,7 @@ def labels_in(values: pa.Array, separator: str) -> tuple[str, ...]:
     return tuple(sorted(label for label in labels.to_pylist() if label))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Weight(ColumnStep):
     """The weight of a row in the loss; a plan puts it behind `dataset.weight`."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -41,6 +40,7 @@ from etlrun.stages.paths import (
 )
 from etlrun.stages.splits import FILES, SPLIT_EXPECTED, TFDS, Language, malformed
 from etlrun.stages.targets import Weight, unfit_of_several
+from etlrun.system.values import frozen
 
 STRINGS: dict[str, Feature] = {
     "class": Feature(dtype="int64", is_class=True),
@@ -125,7 +125,7 @@ _VERSION_EXPECTED = "a version such as 4.0.1 or 4.*.*, or null"
 _PATH = "the path of a folder on this machine"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Dataset(Stage):
     """The examples of a run; see the classes derived from it for where they come from.
 
@@ -222,7 +222,7 @@ class Dataset(Stage):
         raise NotImplementedError
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class OfFiles(Dataset):
     """A dataset of files on this machine, or of URLs.
 
@@ -240,7 +240,7 @@ class OfFiles(Dataset):
             yield "storage", *found
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Declared(OfFiles):
     """A dataset of serialised examples: images with one label each, or declared features.
 
@@ -295,7 +295,7 @@ class Declared(OfFiles):
         yield from unfit(self.examples, self.features or {IMAGE: ""}, self.key("weight"))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class TfdsDataset(Declared):
     """A TFDS dataset of images with one label each, or of declared features.
 
@@ -337,7 +337,7 @@ class TfdsDataset(Declared):
         return f"set {self.key('data_dir')} to those records"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Folder(Dataset):
     """A folder of images with a folder for each class, which may stand in folders of splits such as `train`.
 
@@ -378,7 +378,7 @@ def dataset_type(name: object) -> type[Dataset]:
     return SOURCES.get(name, TfdsDataset) if isinstance(name, str) else TfdsDataset
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class TFRecords(Declared):
     """TFRecord files of serialised examples, written by any program.
 
@@ -432,7 +432,7 @@ class TFRecords(Declared):
             yield "num_classes", found, needed, ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Fetch(Stage):
     """Fetches shards of URLs in the order in which they are read, ahead of the stage that reads them.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
@@ -11,6 +10,7 @@ from pydantic import Field
 from etlrun.stages.base import ORDER, SPEED, Flag, Nodes, Parallelism, Positive, Stage, Tuned
 from etlrun.stages.flow import Faults, Flow, UnfitError
 from etlrun.stages.image import Decode
+from etlrun.system.values import frozen
 
 
 class Extract(Stage):
@@ -43,7 +43,7 @@ class Extract(Stage):
         return self
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Tfds(Extract):
     """Reads like `tfds.load`, but without its automatic caching in memory.
 
@@ -75,7 +75,7 @@ class Tfds(Extract):
         return flow
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Shards(Extract):
     """Base of the stages that read shards directly.
 
@@ -98,7 +98,7 @@ class Shards(Extract):
         return dataclasses.replace(self, shuffle_files=False) if shards == 1 else self
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Sequential(Shards):
     """Reads one shard after the other."""
 
@@ -109,7 +109,7 @@ class Sequential(Shards):
         return not self.shuffle_files
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Interleave(Shards):
     """Reads several shards at once and takes records from them in turn.
 
@@ -159,7 +159,7 @@ class Interleave(Shards):
             )
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class SkipCorrupt(Stage):
     """Skips records that can't be read, parsed or decoded, and counts the remaining ones."""
 
@@ -171,7 +171,7 @@ class SkipCorrupt(Stage):
     leaves_out = True
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class SkippedInBatches(SkipCorrupt):
     """The same where the stage before it has done so, for whole batches: nothing is left to do."""
 

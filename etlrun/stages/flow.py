@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from etlrun.system.errors import printable
+from etlrun.system.values import frozen
 
 SERIALISED: Literal["tf.train.Example"] = "tf.train.Example"
 
@@ -37,7 +38,7 @@ class UnfitError(Exception):
         super().__init__(expected)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Feature:
     """One feature of an example.
 
@@ -147,7 +148,7 @@ def remedy_of_kind(feature: Feature) -> str:
     return "leave the steps for images out; features of other kinds are for model=emulated and trainer=drain"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Flow:
     """The examples at one point of a pipeline.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from etlrun.stages.base import DATA, SPEED, Flag, Number, Size
 from etlrun.stages.flow import IMAGE_RANK, Faults, Feature, UnfitError, remedy_of_kind
 from etlrun.stages.lazy import tf
 from etlrun.stages.step import Step
+from etlrun.system.values import frozen
 
 
 def require_decoded(incoming: Feature) -> None:
@@ -18,7 +18,7 @@ def require_decoded(incoming: Feature) -> None:
         raise UnfitError("a decoded image", remedy)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Decode(Step):
     """Decodes JPEG, PNG, BMP, WebP or the first frame of a GIF to uint8 pixels in [0, 255] with three channels.
 
@@ -66,7 +66,7 @@ class Decode(Step):
         return tf.io.decode_image(image, channels=3, expand_animations=False)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Resize(Step):
     """Resizes to one size without keeping the aspect ratio, as `tf.image.resize` does; same range.
 
@@ -108,7 +108,7 @@ class Resize(Step):
         return tf.ensure_shape(tf.cast(image, dtype), (*size, 3))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class EncodeJpeg(Step):
     """Encodes uint8 images of one size as JPEGs with 4:2:0 chroma subsampling, for a cache.
 
@@ -129,7 +129,7 @@ class EncodeJpeg(Step):
         return tf.io.encode_jpeg(image, quality=quality, chroma_downsampling=True)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class DecodeJpeg(Step):
     """Decodes the JPEGs of a cache to the size that all of them have.
 
@@ -158,7 +158,7 @@ class DecodeJpeg(Step):
         return tf.ensure_shape(tf.io.decode_jpeg(image, channels=3), (*size, 3))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class CenterCrop(Step):
     """Crops an image to its largest centred square."""
 
@@ -178,7 +178,7 @@ class CenterCrop(Step):
         return tf.image.crop_to_bounding_box(image, (height - side) // 2, (width - side) // 2, side, side)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RandomFlip(Step):
     """Flips half of the images horizontally; a different half in each pass.
 
@@ -202,7 +202,7 @@ class RandomFlip(Step):
         return tf.image.stateless_random_flip_left_right(image, tf.stack([seed, checksum]))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Rescale(Step):
     """Computes `image * scale + offset` as float32.
 
@@ -244,7 +244,7 @@ def _scaled(incoming: Feature, low: float) -> Feature:
     return incoming.replace(dtype="float32", low=low, high=1.0)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ScaleZeroOne(Step):
     """Scales [0, 255] to [0, 1], as TensorFlow Hub's MobileNetV2 requires."""
 
@@ -261,7 +261,7 @@ class ScaleZeroOne(Step):
         return tf.cast(image, tf.float32) / 255.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ScaleMinusOneOne(Step):
     """Scales [0, 255] to [-1, 1], as Keras's MobileNetV2 requires."""
 

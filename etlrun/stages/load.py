@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -31,6 +30,7 @@ from etlrun.stages.base import (
 from etlrun.stages.flow import Faults, Flow
 from etlrun.stages.lazy import np, tf
 from etlrun.stages.made import Call, Constant, Parallel, PassSeed, UpToAll
+from etlrun.system.values import frozen
 
 
 def sizes_of(buckets: Load) -> tuple[int, ...]:
@@ -69,7 +69,7 @@ _Addresses = Annotated[tuple[_Address, ...], Field(min_length=1)] | _Address | N
 LAST_PORT = 65535
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Service(Stage):
     """Reads and transforms the examples on other machines, by tf.data's service; batches arrive over the network.
 
@@ -115,7 +115,7 @@ class Service(Stage):
             yield "trusted_network", "false", expected, remedy
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Shuffle(Stage):
     """Draws each example at random from a buffer; a different order in each pass, determined by the seed.
 
@@ -148,7 +148,7 @@ TO_SKIP = "load.shuffle=buffer"
 """What a full shuffle gives way to where corrupt records are skipped."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class FullShuffle(Stage):
     """Reads the examples by number, in an order drawn from all orders of a split at the same odds; another per pass.
 
@@ -202,7 +202,7 @@ def drawn_with_index(draw: Callable[..., np.ndarray], examples: int | np.ndarray
     return tf.data.Dataset.from_tensor_slices((order, index))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class SampleByClass(FullShuffle):
     """Reads examples by number, each of a class drawn at the same odds; as many in a pass as the split has.
 
@@ -225,7 +225,7 @@ class SampleByClass(FullShuffle):
         return order
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Batch(Stage):
     """Combines examples into batches.
 
@@ -259,7 +259,7 @@ def batches_in(of: Batch | Load, examples: int) -> int:
     return examples // of.batch_size if of.drop_remainder else -(-examples // of.batch_size)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Prefetch(Stage):
     """Prepares batches while the model processes an earlier one.
 
@@ -279,7 +279,7 @@ class Prefetch(Stage):
         return Call("prefetch", (Parallel(self.buffer_size),))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Load(Stage):
     """The `load` group of a config, from which a plan makes the stages shuffle, batch and prefetch.
 

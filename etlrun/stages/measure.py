@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -11,6 +11,7 @@ from etlrun.stages.base import SPEED, Expected, Flag, Fraction, OptionalText, St
 from etlrun.stages.flow import Faults
 from etlrun.stages.made import Made
 from etlrun.system.errors import did_you_mean
+from etlrun.system.values import frozen
 
 ADVICE = {
     "serial_map": "the steps run serially while other cores are idle",
@@ -23,7 +24,7 @@ ADVICE = {
 """Performance checks of `etlrun check`, by the names with which a config silences them."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Measure(Stage):
     """The `measure` group.
 
@@ -53,7 +54,7 @@ class Measure(Stage):
 Window = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=1)]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class NoProfile(Stage):
     """No profile is recorded."""
 
@@ -62,7 +63,7 @@ class NoProfile(Stage):
     windows: ClassVar[tuple[Window, ...]] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Trace(Stage):
     """Records a TensorBoard profile of some windows of the training into the run's folder.
 
@@ -117,14 +118,14 @@ class Logger(Stage):
         return self.path.rpartition(".")[2]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class NoLogger(Logger):
     """No log beside the run's folder."""
 
     path = "logger.none"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class TensorBoard(Logger):
     """Writes event files for TensorBoard into `tensorboard/` in the run's folder."""
 
@@ -135,7 +136,7 @@ class TensorBoard(Logger):
     callback = Made("keras.callbacks.TensorBoard", ("tensorboard",), {"write_graph": False})
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Csv(Logger):
     """Writes `csv/epochs.csv`, with a row for each epoch, and `csv/run.csv` into the run's folder."""
 
@@ -144,7 +145,7 @@ class Csv(Logger):
     callback = Made("keras.callbacks.CSVLogger", ("epochs.csv",))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Mlflow(Logger):
     """Logs to MLflow: a server, a database or a folder.
 
@@ -164,7 +165,7 @@ class Mlflow(Logger):
     experiment_name: Annotated[Text, SPEED]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Wandb(Logger):
     """Logs to Weights & Biases, or into `wandb/` in the run's folder, from where `wandb sync` uploads it.
 

@@ -7,7 +7,6 @@ first. The loss is linear in the targets, so that this says the same as one-hot 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from etlrun.stages.augment import rounded, within
@@ -15,6 +14,7 @@ from etlrun.stages.base import DATA, SPEED, TRAINING, Factor, Nodes, Parallelism
 from etlrun.stages.flow import Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
 from etlrun.stages.lazy import keras, tf
+from etlrun.system.values import frozen
 
 MIXED = Feature(dtype="float32", shape=(3,))
 """Target of a mixed example: its class, the class of its partner, and the share of the first in [0, 1]."""
@@ -95,7 +95,7 @@ def mixed_top_accuracy(targets: tf.Tensor, probabilities: tf.Tensor, k: int) -> 
     return share * keras.ops.cast(of_one, share.dtype) + (1.0 - share) * keras.ops.cast(of_other, share.dtype)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Mix(Stage):
     """Mixes each image of a batch with another one, by MixUp or by CutMix, or by one of the two at the same odds.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
@@ -15,9 +14,10 @@ from etlrun.stages.flow import SERIALISED, Faults, Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
 from etlrun.stages.lazy import keras
 from etlrun.stages.paths import OptionalPath
+from etlrun.system.values import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Preprocessing:
     """The images that a network was trained on.
 
@@ -43,7 +43,7 @@ class Preprocessing:
         return is_in_range and image.is_normalized == self.is_normalized
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Application:
     """An image model of `keras.applications` without its top.
 
@@ -354,7 +354,7 @@ class ImageModel(Model):
         return incoming
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class MobileNetV2(ImageModel):
     """Keras's MobileNetV2 without its top, global average pooling, and a dense softmax over the classes.
 
@@ -410,7 +410,7 @@ def _is_scaled(image: Feature) -> bool:
     return image.low is not None and image.high is not None and image.low >= -1 and image.high <= 1
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class KerasApplication(ImageModel):
     """Any image model of `keras.applications` without its top, global average pooling, and a dense layer.
 
@@ -467,7 +467,7 @@ class KerasApplication(ImageModel):
             raise UnfitError(f"{wanted.expected} for {self.name}", wanted.remedy)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Emulated(Model):
     """Emulates an accelerator: computes nothing, and holds each batch for as long as the accelerator would.
 
@@ -486,7 +486,7 @@ class Emulated(Model):
     eval_step_ms: Annotated[Duration, SPEED]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Backbone(Stage):
     """The frozen base of a model, applied to each example; a plan puts it before a cache of features.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from etlrun.stages.base import TRAINING, Flag, Positive, Rate
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.lazy import keras
 from etlrun.stages.model import Model
+from etlrun.system.values import frozen
 
 
 class Network(Model):
@@ -107,7 +107,7 @@ def vectors(inputs: Mapping[str, Any], *, embedded: Mapping[str, tuple[int, int]
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Tabular(Network):
     """Dense layers over all inputs side by side, of which the categories become vectors that are learned.
 
@@ -135,7 +135,7 @@ class Tabular(Network):
         return keras.layers.Concatenate()([deep, features]) if wide else deep
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class TextModel(Network):
     """Layers over the vectors of each sequence, whose result stands beside the other inputs.
 

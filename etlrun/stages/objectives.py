@@ -16,6 +16,7 @@ from etlrun.stages.flow import Feature
 from etlrun.stages.made import Made, Named, Text
 from etlrun.stages.plugins import LOSSES, named, names
 from etlrun.stages.plugins import METRICS as METRICS_OF_PACKAGES
+from etlrun.system.values import frozen
 
 Kinds = Literal["class", "binary", "labels", "number"]
 _CLASS: tuple[Kinds, ...] = ("class",)
@@ -24,7 +25,7 @@ _NUMBER: tuple[Kinds, ...] = ("number",)
 _OF = "_of_"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Kind:
     """What a kind of target decides.
 
@@ -69,7 +70,7 @@ class Scale:
 SHARE, ERROR = Scale(0.0, 1.0), Scale(0.0, falls=True)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Metric:
     """A metric of targets of some kinds.
 

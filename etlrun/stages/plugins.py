@@ -8,7 +8,6 @@ import hashlib
 import inspect
 import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from textwrap import dedent
@@ -16,6 +15,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from etlrun.system.errors import DOCS
+from etlrun.system.values import frozen
 
 _lines: dict[Callable[..., Any], list[str]] = {}
 _files: dict[tuple[str, int, int], list[str]] = {}
@@ -151,7 +151,7 @@ OF_YOUR_OWN = "{} of your own is a {} in a package of yours, installed with pip:
 """The remedy for what no installed package adds."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Plugin:
     """What an installed package adds under a name.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import PurePath
@@ -27,6 +27,7 @@ from etlrun.stages.paths import (
 from etlrun.stages.plugins import ROWS
 from etlrun.stages.splits import SPLIT_BY_EXPECTED, SplitBy, Written, faults_of
 from etlrun.stages.targets import TARGETS, Described, Target, unfit_options
+from etlrun.system.values import frozen
 
 Type = Literal["text", "integer", "number", "truth", "timestamp", "integers", "numbers"]
 
@@ -35,7 +36,7 @@ BETWEEN = "\x1f"
 """What stands between the items of lists of texts: ASCII's separator of units."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Column:
     """What is known of a column after all of its rows have been read.
 
@@ -70,7 +71,7 @@ MOST_COUNTED = 10_000
 """Different values of a column up to which they are counted."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Known:
     """What is known of a dataset of rows after it has been read and kept.
 
@@ -133,7 +134,7 @@ _CSV_EXPECTED = "a mapping from separator, quote or escape to a character of ASC
 _OF_ARROW = {"separator": "delimiter", "quote": "quote_char", "escape": "escape_char"}
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Rows(Dataset):
     """A dataset of rows with named columns; see the classes derived from it for where they come from.
 
@@ -236,7 +237,7 @@ class Rows(Dataset):
         return Flow(features=features, targets=tuple(self.target), weight=self.weight or "", record="row number")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class FileRows(OfFiles, Rows):
     """Rows of files on this machine, or of URLs."""
 
@@ -250,7 +251,7 @@ class FileRows(OfFiles, Rows):
         return tuple(pattern for of in self.patterns.values() for pattern in of if is_remote(pattern))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Table(FileRows):
     r"""Rows of tables: csv, tsv, JSON lines, Parquet, Feather or TFRecord files.
 
@@ -315,7 +316,7 @@ class Table(FileRows):
         return PurePath(next(iter(self.patterns.values()))[0]).name
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Arrays(FileRows):
     """Rows of arrays of NumPy: one array a column, of which the first dimension are the rows.
 
@@ -357,7 +358,7 @@ class Arrays(FileRows):
         return PurePath(next(iter(self.paths.values()))).name
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class TextFolder(Rows):
     """Rows of text files in a folder for each class, with the columns `text` and `label`, the name of the class.
 
@@ -392,7 +393,7 @@ class TextFolder(Rows):
         return PurePath(self.folder).name or self.folder
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Python(Rows):
     """Rows that a function of an installed package returns or yields.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from etlrun.stages.base import CUT, DATA, ORDER, Flag, Nodes, Positive, Stage
@@ -12,6 +11,7 @@ from etlrun.stages.flow import Flow
 from etlrun.stages.lazy import np, tf
 from etlrun.stages.load import Batch, Load, sizes_of
 from etlrun.stages.step import Map
+from etlrun.system.values import frozen
 
 
 def cut_batches(
@@ -34,7 +34,7 @@ def cut_batches(
     return np.concatenate([np.empty(0, np.int64), *batches]), ends
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Bucket(Batch):
     """Combines sequences of like lengths into batches, as tf.data's `bucket_by_sequence_length` does.
 
@@ -81,7 +81,7 @@ def batch_of(load: Load, transform: Map, *, drops: bool) -> Batch:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class PadSequences(Stage):
     """Puts padding behind sequences, so that those of a batch have one length: 0, which is no category, or NaN.
 

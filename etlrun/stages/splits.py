@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from etlrun.system.values import frozen
+
 SPLIT_EXPECTED = "splits such as train, train[:80%] or train[100:200], joined by +"
 _WHOLE = 100
 
@@ -101,7 +103,7 @@ Written = dict[Annotated[str, Field(pattern=r"^\w+$")], Annotated[str, Field(min
 """Type of `dataset.split_by`."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class SplitBy:
     """How the rows of a dataset are split.
 

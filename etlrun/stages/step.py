@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import FunctionType
 from typing import Annotated, Any, ClassVar, Self
 
@@ -25,6 +25,7 @@ from etlrun.stages.base import (
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.plugins import remember
 from etlrun.stages.rows import Known
+from etlrun.system.values import frozen
 
 
 class Step(Stage):
@@ -98,7 +99,7 @@ class Step(Stage):
         return {name: getattr(self, name) for name in names if name not in self.not_of_op}
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Parse(Step):
     """Parses the features of a serialised example; a plan puts it before the first step."""
 
@@ -113,7 +114,7 @@ class Parse(Step):
         return incoming.replace(record="")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ParseBatch(Stage):
     """Parses serialised examples in batches of its own, before the first map.
 
@@ -144,7 +145,7 @@ class ParseBatch(Stage):
         return incoming.replace(record="")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Map(Stage):
     """Applies the steps to one example after the other, or to several in parallel.
 
@@ -177,7 +178,7 @@ class Map(Stage):
         return self.steps
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RowsMap(Map):
     """Takes the columns of rows by their numbers, and applies the steps, for whole batches.
 
@@ -208,7 +209,7 @@ ROWS_AT_ONCE = 1_024
 """Rows of a batch that no model takes."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class _Later(Map):
     """Base of the maps behind another stage of the same pipeline."""
 
@@ -221,7 +222,7 @@ class _Later(Map):
         return cls(num_parallel_calls=other.num_parallel_calls, deterministic=other.deterministic, steps=steps)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class AfterCache(_Later):
     """Applies the steps after a cache, which are repeated in each pass."""
 
@@ -229,7 +230,7 @@ class AfterCache(_Later):
     scope = Scope.EACH
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class AfterTurbo(_Later):
     """Applies the steps after `transform.turbo`."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -10,13 +9,14 @@ from pydantic import Field
 from etlrun.stages.base import Expected, Flag, Natural, Positive, PositiveNumber, Seed, Stage, Text
 from etlrun.stages.flow import Faults
 from etlrun.stages.paths import OptionalPath
+from etlrun.system.values import frozen
 
 Objective = Literal["throughput", "utilisation", "peak_memory"]
 FEWEST_REPEATS = 3
 """Minimum number of repeats with which configs are compared, and the baseline runs in pairs."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Sweep(Stage):
     """How the jobs of a sweep are made, ordered and run.
 
@@ -73,7 +73,7 @@ class Sweep(Stage):
 Allowed = Literal["speed", "order", "data"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Tune(Stage):
     """What a search may change, and how much time it has.
 

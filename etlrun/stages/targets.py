@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
 from etlrun.stages.flow import Faults
 from etlrun.stages.objectives import Kinds
+from etlrun.system.values import frozen
 
 Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Options = dict[Literal["standardize", "separator", "weight"], bool | Weight | Annotated[str, Field(min_length=1)]]
@@ -29,7 +30,7 @@ _OPTIONS: dict[Kinds, dict[str, tuple[type, str]]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Target:
     """A target of rows.
 

@@ -33,6 +33,7 @@ from etlrun.stages.paths import OptionalPath
 from etlrun.stages.plugins import CALLBACKS, LOSSES, OF_YOUR_OWN, Plugin, names
 from etlrun.stages.plugins import METRICS as OF_PACKAGES
 from etlrun.system.errors import did_you_mean
+from etlrun.system.values import frozen
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -84,7 +85,7 @@ class PlannedPhase(Phase):
         return self.done + self.epochs
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Schedule(Stage):
     """Changes the learning rate with the training steps, from 0: each step of a run is one.
 
@@ -150,7 +151,7 @@ def shown(value: object) -> str:
 _CONSTANT = Schedule()
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class EarlyStopping(Stage):
     """Ends the training when a metric has stopped improving.
 
@@ -173,7 +174,7 @@ class EarlyStopping(Stage):
         return {"monitor": self.monitor, "patience": self.patience, "min_delta": self.min_delta, "mode": mode}
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Trainer(Stage):
     """Trains with Keras's `fit`.
 
@@ -365,7 +366,7 @@ class Trainer(Stage):
             yield "phases[0].unfreeze", str(self.phases[0].unfreeze), expected, remedy
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Drain(Stage):
     """Runs the training pipeline alone, without a model. It ends when the first limit is reached.
 

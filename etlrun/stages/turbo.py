@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, Self
 
 from etlrun.stages.base import BATCHES, ORDER, SPEED, Flag, Nodes, Parallelism, Stage
@@ -12,6 +12,7 @@ from etlrun.stages.image import CenterCrop, Decode, DecodeJpeg, Resize
 from etlrun.stages.lazy import cv2, np, simplejpeg, tf
 from etlrun.stages.plugins import remember
 from etlrun.stages.step import Map, Step
+from etlrun.system.values import frozen
 
 _CHUNK = 32
 """Images of a batch that no model takes."""
@@ -20,7 +21,7 @@ _READABLE = ("IgnoreErrors", "Zip")
 """Nodes that count the images of such batches, and that leave out records which can't be read before them."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Turbo(Stage):
     """Decodes, crops and resizes the images of a batch in one call, with simplejpeg (libjpeg-turbo) and OpenCV.
 
@@ -150,7 +151,7 @@ def usable(
     return np.concatenate(images), is_usable
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class TurboAfterCache(Turbo):
     """The same after a cache, for its JPEGs, or for decoded images, which it crops and resizes."""
 
