@@ -9,7 +9,7 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import methodcaller
@@ -25,9 +25,7 @@ from etlrun.record.summary import (
     COMPLETED,
     RUNNING,
     SUMMARY,
-    Apart,
     Epoch,
-    GpuUse,
     Held,
     StageCost,
     Summary,
@@ -82,33 +80,25 @@ def of_end(summary: Summary, folder: Path) -> Doc:
         summary: Summary of the run.
         folder: Its folder, which is named from the current one if it is inside of it.
     """
-    return Doc("", [Lines([*_end(summary, folder)])])
-
-
-def _end(summary: Summary, folder: Path) -> Iterator[Fact]:
-    shown, required = [*lines(summary, folder)], {"au"} if summary.au_min is not None else set()
-    yield from (line for line in shown if line[0] in _FIRST)
-    yield "status", _ended(summary)
-    yield from (line for line in shown if line[0] in required.union(_AT_THE_END))
-    left_out = len(summary.remarks) - _MOST_AT_THE_END
-    yield from (("note", note) for note in summary.remarks[: _MOST_AT_THE_END - (left_out > 0)])
-    if left_out > 0:
-        yield "note", f"{left_out + 1} more notes are in the report."
-    place = Path(os.path.relpath(folder)) if folder.absolute().is_relative_to(Path.cwd()) else folder
-    if (folder / records.PAGE).exists():
-        yield "page", str(place / records.PAGE)
-    yield "folder", str(place)
-    yield "tables", shlex.join(["etlrun", "report", str(place)])
-
-
-def _ended(summary: Summary) -> str:
-    """Describe how a run ended: after which time and epoch, with which rate."""
+    shown, is_completed = [*lines(summary, folder)], summary.status == COMPLETED
     done = summary.epochs[-1].epoch if summary.epochs else 0
-    parts = [f"{summary.status} {'in' if summary.status == COMPLETED else 'after'} {number(summary.wall_s, 1)} s"]
-    parts += [f"{summary.examples_per_s:,.1f} examples/s"] if summary.examples_per_s else []
-    if summary.status != COMPLETED:
-        parts += [f"{done} epoch{'s' * (done != 1)} done"]
-    return ", ".join(parts)
+    status = f"{summary.status} {'in' if is_completed else 'after'} {number(summary.wall_s, 1)} s"
+    status += f", {summary.examples_per_s:,.1f} examples/s" if summary.examples_per_s else ""
+    status += "" if is_completed else f", {done} epoch{'s' * (done != 1)} done"
+    left_out = len(summary.remarks) - _MOST_AT_THE_END
+    notes = summary.remarks[: _MOST_AT_THE_END - (left_out > 0)]
+    notes += [f"{left_out + 1} more notes are in the report."] if left_out > 0 else []
+    place = Path(os.path.relpath(folder)) if folder.absolute().is_relative_to(Path.cwd()) else folder
+    found = [
+        *(line for line in shown if line[0] in _FIRST),
+        ("status", status),
+        *(line for line in shown if line[0] in _AT_THE_END or (line[0] == "au" and summary.au_min is not None)),
+        *(("note", note) for note in notes),
+        ("page", str(place / records.PAGE) if (folder / records.PAGE).exists() else ""),
+        ("folder", str(place)),
+        ("tables", shlex.join(["etlrun", "report", str(place)])),
+    ]
+    return Doc("", [Lines(found)])
 
 
 def lines(summary: Summary, folder: Path) -> Iterator[Fact]:
@@ -121,15 +111,16 @@ def lines(summary: Summary, folder: Path) -> Iterator[Fact]:
     state = state_of(folder, summary)
     yield "status", f"{state}, {summary.examples} examples at {rate} examples/s, {wall_s} s in total"
     if summary.verdict is not None:
-        trained_s = sum(epoch.wall_s for epoch in summary.epochs)
-        if result and _is_aside(summary, trained_s):
+        trained_s, gain = sum(epoch.wall_s for epoch in summary.epochs), summary.verdict.max_gain
+        has_little = trained_s < _SHORT_S or (gain is not None and gain < _LITTLE_GAIN)
+        if result and has_little and summary.au_min is None:  # no time is to be had from the input, and none asked for
             yield "verdict", f"the input is not the bottleneck of {number(trained_s, 1)} s of training"
         else:
             yield from _verdict_lines(summary.verdict)
-        if summary.verdict.apart:
-            yield "apart", "; ".join(map(_apart, summary.verdict.apart))
         yield from _usage_lines(summary)
-    yield from _cache_lines(summary)
+    if summary.cache is not None and summary.cache.pipelines:
+        sizes = [f"{name} {megabytes(of.held_bytes)}{_passes(of)}" for name, of in summary.cache.pipelines.items()]
+        yield "cache", f"{summary.cache.target.removeprefix('cache.')}, {summary.cache.at}: {'; '.join(sizes)}"
     yield from (("phase", f"{phase.phase}: {text}") for phase, text in phases(summary))
     yield "folder", str(folder)
     yield from (("note", note) for note in summary.remarks)
@@ -150,25 +141,17 @@ def _result(summary: Summary) -> str:
     return ""
 
 
-def _is_aside(summary: Summary, trained_s: float) -> bool:
-    """Return whether no time is to be had from the input of a training, and none is asked for."""
-    gain = summary.verdict.max_gain if summary.verdict is not None else None
-    return summary.au_min is None and (trained_s < _SHORT_S or (gain is not None and gain < _LITTLE_GAIN))
-
-
 def phases(summary: Summary) -> Iterator[tuple[TrainedPhase, str]]:
     """Yield each phase that has begun with its description: epochs, layers, learning rate, and what it came to."""
     for phase in summary.phases:
         epochs = [epoch for epoch in summary.epochs if epoch.phase == phase.phase]
         many = phase.first_epoch != phase.last_epoch
         text = f"epoch{'s' * many} {phase.first_epoch}{f' to {phase.last_epoch}' * many}"
-        text += f", base {'frozen' if phase.unfreeze is None else f'trained: {_layers(phase.unfreeze)}'}"
+        layers = (phase.unfreeze or "").replace("_", " ")
+        layers = f"last {layers} layers" if layers.isdigit() else layers
+        text += f", base {f'trained: {layers}' if layers else 'frozen'}"
         text += f", {phase.trainable_parameters:,} parameters, learning rate {phase.learning_rate:g}"
         yield phase, text + "".join(_reached(epochs))
-
-
-def _layers(unfreeze: str) -> str:
-    return f"last {unfreeze} layers" if unfreeze.isdigit() else {"last_block": "last block"}.get(unfreeze, unfreeze)
 
 
 def _reached(epochs: Sequence[Epoch]) -> Iterator[str]:
@@ -198,20 +181,19 @@ def _verdict_lines(verdict: Verdict) -> Iterator[Fact]:
     yield "because", verdict.because
     if verdict.advice:
         yield "advice", verdict.advice
+    apart = [
+        f"{of.name} {'took' if of.name == 'start-up' else 'waited'} {of.lost_s:.2f} of {of.total_s:.2f} s"
+        f"{f' at {of.stage}' if of.stage else ''}: {of.max_gain:.2f}x without"
+        for of in verdict.apart
+    ]
+    if apart:
+        yield "apart", "; ".join(apart)
 
 
 def _rate(bytes_per_s: float) -> str:
     """Return megabytes per second with at least two significant digits."""
     rate = bytes_per_s / 1e6
     return f"{rate:,.0f}" if round(rate) > 9 else f"{rate:.2g}"  # noqa: PLR2004 - two significant digits
-
-
-def _apart(part: Apart) -> str:
-    verb = "took" if part.name == "start-up" else "waited"
-    at = f" at {part.stage}" if part.stage else ""
-    return (
-        f"{part.name} {verb} {number(part.lost_s, 2)} of {number(part.total_s, 2)} s{at}: {part.max_gain:.2f}x without"
-    )
 
 
 def _usage_lines(summary: Summary) -> Iterator[Fact]:
@@ -229,24 +211,15 @@ def _usage_lines(summary: Summary) -> Iterator[Fact]:
         yield "fetched", f"{megabytes(fetched.bytes)} by {fetched.requests:,} requests{rate}"
     used = summary.resources
     if used is not None:
-        gpus = "".join(map(_gpu, used.gpus))
+        gpus = ""
+        for gpu in used.gpus:
+            peak = f", peak memory {megabytes(gpu.peak_memory_bytes)}" if gpu.peak_memory_bytes else ""
+            gpus += f"; GPU {gpu.index} at {number(gpu.utilisation_percent, 0)} %{peak}"
         if used.peak_gpu_bytes:
             gpus += f"; peak GPU memory for tensors {megabytes(used.peak_gpu_bytes)}"
         cpu = f"{used.cpu_s:.1f} CPU seconds on {number(used.cores_used, 1)} cores"
         peak, read = megabytes(used.peak_rss_bytes), megabytes(used.bytes_read)
         yield "resources", f"peak memory {peak}, {cpu}, {read} read{gpus}"
-
-
-def _gpu(used: GpuUse) -> str:
-    peak = f", peak memory {megabytes(used.peak_memory_bytes)}" if used.peak_memory_bytes else ""
-    return f"; GPU {used.index} at {number(used.utilisation_percent, 0)} %{peak}"
-
-
-def _cache_lines(summary: Summary) -> Iterator[Fact]:
-    cache = summary.cache
-    if cache is not None and cache.pipelines:
-        sizes = [f"{name} {megabytes(of.held_bytes)}{_passes(of)}" for name, of in cache.pipelines.items()]
-        yield "cache", f"{cache.target.removeprefix('cache.')}, {cache.at}: {'; '.join(sizes)}"
 
 
 def _passes(held: Held) -> str:
@@ -299,6 +272,15 @@ def of_run(folder: Path, summary: Summary) -> Doc:
     top = [(name, _cut(told[name], _TEXT)) for name in ("kept", "verdict", "because", "advice") if name in told]
     columns, left_out = epoch_columns(epochs), len(epochs) - _MOST_ROWS
     earlier = f"The last {_MOST_ROWS}; {left_out:,} earlier ones are in summary.json." if left_out > 0 else ""
+    more_notes = len(summary.remarks) - _MOST_NOTES
+    more = f"{more_notes:,} more are in summary.json." if more_notes > 0 else ""
+    command = Code(_cut(shlex.join(["python", "-m", "etlrun", *summary.files, *summary.overrides]), _TEXT))
+    config = ""
+    with suppress(OSError):
+        config = _cut((folder / CONFIG).read_text(encoding="utf-8", errors="replace"), _CONFIG)
+    badge = state
+    if summary.status == RUNNING:
+        badge += f", as of {datetime.fromtimestamp((folder / SUMMARY).stat().st_mtime, UTC):%Y-%m-%d %H:%M:%S} UTC"
     parts: list[Part] = [
         Lines(first, only=["text"]),
         Lines([line for line in first if line[1] != title], only=["md"]),
@@ -314,15 +296,15 @@ def of_run(folder: Path, summary: Summary) -> Doc:
         Images(_thumbnails(folder), title="First training batch", note=_SCALED, only=["html"]),
         Lines([*_evaluations(folder, epochs)], title="Evaluations", only=["html"]),
         Lines([(name, _cut(text, _TEXT)) for name, text in _facts(summary, told)], title="Facts", only=["html"]),
-        Lines([("", _cut(note, _LINE)) for note in _notes(summary)], title="Notes", only=PAGES),
-        Section("Config", [*_config(folder, summary)], only=["html"]),
+        Lines([("", _cut(note, _LINE)) for note in [*summary.remarks[:_MOST_NOTES], more]], title="Notes", only=PAGES),
+        Section("Config", [command, Code(config, title="The composed config", is_folded=True)], only=["html"]),
         Table(epochs[-_MOST_ROWS:], columns, title="Epochs", note=earlier, only=PAGES),
     ]
     return Doc(
         _cut(title, _LINE),
         parts,
         over=f"Run {_cut(str(folder), _LINE)}",
-        badge=(f"{state}{_as_of(folder)}" if summary.status == RUNNING else state, _STATES.get(state, "soft")),
+        badge=(badge, _STATES.get(state, "soft")),
         refresh_s=5 if state == RUNNING else 0,
         rows=Table(epochs, columns),
         json=lambda: summary.written,
@@ -513,28 +495,8 @@ def _evaluations(folder: Path, epochs: Sequence[Epoch]) -> Iterator[tuple[str, L
             yield _cut(path.stem, _LINE), Link(what, address)
 
 
-def _notes(summary: Summary) -> Iterator[str]:
-    yield from summary.remarks[:_MOST_NOTES]
-    if len(summary.remarks) > _MOST_NOTES:
-        yield f"{len(summary.remarks) - _MOST_NOTES:,} more are in summary.json."
-
-
-def _config(folder: Path, summary: Summary) -> Iterator[Code]:
-    yield Code(_cut(shlex.join(["python", "-m", "etlrun", *summary.files, *summary.overrides]), _TEXT))
-    try:
-        text = (folder / CONFIG).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return
-    yield Code(_cut(text, _CONFIG), title="The composed config", is_folded=True)
-
-
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
-
-
-def _as_of(folder: Path) -> str:
-    written_s = (folder / SUMMARY).stat().st_mtime
-    return f", as of {datetime.fromtimestamp(written_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _facts(summary: Summary, told: dict[str, str]) -> Iterator[tuple[str, str]]:
