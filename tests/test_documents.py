@@ -10,6 +10,7 @@ import pytest
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.select import Select
+from selenium.webdriver.support.wait import WebDriverWait
 
 from etlrun.report.chart import MOST_BARS, MOST_POINTS, draw
 from etlrun.report.doc import (
@@ -185,10 +186,10 @@ def test_it_is_printed_in_colours_where_they_are_wanted(
 def test_a_chart_says_what_it_leaves_out_and_what_is_no_number() -> None:
     whole = [(float(x), float(x)) for x in range(1, 1002)]
     drawn = draw(Chart([Series("train", whole)], title="loss", x="epoch"))
-    assert drawn.note == "251 of 1,001 points are drawn."
+    assert drawn.note == "251 of 1,001 points of train are drawn."
     assert drawn.svg.count("L") + drawn.svg.count("M") - drawn.svg.count("M66 ") == 251 <= MOST_POINTS
     stacked = draw(Chart([Series("a", [(n, 1.0) for n in range(1000)], mark="bar")], x="epoch"))
-    assert stacked.note == "A bar is the mean of 10 of 1,000."
+    assert stacked.note == "100 of 1,000 points of a are drawn."
     assert stacked.svg.count("z") == MOST_BARS
     values = [1.0, float("nan"), 2.0, float("inf")]
     drawn = draw(Chart([Series("train", [*enumerate(values, 1)])], title="loss", x="epoch"))
@@ -290,10 +291,10 @@ def test_code_is_copied(page: Chrome) -> None:
     grant = {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
     page.execute_cdp_cmd("Browser.grantPermissions", grant)
     page.find_element(By.CLASS_NAME, "copy").send_keys(Keys.ENTER)
+    WebDriverWait(page, 30).until(lambda _: page.find_element(By.CLASS_NAME, "copied").text == "Copied")
     words = page.find_element(By.CLASS_NAME, "words")
     words.send_keys(Keys.CONTROL, "v")
     assert words.get_attribute("value") == "etlrun a=1 'b=2 3'"
-    assert page.find_element(By.CLASS_NAME, "copied").text == "Copied"
 
 
 def test_any_two_tables_stand_side_by_side_with_the_same_rows_on_the_same_lines(page: Chrome) -> None:

@@ -171,7 +171,7 @@ def test_a_large_sweep_says_what_its_page_leaves_out(collected: Results) -> None
     )
     text = RENDER["html"](report.of_sweep(large))
     assert "Only the frontier, the baseline and the recommended" in text
-    assert "2,000 of 4,000 points are drawn." in text
+    assert "2,000 of 4,000 points of other configs are drawn." in text
     assert "The first completed run of each of the 500 fastest configs; 3,501 more stage tables" in text
     assert text.count("data-words=") == 4001
     assert len(text) < 5e6

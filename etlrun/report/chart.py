@@ -12,6 +12,7 @@ from etlrun.report.doc import Chart, Series
 
 MOST_POINTS, MOST_BARS, MOST_DOTS = 300, 100, 2000
 """Points of a line, bars, and dots of a series, at most."""
+_MOST = {"line": MOST_POINTS, "bar": MOST_BARS}
 _WIDTH, _HEIGHT, _LEFT, _TOP, _UNDER = 480, 300, 66, 10, 38
 _ROW, _WIDE = 43, 936
 """Height of a row of a chart with names of rows, and its width."""
@@ -60,16 +61,27 @@ class _Axis(NamedTuple):
 
 def draw(chart: Chart) -> Drawn:
     """Return a chart as SVG."""
-    thinned = [each._replace(points=_thinned(each)) for each in chart.series]
-    shown = [each for each in thinned if _known(each.points)]
-    notes = [chart.note, *_left_out(chart.series, thinned), *_lost(chart)]
+    most = [min(len(each.points), _MOST.get(each.mark, MOST_DOTS)) for each in chart.series]
+    notes, shown = [chart.note], list[Series]()
+    for each, fewest in zip(chart.series, most, strict=True):
+        step = -(-len(each.points) // (fewest or 1))
+        points = each.points[(len(each.points) - 1) % step :: step] if step > 1 else each.points
+        shown += [each._replace(points=points)] if _known(points) else []
+        if step > 1:
+            notes.append(f"{len(points):,} of {len(each.points):,} points of {each.name} are drawn.")
+        lost = [at for at, value in each.points if value is None or not abs(value) < math.inf]
+        if lost and each.mark == "line":
+            many = f"{len(lost):,} of {len(each.points):,} {chart.x}s"
+            notes.append(f"{each.name} {chart.title}: not a finite number in {many}, first in {lost[0]:g}.")
     legend = [each for each in shown if each.name and each.mark != "level"]
     return Drawn(_svg(chart, shown) if shown else "", legend, " ".join(filter(None, notes)))
 
 
 def _svg(chart: Chart, shown: Sequence[Series]) -> str:
     width, height = (_WIDE, _ROW * len(chart.rows) + _UNDER) if chart.rows else (_WIDTH, _HEIGHT)
-    x, y, step = _axes(chart, shown, width, height - _UNDER)
+    bars = sorted({x for each in shown if each.mark == "bar" for x, _ in each.points})
+    step = min((after - before for before, after in pairwise(bars)), default=1.0)
+    x, y = _axes(chart, shown, (width - _TOP, height - _UNDER), step / 2 if bars else 0.0)
     parts = [*_rows(chart, x, y), *_columns(chart, x, height - _UNDER)]
     below: dict[float, float] = {}
     for each in shown:
@@ -80,29 +92,20 @@ def _svg(chart: Chart, shown: Sequence[Series]) -> str:
     return f'<svg role="img" viewBox="0 0 {width} {height}" aria-label="{label}">{"".join(parts)}</svg>'
 
 
-def _axes(chart: Chart, shown: Sequence[Series], width: float, bottom: float) -> tuple[_Axis, _Axis, float]:
-    """Return both axes, and the distance of two bars."""
-    right = width - _TOP
+def _axes(chart: Chart, shown: Sequence[Series], ends: tuple[int, int], half: float) -> tuple[_Axis, _Axis]:
+    """Return both axes, which end at these pixels; of bars with `half` their distance at both ends."""
+    right, bottom = ends
     if chart.unit:
-        return _Axis(0, 1, _LEFT, right), _Axis(0, 1, bottom, _TOP), _step(shown)
+        return _Axis(0, 1, _LEFT, right), _Axis(0, 1, bottom, _TOP)
     at = [x for each in shown if each.mark != "level" for x, _ in each.points] or [0.0]
-    values = [value for each in shown for value in _known(each.points)]
-    bars, step = [each for each in shown if each.mark == "bar"], 0.0
-    if bars:
-        step = _step(bars)
-        at = [min(at) - step / 2, max(at) + step / 2]
-        totals: dict[float, float] = {}
-        for place, value in (point for each in bars for point in each.points):
-            totals[place] = totals.get(place, 0.0) + (value or 0.0)
-        values += totals.values()
-    has_zero = chart.from_zero or bars
-    has_dots = any(each.mark not in _FLAT for each in shown)
     if chart.rows:
-        x = _axis([0.0, *at], _LEFT, right, 0.02)
-        return x, _Axis(-0.5, len(chart.rows) - 0.5, 0, bottom), step
-    margin = _MARGIN if has_dots else 0.0
-    values = [0.0, *values] if has_zero else values
-    return _axis(at, _LEFT, right, margin), _axis(values, bottom, _TOP, margin), step
+        return _axis([0.0, *at], _LEFT, right, 0.02), _Axis(-0.5, len(chart.rows) - 0.5, 0, bottom)
+    values, totals = [value for each in shown for value in _known(each.points)], dict[float, float]()
+    for place, value in (point for each in shown if each.mark == "bar" for point in each.points):
+        totals[place] = totals.get(place, 0.0) + (value or 0.0)
+    values += [*totals.values(), *[0.0] * (chart.from_zero or bool(totals))]
+    margin = 0.0 if all(each.mark in _FLAT for each in shown) else _MARGIN
+    return _axis([min(at) - half, max(at) + half], _LEFT, right, margin), _axis(values, bottom, _TOP, margin)
 
 
 def _axis(values: Sequence[float], start: float, end: float, margin: float) -> _Axis:
@@ -113,12 +116,6 @@ def _axis(values: Sequence[float], start: float, end: float, margin: float) -> _
         low, high = low - around, high + around
     beside = margin * (high - low)
     return _Axis(low - beside, high + beside, start, end)
-
-
-def _step(bars: Sequence[Series]) -> float:
-    """Return the smallest distance of two bars; 1 for a single one."""
-    at = sorted({x for each in bars for x, _ in each.points})
-    return min((after - before for before, after in pairwise(at)), default=1.0)
 
 
 def _rows(chart: Chart, x: _Axis, y: _Axis) -> Iterator[str]:
@@ -224,38 +221,6 @@ def _is_known(value: float | None) -> bool:
 def _known(points: Points) -> list[float]:
     """Return the values that can be drawn."""
     return [value for _, value in points if value is not None and _is_known(value)]
-
-
-def _thinned(each: Series) -> Points:
-    """Return few enough points, evenly, with the last one; of bars the means of as many as there are too many."""
-    points, most = each.points, {"line": MOST_POINTS, "bar": MOST_BARS}.get(each.mark, MOST_DOTS)
-    step = -(-len(points) // most)
-    if step <= 1:
-        return points
-    if each.mark != "bar":
-        return points[(len(points) - 1) % step :: step]
-    groups = [points[first : first + step] for first in range(0, len(points), step)]
-    return [(group[0][0] + (step - 1) / 2, sum(value or 0.0 for _, value in group) / len(group)) for group in groups]
-
-
-def _left_out(series: Sequence[Series], thinned: Sequence[Series]) -> Iterator[str]:
-    """Yield what is said of points that are not drawn."""
-    whole, part = (max(each, key=lambda of: len(of.points), default=None) for each in (series, thinned))
-    if whole is None or part is None or len(part.points) == len(whole.points):
-        return
-    if whole.mark == "bar":
-        yield f"A bar is the mean of {-(-len(whole.points) // len(part.points))} of {len(whole.points):,}."
-    else:
-        yield f"{len(part.points):,} of {len(whole.points):,} points are drawn."
-
-
-def _lost(chart: Chart) -> Iterator[str]:
-    """Yield what is said of values that are not finite."""
-    for each in chart.series:
-        lost = [at for at, value in each.points if value is None or not abs(value) < math.inf]
-        if lost and each.mark == "line":
-            many = f"{len(lost):,} of {len(each.points):,} {chart.x}s"
-            yield f"{each.name} {chart.title}: not a finite number in {many}, first in {lost[0]:g}."
 
 
 def _described(each: Series) -> str:

@@ -95,12 +95,6 @@ def swept_keys(overrides: Sequence[Sequence[str]]) -> list[str]:
     return [key for key in every if len({of.get(key) for of in by_config}) > 1]
 
 
-def values_of(overrides: Sequence[str], swept_keys: Sequence[str]) -> dict[str, str]:
-    """Return the value of each of the keys, empty where the overrides have none."""
-    found = {key: value for key, _, value in (override.partition("=") for override in overrides)}
-    return {key: found.get(key, "") for key in swept_keys}
-
-
 def effects(configs: Sequence[ConfigResult], swept_keys: Sequence[str]) -> Iterator[Effect]:
     """Yield the effect of each value of each key, by key, the fastest first."""
     for key in swept_keys:
@@ -122,14 +116,6 @@ def frontier(configs: Sequence[ConfigResult]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def notes_on_left(jobs: Sequence[Run], resume_command: str) -> Iterator[str]:
-    """Yield that jobs have not begun or not come to their end, on which no decision can be based."""
-    left = sum(job.outcome is None or job.outcome.status in (RUNNING, KILLED, INTERRUPTED) for job in jobs)
-    if left:
-        have = "has" if left == 1 else "have"
-        yield f"{left} of {len(jobs)} jobs {have} not come to an end; those that are left run with: {resume_command}"
-
-
 MEDIANS = ("examples_per_s", "au", "max_gain", "peak_rss_bytes", "cores_used", "wall_s")
 """Values of an `Outcome` that a config has the median of, over the runs whose throughput counts."""
 
@@ -149,8 +135,19 @@ def collect(folder: Path) -> Results | None:
     if (folder / SWEEP).exists():
         ledger = Ledger.open(folder)
         return of_ledger(ledger, {key: outcome_of(ledger.folder_of(key)) for key in ledger.runs})
-    configs, runs = _scanned(folder)
+    configs, runs = list[_Known](), list[Run]()  # each run as a config of its own
+    for path in sorted(folder.rglob(SUMMARY), key=lambda path: _natural(path.parent.relative_to(folder))):
+        summary, name = read_summary(path.parent), path.parent.relative_to(folder)
+        if summary is not None and not summary.only_fills and ATTEMPTS not in name.parts:
+            frozen = partial(read_config, path.parent)
+            configs.append(_Known(tuple(summary.overrides), summary.plan_fingerprint or "", frozen))
+            runs.append(Run(name=str(name), config=len(runs), repeat=0, outcome=outcome(summary)))
     return _Collector(folder, configs, runs).results() if runs else None
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Return a sort key that puts 2 before 10."""
+    return [(int(part) if part.isdigit() else 0, part) for part in path.parts]
 
 
 def of_ledger(ledger: Ledger, outcomes: Mapping[RunKey, Outcome | None]) -> Results:
@@ -166,25 +163,6 @@ def of_ledger(ledger: Ledger, outcomes: Mapping[RunKey, Outcome | None]) -> Resu
             now = dataclasses.replace(now, status=KILLED, error="its process has ended without an error message")
         runs[bool(key.fills)].append(Run(name=key.name, config=key.config, repeat=key.repeat, outcome=now))
     return _Collector(ledger.folder, configs, runs[False], ledger, runs[True]).results()
-
-
-def _scanned(folder: Path) -> tuple[list[_Known], list[Run]]:
-    """Return the runs below `folder`, each as a config of its own."""
-    configs: list[_Known] = []
-    runs: list[Run] = []
-    for path in sorted(folder.rglob(SUMMARY), key=lambda path: _natural(path.parent.relative_to(folder))):
-        summary = read_summary(path.parent)
-        name = path.parent.relative_to(folder)
-        if summary is not None and not summary.only_fills and ATTEMPTS not in name.parts:
-            frozen = partial(read_config, path.parent)
-            configs.append(_Known(tuple(summary.overrides), summary.plan_fingerprint or "", frozen))
-            runs.append(Run(name=str(name), config=len(runs), repeat=0, outcome=outcome(summary)))
-    return configs, runs
-
-
-def _natural(path: Path) -> list[tuple[int, str]]:
-    """Return a sort key that puts 2 before 10."""
-    return [(int(part) if part.isdigit() else 0, part) for part in path.parts]
 
 
 class _Collector:
@@ -276,6 +254,7 @@ class _Collector:
 
     def _config(self, number: int, gain: Gain, seen: str) -> ConfigResult:
         known, counted = self.configs[number], [of for _, of in self.counted[number]]
+        values = {key: value for key, _, value in (override.partition("=") for override in known.overrides)}
         completed = self.completed[number]
         ended = [run.outcome for run in self.of[number] if run.outcome is not None]
         unfinished = [of for of in ended if of.status != COMPLETED]
@@ -286,7 +265,7 @@ class _Collector:
             number=number,
             overrides=known.overrides,
             own=self.own[number],
-            swept=values_of(known.overrides, self.keys),
+            swept={key: values.get(key, "") for key in self.keys},
             status=FAILED if diverged else TOO_SLOW if any(of.is_too_slow for _, of in completed) else status,
             runs=tuple(run.name for run, _ in completed),
             state=counted[0].state if counted else "",
@@ -324,8 +303,11 @@ class _Collector:
 
     def _notes(self, configs: Sequence[ConfigResult]) -> Iterator[str]:
         counted = [(run, of) for several in self.counted.values() for run, of in several]
-        if self.ledger:
-            yield from notes_on_left([*self.runs, *self.fills], self.ledger.resume_command)
+        jobs = [run.outcome for run in (*self.runs, *self.fills)]
+        left = sum(job is None or job.status in (RUNNING, KILLED, INTERRUPTED) for job in jobs)
+        if self.ledger and left:
+            have, again = "has" if left == 1 else "have", self.ledger.resume_command
+            yield f"{left} of {len(jobs)} jobs {have} not come to an end; those that are left run with: {again}"
         if self.has_seeds:
             yield from notes_on_quality(self.completed)
         in_flight = min(max((of.in_flight for _, of in counted), default=1), len(counted))

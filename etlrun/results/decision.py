@@ -57,10 +57,12 @@ def of_other_seeds(values: Values) -> str:
         config = values()
         return {**config, "trainer": {**config["trainer"], "seed": config["trainer"]["seed"] ^ 1}}
 
-    found = compare_configs(values, reseeded)
-    return (
-        "" if found is None or not found.doubts else f"{found.doubts[0][:1].lower()}{found.doubts[0][1:].rstrip('.')}"
-    )
+    return _first_doubt(compare_configs(values, reseeded))
+
+
+def _first_doubt(found: Comparison | None) -> str:
+    """Return the first doubt of a comparison within a sentence; empty without any."""
+    return f"{found.doubts[0][:1].lower()}{found.doubts[0][1:].rstrip('.')}" if found and found.doubts else ""
 
 
 def data_of_first(completed: Completed) -> dict[int, Digests]:
@@ -209,12 +211,8 @@ def quality_of_one_seed(completed: Completed, name: str) -> dict[int, dict[str, 
 def tied_by(completed: Completed, name: str) -> list[int]:
     """Return the configs that are not shown to be worse than the best by that measure, the best first, by rounds."""
     sign = -1.0 if falls(name) else 1.0
-    values = {
-        number: _by_repeat(several, name)
-        for number, several in completed.items()
-        if not any(of.diverged for _, of in several)
-    }
-    means = {number: _means(of, number) for number, of in values.items() if of}
+    sound = {number: of for number, of in completed.items() if not any(one.diverged for _, one in of)}
+    means = {number: _means(of, number) for number, several in sound.items() if (of := _by_repeat(several, name))}
     if not means:
         return []
     best = max(means, key=lambda number: sign * statistics.fmean(means[number].values()))
@@ -343,13 +341,16 @@ def decide(
             -(config.overall_examples_per_s or 0.0),
         ),
     )
+    leads_of = {name.replace("_", " "): of.lead for name, of in chosen.quality.items()}
+    changes = [f"its {name} is {lead.call}" for name, lead in leads_of.items() if lead and lead.call != UNTOLD]
+    words = _sentences(chosen, baseline, len(eligible), is_only=len(known) == 1)
     return Decision(
         config=chosen.number,
         overrides=chosen.overrides,
         gain=chosen.gain,
         tied=tuple(tied),
         same_data=same_data(chosen, baseline, compared) + (seeds if chosen.number != BASELINE else ""),
-        words=_sentences(chosen, baseline, len(eligible), is_only=len(known) == 1) + _quality_change(chosen),
+        words=f"{words} Compared with the baseline {', '.join(changes)}." if changes else words,
         is_certain=chosen.gain.call != UNTOLD and baseline.examples_per_s is not None,
     )
 
@@ -391,16 +392,6 @@ def _sentences(chosen: ConfigResult, baseline: ConfigResult, eligible: int, *, i
     )
 
 
-def _quality_change(chosen: ConfigResult) -> str:
-    """Describe the gain or loss in accuracy; the choice is by speed alone."""
-    found = [
-        f"{name.replace('_', ' ')} is {of.lead.call}"
-        for name, of in chosen.quality.items()
-        if of.lead is not None and of.lead.call != UNTOLD
-    ]
-    return f" Compared with the baseline its {', its '.join(found)}." if found else ""
-
-
 def same_data(chosen: ConfigResult, baseline: ConfigResult, compared: Compared) -> str:
     """Describe whether the chosen config and the baseline train on the same examples, and how that is known."""
     if chosen.number == baseline.number:
@@ -431,8 +422,8 @@ def _doubt(found: Comparison | None, *, is_read: bool) -> str:
         return "their configs can no longer be planned, and measure.digest was not set"
     if found.changes_data:
         return f"its plan changes the data from {found.since} on, and measure.digest was not set"
-    if found.doubts:
-        return f"{found.doubts[0][:1].lower()}{found.doubts[0][1:].rstrip('.')}; measure.digest was not set"
+    if doubt := _first_doubt(found):
+        return f"{doubt}; measure.digest was not set"
     return "" if is_read else "the plans agree, but the records read may differ"
 
 
@@ -457,7 +448,12 @@ def decide_by(
     baseline = first if first in measured else None
     column, seeds = name.replace("_", " "), "; each round has its own seed" if has_seeds else ""
     if not has_seeds or baseline is None:
-        chosen, words = measured[0], _of_one_seed(measured, name)
+        chosen, more = measured[0], f"sweep.repeats={FEWEST_ROUNDS} or more with sweep.vary_seed=true"
+        words = (
+            f"{'Lowest' if falls(name) else 'Highest'} {_words(name)}: {chosen.name}, {_figure(chosen, name)}, at "
+            f"{chosen.examples_per_s or 0.0:.1f} examples/s. Runs of one seed can't separate a difference from chance; "
+            f"use {more}."
+        )
     else:
         eligible = _eligible(measured, tied, lambda config: _call(config, name))
         chosen = max(eligible, key=lambda config: config.overall_examples_per_s or 0.0)
@@ -473,16 +469,6 @@ def decide_by(
         words=words,
         is_certain=has_seeds and baseline is not None,
         by=column,
-    )
-
-
-def _of_one_seed(measured: Sequence[ConfigResult], name: str) -> str:
-    best = measured[0]
-    which = f"{'Lowest' if falls(name) else 'Highest'} {_words(name)}"
-    more = f"sweep.repeats={FEWEST_ROUNDS} or more with sweep.vary_seed=true"
-    return (
-        f"{which}: {best.name}, {_figure(best, name)}, at {best.examples_per_s or 0.0:.1f} examples/s. Runs of one "
-        f"seed can't separate a difference from chance; use {more}."
     )
 
 
