@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.applications import built, faults, module_of
-from etlrun.planning.unused import told
+from etlrun.planning.spec import told
 from etlrun.review.difference import compare
 from etlrun.stages.base import TRAINING
 from etlrun.stages.flow import Feature

@@ -15,7 +15,7 @@ from etlrun.config.composer import UNCOMPOSABLE, Composer, missing, plain
 from etlrun.config.files import fast
 from etlrun.config.folders import config_dir
 from etlrun.config.request import VERSION_BASE, Request, composed, composer
-from etlrun.planning.unused import leaves
+from etlrun.planning.spec import leaves
 from etlrun.system.errors import ConfigError
 from tests.configs import EXPERIMENTS, yaml_files
 

@@ -4,8 +4,7 @@ from typing import Any
 import pytest
 
 from benchmarks.random_configs import AXES, random_pairs
-from etlrun.planning.kinds import kinds_in
-from etlrun.planning.plan import Plan
+from etlrun.planning.plan import Plan, kinds_in
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
 from etlrun.review.difference import Comparison, Difference, compare

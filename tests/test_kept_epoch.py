@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 
-from etlrun.planning.training import kept_by
+from etlrun.planning.plan import kept_by
 from etlrun.record.outcome import outcome_of
 from etlrun.record.summary import Epoch, Kept, Summary
 from etlrun.run.checkpoint import noise_between, note_of_last

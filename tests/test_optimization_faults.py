@@ -1,6 +1,6 @@
 """Schedules, limits of gradients, losses and metrics that do not fit each other, the run or its data."""
 
-from etlrun.planning.training import past_classes, warmup_past
+from etlrun.planning.plan import past_classes, warmup_past
 from tests.test_optimization import trainer
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from etlrun.cli import main as cli
-from etlrun.planning.decoding import served
+from etlrun.planning.plan import served
 from etlrun.planning.planner import drafted, planned, with_data
 from etlrun.planning.rule import Need, Rule, When, broken, faults_of
 from etlrun.planning.rules import RULES

@@ -19,9 +19,8 @@ from etlrun.config.folders import own_folder
 from etlrun.config.grid import Job
 from etlrun.config.request import RESUME, Request, composer, noted, unfit_folder, with_hydra
 from etlrun.graph import figures
-from etlrun.planning.plan import Plan, sections
+from etlrun.planning.plan import Plan, require_one_host, sections
 from etlrun.planning.spec import bare
-from etlrun.planning.training import require_one_host
 from etlrun.report.doc import Col, Doc, Lines, Table
 from etlrun.report.html import fragment
 from etlrun.report.render import RENDER

@@ -13,8 +13,8 @@ from etlrun.cli import answer, launch, launchers
 from etlrun.config import grid
 from etlrun.config.grid import Multirun
 from etlrun.config.request import Request, changed, files_digest, merged
+from etlrun.planning.plan import require_one_host
 from etlrun.planning.spec import show
-from etlrun.planning.training import require_one_host
 from etlrun.record.outcome import outcome_of
 from etlrun.record.record import held, held_if_there
 from etlrun.results import report

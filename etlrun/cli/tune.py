@@ -18,9 +18,9 @@ from etlrun.config.folders import config_dir
 from etlrun.config.grid import Job
 from etlrun.config.overrides import of_path
 from etlrun.config.request import Request, composer, requested, with_hydra
+from etlrun.planning.plan import require_one_host
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse, parse_command
-from etlrun.planning.training import require_one_host
 from etlrun.record.record import PAGE, RESULTS, held, unwritable
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Tune

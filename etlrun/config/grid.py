@@ -32,8 +32,7 @@ from etlrun.config.overrides import (
 from etlrun.config.request import Request, composer, unfit_folder, with_hydra
 from etlrun.planning.plan import Plan
 from etlrun.planning.planner import planned
-from etlrun.planning.spec import parse_command
-from etlrun.planning.unused import Unused, leaves, unused, without
+from etlrun.planning.spec import Unused, leaves, parse_command, unused, without
 from etlrun.stages import Stages
 from etlrun.stages.sweep import Sweep, Tune
 from etlrun.system.errors import ConfigError, Fault

@@ -19,8 +19,7 @@ from typing import Any
 import yaml
 
 from etlrun.config.folders import config_dir, file_of, options_of
-from etlrun.planning.annotations import attributes_of, hints_of, listed_stage, nested_stage, summary_of
-from etlrun.planning.hints import DATASETS
+from etlrun.planning.hints import DATASETS, attributes_of, hints_of, listed_stage, nested_stage, summary_of
 from etlrun.planning.schema import COLUMNS, STEPS
 from etlrun.planning.spec import GROUPS, RunSpec
 from etlrun.stages import STAGES, Stages

@@ -12,8 +12,7 @@ from etlrun.eject.printed.loops import num_batches
 from etlrun.eject.printed.numbered import class_weights
 from etlrun.eject.text import call, function, listed, literal, mapping
 from etlrun.planning.learned import columns_of
-from etlrun.planning.plan import Plan, given_to_model, reads_features, stage_of
-from etlrun.planning.training import kept_by
+from etlrun.planning.plan import Plan, given_to_model, kept_by, reads_features, stage_of
 from etlrun.stages.flow import Flow
 from etlrun.stages.keras_objects import base, head, objectives, optimizer, rescaling, unstandardized
 from etlrun.stages.keras_objects import callbacks as own_callbacks

@@ -12,9 +12,8 @@ from etlrun.eject.parts import parts
 from etlrun.eject.pipeline import pipeline
 from etlrun.eject.printed.numbered import num_classes
 from etlrun.eject.text import COLUMNS, constant, literal
-from etlrun.planning.plan import Plan, reads_features
+from etlrun.planning.plan import Plan, conflict, reads_features, require_one_host
 from etlrun.planning.spec import RunSpec
-from etlrun.planning.training import conflict, require_one_host
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.load import Service, sizes_of
 from etlrun.stages.made import quoted, user_path

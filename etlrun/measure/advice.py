@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from etlrun.cache.store import folder_of
-from etlrun.planning.kinds import kinds_in
-from etlrun.planning.plan import Plan, name_of_point, stage_of
+from etlrun.planning.plan import Plan, kinds_in, name_of_point, stage_of
 from etlrun.planning.planner import NO_CACHE
 from etlrun.planning.spec import RunSpec
 from etlrun.record.summary import StageCost

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
 import json
 import re
+import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,7 +15,6 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from etlrun.planning.annotations import hints_of, nested_stage
 from etlrun.stages import Stages
 from etlrun.stages.base import Stage, field_metadata, selected
 from etlrun.stages.dataset import SOURCES, TfdsDataset, dataset_type
@@ -23,6 +24,50 @@ from etlrun.stages.plugins import OF_YOUR_OWN
 from etlrun.stages.step import Map
 from etlrun.stages.sweep import Sweep, Tune
 from etlrun.system.errors import did_you_mean, override
+
+_HINTS: dict[tuple[Any, bool], dict[str, Any]] = {}
+
+
+def hints_of(stage_type: type[Any], *, include_extras: bool = False) -> dict[str, Any]:
+    """Return `typing.get_type_hints` of a stage type, which takes milliseconds, once for each type."""
+    key = stage_type, include_extras
+    if key not in _HINTS:
+        _HINTS[key] = typing.get_type_hints(stage_type, include_extras=include_extras)
+    return _HINTS[key]
+
+
+def listed_stage(annotation: Any) -> type[Stage] | None:
+    """Return the type of the stages that a field holds a list of; None if it holds none."""
+    args = typing.get_args(annotation)
+    if not args:
+        return None
+    if typing.get_origin(annotation) is tuple:
+        return args[0] if isinstance(args[0], type) and issubclass(args[0], Stage) else None
+    return next(filter(None, map(listed_stage, args)), None)
+
+
+def nested_stage(annotation: Any) -> type[Stage] | None:
+    """Return the type of the stage that a field holds, which may be optional; None if it holds none."""
+    if isinstance(annotation, type):
+        return annotation if issubclass(annotation, Stage) else None
+    args = () if typing.get_origin(annotation) is tuple else typing.get_args(annotation)
+    return next(filter(None, map(nested_stage, args)), None)
+
+
+def summary_of(*stages: type[Stage]) -> str:
+    """Return the first sentence of the docstring of each stage."""
+    return " ".join((inspect.getdoc(stage) or "").partition("\n\n")[0].replace("\n", " ") for stage in stages)
+
+
+def attributes_of(documented: type[Any]) -> dict[str, str]:
+    """Return what the docstrings of a class and of its bases say of its attributes."""
+    found: dict[str, str] = {}
+    for base in reversed(documented.__mro__):
+        section = inspect.cleandoc(base.__doc__ or "").partition("\nAttributes:\n")[2]
+        for name, text in re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE):
+            found[name] = " ".join(text.split())
+    return found
+
 
 DATASETS: Mapping[str, type[Stage]] = {"tfds": TfdsDataset, **SOURCES}
 """All kinds of datasets, by the options that choose them."""

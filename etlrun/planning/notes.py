@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from etlrun.planning.decoding import served
-from etlrun.planning.plan import keeps_file_order
-from etlrun.planning.spec import RunSpec
-from etlrun.planning.training import unordered
-from etlrun.planning.unused import told
+from etlrun.planning.plan import keeps_file_order, served, unordered
+from etlrun.planning.spec import RunSpec, told
 from etlrun.stages.column_numbers import EPSILON, Standardize
 from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import Declared

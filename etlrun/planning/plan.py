@@ -2,22 +2,107 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar, cast
+from pathlib import Path
+from typing import Any, Literal, TypeVar, cast
 
-from etlrun.planning.spec import RunSpec
-from etlrun.planning.training import monitor_of
-from etlrun.stages.base import SPEED, Stage, parameters
-from etlrun.stages.cache import Cache
+from etlrun.planning.spec import RunSpec, bare, show
+from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Parameter, Stage, parameters
+from etlrun.stages.cache import Cache, NoCache
 from etlrun.stages.flow import Flow
-from etlrun.stages.load import FullShuffle
-from etlrun.stages.model import Backbone
-from etlrun.stages.step import Step
+from etlrun.stages.image import CenterCrop, Decode, Resize
+from etlrun.stages.load import Batch, FullShuffle, Load, Shuffle
+from etlrun.stages.measure import Trace, Window
+from etlrun.stages.mix import Mix
+from etlrun.stages.model import APPLICATIONS, Backbone, ImageModel
+from etlrun.stages.objectives import KINDS, Kinds, classes_of, default_metrics, top_of
+from etlrun.stages.plugins import CALLBACKS, LOSSES, METRICS, MODELS, STEPS, Plugin, named
+from etlrun.stages.step import Map, Step
 from etlrun.stages.trainer import Trainer
+from etlrun.stages.turbo import turbo_of, turbo_steps
+from etlrun.system.errors import ConfigError, Fault, did_you_mean
+
+_MOST_CLASSES = 20
+
+
+def validates(spec: RunSpec) -> bool:
+    """Return whether the run validates."""
+    return spec.dataset.eval_split is not None
+
+
+def monitor_of(spec: RunSpec) -> str | None:
+    """Return the metric by which a run can keep the best epoch; None if it measures or learns nothing to compare."""
+    trainer = spec.fit
+    if trainer is None or not spec.model.learns:
+        return None
+    return trainer.checkpoint_best or (trainer.early_stopping.monitor if validates(spec) else None)
+
+
+def kept_by(spec: RunSpec) -> str | None:
+    """Return the metric whose best epoch a run keeps; None if it keeps the last one."""
+    return monitor_of(spec) if spec.fit is not None and spec.fit.keep == "best" else None
+
+
+def unordered(spec: RunSpec) -> list[str]:
+    """Return the keys of values that leave the order of the examples to chance."""
+    ordered = {f"{spec.extract.block}.deterministic": spec.extract.is_ordered}
+    ordered[spec.transform.key("deterministic")] = spec.transform.deterministic
+    return [key for key, is_ordered in ordered.items() if not is_ordered]
+
+
+def undivided(load: Load, trainer: Trainer, devices: int) -> Iterator[Fault]:
+    """Yield the fault of a batch size without equal shares for so many devices."""
+    if load.batch_size % devices:
+        size = -(-load.batch_size // devices) * devices
+        expected = f"a multiple of {devices}, the number of devices that share a batch"
+        remedy = f"set {load.key('batch_size')}={size}, or another {trainer.key('devices')}"
+        yield conflict(load, "batch_size", expected, remedy)
+
+
+def warmup_past(trainer: Trainer, steps: int) -> Iterator[Fault]:
+    """Yield the fault of a warm-up that leaves no step of a run of `steps` for the decay."""
+    schedule = trainer.schedule
+    if schedule.warmup_steps >= steps:
+        expected = f"fewer than the {steps} steps of the run, of which the decay takes the rest"
+        remedy = f"set a smaller one, or {schedule.key('decay_steps')}, or train longer"
+        yield conflict(schedule, "warmup_steps", expected, remedy)
+
+
+def windows_past(windows: Sequence[Window], steps: int) -> Iterator[Fault]:
+    """Yield the fault of profile windows that exceed a run of `steps` training steps."""
+    if windows and windows[-1][1] > steps:
+        found, expected = show([list(window) for window in windows]), f"windows within the {steps} steps of the run"
+        remedy = f"end the last one at step {steps} or earlier, or train longer"
+        yield Fault(Trace.key("windows"), found, expected, remedy, is_rule=True)
+
+
+def past_classes(trainer: Trainer, classes: Sequence[str]) -> Iterator[Fault]:
+    """Yield the faults of metrics of classes that the dataset does not have, or over more than it has: always 1."""
+    if max(map(top_of, trainer.metrics), default=0) >= len(classes):
+        expected = f"at most top_{len(classes) - 1}_accuracy, since there are {len(classes)} classes"
+        yield conflict(trainer, "metrics", expected, "name a smaller number")
+    for name in dict.fromkeys(classes_of(trainer.metrics)):
+        if name not in classes:
+            listed = ", ".join(classes[:_MOST_CLASSES]) + (", …" if len(classes) > _MOST_CLASSES else "")
+            remedy = did_you_mean(name, classes)
+            yield Fault(trainer.key("metrics"), f"the class {name}", f"one of {listed}", remedy, is_rule=True)
+
+
+def require_one_host(spec: RunSpec, what: str) -> None:
+    """Raise `ConfigError` if the run trains on several hosts, as `what` does not."""
+    if spec.fit is not None and spec.fit.hosts != 1:
+        raise ConfigError([conflict(spec.fit, "hosts", f"1, since {what}", f"add {spec.fit.key('hosts')}=1")])
+
+
+def conflict(stage: Stage, name: str, expected: str, remedy: str) -> Fault:
+    """Return the fault of the field `name` of `stage`, whose value conflicts with another one."""
+    return Fault(stage.key(name), bare(getattr(stage, name)), expected, remedy, is_rule=True)
+
 
 StageT = TypeVar("StageT", bound=Stage)
 CODE_OF = "code of "
@@ -213,3 +298,167 @@ def data_values(stage: Stage, prefix: str) -> dict[str, Any]:
         for parameter in parameters(stage)
         if parameter.kind != SPEED and not parameter.is_default and parameter.name not in others
     }
+
+
+_WORDS = {LOSSES: "the loss ", METRICS: "the metric ", CALLBACKS: "the callback "}
+
+
+def code_in(spec: RunSpec) -> dict[str, str]:
+    """Return package, version and code of each step, model, loss, metric and callback that packages add to a run."""
+    return {name: plugin.code for name, plugin in plugins_in(spec).items()}
+
+
+def plugins_in(spec: RunSpec) -> dict[str, Plugin]:
+    """Return the steps, the model, the loss, metrics and callbacks that packages add to a run, by their names in it."""
+    steps = dict.fromkeys((*spec.transform.steps, *spec.eval_transform.steps))
+    stages = [(STEPS, step.path) for step in steps] + [(MODELS, spec.model.path)]
+    used = {path: plugin for group, path in stages if (plugin := named(group, path.partition(".")[2])) is not None}
+    if spec.fit is not None:
+        used |= {f"{_WORDS[of.group]}{of.name}": of for of in spec.fit.own_functions}
+    return used
+
+
+def as_recorded(plan: Plan, path: Path) -> Plan:
+    """Return the plan of a run with the code that its `plan.json` has noted; as it is if there is no such file."""
+    try:
+        code = json.loads(path.read_text(encoding="utf-8")).get("code", {})
+    except (OSError, ValueError, AttributeError):
+        return plan
+    return dataclasses.replace(plan, code=code)
+
+
+def unfit_for_fast(steps: Map) -> tuple[str, str, str, str]:
+    """Return the fault of `fast` where `turbo` does not resize what it decodes: of values of `resize`, or its place."""
+    where, off = Decode.key("fast"), "set transform.decode.fast=false, or "
+    place = next(place for place, step in enumerate(steps.steps) if isinstance(step, Decode))
+    behind = steps.steps[place + 1 : place + 3]
+    if behind and not isinstance(behind[0], CenterCrop):
+        behind = behind[:1]
+    resize = next((step for step in behind if isinstance(step, Resize)), None)
+    if resize is None:
+        expected = "`resize` right after `decode`, and no cache between the two, since its size decides the scale"
+        return where, "true", expected, f"{off}move the step or the cache between the two"
+    values = {resize.key(name): (str(found).lower(), str(of).lower()) for name, found, of in resize.beyond_turbo}
+    found = ", ".join(f"{key}={value}" for key, (value, _) in values.items())
+    fit = " ".join(f"{key}={value}" for key, (_, value) in values.items())
+    return where, f"true, with {found}", f"{fit}, as OpenCV resizes", f"{off}{fit}"
+
+
+def is_fast(steps: Map) -> bool:
+    """Return whether images are decoded more coarsely than TensorFlow does."""
+    return any(isinstance(step, Decode) and step.fast for step in steps.steps)
+
+
+def with_library(steps: Map, library: Literal["tensorflow", "turbo"]) -> Map:
+    """Return the same steps with images decoded by that library."""
+    decoded = (dataclasses.replace(step, library=library) if isinstance(step, Decode) else step for step in steps.steps)
+    return dataclasses.replace(steps, steps=tuple(decoded))
+
+
+def by_tensorflow(spec: RunSpec) -> RunSpec:
+    """Return the same run with images decoded and resized by TensorFlow; as it is if it decodes them `fast`."""
+    if is_fast(spec.transform) or is_fast(spec.eval_transform):
+        return spec
+    return dataclasses.replace(
+        spec,
+        transform=with_library(spec.transform, "tensorflow"),
+        eval_transform=with_library(spec.eval_transform, "tensorflow"),
+    )
+
+
+def resizes(spec: RunSpec, library: Literal["tensorflow", "turbo"] | None = None) -> bool:
+    """Return whether `turbo` resizes images of a run, or would if they were decoded by that library."""
+    for whole in (spec.transform, *([spec.eval_transform] if validates(spec) else [])):
+        steps = (whole if library is None else with_library(whole, library)).steps
+        part = [step for step, fits in zip(steps, turbo_steps(steps), strict=True) if fits]
+        if turbo_of(part, whole, skips=False) is not None:
+            return True
+    return False
+
+
+def served(spec: RunSpec) -> RunSpec:
+    """Return the run with images decoded by TensorFlow if it reads from a service."""
+    return spec if spec.load.service is None else by_tensorflow(spec)
+
+
+_REPORTED = f"{Trainer.path}.metrics"
+"""Path of what is only reported of a training."""
+_MIXED = {Load.key("shuffle_buffer"), Load.key("shuffle"), Shuffle.key("buffer_size")}
+"""Keys of how far apart the examples of a batch stand in the dataset, which the statistics of batch norms rest on."""
+
+
+def kinds_in(spec: RunSpec, stage: Stage, parameter: Parameter) -> tuple[Kind, ...]:
+    """Return the kinds of a parameter of `stage` in a run, the strongest first.
+
+    Batches are part of a training; the order of examples only where it trains batch norms: elsewhere another order is
+    as another seed. The library that decodes images changes them only where it resizes them, too; the place of a cache
+    only where it holds JPEGs; the seed where the training draws from it what its examples are.
+    """
+    key = stage.key(parameter.name)
+    if key == Decode.key("library") and not resizes(spec, "turbo"):
+        return (SPEED,)
+    if (key == NoCache.key("at") and spec.cache.quality is not None) or (key == Trainer.key("seed") and drawn(spec)):
+        return (DATA, *(kind for kind in parameter.kinds if kind != SPEED))
+    if ORDER not in parameter.kinds or _trains(spec, has_batch_norms=key in _MIXED):
+        return parameter.kinds
+    return tuple(kind for kind in parameter.kinds if kind != TRAINING)
+
+
+def _trains(spec: RunSpec, *, has_batch_norms: bool) -> bool:
+    """Return whether a run trains a model; with `has_batch_norms`, whether it trains such layers."""
+    model = spec.model
+    if spec.fit is None or not model.learns:
+        return False
+    if not has_batch_norms or not isinstance(model, ImageModel):
+        return True
+    return model.trainable and APPLICATIONS[model.application].has_batch_norms
+
+
+def drawn(spec: RunSpec) -> list[str]:
+    """Return what draws by the seed which examples a training has, and what becomes of them, in the order of stages."""
+    steps = [step.path for step in spec.transform.steps if step.random]
+    return [*[Load.key("sample")] * (spec.load.sample != "all"), *steps, *[Mix.path] * spec.load.mixes]
+
+
+def differing(old: Plan, new: Plan) -> dict[str, set[Kind]]:
+    """Return the paths of all that differs in the fingerprints of two plans, with what it changes.
+
+    Left out are metrics, which change nothing but what is reported, the code of packages, and the parameters of a stage
+    that one side alone has, which is among what differs itself.
+    """
+    kinds: dict[str, set[Kind]] = {}
+    for plan in (old, new):
+        for prefix, stage in plan.deciding:
+            for parameter in parameters(stage):
+                path = f"{prefix}{stage.path}.{parameter.name}"
+                kinds.setdefault(path, set()).update(kinds_in(plan.spec, stage, parameter))
+    owners = [{f"{prefix}{stage.path}" for prefix, stage in plan.deciding} for plan in (old, new)]
+    alone = {path for path in owners[0] ^ owners[1] if "/" in path and not _reorders(path.partition("/")[2])}
+    found: dict[str, set[Kind]] = {}
+    for path in sorted(old.decisive.keys() | new.decisive.keys()):
+        values = [plan.decisive.get(path) for plan in (old, new)]
+        if path.endswith(f"/{STAGES}"):
+            values = [[stage for stage in of or () if not _reorders(stage)] for of in values]
+        is_told_elsewhere = path.startswith(CODE_OF) or path == _REPORTED or path.rpartition(".")[0] in alone
+        if values[0] != values[1] and not is_told_elsewhere:
+            found[path] = kinds.get(path, {DATA if "/" in path else TRAINING})
+    return found
+
+
+def _reorders(path: str) -> bool:
+    """Return whether a stage changes no example, so that its parameters alone tell what it changes."""
+    return path.startswith(("extract.", Shuffle.path, Batch.path))
+
+
+def with_defaults(spec: RunSpec, of_targets: Sequence[Kinds]) -> RunSpec:
+    """Return a run with the loss and the metrics of targets of these kinds where a config leaves them as they are.
+
+    Several targets have the loss of each kind.
+    """
+    trainer = spec.fit
+    if trainer is None or not spec.model.learns:
+        return spec
+    is_left = trainer.loss == Trainer.loss and len(of_targets) == 1
+    loss: Any = KINDS[of_targets[0]].losses[0] if is_left else trainer.loss
+    metrics = default_metrics(of_targets) if trainer.metrics == Trainer.metrics else trainer.metrics
+    return dataclasses.replace(spec, trainer=dataclasses.replace(trainer, loss=loss, metrics=metrics))

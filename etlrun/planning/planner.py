@@ -8,15 +8,24 @@ from functools import reduce
 from itertools import takewhile
 from typing import Any
 
-from etlrun.planning.code import code_in
-from etlrun.planning.decoding import is_fast, served, unfit_for_fast, with_library
 from etlrun.planning.notes import decoding_notes, remarks
-from etlrun.planning.objective import of_declared
-from etlrun.planning.plan import Plan, PlannedStage, PlannedStep, given_to_model, place_of_point
+from etlrun.planning.plan import (
+    Plan,
+    PlannedStage,
+    PlannedStep,
+    code_in,
+    given_to_model,
+    is_fast,
+    place_of_point,
+    served,
+    unfit_for_fast,
+    validates,
+    with_defaults,
+    with_library,
+)
 from etlrun.planning.rule import Draft
 from etlrun.planning.rules import rules
 from etlrun.planning.spec import ConflictError, RunSpec, parse
-from etlrun.planning.training import validates
 from etlrun.stages import STAGES
 from etlrun.stages import Stages as Known
 from etlrun.stages.base import Stage
@@ -30,11 +39,22 @@ from etlrun.stages.load import FullShuffle, Prefetch, SampleByClass, Shuffle
 from etlrun.stages.mix import Mix
 from etlrun.stages.model import Backbone
 from etlrun.stages.network import Network
+from etlrun.stages.objectives import kind_of
 from etlrun.stages.rows import Rows
 from etlrun.stages.sequences import PadSequences, batch_of
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, Parse, ParseBatch, RowsMap, Step
 from etlrun.stages.turbo import Turbo, turbo_of, turbo_steps
 from etlrun.system.errors import ConfigError, Fault, did_you_mean
+
+
+def of_declared(spec: RunSpec) -> RunSpec:
+    """Return a run of serialised examples with these where it has several targets, or one of two classes or of labels.
+
+    Others have what their config says.
+    """
+    flow = spec.dataset.examples
+    kinds = [kind_of(flow.features[name]) for name in flow.targets]
+    return with_defaults(spec, kinds) if len(kinds) > 1 or kinds[0] in ("binary", "labels") else spec
 
 
 def plan(spec: RunSpec) -> Plan:

@@ -9,8 +9,7 @@ from typing import Any
 
 import yaml
 
-from etlrun.planning.kinds import kinds_in
-from etlrun.planning.plan import Plan, PlannedStage, sections
+from etlrun.planning.plan import Plan, PlannedStage, kinds_in, sections
 from etlrun.planning.spec import RunSpec, bare
 from etlrun.stages.base import Parameter, Stage, parameters
 from etlrun.stages.columns import Columns

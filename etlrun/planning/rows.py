@@ -3,28 +3,201 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
-from typing import cast
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from etlrun.planning.columns import misnamed
 from etlrun.planning.learned import columns_of, of_resumed, with_columns
-from etlrun.planning.lengths import lengths_noted
-from etlrun.planning.objective import with_defaults
+from etlrun.planning.plan import with_defaults
 from etlrun.planning.spec import RunSpec
-from etlrun.planning.splits import leaks_noted, notes_of
 from etlrun.planning.targets import outputs_of, require_columns, require_targets, require_values
 from etlrun.remote.copies import name_of
 from etlrun.sources.base import source_type
+from etlrun.sources.rows.dividing import in_rows, listed, plain, time_of, values_of
 from etlrun.sources.rows.fitting import LONGEST, chosen, fault_of, fitted, unfit_for, with_weights
+from etlrun.sources.rows.leaks import leaks_of
+from etlrun.sources.rows.reader import lengths_of
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.sources.rows.table import identity_of, names_of
 from etlrun.stages.column_categories import Classes
 from etlrun.stages.columns import Columns, Output, UnfitStepError, nothing
 from etlrun.stages.flow import Feature
+from etlrun.stages.load import FullShuffle, Load
 from etlrun.stages.rows import Column, Known, Rows, Table
+from etlrun.stages.sequences import Bucket, batch_of
+from etlrun.stages.splits import SplitBy, Value
 from etlrun.stages.step import Map
 from etlrun.system.errors import ConfigError, Fault
 from etlrun.system.loading import keras_backend, leave_gpus
+
+
+def notes_of(source: RowsSource, splits: Sequence[RowSplit]) -> tuple[str, ...]:
+    """Return what the splits of a run are, a sentence each; nothing if no column decides it.
+
+    Raises:
+        ConfigError: A group is in two of them, or a value of which each is to have a share has fewer rows than these.
+    """
+    dataset = source.dataset
+    by = dataset.splits_by
+    if by is None:
+        return ()
+    values = values_of(source.kept, dataset, by)
+    each = {split.name: values.take(pa.array(split.rows)) for split in splits}
+    is_parted = len(splits) > 1 and not splits[0].shared(splits[1])
+    if faults := list(_faults(by, values, each)) if is_parted else []:
+        raise ConfigError([dataclasses.replace(fault, where=f"{dataset.key('split_by')}.{by.by}") for fault in faults])
+    if by.by == "column":
+        return tuple(_of_values(by, source, values))
+    is_time = source.kept.known.columns[by.column].feature.format == "timestamp"
+    return tuple(_told(by, name, of, len(values), is_time=is_time) for name, of in each.items())
+
+
+def leaks_noted(source: RowsSource, splits: Sequence[RowSplit]) -> Iterator[str]:
+    """Yield the notes on rows of the validation that the training has, too, by their values."""
+    if len(splits) == 1 or splits[0].shared(splits[1]):  # which a run notes
+        return
+    train, validation = splits
+    found = leaks_of(source, train, validation)
+    names = " and ".join(found.left_out)
+    left_out = f" if {names} {'are' if len(found.left_out) > 1 else 'is'} left out" if names else ""
+    whole = f"of {in_rows(len(validation.rows))} of {validation.name}"
+    if found.same:
+        yield f"{found.same:,} {whole} are also in {train.name}, with the same target{left_out}."
+    if found.others:
+        yield f"{found.others:,} {whole} have the inputs of rows in {train.name}, and another target{left_out}."
+
+
+def _faults(by: SplitBy, values: pa.Array, each: Mapping[str, pa.Array]) -> Iterator[Fault]:
+    """Yield what is wrong with splits that have no row in common; `values` are those of all rows."""
+    if by.by == "group" and (both := set.intersection(*({*_counts(of)} for of in each.values()))):
+        found = f"{by.column} {listed(sorted(both))} in {' and in '.join(each)}"
+        remedy = "cut both splits from the same files, as in train[:80%] and train[80%:]"
+        yield Fault(where="", found=found, expected="all rows of a value in one split", remedy=remedy)
+    few = sorted(value for value, count in _counts(values).items() if count < len(each)) if by.by == "stratify" else []
+    if few:
+        found = f"{by.column} {listed(few)} in {in_rows(1)}{' each' * (len(few) > 1)}"
+        expected = f"a row of each value for {' and for '.join(each)}"
+        remedy = "leave these rows out, or name a column of fewer values"
+        yield Fault(where="", found=found, expected=expected, remedy=remedy)
+
+
+def _counts(values: pa.Array) -> Counter[Value]:
+    """Return the number of rows of each value."""
+    return Counter({plain(of["values"]): of["counts"] for of in values.value_counts().to_pylist()})
+
+
+def _of_values(by: SplitBy, source: RowsSource, values: pa.Array) -> Iterator[str]:
+    """Yield what the splits of some values are, and how many rows are in none of them."""
+    for name, of in by.values.items():
+        yield f"{name}: {in_rows(source.counts[name])} of which {by.column} is {_or(of)}."
+    taken = {value for of in by.values.values() for value in of}
+    others = [value for value in map(plain, values.unique().to_pylist()) if value not in taken]
+    if others:
+        count = len(values) - sum(source.counts.values())
+        yield f"{in_rows(count)} in no split, of which {by.column} is {_or(sorted(others))}."
+
+
+def _or(values: Sequence[Any]) -> str:
+    text = listed([*values])
+    before, comma, last = text.rpartition(", ")
+    return f"{before} or {last}" if comma and last != "…" else text
+
+
+def _told(by: SplitBy, split: str, values: pa.Array, total: int, *, is_time: bool) -> str:
+    """Return what a part of a split is, of which these are the values, and which has `total` rows as a whole."""
+    rows, different = f"{split}: {in_rows(len(values))}", len(values.unique())
+    if by.by == "time":
+        found = np.asarray(values)
+        low, high = (time_of(int(end)) if is_time else str(end) for end in (found.min(), found.max()))
+        return f"{rows} of which {by.column} is from {low} to {high}."
+    if by.by == "group":
+        of = f"a single value of {by.column}" if different == 1 else f"{different:,} values of {by.column}"
+        return f"{rows} ({len(values) / total:.1%}) of {of}, which stay together."
+    shares = [f"{value} in {count / len(values):.1%}" for value, count in sorted(_counts(values).items())]
+    return f"{rows} of which {by.column} is {listed(shares)}."
+
+
+def lengths_noted(spec: RunSpec, source: RowsSource, splits: list[RowSplit], columns: Columns) -> Iterator[str]:
+    """Yield how long the sequences of each split are, and what share of its batches is padding, a sentence each.
+
+    Raises:
+        ConfigError: A sequence is longer than the last boundary; or a split has no batch.
+    """
+    if not columns.flow(source.dataset.examples).sequences:
+        return
+    for split in splits:
+        lengths = np.asarray(lengths_of(source, split, columns))
+        yield from _too_long(spec.load, split, lengths)
+        drops = spec.load.drop_remainder and split is splits[0]
+        share, shapes, rows = padding_of(spec, columns, lengths, drops=drops)
+        left = np.count_nonzero(lengths <= max(spec.load.boundaries or [lengths.max()])) - rows
+        if not rows:
+            raise ConfigError([_of_no_batch(spec.load, split, "drop_remainder" if left else "drop_long")])
+        ends = f"{lengths.min():,} to {lengths.max():,} items, {int(np.median(lengths)):,} in the median"
+        yield (
+            f"{split.name}: {len(lengths):,} sequence{'s' * (len(lengths) > 1)} of {ends}; {share:.1%} of what batches"
+            f" hold is padding, in {shapes:,} shape{'s' * (shapes > 1)}."
+        )
+        if left:
+            yield (
+                f"{split.name}: load.drop_remainder leaves out {left:,} of {len(lengths):,} sequences in each pass, in"
+                " batches that are not full."
+            )
+
+
+def _too_long(load: Load, split: RowSplit, lengths: npt.NDArray[Any]) -> Iterator[str]:
+    """Yield how many sequences are left out; raise `ConfigError` for those that are not to be."""
+    last = load.boundaries[-1] if load.boundaries else int(lengths.max())
+    places = np.flatnonzero(lengths > last)
+    if not len(places):
+        return
+    if load.drop_long:
+        yield f"{split.name}: {len(places):,} of {len(lengths):,} sequences are longer than {last:,} and left out."
+        return
+    first = split.where(split.shards[0], int(places[0]))
+    more = f"{len(places):,} of {len(lengths):,} sequences of {split.name} are longer than {last:,}"
+    fault = Fault(
+        where=load.key("boundaries"),
+        found=f"{lengths[places[0]]:,} items in {first}; {more}",
+        expected=f"at most {last:,} items, the last boundary",
+        remedy=f"add {{truncate: {last}}} to the steps of the column, or a boundary, or set load.drop_long=true",
+    )
+    raise ConfigError([fault])
+
+
+def _of_no_batch(load: Load, split: RowSplit, key: str) -> Fault:
+    found, remedy = f"true, which leaves out all sequences of {split.name}", f"set {load.key(key)}=false"
+    remedy = f"{remedy}, or smaller batches" if key == "drop_remainder" else f"{remedy}, or add a boundary"
+    return Fault(where=load.key(key), found=found, expected="at least one batch", remedy=remedy)
+
+
+def padding_of(spec: RunSpec, columns: Columns, lengths: npt.NDArray[Any], *, drops: bool) -> tuple[float, int, int]:
+    """Return the share of padding in the batches of a pass, the number of their shapes, and that of their rows.
+
+    Without boundaries the first two differ a little between passes. `drops` says whether batches that are not full are
+    left out.
+    """
+    load = spec.load
+    order = FullShuffle.op(len(lengths), spec.trainer.seed) if load.shuffles else np.arange(len(lengths))
+    lengths = lengths[order]
+    batch = batch_of(load, dataclasses.replace(spec.transform, steps=(columns,)), drops=drops)
+    if isinstance(batch, Bucket):
+        places, ends = batch.cut(lengths)
+        padded_to = [batch.boundaries[at] for at in np.searchsorted(batch.boundaries, lengths[places[ends[:-1]]])]
+        lengths = lengths[places]
+    else:
+        ends = np.unique([*range(0, len(lengths) + 1, batch.batch_size), *([] if drops else [len(lengths)])])
+        lengths = lengths[: ends[-1]]
+        padded_to = [max(int(lengths[start:end].max()), 1) for start, end in pairwise(ends)]
+    sizes = np.diff(ends)
+    space = int(np.dot(sizes, padded_to))
+    return 1 - lengths.sum() / max(space, 1), len({*zip(sizes.tolist(), padded_to, strict=True)}), int(ends[-1])
 
 
 def resolved(spec: RunSpec) -> RunSpec:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from etlrun.planning.decoding import is_fast
-from etlrun.planning.plan import at_cache, name_of_point
+from etlrun.planning.plan import (
+    at_cache,
+    is_fast,
+    kept_by,
+    name_of_point,
+    unordered,
+    validates,
+    warmup_past,
+    windows_past,
+)
 from etlrun.planning.rule import Draft, Need, Rules, When, Words, faults_of, value_of
 from etlrun.planning.spec import RunSpec
-from etlrun.planning.training import kept_by, unordered, validates, warmup_past, windows_past
 from etlrun.stages.dataset import Declared
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.image import Decode

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from etlrun.planning.annotations import attributes_of, hints_of, listed_stage, nested_stage, summary_of
+from etlrun.planning.hints import attributes_of, hints_of, listed_stage, nested_stage, summary_of
 from etlrun.planning.spec import GROUPS
 from etlrun.stages import UNUSABLE, Stages
 from etlrun.stages.base import Kind, Stage, described, field_metadata, names_of

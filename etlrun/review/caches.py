@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import yaml
 
 from etlrun.graph.identity import planned
-from etlrun.planning.code import as_recorded
 from etlrun.planning.learned import recalled
-from etlrun.planning.plan import Plan, at_cache
+from etlrun.planning.plan import Plan, as_recorded, at_cache
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
 from etlrun.record.record import PLAN, read_config

@@ -25,8 +25,7 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from etlrun.planning.code import plugins_in
-from etlrun.planning.plan import Plan
+from etlrun.planning.plan import Plan, plugins_in
 from etlrun.review.git import Changes, Scratch, names_in
 from etlrun.stages.base import Stage, field_metadata
 from etlrun.stages.installed import installed

@@ -9,12 +9,10 @@ from typing import Any
 
 import yaml
 
-from etlrun.planning.kinds import differing, drawn, kinds_in
 from etlrun.planning.plan import STAGES as LISTED
-from etlrun.planning.plan import Plan, keeps_file_order, parts_of, reads_features
+from etlrun.planning.plan import Plan, differing, drawn, keeps_file_order, kinds_in, parts_of, reads_features
 from etlrun.planning.planner import plan
-from etlrun.planning.spec import RunSpec, bare, parse
-from etlrun.planning.unused import leaves
+from etlrun.planning.spec import RunSpec, bare, leaves, parse
 from etlrun.review.code import Source, Sources
 from etlrun.stages import STAGES
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Stage, parameters

@@ -10,8 +10,7 @@ from typing import Any, Self
 from etlrun.config.composer import Composer
 from etlrun.config.overrides import quoted
 from etlrun.planning.planner import plan
-from etlrun.planning.spec import bare, parse
-from etlrun.planning.unused import leaves
+from etlrun.planning.spec import bare, leaves, parse
 from etlrun.stages import STAGES
 from etlrun.system import machine
 from etlrun.system.errors import ConfigError, Fault, of_file

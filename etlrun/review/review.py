@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from etlrun.planning.plan import Plan
-from etlrun.planning.unused import leaves
+from etlrun.planning.spec import leaves
 from etlrun.review.caches import Fills, Kept, caches
 from etlrun.review.difference import Comparison, Difference, compare, of_code
 from etlrun.review.facts import CONTRADICTION, Facts

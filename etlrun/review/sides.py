@@ -19,12 +19,10 @@ from etlrun.config.composer import NOT_OF_A_RUN, UNCOMPOSABLE, Composer, refusal
 from etlrun.config.composer import missing as missing_in
 from etlrun.config.files import Layer, unloadable, unreadable
 from etlrun.config.overrides import in_one_argument, quoted
-from etlrun.planning.code import as_recorded
 from etlrun.planning.learned import planned_before
-from etlrun.planning.plan import Plan
+from etlrun.planning.plan import Plan, as_recorded
 from etlrun.planning.planner import plan
-from etlrun.planning.spec import GROUPS, parse, parse_command
-from etlrun.planning.unused import leaves
+from etlrun.planning.spec import GROUPS, leaves, parse, parse_command
 from etlrun.record.record import CONFIG, PLAN, known_config
 from etlrun.review.code import Process, Sources, packages_of, sources_of
 from etlrun.review.folders import Folders, at_revision, is_revision, located, no_side

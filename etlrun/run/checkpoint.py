@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from etlrun.planning.code import as_recorded
 from etlrun.planning.learned import recalled
-from etlrun.planning.plan import Plan
+from etlrun.planning.plan import Plan, as_recorded
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse, show
 from etlrun.record.record import MODEL, PLAN, is_nobodys, known_config

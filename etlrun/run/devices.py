@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 
 from etlrun.graph.build import Passes
-from etlrun.planning.training import undivided
+from etlrun.planning.plan import undivided
 from etlrun.run.backend import unfit_keras
 from etlrun.run.hosts import here
 from etlrun.stages.load import Load

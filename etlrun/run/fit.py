@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from etlrun.measure.assessment import Assessment, Work
 from etlrun.measure.watched import Watched
-from etlrun.planning.plan import Plan, reads_features
-from etlrun.planning.training import kept_by, monitor_of, windows_past
+from etlrun.planning.plan import Plan, kept_by, monitor_of, reads_features, windows_past
 from etlrun.record.record import MODEL, Record
 from etlrun.record.summary import Findings, Kept, TrainedPhase, read_summary
 from etlrun.run import loops

@@ -17,7 +17,7 @@ from textwrap import shorten
 from typing import Any, Protocol
 
 from etlrun.planning.plan import Plan
-from etlrun.planning.unused import leaves
+from etlrun.planning.spec import leaves
 from etlrun.record.outcome import outcome
 from etlrun.record.record import LOG, Record, read_config
 from etlrun.record.summary import COMPLETED, SUMMARY, Epoch, Findings

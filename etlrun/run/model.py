@@ -21,8 +21,7 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 from etlrun.graph.context import Backbone
 from etlrun.graph.numbered import count_of_batches
 from etlrun.planning.learned import columns_of
-from etlrun.planning.plan import Plan, given_to_model, reads_features
-from etlrun.planning.training import past_classes, warmup_past
+from etlrun.planning.plan import Plan, given_to_model, past_classes, reads_features, warmup_past
 from etlrun.run import custom_objects, devices
 from etlrun.run.backend import accelerators
 from etlrun.run.checkpoint import PreviousRun

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from etlrun.graph import figures as plans
 from etlrun.planning import learned, render
-from etlrun.planning.plan import Plan
+from etlrun.planning.plan import Plan, require_one_host
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import RunSpec, parse
-from etlrun.planning.training import require_one_host
 from etlrun.record import record as records
 from etlrun.record import report
 from etlrun.record import summary as statuses

@@ -27,8 +27,7 @@ from pydantic_core import from_json
 from etlrun.config.grid import Job, Unfit, differences, identity_of
 from etlrun.config.overrides import of_path
 from etlrun.planning.plan import Plan, at_cache, reads_features, values_of
-from etlrun.planning.spec import parse_command
-from etlrun.planning.unused import told
+from etlrun.planning.spec import parse_command, told
 from etlrun.record import record as records
 from etlrun.record.record import nobodys
 from etlrun.stages.sweep import FEWEST_REPEATS, Sweep

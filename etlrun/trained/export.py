@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from etlrun.planning.decoding import resizes
 from etlrun.planning.learned import columns_of
+from etlrun.planning.plan import resizes
 from etlrun.report.render import RENDER
 from etlrun.stages.columns import Columns
 from etlrun.stages.rows import Rows

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.planning.decoding import is_fast
+from etlrun.planning.plan import is_fast
 from etlrun.stages.image import Decode
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault, did_you_mean

@@ -12,10 +12,9 @@ from typing import Any
 from etlrun.config.overrides import of_path
 from etlrun.config.request import RESUME, overlaid
 from etlrun.planning.learned import recalled
-from etlrun.planning.plan import Plan, given_to_model
+from etlrun.planning.plan import Plan, given_to_model, validates
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import RunSpec, parse, show
-from etlrun.planning.training import validates
 from etlrun.record import record as records
 from etlrun.record.record import CONFIG, MODEL, is_nobodys, known_config
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, PRUNED, RUNNING, SUMMARY, Epoch, Summary, read_summary

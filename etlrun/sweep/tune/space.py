@@ -11,12 +11,9 @@ from typing import Any
 
 from etlrun.config.grid import Job
 from etlrun.config.request import put
-from etlrun.planning.decoding import resizes
-from etlrun.planning.located import ABSENT, value_at
-from etlrun.planning.plan import Plan, name_of_point
+from etlrun.planning.plan import Plan, name_of_point, resizes, validates
 from etlrun.planning.planner import plan
-from etlrun.planning.spec import bare, parse
-from etlrun.planning.training import validates
+from etlrun.planning.spec import ABSENT, bare, parse, value_at
 from etlrun.stages import STAGES
 from etlrun.stages.cache import CACHES, DiskCache, MemoryCache
 from etlrun.stages.extract import Interleave
