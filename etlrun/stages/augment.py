@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from etlrun.stages.base import DATA, Expected, Flag, Fraction, Number, Positive, PositiveNumber, Rate, Share, Size
+from etlrun.stages.base import DATA, Data, Expected, Flag, Fraction, Number, Positive, PositiveNumber, Rate, Share, Size
 from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.image import require_decoded
 from etlrun.stages.lazy import tf
@@ -158,7 +158,7 @@ class _Moved(Step):
 
     random = True
 
-    fill_mode: Annotated[Literal["constant", "reflect", "nearest"], DATA]
+    fill_mode: Data[Literal["constant", "reflect", "nearest"]]
 
     def gives(self, incoming: Feature) -> Feature:
         require_pixels(incoming)
@@ -196,8 +196,8 @@ class RandomTranslation(_Moved):
     path = "transform.random_translation"
     calls = (drawn, rounded, affine, translated)
 
-    height_factor: Annotated[Fraction, DATA]
-    width_factor: Annotated[Fraction, DATA]
+    height_factor: Data[Fraction]
+    width_factor: Data[Fraction]
 
     @staticmethod
     def op(
@@ -219,7 +219,7 @@ class RandomZoom(_Moved):
     path = "transform.random_zoom"
     calls = (drawn, rounded, affine, zoomed)
 
-    factor: Annotated[Rate, DATA]
+    factor: Data[Rate]
 
     @staticmethod
     def op(image: tf.Tensor, *, fill_mode: str, factor: float, seed: tf.Tensor) -> tf.Tensor:
@@ -272,8 +272,8 @@ class Pad(Step):
     path = "transform.pad"
 
     by: Annotated[int, Field(ge=0, le=65_536), DATA]
-    mode: Annotated[Literal["constant", "reflect"], DATA]
-    value: Annotated[Number, DATA]
+    mode: Data[Literal["constant", "reflect"]]
+    value: Data[Number]
 
     def rules(self) -> Faults:
         if self.mode == "reflect" and self.value:
@@ -309,7 +309,7 @@ class RandomCrop(Step):
     random = True
     calls = (drawn, placed)
 
-    size: Annotated[Size, DATA]
+    size: Data[Size]
 
     def gives(self, incoming: Feature) -> Feature:
         require_pixels(incoming)
@@ -346,10 +346,10 @@ class RandomResizedCrop(Step):
     is_costly = True
     calls = (drawn, rounded, rectangles, placed, crop_box)
 
-    size: Annotated[Size, DATA]
-    scale: Annotated[Shares, DATA]
-    ratio: Annotated[Ratios, DATA]
-    antialias: Annotated[Flag, DATA]
+    size: Data[Size]
+    scale: Data[Shares]
+    ratio: Data[Ratios]
+    antialias: Data[Flag]
 
     def faults(self) -> Faults:
         yield from (*ordered("scale", self.scale), *ordered("ratio", self.ratio))
@@ -392,7 +392,7 @@ class _Erasing(Step):
 
     random = True
 
-    value: Annotated[Number, DATA]
+    value: Data[Number]
 
     def gives(self, incoming: Feature) -> Feature:
         return with_value(incoming, self.value)
@@ -411,7 +411,7 @@ class Cutout(_Erasing):
     path = "transform.cutout"
     calls = (drawn, placed, within, erased)
 
-    length: Annotated[Positive, DATA]
+    length: Data[Positive]
 
     @staticmethod
     def op(image: tf.Tensor, *, value: float, length: int, seed: tf.Tensor) -> tf.Tensor:
@@ -436,9 +436,9 @@ class RandomErasing(_Erasing):
     path = "transform.random_erasing"
     calls = (drawn, rectangles, placed, within, erased)
 
-    probability: Annotated[Share, DATA]
-    scale: Annotated[Shares, DATA]
-    ratio: Annotated[Ratios, DATA]
+    probability: Data[Share]
+    scale: Data[Shares]
+    ratio: Data[Ratios]
 
     def faults(self) -> Faults:
         yield from (*ordered("scale", self.scale), *ordered("ratio", self.ratio))

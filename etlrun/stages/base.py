@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import ConfigDict, Field
 
@@ -48,6 +48,13 @@ class Kind(StrEnum):
 
 
 DATA, ORDER, TRAINING, SPEED = Kind.DATA, Kind.ORDER, Kind.TRAINING, Kind.SPEED
+
+_Type = TypeVar("_Type")
+Data = Annotated[_Type, DATA]
+Order = Annotated[_Type, ORDER]
+Training = Annotated[_Type, TRAINING]
+Speed = Annotated[_Type, SPEED]
+"""Types of fields of one kind, such as `Speed[Parallelism]`."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from etlrun.stages.base import DATA, SPEED, Expected, Nodes, Stage, Text
+from etlrun.stages.base import SPEED, Data, Expected, Nodes, Speed, Stage, Text
 from etlrun.stages.flow import Flow
 from etlrun.stages.made import Call
 from etlrun.stages.paths import OptionalPath
@@ -82,10 +82,10 @@ class _Cache(Stage):
     """Rate at which it is read, where none was measured."""
 
     at: Annotated[Text, Expected("source, decoded, transformed, features, or the name of a step"), SPEED]
-    dtype: Annotated[Literal["auto", "uint8"], SPEED]
-    dir: Annotated[OptionalPath, SPEED]
-    when_busy: Annotated[Literal["wait", "uncached"], SPEED]
-    codec: Annotated[Literal["raw", "jpeg90", "jpeg95"], DATA] = "raw"
+    dtype: Speed[Literal["auto", "uint8"]]
+    dir: Speed[OptionalPath]
+    when_busy: Speed[Literal["wait", "uncached"]]
+    codec: Data[Literal["raw", "jpeg90", "jpeg95"]] = "raw"
 
     @classmethod
     def space(cls, folder: Path) -> Space:  # noqa: ARG003 - for those that are on disk

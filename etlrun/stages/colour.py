@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from etlrun.stages.augment import affine, clipped, drawn, require_colours, rotated, rounded
-from etlrun.stages.base import DATA, Expected, Factor, Fraction, Number, PositiveNumber, Rescaling, Share
+from etlrun.stages.base import DATA, Data, Expected, Factor, Fraction, Number, PositiveNumber, Rescaling, Share
 from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.lazy import tf
 from etlrun.stages.step import Step
@@ -78,7 +78,7 @@ class RandomBrightness(_Colour):
     path = "transform.random_brightness"
     calls = (drawn, clipped, brightened)
 
-    max_delta: Annotated[Fraction, DATA]
+    max_delta: Data[Fraction]
 
     @staticmethod
     def op(image: tf.Tensor, *, max_delta: float, seed: tf.Tensor) -> tf.Tensor:
@@ -95,8 +95,8 @@ class _ByFactor(_Colour):
         upper: Largest factor.
     """
 
-    lower: Annotated[Factor, DATA]
-    upper: Annotated[Factor, DATA]
+    lower: Data[Factor]
+    upper: Data[Factor]
 
     def rules(self) -> Faults:
         if self.lower > self.upper:
@@ -163,7 +163,7 @@ class RandomGrey(_Colour):
     path = "transform.random_grey"
     calls = (drawn, rounded, greyed)
 
-    probability: Annotated[Share, DATA]
+    probability: Data[Share]
 
     @property
     def random(self) -> bool:  # type: ignore[override] # of the others all instances are
@@ -188,8 +188,8 @@ class Normalize(Step):
 
     path = "transform.normalize"
 
-    mean: Annotated[Means, DATA]
-    std: Annotated[Deviations, DATA]
+    mean: Data[Means]
+    std: Data[Deviations]
 
     def gives(self, incoming: Feature) -> Feature:
         require_colours(incoming)

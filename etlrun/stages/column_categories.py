@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
-from etlrun.stages.base import DATA, Expected, Flag, Number, OptionalPositive, Positive
+from etlrun.stages.base import DATA, Data, Expected, Flag, Number, OptionalPositive, Positive
 from etlrun.stages.column_numbers import (
     ColumnStep,
     UnfitColumnError,
@@ -53,10 +53,10 @@ class Lookup(ColumnStep):
     not_of_op = ("file", "top", "min_count")
 
     values: Annotated[_Values | None, Expected("a list of texts or of integers, or null to learn it"), DATA] = None
-    file: Annotated[OptionalPath, DATA] = None
-    top: Annotated[OptionalPositive, DATA] = None
-    min_count: Annotated[Positive, DATA] = 1
-    oov: Annotated[Annotated[int, Field(ge=1)] | Literal["error"], DATA] = 1
+    file: Data[OptionalPath] = None
+    top: Data[OptionalPositive] = None
+    min_count: Data[Positive] = 1
+    oov: Data[Annotated[int, Field(ge=1)] | Literal["error"]] = 1
 
     @staticmethod
     def op(found: tf.Tensor, *, values: list[str | int], oov: Any, table: Any = None) -> tf.Tensor:
@@ -188,7 +188,7 @@ class Classes(Lookup):
 
     name = "class"
 
-    oov: Annotated[Literal["error"], DATA] = "error"
+    oov: Data[Literal["error"]] = "error"
 
     def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
         as_integers = values if incoming.dtype == "string" else (lambda: values().cast("int64"))
@@ -212,7 +212,7 @@ class OneHot(ColumnStep):
     name = "one_hot"
     learned = ("categories",)
 
-    categories: Annotated[OptionalPositive, DATA] = None
+    categories: Data[OptionalPositive] = None
 
     @staticmethod
     def op(index: tf.Tensor, *, categories: int) -> tf.Tensor:
@@ -254,10 +254,10 @@ class Embed(ColumnStep):
     learned = ("padding",)
     not_of_op = ("dimension", "weights", "words", "trainable", "content")
 
-    dimension: Annotated[OptionalPositive, DATA] = None
-    weights: Annotated[OptionalPath, DATA] = None
-    words: Annotated[OptionalPath, DATA] = None
-    trainable: Annotated[Flag, DATA] = True
+    dimension: Data[OptionalPositive] = None
+    weights: Data[OptionalPath] = None
+    words: Data[OptionalPath] = None
+    trainable: Data[Flag] = True
     content: Annotated[str | None, Expected("null, since planning finds it"), DATA] = None
     padding: Annotated[Flag | None, Expected("null"), DATA] = None
 
@@ -350,7 +350,7 @@ class Quantiles(Bucketize):
     learned = ("boundaries",)
     not_of_op = ("count",)
 
-    count: Annotated[Annotated[int, Field(ge=2, le=10_000)], DATA]
+    count: Data[Annotated[int, Field(ge=2, le=10_000)]]
     boundaries: Annotated[_Boundaries | None, Expected(f"null to learn them, or {_ASCENDING}"), DATA] = None  # type: ignore[assignment]
 
     def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
@@ -374,7 +374,7 @@ class Identity(ColumnStep):
     name = "identity"
     main = "categories"
 
-    categories: Annotated[Positive, DATA]
+    categories: Data[Positive]
 
     @staticmethod
     def op(values: tf.Tensor, *, categories: int) -> tf.Tensor:
@@ -409,7 +409,7 @@ class Hash(ColumnStep):
     name = "hash"
     main = "bins"
 
-    bins: Annotated[Positive, DATA]
+    bins: Data[Positive]
 
     @staticmethod
     def op(values: tf.Tensor, *, bins: int) -> tf.Tensor:
@@ -435,7 +435,7 @@ class Cross(ColumnStep):
     main = "bins"
     takes = 2
 
-    bins: Annotated[Positive, DATA]
+    bins: Data[Positive]
 
     @staticmethod
     def op(values: tuple[tf.Tensor, ...], *, bins: int) -> tf.Tensor:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from etlrun.stages.base import DATA, Expected, Number, Stage
+from etlrun.stages.base import DATA, Data, Expected, Number, Stage
 from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.lazy import pa, pc, tf
 from etlrun.stages.plugins import remember
@@ -255,7 +255,7 @@ class Fill(ColumnStep):
     not_of_op = ("value", "indicator")
 
     value: Annotated[str | int | Number, Expected("mean, median, most_frequent, a number or a text"), DATA]
-    indicator: Annotated[bool, DATA] = False
+    indicator: Data[bool] = False
     filled: Annotated[str | int | Number | None, Expected("null"), DATA] = None
 
     @staticmethod
@@ -489,7 +489,7 @@ class Part(ColumnStep):
     name = "part"
     main = "part"
 
-    part: Annotated[Literal["year", "month", "day", "weekday", "hour", "minute"], DATA]
+    part: Data[Literal["year", "month", "day", "weekday", "hour", "minute"]]
 
     @staticmethod
     def op(values: tf.Tensor, *, part: str) -> tf.Tensor:

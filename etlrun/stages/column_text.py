@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
-from etlrun.stages.base import DATA, Expected, OptionalText, Positive
+from etlrun.stages.base import DATA, Data, Expected, OptionalText, Positive
 from etlrun.stages.column_categories import OneHot
 from etlrun.stages.column_numbers import ColumnStep, category
 from etlrun.stages.flow import Faults, Feature, UnfitError
@@ -30,7 +30,7 @@ class StandardizeText(ColumnStep):
     name = "standardize_text"
     main = "to"
 
-    to: Annotated[Literal["lower_and_strip_punctuation", "lower", "none"], DATA]
+    to: Data[Literal["lower_and_strip_punctuation", "lower", "none"]]
 
     @staticmethod
     def op(found: tf.Tensor, *, to: str) -> tf.Tensor:
@@ -69,9 +69,9 @@ class Tokenize(ColumnStep):
 
     not_of_op = ("file",)
 
-    by: Annotated[Literal["whitespace", "characters", "regex", "wordpiece"], DATA]
-    pattern: Annotated[OptionalText, DATA] = None
-    file: Annotated[OptionalPath, DATA] = None
+    by: Data[Literal["whitespace", "characters", "regex", "wordpiece"]]
+    pattern: Data[OptionalText] = None
+    file: Data[OptionalPath] = None
     vocabulary: Annotated[tuple[str, ...] | None, Expected("null, since its file has it"), DATA] = None
 
     @staticmethod
@@ -138,7 +138,7 @@ class Ngrams(ColumnStep):
     main = "size"
     of_sequences = True
 
-    size: Annotated[Annotated[int, Field(ge=2)], DATA]
+    size: Data[Annotated[int, Field(ge=2)]]
 
     @staticmethod
     def op(found: Any, *, size: int) -> Any:
@@ -164,8 +164,8 @@ class Truncate(ColumnStep):
     main = "length"
     of_sequences = True
 
-    length: Annotated[Positive, DATA]
-    keep: Annotated[Literal["first", "last"], DATA] = "first"
+    length: Data[Positive]
+    keep: Data[Literal["first", "last"]] = "first"
 
     @staticmethod
     def op(found: Any, *, length: int, keep: str) -> Any:
@@ -216,7 +216,7 @@ class TfIdf(ColumnStep):
     of_sequences = True
     gives_sequences = False
 
-    weights: Annotated[tuple[float, ...] | None, DATA] = None
+    weights: Data[tuple[float, ...] | None] = None
 
     @staticmethod
     def op(index: Any, *, weights: list[float]) -> tf.Tensor:

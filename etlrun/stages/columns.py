@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from functools import partial
 from typing import Annotated, Any, Self
 
-from etlrun.stages.base import DATA, Expected
+from etlrun.stages.base import DATA, Data, Expected
 from etlrun.stages.column_categories import Bucketize, Classes, Cross, Embed, Hash, Identity, Lookup, OneHot, Quantiles
 from etlrun.stages.column_numbers import (
     LARGEST,
@@ -290,7 +290,7 @@ class Number(ColumnStep):
     learned = ("mean", "std", "least")
     not_of_op = ("standardize", *learned)
 
-    standardize: Annotated[bool, DATA] = False
+    standardize: Data[bool] = False
     mean: Annotated[float | None, Expected("null"), DATA] = None
     std: Annotated[float | None, Expected("null"), DATA] = None
     least: Annotated[float | None, Expected("null"), DATA] = None

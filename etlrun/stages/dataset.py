@@ -14,11 +14,13 @@ from etlrun.stages.base import (
     DATA,
     SPEED,
     TRAINING,
+    Data,
     Expected,
     Flag,
     OptionalPositive,
     OptionalText,
     Positive,
+    Speed,
     Stage,
     Text,
 )
@@ -149,10 +151,10 @@ class Dataset(Stage):
     is_of_tfds: ClassVar[bool] = False
     given_by: ClassVar[str] = "files"
 
-    name: Annotated[Text, DATA]
-    split: Annotated[Text, DATA]
-    eval_split: Annotated[OptionalText, DATA]
-    on_corrupt: Annotated[Literal["raise", "skip"], DATA]
+    name: Data[Text]
+    split: Data[Text]
+    eval_split: Data[OptionalText]
+    on_corrupt: Data[Literal["raise", "skip"]]
 
     @classmethod
     def key_of(cls, pipeline: str) -> str:
@@ -260,13 +262,13 @@ class Declared(OfFiles):
         copies: Folder of what is fetched; null for the user's cache folder.
     """
 
-    image_key: Annotated[Text, DATA]
-    label_key: Annotated[Text, DATA]
+    image_key: Data[Text]
+    label_key: Data[Text]
     features: Annotated[Features | None, Expected(FEATURES), DATA] = None
     target: Annotated[Targets | None, Expected(TARGETS), DATA, TRAINING] = None
     weight: Annotated[Text | None, DATA, TRAINING] = None
-    keep: Annotated[Keep, SPEED] = "all"
-    copies: Annotated[OptionalPath, SPEED] = None
+    keep: Speed[Keep] = "all"
+    copies: Speed[OptionalPath] = None
 
     @property
     def keys(self) -> dict[str, str]:
@@ -313,7 +315,7 @@ class TfdsDataset(Declared):
 
     version: Annotated[Annotated[str, Field(pattern=_VERSION)] | None, Expected(_VERSION_EXPECTED), DATA]
     data_dir: Annotated[Annotated[str, Field(min_length=1)] | None, Expected("a path or a URL, or null"), SPEED]
-    download: Annotated[Flag, SPEED]
+    download: Speed[Flag]
 
     def as_it_is(self) -> Self:
         return dataclasses.replace(self, download=False)
@@ -444,8 +446,8 @@ class Fetch(Stage):
     path = "extract.fetch"
     changes_data = False
 
-    at_once: Annotated[Positive, SPEED]
-    keep: Annotated[Keep, SPEED]
+    at_once: Speed[Positive]
+    keep: Speed[Keep]
 
 
 def fetch_of(dataset: Dataset) -> Iterator[Fetch]:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from etlrun.stages.base import ORDER, SPEED, Flag, Nodes, Parallelism, Positive, Stage, Tuned
+from etlrun.stages.base import Flag, Nodes, Order, Parallelism, Positive, Speed, Stage, Tuned
 from etlrun.stages.flow import Faults, Flow, UnfitError
 from etlrun.stages.image import Decode
 from etlrun.system.values import frozen
@@ -54,7 +54,7 @@ class Tfds(Extract):
     path = "extract.tfds"
     parses = True
 
-    decode: Annotated[Flag, SPEED]
+    decode: Speed[Flag]
 
     @property
     def decodes(self) -> bool:
@@ -84,7 +84,7 @@ class Shards(Extract):
             cache keeps the order of the first pass. false reads them in the order of their names, as validation does.
     """
 
-    shuffle_files: Annotated[Flag, ORDER]
+    shuffle_files: Order[Flag]
 
     @property
     def random(self) -> bool:
@@ -125,10 +125,10 @@ class Interleave(Shards):
     path = "extract.interleave"
     tuned = Tuned("num_parallel_calls", "parallelism", "extract.num_parallel_calls")
 
-    cycle_length: Annotated[Annotated[int, Field(ge=1, le=10_000)] | Literal["all"], ORDER]
-    block_length: Annotated[Positive, ORDER]
-    num_parallel_calls: Annotated[Parallelism, SPEED]
-    deterministic: Annotated[Flag, ORDER]
+    cycle_length: Order[Annotated[int, Field(ge=1, le=10_000)] | Literal["all"]]
+    block_length: Order[Positive]
+    num_parallel_calls: Speed[Parallelism]
+    deterministic: Order[Flag]
 
     @property
     def is_ordered(self) -> bool:

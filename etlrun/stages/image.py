@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from etlrun.stages.base import DATA, SPEED, Flag, Number, Size
+from etlrun.stages.base import Data, Flag, Number, Size, Speed
 from etlrun.stages.flow import IMAGE_RANK, Faults, Feature, UnfitError, remedy_of_kind
 from etlrun.stages.lazy import tf
 from etlrun.stages.step import Step
@@ -38,8 +38,8 @@ class Decode(Step):
     not_of_op = ("library", "fast")
     chooses_stages = ("library",)
 
-    library: Annotated[Literal["tensorflow", "turbo"], DATA] = "turbo"
-    fast: Annotated[Flag, DATA] = False
+    library: Data[Literal["tensorflow", "turbo"]] = "turbo"
+    fast: Data[Flag] = False
 
     @property
     def uses_turbo(self) -> bool:
@@ -80,10 +80,10 @@ class Resize(Step):
     path = "transform.resize"
     is_costly = True
 
-    size: Annotated[Size, DATA]
-    method: Annotated[Literal["bilinear", "nearest", "area"], DATA]
-    antialias: Annotated[Flag, DATA]
-    dtype: Annotated[Literal["uint8", "float32"], DATA]
+    size: Data[Size]
+    method: Data[Literal["bilinear", "nearest", "area"]]
+    antialias: Data[Flag]
+    dtype: Data[Literal["uint8", "float32"]]
 
     @property
     def beyond_turbo(self) -> list[tuple[str, Any, Any]]:
@@ -118,7 +118,7 @@ class EncodeJpeg(Step):
 
     path = "cache.codec"
 
-    quality: Annotated[int, DATA]
+    quality: Data[int]
 
     def gives(self, incoming: Feature) -> Feature:
         return Feature(dtype="string", format="image")
@@ -142,8 +142,8 @@ class DecodeJpeg(Step):
     is_costly = True
     not_of_op = ("library",)
 
-    size: Annotated[Size, DATA]
-    library: Annotated[Literal["tensorflow", "turbo"], SPEED]
+    size: Data[Size]
+    library: Speed[Literal["tensorflow", "turbo"]]
 
     @property
     def uses_turbo(self) -> bool:
@@ -213,8 +213,8 @@ class Rescale(Step):
 
     path = "transform.rescale"
 
-    scale: Annotated[Number, DATA]
-    offset: Annotated[Number, DATA]
+    scale: Data[Number]
+    offset: Data[Number]
 
     @property
     def factors(self) -> tuple[float, float]:

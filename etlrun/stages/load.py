@@ -15,16 +15,20 @@ from etlrun.stages.base import (
     SPEED,
     TRAINING,
     Buffer,
+    Data,
     Expected,
     Factor,
     Flag,
     Natural,
     Nodes,
     OptionalPositive,
+    Order,
     Parallelism,
     Positive,
     Scope,
+    Speed,
     Stage,
+    Training,
     Tuned,
 )
 from etlrun.stages.flow import Faults, Flow
@@ -91,7 +95,7 @@ class Service(Stage):
 
     address: Annotated[_Addresses, Expected("HOST:PORT, or a list of them"), SPEED] = None
     timeout_s: Annotated[float, Field(ge=1, allow_inf_nan=False), SPEED] = 120.0
-    trusted_network: Annotated[Flag, SPEED] = False
+    trusted_network: Speed[Flag] = False
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -131,7 +135,7 @@ class Shuffle(Stage):
     random = True
 
     buffer_size: Annotated[Positive, TRAINING, ORDER]
-    seed: Annotated[Natural, ORDER]
+    seed: Order[Natural]
 
     @property
     def holds(self) -> int:
@@ -171,7 +175,7 @@ class FullShuffle(Stage):
     only_reorders = True
     random = True
 
-    seed: Annotated[Natural, ORDER]
+    seed: Order[Natural]
 
     @staticmethod
     def op(count: int, seed: int) -> np.typing.NDArray[np.int64]:
@@ -242,7 +246,7 @@ class Batch(Stage):
 
     batch_size: Annotated[Positive, TRAINING, ORDER]
     drop_remainder: Annotated[Flag, DATA, TRAINING]
-    num_parallel_calls: Annotated[Parallelism, SPEED] = None
+    num_parallel_calls: Speed[Parallelism] = None
 
     def flow(self, incoming: Flow) -> Flow:
         return incoming.replace(batch_size=self.batch_size)
@@ -273,7 +277,7 @@ class Prefetch(Stage):
     tuned = Tuned("buffer_size", "buffer_size", "load.prefetch")
     scope = Scope.AROUND
 
-    buffer_size: Annotated[Buffer, SPEED]
+    buffer_size: Speed[Buffer]
 
     def call(self) -> Call:
         return Call("prefetch", (Parallel(self.buffer_size),))
@@ -317,18 +321,18 @@ class Load(Stage):
     shuffle_buffer: Annotated[int, Field(ge=0, le=100_000_000), TRAINING, ORDER]
     batch_size: Annotated[Positive, TRAINING, ORDER]
     drop_remainder: Annotated[Flag, DATA, TRAINING]
-    prefetch: Annotated[Buffer, SPEED]
-    shuffle_at: Annotated[Literal["auto", "before_batch"], SPEED] = "auto"
+    prefetch: Speed[Buffer]
+    shuffle_at: Speed[Literal["auto", "before_batch"]] = "auto"
     shuffle: Annotated[Literal["buffer", "full"], TRAINING, ORDER] = "buffer"
-    num_parallel_calls: Annotated[Parallelism, SPEED] = None
+    num_parallel_calls: Speed[Parallelism] = None
     sample: Annotated[Literal["all", "uniform_by_class"], DATA, TRAINING] = "all"
-    class_weights: Annotated[Literal["none", "balanced"], TRAINING] = "none"
+    class_weights: Training[Literal["none", "balanced"]] = "none"
     mixup_alpha: Annotated[Factor, DATA, TRAINING] = 0.0
     cutmix_alpha: Annotated[Factor, DATA, TRAINING] = 0.0
-    boundaries: Annotated[tuple[Positive, ...] | None, ORDER] = None
-    batch_sizes: Annotated[tuple[Positive, ...] | None, ORDER] = None
-    tokens_per_batch: Annotated[OptionalPositive, ORDER] = None
-    drop_long: Annotated[Flag, DATA] = False
+    boundaries: Order[tuple[Positive, ...] | None] = None
+    batch_sizes: Order[tuple[Positive, ...] | None] = None
+    tokens_per_batch: Order[OptionalPositive] = None
+    drop_long: Data[Flag] = False
     service: Service | None = None
 
     def faults(self) -> Faults:

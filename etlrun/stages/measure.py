@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from etlrun.stages.base import SPEED, Expected, Flag, Fraction, OptionalText, Stage, Text
+from etlrun.stages.base import SPEED, Expected, Flag, Fraction, OptionalText, Speed, Stage, Text
 from etlrun.stages.flow import Faults
 from etlrun.stages.made import Made
 from etlrun.system.errors import did_you_mean
@@ -37,8 +37,8 @@ class Measure(Stage):
 
     path = "measure"
 
-    au_min: Annotated[Fraction | None, SPEED]
-    digest: Annotated[Flag, SPEED]
+    au_min: Speed[Fraction | None]
+    digest: Speed[Flag]
     silence: Annotated[dict[str, str], Expected("a mapping from names of checks to reasons")] = field(
         default_factory=dict, compare=False
     )
@@ -161,8 +161,8 @@ class Mlflow(Logger):
     writer = "etlrun.run.writers:MlflowWriter"
     remedy = "check that the server of logger.tracking_uri runs and can be reached, and MLflow's credentials"
 
-    tracking_uri: Annotated[OptionalText, SPEED]
-    experiment_name: Annotated[Text, SPEED]
+    tracking_uri: Speed[OptionalText]
+    experiment_name: Speed[Text]
 
 
 @frozen
@@ -183,9 +183,9 @@ class Wandb(Logger):
         "run `wandb login` or set WANDB_API_KEY, check the network, or set logger.mode=offline and `wandb sync` later"
     )
 
-    project: Annotated[Text, SPEED]
-    entity: Annotated[OptionalText, SPEED]
-    mode: Annotated[Literal["online", "offline"], SPEED]
+    project: Speed[Text]
+    entity: Speed[OptionalText]
+    mode: Speed[Literal["online", "offline"]]
 
 
 LOGGERS: dict[str, type[Logger]] = {

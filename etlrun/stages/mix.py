@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, ClassVar
 
 from etlrun.stages.augment import rounded, within
-from etlrun.stages.base import DATA, SPEED, TRAINING, Factor, Nodes, Parallelism, Scope, Stage
+from etlrun.stages.base import DATA, TRAINING, Factor, Nodes, Parallelism, Scope, Speed, Stage
 from etlrun.stages.flow import Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
 from etlrun.stages.lazy import keras, tf
@@ -122,7 +122,7 @@ class Mix(Stage):
 
     mixup_alpha: Annotated[Factor, DATA, TRAINING]
     cutmix_alpha: Annotated[Factor, DATA, TRAINING]
-    num_parallel_calls: Annotated[Parallelism, SPEED]
+    num_parallel_calls: Speed[Parallelism]
 
     def flow(self, incoming: Flow) -> Flow:
         if self.feature not in incoming.features:

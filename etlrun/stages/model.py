@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from etlrun.stages.base import BATCHES, SPEED, TRAINING, Expected, Flag, Nodes, Rate, Stage
+from etlrun.stages.base import BATCHES, TRAINING, Expected, Flag, Nodes, Rate, Speed, Stage, Training
 from etlrun.stages.flow import SERIALISED, Faults, Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
 from etlrun.stages.lazy import keras
@@ -377,9 +377,9 @@ class MobileNetV2(ImageModel):
     )
 
     alpha: Annotated[float, Field(gt=0, le=10), TRAINING]
-    weights: Annotated[OptionalPath, TRAINING]
-    trainable: Annotated[Flag, TRAINING]
-    batch_norm_momentum: Annotated[Rate | None, TRAINING]
+    weights: Training[OptionalPath]
+    trainable: Training[Flag]
+    batch_norm_momentum: Training[Rate | None]
 
     @property
     def features(self) -> int:
@@ -425,10 +425,10 @@ class KerasApplication(ImageModel):
     block = "model"
     names = tuple(APPLICATIONS)
 
-    name: Annotated[Name, TRAINING]
-    weights: Annotated[OptionalPath, TRAINING]
-    trainable: Annotated[Flag, TRAINING]
-    batch_norm_momentum: Annotated[Rate | None, TRAINING]
+    name: Training[Name]
+    weights: Training[OptionalPath]
+    trainable: Training[Flag]
+    batch_norm_momentum: Training[Rate | None]
 
     @property
     def application(self) -> str:  # type: ignore[override] # read only
@@ -482,8 +482,8 @@ class Emulated(Model):
     trainable: ClassVar[bool] = False
     weights: ClassVar[None] = None
 
-    step_ms: Annotated[Duration, SPEED]
-    eval_step_ms: Annotated[Duration, SPEED]
+    step_ms: Speed[Duration]
+    eval_step_ms: Speed[Duration]
 
 
 @frozen

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from etlrun.stages.base import TRAINING, Flag, Positive, Rate
+from etlrun.stages.base import Flag, Positive, Rate, Training
 from etlrun.stages.flow import Flow, UnfitError
 from etlrun.stages.lazy import keras
 from etlrun.stages.model import Model
@@ -119,9 +119,9 @@ class Tabular(Network):
 
     path = "model.tabular"
 
-    units: Annotated[tuple[Positive, ...], TRAINING]
-    dropout: Annotated[Rate, TRAINING]
-    wide: Annotated[Flag, TRAINING]
+    units: Training[tuple[Positive, ...]]
+    dropout: Training[Rate]
+    wide: Training[Flag]
 
     @staticmethod
     def network(inputs: Mapping[str, Any], *, units: tuple[int, ...], dropout: float, wide: bool) -> Any:
@@ -150,9 +150,9 @@ class TextModel(Network):
     path = "model.text"
     takes_sequences = True
 
-    layer: Annotated[Literal["pool", "conv", "gru", "transformer"], TRAINING]
-    units: Annotated[Positive, TRAINING]
-    dropout: Annotated[Rate, TRAINING]
+    layer: Training[Literal["pool", "conv", "gru", "transformer"]]
+    units: Training[Positive]
+    dropout: Training[Rate]
 
     @staticmethod
     def network(inputs: Mapping[str, Any], masks: Mapping[str, Any], *, layer: str, units: int, dropout: float) -> Any:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, InstanceOf, WithJsonSchema
 
-from etlrun.stages.base import DATA, SPEED, TRAINING, Expected, Text
+from etlrun.stages.base import DATA, TRAINING, Data, Expected, Speed, Text
 from etlrun.stages.dataset import Dataset, OfFiles
 from etlrun.stages.flow import Faults, Feature, Flow
 from etlrun.stages.made import user_path
@@ -161,10 +161,10 @@ class Rows(Dataset):
 
     target: Annotated[_Target, Expected(f"a mapping from columns to {TARGETS}"), DATA, TRAINING]
     weight: Annotated[Text | None, DATA, TRAINING] = None
-    inputs: Annotated[tuple[Text, ...] | None, DATA]
-    order: Annotated[Literal["random", "file"], DATA]
+    inputs: Data[tuple[Text, ...] | None]
+    order: Data[Literal["random", "file"]]
     split_by: Annotated[Written | None, Expected(SPLIT_BY_EXPECTED), DATA] = None
-    dir: Annotated[OptionalPath, SPEED]
+    dir: Speed[OptionalPath]
     known: Annotated[
         InstanceOf[Known] | None, WithJsonSchema({"type": "null"}), Expected("null, since reading the rows finds it")
     ] = field(default=None, compare=False, repr=False)
@@ -271,10 +271,10 @@ class Table(FileRows):
     source = "etlrun.sources.rows.source:TableSource"
 
     files: Annotated[Files, Expected(FILES_EXPECTED), DATA]
-    missing: Annotated[tuple[str, ...], DATA]
-    strip: Annotated[bool, DATA]
+    missing: Data[tuple[str, ...]]
+    strip: Data[bool]
     columns: Annotated[_Types, _EMPTY, Expected(f"a mapping from columns to {TYPES}; or null"), DATA]
-    errors: Annotated[Errors, DATA] = "strict"
+    errors: Data[Errors] = "strict"
     csv: Annotated[_Csv | None, Expected(_CSV_EXPECTED), DATA] = None
 
     def faults(self) -> Faults:
@@ -372,7 +372,7 @@ class TextFolder(Rows):
     given_by = "folder"
 
     folder: Annotated[Text, Expected("the path of a folder on this machine"), DATA]
-    errors: Annotated[Errors, DATA]
+    errors: Data[Errors]
 
     def faults(self) -> Faults:
         yield from super().faults()
@@ -406,7 +406,7 @@ class Python(Rows):
     source = "etlrun.sources.rows.arrays:PythonSource"
     given_by = "of"
 
-    of: Annotated[Text, DATA]
+    of: Data[Text]
 
     @property
     def entries(self) -> list[EntryPoint]:

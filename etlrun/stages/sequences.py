@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
-from etlrun.stages.base import CUT, DATA, ORDER, Flag, Nodes, Positive, Stage
+from etlrun.stages.base import CUT, Data, Flag, Nodes, Order, Positive, Stage
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Flow
 from etlrun.stages.lazy import np, tf
@@ -49,9 +49,9 @@ class Bucket(Batch):
 
     nodes = (Nodes(CUT),)
 
-    boundaries: Annotated[tuple[Positive, ...], ORDER]
-    batch_sizes: Annotated[tuple[Positive, ...], ORDER]
-    drop_long: Annotated[Flag, DATA]
+    boundaries: Order[tuple[Positive, ...]]
+    batch_sizes: Order[tuple[Positive, ...]]
+    drop_long: Data[Flag]
     columns: Columns
 
     def cut(self, lengths: Any) -> tuple[Any, Any]:
@@ -93,7 +93,7 @@ class PadSequences(Stage):
     path = "load.pad"
     nodes = (Nodes(("Map", "ParallelMap"), is_single=True),)
 
-    boundaries: Annotated[tuple[Positive, ...], ORDER]
+    boundaries: Order[tuple[Positive, ...]]
 
     @staticmethod
     def op(sequences: dict[str, Any], *, boundaries: list[int]) -> dict[str, tf.Tensor]:

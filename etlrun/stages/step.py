@@ -6,19 +6,19 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import replace
 from types import FunctionType
-from typing import Annotated, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from etlrun.stages.base import (
     BATCHES,
-    ORDER,
-    SPEED,
     Flag,
     Nodes,
     OptionalPositive,
+    Order,
     Parallelism,
     Positive,
     Rescaling,
     Scope,
+    Speed,
     Stage,
     Tuned,
 )
@@ -128,9 +128,9 @@ class ParseBatch(Stage):
     changes_data = False
     maps_each = True
 
-    examples: Annotated[Positive, SPEED]
-    num_parallel_calls: Annotated[Parallelism, SPEED]
-    deterministic: Annotated[Flag, SPEED]
+    examples: Speed[Positive]
+    num_parallel_calls: Speed[Parallelism]
+    deterministic: Speed[Flag]
 
     @property
     def nodes(self) -> tuple[Nodes, ...]:  # type: ignore[override]
@@ -168,9 +168,9 @@ class Map(Stage):
     at_once: ClassVar[int] = 0
     """Examples of the batches that it makes for itself; 0 if it makes none."""
 
-    num_parallel_calls: Annotated[Parallelism, SPEED]
-    deterministic: Annotated[Flag, ORDER]
-    parse_batch: Annotated[OptionalPositive, SPEED] = None
+    num_parallel_calls: Speed[Parallelism]
+    deterministic: Order[Flag]
+    parse_batch: Speed[OptionalPositive] = None
     steps: tuple[Step, ...]
 
     @property

@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from etlrun.stages.base import (
-    SPEED,
     TRAINING,
     Expected,
     Factor,
@@ -22,8 +21,10 @@ from etlrun.stages.base import (
     Rate,
     Seed,
     Share,
+    Speed,
     Stage,
     Text,
+    Training,
 )
 from etlrun.stages.flow import Faults
 from etlrun.stages.installed import Arguments, Loss, argument_faults, own_functions
@@ -50,11 +51,11 @@ class Phase(Stage):
 
     path = "trainer.phases"
 
-    epochs: Annotated[Positive, TRAINING]
+    epochs: Training[Positive]
     unfreeze: Annotated[
         Unfrozen | None, Expected("last_block, a positive number of layers, all, or null"), TRAINING
     ] = None
-    learning_rate: Annotated[PositiveNumber | None, TRAINING] = None
+    learning_rate: Training[PositiveNumber | None] = None
 
     def __repr__(self) -> str:
         """Return the phase as in a config."""
@@ -102,13 +103,13 @@ class Schedule(Stage):
 
     path = "trainer.schedule"
 
-    name: Annotated[Literal["constant", "cosine", "exponential", "piecewise"], TRAINING] = "constant"
-    warmup_steps: Annotated[Natural, TRAINING] = 0
-    decay_steps: Annotated[OptionalPositive, TRAINING] = None
-    alpha: Annotated[Fraction, TRAINING] = 0.0
-    decay_rate: Annotated[Share | None, TRAINING] = None
-    boundaries: Annotated[tuple[Positive, ...], TRAINING] = ()
-    factors: Annotated[tuple[Factor, ...], TRAINING] = ()
+    name: Training[Literal["constant", "cosine", "exponential", "piecewise"]] = "constant"
+    warmup_steps: Training[Natural] = 0
+    decay_steps: Training[OptionalPositive] = None
+    alpha: Training[Fraction] = 0.0
+    decay_rate: Training[Share | None] = None
+    boundaries: Training[tuple[Positive, ...]] = ()
+    factors: Training[tuple[Factor, ...]] = ()
 
     @property
     def needs_run(self) -> bool:
@@ -163,9 +164,9 @@ class EarlyStopping(Stage):
 
     path = "trainer.early_stopping"
 
-    patience: Annotated[OptionalPositive, TRAINING]
+    patience: Training[OptionalPositive]
     monitor: Annotated[Monitored, Expected(MONITORED, OF_PACKAGES), TRAINING]
-    min_delta: Annotated[Number, TRAINING]
+    min_delta: Training[Number]
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -233,28 +234,28 @@ class Trainer(Stage):
     """0, because the steps are those of a model."""
 
     epochs: Annotated[OptionalPositive, Expected("a positive integer"), TRAINING]
-    steps_per_epoch: Annotated[OptionalPositive, TRAINING]
-    optimizer: Annotated[Literal["adam", "adamw", "rmsprop", "sgd"], TRAINING]
-    learning_rate: Annotated[PositiveNumber, TRAINING]
-    seed: Annotated[Seed, TRAINING]
-    mixed_precision: Annotated[Literal["mixed_float16", "mixed_bfloat16", "auto"] | None, TRAINING]
-    jit_compile: Annotated[bool | Literal["auto"] | None, TRAINING]
-    device: Annotated[Literal["auto", "cpu", "gpu"], TRAINING]
-    devices: Annotated[Positive | Literal["all"], TRAINING] = 1
-    hosts: Annotated[Positive, TRAINING] = 1
-    resume: Annotated[OptionalPath, SPEED]
+    steps_per_epoch: Training[OptionalPositive]
+    optimizer: Training[Literal["adam", "adamw", "rmsprop", "sgd"]]
+    learning_rate: Training[PositiveNumber]
+    seed: Training[Seed]
+    mixed_precision: Training[Literal["mixed_float16", "mixed_bfloat16", "auto"] | None]
+    jit_compile: Training[bool | Literal["auto"] | None]
+    device: Training[Literal["auto", "cpu", "gpu"]]
+    devices: Training[Positive | Literal["all"]] = 1
+    hosts: Training[Positive] = 1
+    resume: Speed[OptionalPath]
     early_stopping: EarlyStopping
-    checkpoint_every_steps: Annotated[OptionalPositive, SPEED] = None
-    checkpoint_keep: Annotated[Positive, SPEED] = 1
+    checkpoint_every_steps: Speed[OptionalPositive] = None
+    checkpoint_keep: Speed[Positive] = 1
     checkpoint_best: Annotated[Monitored | None, Expected(f"{MONITORED}, or null", OF_PACKAGES), TRAINING] = None
-    keep: Annotated[Literal["best", "last"], TRAINING] = "best"
+    keep: Training[Literal["best", "last"]] = "best"
     schedule: Schedule = _CONSTANT
-    clipnorm: Annotated[PositiveNumber | None, TRAINING] = None
-    global_clipnorm: Annotated[PositiveNumber | None, TRAINING] = None
-    clipvalue: Annotated[PositiveNumber | None, TRAINING] = None
-    gradient_accumulation_steps: Annotated[Annotated[int, Field(ge=2, le=1_000_000)] | None, TRAINING] = None
-    weight_decay: Annotated[Factor | None, TRAINING] = None
-    ema_momentum: Annotated[Rate | None, TRAINING] = None
+    clipnorm: Training[PositiveNumber | None] = None
+    global_clipnorm: Training[PositiveNumber | None] = None
+    clipvalue: Training[PositiveNumber | None] = None
+    gradient_accumulation_steps: Training[Annotated[int, Field(ge=2, le=1_000_000)] | None] = None
+    weight_decay: Training[Factor | None] = None
+    ema_momentum: Training[Rate | None] = None
     loss: Annotated[
         Loss,
         Expected(
@@ -263,8 +264,8 @@ class Trainer(Stage):
         ),
         TRAINING,
     ] = "crossentropy"
-    focal_gamma: Annotated[Factor, TRAINING] = 2.0
-    label_smoothing: Annotated[Rate, TRAINING] = 0.0
+    focal_gamma: Training[Factor] = 2.0
+    label_smoothing: Training[Rate] = 0.0
     metrics: Annotated[tuple[MetricName, ...], Expected(f"a list of {NAMES}", OF_PACKAGES), TRAINING] = ("accuracy",)
     callbacks: Annotated[tuple[Text, ...], Expected("a list of names of installed packages"), TRAINING] = ()
     arguments: Annotated[
@@ -272,7 +273,7 @@ class Trainer(Stage):
         Expected("a mapping from names to arguments, such as {tversky: {alpha: 0.3}}, or null"),
         TRAINING,
     ] = None
-    on_nan: Annotated[Literal["fail", "warn"], SPEED] = "fail"
+    on_nan: Speed[Literal["fail", "warn"]] = "fail"
     phases: Annotated[
         Annotated[tuple[Phase, ...], Field(min_length=1)] | None,
         Expected("a list of phases, such as [{epochs: 3}, {epochs: 5, unfreeze: last_block}], or null"),
@@ -388,11 +389,11 @@ class Drain(Stage):
         """Epochs of the run; None for no such limit."""
         return self.epochs
 
-    seconds: Annotated[PositiveNumber | None, TRAINING]
-    epochs: Annotated[OptionalPositive, TRAINING]
-    seed: Annotated[Seed, TRAINING]
-    step_ms: Annotated[Factor, SPEED] = 0.0
-    step_cores: Annotated[Factor, SPEED] = 0.0
+    seconds: Training[PositiveNumber | None]
+    epochs: Training[OptionalPositive]
+    seed: Training[Seed]
+    step_ms: Speed[Factor] = 0.0
+    step_cores: Speed[Factor] = 0.0
 
     def rules(self) -> Faults:
         if self.seconds is None and self.epochs is None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
-from etlrun.stages.base import BATCHES, ORDER, SPEED, Flag, Nodes, Parallelism, Stage
+from etlrun.stages.base import BATCHES, Flag, Nodes, Order, Parallelism, Speed, Stage
 from etlrun.stages.image import CenterCrop, Decode, DecodeJpeg, Resize
 from etlrun.stages.lazy import cv2, np, simplejpeg, tf
 from etlrun.stages.plugins import remember
@@ -41,8 +41,8 @@ class Turbo(Stage):
     does_steps = True
     tuned = Map.tuned
 
-    num_parallel_calls: Annotated[Parallelism, SPEED]
-    deterministic: Annotated[Flag, ORDER]
+    num_parallel_calls: Speed[Parallelism]
+    deterministic: Order[Flag]
     steps: tuple[Step, ...]
     at_once: int = 0
     skips: bool = False
