@@ -1,12 +1,179 @@
-"""What speaks against a release, and its changes, of which the release on GitHub is told."""
+"""A release: what it requires, the licences of what it installs, what speaks against it, and its changes."""
 
+from __future__ import annotations
+
+import re
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+import etlrun
+from benchmarks.licences import installed, is_allowed, licence_of, licences
 
 ROOT = Path(__file__).parents[1]
+PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def faults(text: str) -> Iterator[str]:
+    """What a pyproject.toml lacks, naming the package."""
+    project = tomllib.loads(text)["project"]
+    lists = {"dependencies": project["dependencies"], **project["optional-dependencies"]}
+    lines = text.splitlines()
+    for name, requirements in lists.items():
+        for requirement in map(Requirement, requirements):
+            if requirement.name == project["name"]:
+                continue  # its own extras
+            operators = {of.operator for of in requirement.specifier}
+            if operators != {">=", "<"}:
+                yield f"{requirement} of {name}: no lower and upper bound, such as >=1,<2"
+            if not any(_is_line_of(line, str(requirement)) and re.search(r'[",\]] # \w', line) for line in lines):
+                yield f"{requirement} of {name}: no reason in a comment on its line"
+
+
+def _is_line_of(line: str, requirement: str) -> bool:
+    """Whether a line has that requirement, whose bounds may stand in any order."""
+    return any(str(Requirement(each)) == requirement for each in re.findall(r'"([A-Za-z][^"]*>=[^"]*)"', line))
+
+
+def test_each_requirement_has_both_bounds_and_a_reason() -> None:
+    assert not [*faults(PYPROJECT)]
+
+
+def test_what_lacks_a_bound_or_a_reason_is_named() -> None:
+    unbound = PYPROJECT.replace('"rich>=14,<16", #', '"rich>=14", #').replace('"wandb>=0.22,<1"] #', '"wandb"] #')
+    assert [*faults(unbound)] == [
+        "rich>=14 of dependencies: no lower and upper bound, such as >=1,<2",
+        "wandb of wandb: no lower and upper bound, such as >=1,<2",
+        "wandb of wandb: no reason in a comment on its line",
+    ]
+    silent = re.sub(r'("(?:psutil|jax)>=[^#\n]*)#.*', r"\1", PYPROJECT)
+    assert [*faults(silent)] == [
+        "psutil<8,>=7 of dependencies: no reason in a comment on its line",
+        "jax<0.13,>=0.7 of jax: no reason in a comment on its line",
+    ]
+
+
+def project() -> Mapping[str, Any]:
+    return dict(tomllib.loads(PYPROJECT)["project"])
+
+
+def test_the_oldest_versions_that_are_tried_are_the_lower_bounds() -> None:
+    lines = (ROOT / ".ci" / "oldest.txt").read_text(encoding="utf-8").splitlines()[1:]
+    tried = {canonicalize_name(name): Version(of) for name, _, of in (line.partition("==") for line in lines)}
+    asked = [*map(Requirement, [*project()["dependencies"], *project()["optional-dependencies"]["jax"]])]
+    assert {*tried} == {canonicalize_name(of.name) for of in asked} | {"jaxlib"}
+    for requirement in asked:
+        (lower,) = (Version(of.version) for of in requirement.specifier if of.operator == ">=")
+        version = tried[canonicalize_name(requirement.name)]
+        assert version.release[: len(lower.release)] == lower.release, f"{requirement}: {version} is tried"
+        assert requirement.specifier.contains(version)
+
+
+def test_the_versions_of_all_tests_are_allowed() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()[1:]
+    pinned = {canonicalize_name(name): of for name, _, of in (line.partition("==") for line in lines)}
+    lists = [project()["dependencies"], *project()["optional-dependencies"].values()]
+    for requirement in (Requirement(of) for requirements in lists for of in requirements):
+        version = pinned.get(canonicalize_name(requirement.name))
+        assert version is None or requirement.specifier.contains(version), f"{requirement}: {version} is tested"
+
+
+def test_the_metadata_names_versions_of_python_and_addresses() -> None:
+    said = project()
+    pythons = {of.rpartition(" :: ")[2] for of in said["classifiers"] if of.startswith("Programming Language")}
+    rows = (ROOT / "docs" / "versions.md").read_text(encoding="utf-8")
+    assert {"3.11", "3.12", "3.13"} <= pythons
+    assert "| Python | 3.11 to 3.13 |" in rows
+    assert said["requires-python"] == ">=3.11,<3.14"
+    assert not [of for of in said["classifiers"] if of.startswith("License ::")]  # `license` says it
+    assert said["version"] == etlrun.__version__
+    assert {
+        of.startswith(("https://github.com/etlrun/etlrun", "https://etlrun.github.io/")) for of in said["urls"].values()
+    } == {True}
+
+
+def refused(found: dict[str, str]) -> list[str]:
+    return [f"{name}: {licence}" for name, licence in found.items() if not is_allowed(licence)]
+
+
+def test_each_package_has_an_allowed_licence() -> None:
+    found = licences()
+    assert not refused(found)
+    assert {"tensorflow", "keras", "hydra-core", "omegaconf", "antlr4-python3-runtime", "namex"} <= {*found}
+    assert "pytest" not in found  # of an extra
+
+
+def test_another_licence_is_refused_by_the_name_of_its_package() -> None:
+    assert refused({"free": "GPL-3.0-only", "unsaid": "unknown", "fine": "MIT"}) == [
+        "free: GPL-3.0-only",
+        "unsaid: unknown",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("expression", "allowed"),
+    [
+        ("MIT", True),
+        ("Apache-2.0 OR GPL-2.0-only", True),
+        ("MIT AND GPL-2.0-only", False),
+        ("(MIT AND Zlib) OR (Apache-2.0)", True),
+        ("", False),
+        ("MIT AND (GPL-3.0-only OR BSD-3-Clause)", False),
+        ("(MIT OR Apache-2.0) AND GPL-3.0-only", False),
+    ],
+)
+def test_an_expression_is_allowed_if_one_of_its_alternatives_is(expression: str, allowed: bool) -> None:  # noqa: FBT001
+    assert is_allowed(expression) is allowed
+
+
+@pytest.mark.parametrize(
+    ("said", "classifiers", "licence"),
+    [
+        (
+            {"License-Expression": "MIT AND Zlib", "License": "GPL"},
+            ["License :: OSI Approved :: BSD License"],
+            "MIT AND Zlib",
+        ),
+        ({"License": "all of its text"}, ["License :: OSI Approved :: BSD License"], "BSD"),
+        ({"License": "Apache License 2.0"}, [], "Apache-2.0"),
+        ({"License": "MIT License\n\nCopyright (c) 2020"}, [], "MIT"),
+        ({"License": "MPL-2.0 AND MIT"}, [], "MPL-2.0 AND MIT"),
+        ({"License": "GNU General Public License"}, ["License :: OSI Approved :: GNU GPL v3"], "unknown"),
+        ({}, [], "unknown"),
+    ],
+)
+def test_a_licence_is_read_from_an_expression_a_classifier_or_a_text(
+    said: dict[str, str], classifiers: list[str], licence: str
+) -> None:
+    assert licence_of("some", said.get("License-Expression"), said.get("License"), classifiers) == licence
+
+
+def test_extras_of_requirements_are_followed() -> None:
+    plain, more = ({*installed([Requirement(of)])} for of in ("fsspec", "fsspec[http]"))
+    assert plain == {"fsspec"}
+    assert {"aiohttp", "yarl"} <= more
+
+
+def test_the_page_lists_each_package_of_the_tested_version_as_it_says() -> None:
+    lines = (ROOT / "docs" / "licences.md").read_text(encoding="utf-8").splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")][2:]
+    listed = dict(rows)
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()[1:]
+    tested = {str(canonicalize_name(name)): of for name, _, of in (pin.partition("==") for pin in pins)}
+    here = {name: licence for name, licence in licences().items() if tested.get(name) == metadata.version(name)}
+    assert {name: listed.get(name) for name in here} == here
+    assert {*listed} <= {*licences()} | {"importlib-resources"}
+
+
 CHANGELOG = """# Changelog
 
 ## Unreleased
