@@ -15,10 +15,10 @@ import tensorflow as tf
 from etlrun.planning.plan import given_to_model
 from etlrun.trained.formats import FORMATS
 from etlrun.trained.load import trained
-from etlrun.trained.numbered import Pass, opened
+from etlrun.trained.predict import Pass, opened
+from etlrun.trained.raw import split
 from etlrun.trained.rows import Head
 from etlrun.trained.serving import Serving, stepped
-from etlrun.trained.steps import split
 from tests.configs import plan_of
 from tests.runs import small
 from tests.trained import ended, refused, said

@@ -10,7 +10,7 @@ from etlrun.cli import main as cli
 from etlrun.sources.base import open_source
 from etlrun.sources.corrupt import corrupt_records
 from etlrun.system.errors import EtlrunError
-from etlrun.trained.paths import found
+from etlrun.trained.files import found
 from etlrun.trained.predict import ImageFiles
 from tests.own import PETS, SMALL, batches, of_folder
 from tests.runs import run_here

@@ -16,13 +16,12 @@ from etlrun.report.render import RENDER
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Feature, Flow
-from etlrun.trained import importance, ranking, scores
+from etlrun.trained import importance, scores
 from etlrun.trained import model as models
 from etlrun.trained.documents import document
-from etlrun.trained.evaluate import Evaluation
-from etlrun.trained.figures import Mistake
+from etlrun.trained.evaluate import Evaluation, Mistake
 from etlrun.trained.importance import Importance
-from etlrun.trained.numbered import opened as opened_split
+from etlrun.trained.predict import opened as opened_split
 from tests.configs import plan_of
 from tests.pages import chromium, opened
 from tests.runs import emulated
@@ -33,9 +32,9 @@ FOUND = np.array([0.1, 0.4, 0.35, 0.8, 0.4, 0.7, 0.4, 0.2, 0.9, 0.6], np.float32
 
 
 def test_figures_of_two_classes_are_those_of_scikit_learn() -> None:
-    assert ranking.auc(FOUND, LABELS).value == pytest.approx(0.8)
-    assert ranking.average_precision(FOUND, LABELS).value == pytest.approx(0.8392857142857143)
-    places = ranking.places(ranking.Ranked(FOUND, LABELS))
+    assert scores.auc(FOUND, LABELS).value == pytest.approx(0.8)
+    assert scores.average_precision(FOUND, LABELS).value == pytest.approx(0.8392857142857143)
+    places = scores.places(scores.Ranked(FOUND, LABELS))
     assert [of.precision for of in places] == pytest.approx([1, 1, 1, 0.75, 4 / 7, 0.625, 5 / 9, 0.5])
     assert [of.recall for of in places] == pytest.approx([0.2, 0.4, 0.6, 0.6, 0.8, 1, 1, 1])
     assert [of.false_positive_rate for of in places] == pytest.approx([0, 0, 0, 0.2, 0.6, 0.6, 0.8, 1])
@@ -46,9 +45,9 @@ WEIGHTS = np.array([1, 2, 0.5, 1, 3, 0, 1, 1, 2, 0.25])
 
 
 def test_figures_of_weighted_examples_are_those_of_scikit_learn() -> None:
-    assert ranking.auc(FOUND, LABELS, WEIGHTS).value == pytest.approx(0.8352490421455938)
-    assert ranking.average_precision(FOUND, LABELS, WEIGHTS).value == pytest.approx(0.814044814044814)
-    found = ranking.at(0.5, FOUND, LABELS, WEIGHTS)
+    assert scores.auc(FOUND, LABELS, WEIGHTS).value == pytest.approx(0.8352490421455938)
+    assert scores.average_precision(FOUND, LABELS, WEIGHTS).value == pytest.approx(0.814044814044814)
+    found = scores.at(0.5, FOUND, LABELS, WEIGHTS)
     figures = (found.accuracy.value, found.precision.value, found.recall.value, found.f1.value)
     assert figures == pytest.approx((0.851063829787234, 12 / 13, 2 / 3, 0.7741935483870968))
     assert scores.confusion(LABELS, (FOUND > 0.5) * 1, 2, WEIGHTS).tolist() == [[7.0, 0.25], [1.5, 3.0]]
@@ -61,7 +60,7 @@ def test_figures_of_weighted_examples_are_those_of_scikit_learn() -> None:
 
 def test_examples_without_weight_have_no_place_on_the_curves() -> None:
     weights = np.where(FOUND > 0.75, 0.0, 1.0)
-    places = ranking.places(ranking.Ranked(FOUND, LABELS, weights))
+    places = scores.places(scores.Ranked(FOUND, LABELS, weights))
     assert [of.threshold for of in places] == pytest.approx([0.7, 0.6, 0.4, 0.35, 0.2, 0.1])
     assert [of.recall for of in places] == pytest.approx([1 / 3, 1 / 3, 2 / 3, 1, 1, 1])
 
@@ -69,17 +68,17 @@ def test_examples_without_weight_have_no_place_on_the_curves() -> None:
 def test_equal_weights_have_the_intervals_of_no_weights() -> None:
     equal, all_of = np.full(10, 2.0), np.ones(10, bool)
     assert scores.counted(LABELS == 1, all_of, equal) == pytest.approx((5, 10)) == scores.counted(LABELS == 1, all_of)
-    assert ranking.average_precision(FOUND, LABELS, equal) == ranking.average_precision(FOUND, LABELS)
+    assert scores.average_precision(FOUND, LABELS, equal) == scores.average_precision(FOUND, LABELS)
 
 
 def test_the_largest_f1_is_above_a_threshold_between_two_probabilities() -> None:
-    best = ranking.best_threshold(ranking.Ranked(FOUND, LABELS))
+    best = scores.best_threshold(scores.Ranked(FOUND, LABELS))
     assert best is not None
     assert best == pytest.approx(0.275)
-    found = ranking.at(best, FOUND, LABELS)
+    found = scores.at(best, FOUND, LABELS)
     figures = (found.accuracy.value, found.precision.value, found.recall.value, found.f1.value)
     assert figures == pytest.approx((0.7, 0.625, 1, 0.7692307692307693))
-    assert ranking.at(0.5, FOUND, LABELS).f1.value == pytest.approx(0.6666666666666666)
+    assert scores.at(0.5, FOUND, LABELS).f1.value == pytest.approx(0.6666666666666666)
 
 
 @pytest.mark.parametrize(
@@ -92,13 +91,13 @@ def test_the_largest_f1_is_above_a_threshold_between_two_probabilities() -> None
     ],
 )
 def test_no_threshold_is_below_0(found: list[float], labels: list[int], best: float | None) -> None:
-    assert ranking.best_threshold(ranking.Ranked(np.array(found, np.float32), np.array(labels))) == best
+    assert scores.best_threshold(scores.Ranked(np.array(found, np.float32), np.array(labels))) == best
 
 
 def test_figures_of_one_class_alone_are_not_defined() -> None:
     none = np.zeros(10, int)
-    assert ranking.average_precision(FOUND, none) == scores.Share(None)
-    assert ranking.places(ranking.Ranked(FOUND, none)) == []
+    assert scores.average_precision(FOUND, none) == scores.Share(None)
+    assert scores.places(scores.Ranked(FOUND, none)) == []
 
 
 def test_the_interval_of_the_average_precision_is_that_of_resampled_examples() -> None:
@@ -108,12 +107,12 @@ def test_the_interval_of_the_average_precision_is_that_of_resampled_examples() -
     samples = []
     for _ in range(400):
         some = draw.integers(0, 300, 300)
-        of = ranking.Ranked(found[some], labels[some])
+        of = scores.Ranked(found[some], labels[some])
         added = np.diff(of.hits, prepend=0) / of.hits[-1]
         samples.append((added * of.hits / (of.hits + of.wrongly)).sum())
-    share = ranking.average_precision(found, labels)
+    share = scores.average_precision(found, labels)
     assert (share.low, share.high) == pytest.approx(tuple(np.quantile(samples, [0.025, 0.975])), abs=0.02)
-    assert ranking.average_precision(found, labels) == share
+    assert scores.average_precision(found, labels) == share
 
 
 def test_figures_of_numbers_are_those_of_scikit_learn() -> None:
@@ -141,7 +140,7 @@ def test_saturated_predictions_are_those_of_the_file_and_their_losses_those_of_l
     found, logits, of_file = predictions["y"], of_target["y"], models.predictor(model, flow, specs[0])(given)["y"]
     assert np.array_equal(found, of_file)
     assert (found[:, 1] == 1).sum() > 100
-    assert ranking.auc(found[:, 1], labels) == ranking.auc(of_file[:, 1], labels)
+    assert scores.auc(found[:, 1], labels) == scores.auc(of_file[:, 1], labels)
     both = np.concatenate([np.zeros_like(logits), logits], axis=1)
     exact = np.log1p(np.exp(np.where(labels == 1, -9.0, 9.0) * given.sum(axis=1, dtype=np.float64)))
     losses = scores.crossentropies(both, labels)

@@ -16,10 +16,9 @@ from selenium.webdriver.common.by import By
 
 from etlrun.report.render import RENDER
 from etlrun.stages.flow import Flow
-from etlrun.trained import ranking, scores
+from etlrun.trained import scores
 from etlrun.trained.documents import document
-from etlrun.trained.evaluate import Evaluation
-from etlrun.trained.figures import Outputs, of_classes, of_numbers
+from etlrun.trained.evaluate import Evaluation, Outputs, of_classes, of_numbers
 from tests.pages import chromium, opened
 from tests.runs import run_here
 from tests.tables import NUM_ROWS, houses, words_of
@@ -94,17 +93,17 @@ FOUND = np.array([[0.9, 0.2, 0.6], [0.4, 0.7, 0.3], [0.8, 0.4, 0.5], [0.1, 0.3, 
 
 
 def test_figures_of_labels_are_those_of_scikit_learn() -> None:
-    assert ranking.mean_average_precision(FOUND, LABELS).value == pytest.approx(0.9722222222222222)
+    assert scores.mean_average_precision(FOUND, LABELS).value == pytest.approx(0.9722222222222222)
     weights = np.array([1, 2, 1, 0.5])
-    assert ranking.mean_average_precision(FOUND, LABELS, weights).value == pytest.approx(0.9576719576719577)
+    assert scores.mean_average_precision(FOUND, LABELS, weights).value == pytest.approx(0.9576719576719577)
     f1 = [scores.of_class("", LABELS[:, place] == 1, FOUND[:, place] > 0.5).f1.value for place in range(3)]
     assert f1 == pytest.approx([1, 2 / 3, 0.8])
 
 
 def test_labels_that_no_example_has_count_for_no_mean() -> None:
     labels = LABELS * [1, 1, 0]
-    assert ranking.mean_average_precision(FOUND, labels).value == pytest.approx(1.0, abs=0.05)
-    assert ranking.mean_average_precision(FOUND, labels * 0) == scores.Share(None)
+    assert scores.mean_average_precision(FOUND, labels).value == pytest.approx(1.0, abs=0.05)
+    assert scores.mean_average_precision(FOUND, labels * 0) == scores.Share(None)
 
 
 NO_INPUTS: Any = SimpleNamespace(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from etlrun.trained import ranking, scores
+from etlrun.trained import scores
 
 
 @pytest.mark.parametrize(("hits", "of"), [(0, 5), (5, 5), (3, 10), (933, 1000)])
@@ -79,12 +79,12 @@ def test_the_auc_is_the_share_of_pairs_in_order() -> None:
     draw = np.random.default_rng(1)
     labels, found = draw.integers(0, 2, 60), draw.integers(0, 9, 60).astype("float32")
     pairs = [(a > b) + (a == b) / 2 for a in found[labels == 1] for b in found[labels == 0]]
-    share = ranking.auc(found, labels)
+    share = scores.auc(found, labels)
     assert share.value == pytest.approx(np.mean(pairs))
     assert share.low is not None
     assert share.high is not None
     assert 0 < share.low < np.mean(pairs) < share.high < 1
-    assert ranking.auc(found, np.ones(60, int)) == scores.Share(None)
+    assert scores.auc(found, np.ones(60, int)) == scores.Share(None)
 
 
 def test_intervals_of_errors_are_those_of_resampled_examples() -> None:

@@ -10,7 +10,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.run.session import contexts_of
 from etlrun.system.files import alone
 from etlrun.trained.load import trained
-from etlrun.trained.numbered import Pass, opened
+from etlrun.trained.predict import Pass, opened
 from tests.configs import plan_of
 from tests.pictures import damaged, int_feature, with_feature
 from tests.runs import emulated, small

@@ -18,7 +18,7 @@ from etlrun.stages.rows import Rows
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, fault
 from etlrun.system.loading import load_tensorflow
 from etlrun.system.terminal import say_note
-from etlrun.trained.inputs import OnCorrupt, inputs_of, unfit_for_files, unfit_for_rows
+from etlrun.trained.files import OnCorrupt, inputs_of, unfit_for_files, unfit_for_rows
 from etlrun.trained.load import Trained, trained
 
 if TYPE_CHECKING:

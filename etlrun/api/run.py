@@ -127,8 +127,7 @@ class Run:
         Raises:
             EtlrunError: The run, an override or the data is unfit.
         """
-        from etlrun.trained.load import trained
-        from etlrun.trained.options import unfit_options
+        from etlrun.trained.load import trained, unfit_options
 
         require_words(overrides, "run.evaluate")
         run = trained(self.folder, overrides)

@@ -23,8 +23,7 @@ def main(arguments: Sequence[str]) -> None:
         EtlrunError: The run, an override, the data or the model is unfit, or the folder can't be written to.
     """
     known = parser().parse_intermixed_args(arguments)
-    from etlrun.trained.load import trained
-    from etlrun.trained.options import unfit_options
+    from etlrun.trained.load import trained, unfit_options
 
     run = trained(known.run, known.overrides, epoch=known.epoch)
     if faults := [*unfit_options(run, known.threshold, known.importance)]:

@@ -10,7 +10,7 @@ from etlrun.cli import parsers
 from etlrun.record.record import EXPORTS
 from etlrun.system.errors import ConfigError, EtlrunError
 from etlrun.system.terminal import say
-from etlrun.trained.outputs import OUTPUT
+from etlrun.trained.files import OUTPUT
 
 
 def parser() -> argparse.ArgumentParser:
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> None:
         EtlrunError: The run, the format or the folder is unfit, or predictions of the export differ from the model's.
     """
     from etlrun.trained import export as exports
-    from etlrun.trained import outputs
+    from etlrun.trained import files
     from etlrun.trained.documents import DESCRIPTION, compared
     from etlrun.trained.formats import FORMATS, named, unfit
     from etlrun.trained.load import trained
@@ -53,10 +53,10 @@ def main(arguments: Sequence[str]) -> None:
         faults += error.faults
         is_config = False
     if name in FORMATS:
-        faults += outputs.faults_of(output, outputs.NEW_FOLDER)
+        faults += files.faults_of(output, files.NEW_FOLDER)
     if faults or run is None:
         raise ConfigError(faults) if is_config else EtlrunError(faults)
-    with outputs.placed(output, DESCRIPTION) as folder:
+    with files.placed(output, DESCRIPTION) as folder:
         described = exports.export(run, name, folder)
     check = described["check"]
     noun, drawn = next(iter(check.items()))

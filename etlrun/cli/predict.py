@@ -16,10 +16,10 @@ from etlrun.stages.paths import is_remote
 from etlrun.system.errors import EtlrunError, Fault
 from etlrun.system.files import appearing, refuse_unwritable
 from etlrun.system.terminal import say_note, say_whole
-from etlrun.trained.outputs import NEW_FILE, OUTPUT, faults_of, placed
+from etlrun.trained.files import NEW_FILE, OUTPUT, faults_of, placed
 
 if TYPE_CHECKING:
-    from etlrun.trained.numbered import Lost
+    from etlrun.trained.predict import Lost
 
 
 def parser() -> argparse.ArgumentParser:
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> None:
         EtlrunError: The run, a path, an override, an image or the model is unfit.
     """
     known = parser().parse_intermixed_args(arguments)
-    from etlrun.trained.inputs import inputs_of
+    from etlrun.trained.files import inputs_of
 
     inputs = inputs_of(known.run, known.given, known.on_corrupt, [*_faults(known)], known.epoch)
     if known.output is not None and not is_remote(known.output):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import starmap
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,6 @@ import numpy as np
 from etlrun.planning import render
 from etlrun.record import record as records
 from etlrun.record import report
-from etlrun.record.record import CONFIG
 from etlrun.record.report import EVALUATIONS
 from etlrun.record.summary import MEASURES, finite
 from etlrun.report.doc import (
@@ -28,7 +26,6 @@ from etlrun.report.doc import (
     Images,
     Line,
     Lines,
-    Paragraph,
     Part,
     Picture,
     Section,
@@ -36,19 +33,16 @@ from etlrun.report.doc import (
     Table,
 )
 from etlrun.report.render import RENDER
-from etlrun.stages.columns import Columns
 from etlrun.stages.image import Decode
 from etlrun.system.files import write_atomically
 from etlrun.system.terminal import significant
 from etlrun.system.thumbnails import data_url, thumbnail
 from etlrun.trained.load import Trained
 from etlrun.trained.model import listed
-from etlrun.trained.ranking import AtThreshold, Place
-from etlrun.trained.scores import Share, wilson
+from etlrun.trained.scores import AtThreshold, Place, Share, wilson
 
 if TYPE_CHECKING:  # these import TensorFlow
-    from etlrun.trained.evaluate import Evaluation
-    from etlrun.trained.figures import Figures, Mistake
+    from etlrun.trained.evaluate import Evaluation, Figures, Mistake
     from etlrun.trained.importance import Importance
 
 DESCRIPTION = "export.json"
@@ -75,6 +69,7 @@ _SHARES, _ERRORS = (
     ("MSE", "mean_squared_error", "mean squared error"),
 )  # fmt: skip
 """Labels of figures, their names, and what they are, if the label does not say it."""
+_TO_SAY = ("limits, and known biases of the data", "contact")
 _OF_CLASS = ("precision", "recall", "f1")
 Shown = Callable[[float], str]
 
@@ -95,8 +90,8 @@ def document(of: Evaluation, made_by: str) -> Doc:
         first, *others = _lines(of, of.then)
         own = [Lines([first, loss, *others], is_large=True), Lines(facts), *_of_target(of)]
     own[2:2] = [*_firsts(of)]
-    reason = Col("reason", lambda each: each.reason, is_long=True)
-    lost = [Col("skipped", lambda each: each.place, is_head=True), reason]
+    reason = Col("reason", "reason", is_long=True)
+    lost = [Col("skipped", "place", is_head=True), reason]
     return Doc(
         result,
         [*own, Table(of.skipped, lost, title="Skipped", most=_MOST_MISTAKES)],
@@ -197,7 +192,7 @@ def _thresholds(of: Sequence[AtThreshold], second: str) -> Table:
     note = f"{second} is predicted where its probability is above the threshold, the first one in all figures."
     if len(of) > 1:
         note += " The second one has the largest F1 of these examples, which is a choice to check on others."
-    threshold = Col(f"threshold of {second}", lambda each: each.threshold, is_head=True)
+    threshold = Col(f"threshold of {second}", "threshold", is_head=True)
     return Table(of, [threshold, *map(_score, ("accuracy", *_OF_CLASS))], title="Thresholds", note=note)
 
 
@@ -213,9 +208,9 @@ def _of_classes(of: Figures, noun: str) -> Iterator[Part]:
     """Yield the figures of each class, their confusions, and the calibration."""
     is_many = len(of.classes) > _WIDEST
     columns = [
-        Col(noun, lambda each: each.name, is_head=True),
-        Col("examples", lambda each: each.examples),
-        Col("predicted", lambda each: each.predicted),
+        Col(noun, "name", is_head=True),
+        Col("examples", "examples"),
+        Col("predicted", "predicted"),
         *map(_score, _OF_CLASS),
     ]
     rows = sorted(of.classes, key=lambda each: each.f1.value or 0.0) if is_many else of.classes
@@ -267,16 +262,19 @@ def _mistakes(of: Figures) -> Iterator[Part]:
     """Yield the worst mistakes: their images, or a table with their inputs."""
     is_class = of.accuracy is not None
     title = "Worst mistakes" if is_class else "Largest errors"
-    loss = Col("loss" if is_class else "squared error", lambda each: each.loss, ".3f" if is_class else "")
+    loss = Col("loss" if is_class else "squared error", "loss", ".3f" if is_class else "")
     columns = [
         loss,
-        Col("labels" if of.subset_accuracy else "class" if is_class else "value", lambda each: _cell(each.target)),
-        Col("predicted", lambda each: _cell(each.predicted)),
-        Col("probability", lambda each: each.probability, ".3f"),
-        Col("place", lambda each: each.place),
+        Col("labels" if of.subset_accuracy else "class" if is_class else "value", "target", is_long=True),
+        Col("predicted", "predicted", is_long=True),
+        Col("probability", "probability", ".3f"),
+        Col("place", "place"),
     ]
-    beside = Col("columns", lambda each: ", ".join(f"{name}={_cell(value)}" for name, value in each.columns.items()))
-    beside = dataclasses.replace(beside, is_long=True)
+
+    def inputs_of(of: Mistake) -> str:
+        return ", ".join(f"{name}={_cell(value)}" for name, value in of.columns.items())
+
+    beside = Col("columns", inputs_of, is_long=True)
     yield Table(of.mistakes, [*columns, beside], title=title, most=_MOST_MISTAKES, only=_TEXTS)
     if of.mistakes and of.mistakes[0].image is not None:
         yield Images([_picture(each.image, _told(each)) for each in of.mistakes], title=title, only=_PAGES)
@@ -311,7 +309,7 @@ def _importance(of: Importance) -> Iterator[Part]:
     )
     yield Lines([("columns", what)], only=("text",))
     columns = [
-        Col("column", lambda each: _cell(each.name), is_head=True),
+        Col("column", "name", is_head=True),
         Col("importance", lambda each: each.importance.value, text=lambda each: _share(each.importance, significant)),
     ]
     note = f"{what[:1].upper()}{what[1:]}. Of columns that tell the same, each seems worth little."
@@ -321,8 +319,8 @@ def _importance(of: Importance) -> Iterator[Part]:
 def _firsts(of: Evaluation) -> Iterator[Part]:
     """Yield the first example of each class where their order is unchecked."""
     title = "First example of each class"
-    place = Col("first example of the data", lambda each: each.place)
-    columns = [Col("class", lambda each: each.name, is_head=True), place]
+    place = Col("first example of the data", "place")
+    columns = [Col("class", "name", is_head=True), place]
     has_images = any(each.image is not None for each in of.firsts)
     yield Table(of.firsts, columns, title=title, most=_WIDEST, only=_TEXTS if has_images else ())
     if has_images:
@@ -352,32 +350,61 @@ def _cell(value: Any) -> str:
 
 
 def card(run: Trained, described: Mapping[str, Any]) -> Doc:
-    """Return the model card of an export, which `described` tells as its `export.json`."""
-    spec, summary = run.then.spec, run.summary
-    command = shlex.join(["python", "-m", "etlrun", *summary.overrides, *summary.files])
-    versions = ", ".join(f"{name} {version}" for name, version in summary.versions.items())
-    decoder = next((step.library for step in spec.eval_transform.steps if isinstance(step, Decode)), "its source")
-    training = [
-        ("", f"The plan has the fingerprint {run.then.fingerprint}, and {run.folder / CONFIG} all of its values."),
-        ("", f"The run resumed {summary.resumed_from}." if summary.resumed_from else ""),
-        ("", f"Trained on {summary.host.device} with {versions}; decoded by {decoder}."),
+    """Return the model card of an export, which `described` tells as its `export.json`: with the report of its run."""
+    spec, summary, classes = run.then.spec, run.summary, described["classes"]
+    name = summary.dataset.name or spec.dataset.title
+    check, versions = described["check"], described["versions"]
+    noun, drawn = next(iter(check.items()))
+    differs = f"{check['largest_difference']:.1e}, of {check['tolerance']:g} allowed"
+    model = [
+        ("network", f"{spec.model.path}{f', {summary.parameters:,} parameters' if summary.parameters else ''}"),
+        ("format", f"{described['format']}, written with {', '.join(map(' '.join, versions.items()))}"),
+        ("classes", "none" if classes is None else f"{len(classes)}: {listed(classes, _MOST_CLASSES)}"),
+        ("precision", run.precision or "float32"),
+        ("inside", ", ".join(described["inside"]) or "no step"),
+        ("check", f"{drawn} drawn {noun}: predictions differ from the model's by up to {differs}"),
+        ("examples", compared(check["validation"])),
+        ("pixels", described.get("pixels", "")),
+    ]
+    splits = {"train": spec.dataset.split, "validation": spec.dataset.eval_split}
+    data = [
+        (pipeline, f"{split}, {summary.dataset.examples.get(pipeline, 'unknown')} examples")
+        for pipeline, split in splits.items()
+        if split is not None
     ]
     weights = getattr(spec.model, "weights", None)  # which models of other packages do not have
-    licences = ["this model", f"dataset {summary.dataset.name or spec.dataset.title}"]
-    licences += [f"initial weights {weights}"] if weights else []
-    licences += ["intended use", "limits, and known biases of the data", "contact"]
+    licences = ["this model", f"dataset {name}", f"initial weights {weights}" if weights else "", "intended use"]
+    command = shlex.join(["python", "-m", "etlrun", *summary.overrides, *summary.files])
+    use = {
+        "Takes": described.get("inputs") or [described["input"]],
+        "Before": described["before"],
+        "Gives": described.get("outputs") or [described["output"]],
+    }
     return Doc(
-        f"{spec.model.path.partition('.')[2]} on {summary.dataset.name or spec.dataset.title}",
+        f"{spec.model.path.partition('.')[2]} on {name}",
         [
-            Section("Model", [Lines([*_of_model(run, described)])]),
-            Section("Use", [*_use(described)]),
-            Section("Data", [Lines([*_data(run)])]),
-            Section("Metrics", [*_measured(run)]),
-            Section("Licences", [Lines([(name, "to be filled in") for name in licences])]),
-            Section("Training", [Code(command), Lines(training)]),
+            Section("Model", [Lines(model)]),
+            Section("Use", [_listing(rows, title) for title, rows in use.items()]),
+            Section("Data", [Lines([("dataset", name), *data])]),
+            Section("Metrics", [_measured(run)]),
+            Section("Licences", [Lines([(of, "to be filled in") for of in filter(None, [*licences, *_TO_SAY])])]),
+            Section("Training", [Code(command), *report.of_run(run.folder, summary).parts]),
             Section("Plan", [Code(render.text(run.then))]),
         ],
     )
+
+
+def _listing(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
+    """Return a table of plain values by name."""
+
+    def column(key: str) -> Col:
+        def read(row: Mapping[str, Any]) -> str | None:
+            value = row.get(key)
+            return value if value is None or isinstance(value, str) else _cell(json.dumps(value))
+
+        return Col(key, read, is_code=True)
+
+    return Table(rows, [column(key) for key in dict.fromkeys(key for row in rows for key in row)], title=title)
 
 
 def compared(found: Mapping[str, Any] | str) -> str:
@@ -388,102 +415,8 @@ def compared(found: Mapping[str, Any] | str) -> str:
     return f"{of} by up to {found['largest_difference']:.1e}"
 
 
-def _of_model(run: Trained, described: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    classes, check, size = described["classes"], described["check"], run.summary.parameters
-    noun, drawn = next(iter(check.items()))
-    differs = f"{check['largest_difference']:.1e}, of {check['tolerance']:g} allowed"
-    versions = ", ".join(f"{name} {version}" for name, version in described["versions"].items())
-    yield "network", f"{run.then.spec.model.path}{f', {size:,} parameters' if size else ''}"
-    yield "format", f"{described['format']}, written with {versions}"
-    yield "classes", "none" if classes is None else f"{len(classes)}: {listed(classes, _MOST_CLASSES)}"
-    yield "precision", run.precision or "float32"
-    yield "check", f"{drawn} drawn {noun}: predictions differ from the model's by up to {differs}"
-    yield "examples", compared(check["validation"])
-    yield "pixels", described.get("pixels", "")
-
-
-def _use(described: Mapping[str, Any]) -> Iterator[Part]:
-    """Yield what an export takes, does and gives."""
-    single, inputs = described.get("input"), described.get("inputs", ())
-    needed = [of for of in inputs if of["missing"] is None and of["example"] is not None]
-    lines = [
-        ("input", f"{_taken(single)}{_called(single)}" if single else ""),
-        ("inside", ", ".join(described["inside"]) or "no step"),
-        *(("output", _given(of)) for of in described.get("outputs", (described.get("output"),))),
-    ]
-    if any(of["dtype"].startswith("float") and None not in of["shape"][1:] for of in needed):
-        is_inside = Columns.path in described["inside"]
-        what = "ends in an error" if is_inside else "is not refused, and its prediction means nothing: leave it out"
-        lines.append(("missing", f"a row with NaN where no value may be missing {what}"))
-    if any(None in of["shape"][1:] for of in inputs):
-        lines.append(
-            ("lists", "any length from 1 is taken: padding behind the shorter ones of a batch changes nothing")
-        )
-    yield Lines(lines)
-    columns = [
-        Col("input", lambda of: of["name"], is_code=True),
-        Col("column", lambda of: of["column"]),
-        Col("content in the training", _taken),
-        Col("may be missing, as", lambda of: "no" if of["missing"] is None else json.dumps(of["missing"])),
-        Col("example", lambda of: json.dumps(of["example"]), is_code=True),
-    ]
-    yield Table(inputs, columns)
-    columns = [
-        Col("vocabulary", lambda of: of["file"], is_code=True),
-        Col("padding", lambda of: of["padding"]),
-        Col("unknown values", lambda of: listed([*map(str, of["unknown"])], 3) or "none may be there"),
-    ]
-    note = "The line of an index in its vocabulary, counted from 0, is the value in JSON, or null."
-    yield Table([of["vocabulary"] for of in inputs if of.get("vocabulary")], columns, note=note)
-    columns = [
-        Col("input", lambda step: step.get("input", "")),
-        Col("step before", lambda step: step["step"], is_code=True),
-        Col("does", lambda step: step["does"]),
-        Col("parameters", lambda step: ", ".join(starmap(_parameter, step["parameters"].items())), is_code=True),
-    ]
-    yield Table(described["before"], columns, note="Each input is made by its steps in this order.")
-
-
-def _parameter(name: str, value: Any) -> str:
-    is_long = isinstance(value, list) and len(value) > _MOST_CLASSES
-    return f"{name}={f'{len(value):,} values, which {DESCRIPTION} has' if is_long else json.dumps(value)}"
-
-
-def _taken(of: Mapping[str, Any]) -> str:
-    first, *others = of["shape"]
-    shape = ["batch" if first is None else first, *("items" if side is None else side for side in others)]
-    ends = "" if of["range"] is None else f" in [{of['range'][0]:g}, {of['range'][1]:g}]"
-    return f"{of['content']}: {of['dtype']} ({', '.join(map(str, shape))}){ends}"
-
-
-def _given(of: Mapping[str, Any]) -> str:
-    classes = f" ({listed(of['classes'])})" if of.get("classes") else ""
-    target = f" of {of['target']}" if "target" in of else ""
-    return f"{of['content']}{target}{classes}, {of['dtype']}{_called(of)}"
-
-
-def _called(of: Mapping[str, Any]) -> str:
-    return f", named {of['name']}" if of["name"] else ""
-
-
-def _data(run: Trained) -> Iterator[tuple[str, str]]:
-    data, spec = run.summary.dataset, run.then.spec.dataset
-    yield "dataset", data.name or spec.title
-    yield "files", f"{data.shards:,}, {data.bytes / 1e6:,.1f} MB"
-    for pipeline, split in (("train", spec.split), ("validation", spec.eval_split)):
-        if split is not None:
-            count, skipped = data.examples.get(pipeline), run.summary.skipped.get(pipeline)
-            parts = [
-                split,
-                "unknown number of examples" if count is None else f"{count:,} examples",
-                f"{skipped:,} of them skipped as corrupt" if skipped else "",
-                f"digest {data.digest[pipeline]}" if pipeline in data.digest else "",
-            ]
-            yield pipeline, ", ".join(filter(None, parts))
-
-
-def _measured(run: Trained) -> Iterator[Part]:
-    """Yield the measures and the evaluations of the epoch of the model; shares with Wilson's interval."""
+def _measured(run: Trained) -> Table:
+    """Return the measures and the evaluations of the epoch of the model; shares with Wilson's interval."""
     rows, kept = list[tuple[str, str]](), run.summary.kept_epoch and run.summary.kept_epoch.epoch
     if run.epoch is not None:
         of = run.summary.dataset.examples.get("validation", 0) - run.summary.skipped.get("validation", 0)
@@ -497,12 +430,11 @@ def _measured(run: Trained) -> Iterator[Part]:
             evaluated = json.loads(path.read_text(encoding="utf-8"))
             if evaluated.get("epoch", kept) == (run.epoch and run.epoch.epoch):
                 rows += _evaluated(evaluated)
-    yield Table(rows, [Col("metric", lambda row: row[0]), Col("value (95 % interval)", lambda row: row[1])])
-    note = "Intervals: Wilson's score interval of shares, and of F1 that of TP / (TP + FP + FN), as 2 p / (1 + p)."
-    yield Paragraph(note)
-    if not (run.folder / EVALUATIONS).is_dir():
-        yield Code(shlex.join(["etlrun", "evaluate", str(run.folder)]))
-        yield Paragraph("This adds precision, recall and F1 of each class.")
+    has_none = not (run.folder / EVALUATIONS).is_dir()
+    hint = f"etlrun evaluate {shlex.quote(str(run.folder))} adds those of each class. " * has_none
+    note = f"{hint}Intervals: Wilson's of shares, and of F1 that of TP / (TP + FP + FN), as 2 p / (1 + p)."
+    columns = [Col("metric", itemgetter(0)), Col("value (95 % interval)", itemgetter(1))]
+    return Table(rows, columns, note=note)
 
 
 def _evaluated(of: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -28,12 +28,11 @@ from etlrun.system.files import locked, refuse_unwritable, sync
 from etlrun.system.loading import native_messages_kept, version_of
 from etlrun.system.terminal import say_note
 from etlrun.trained.documents import DESCRIPTION, card
+from etlrun.trained.files import NEW_FOLDER, OUTPUT, taken
 from etlrun.trained.formats import FORMATS, OPTION, Exported, begin
 from etlrun.trained.load import Trained
 from etlrun.trained.model import ready
-from etlrun.trained.outputs import NEW_FOLDER, OUTPUT, taken
-from etlrun.trained.raw import has_image, is_named
-from etlrun.trained.steps import split
+from etlrun.trained.raw import has_image, is_named, split
 
 if TYPE_CHECKING:
     from etlrun.trained.serving import Serving  # imports TensorFlow
@@ -197,7 +196,7 @@ def _seen(run: Trained, name: str, model: Any, serving: Any, written: Exported) 
 
     Pixels of another library are one.
     """
-    from etlrun.trained.compared import seen  # imports TensorFlow
+    from etlrun.trained.serving import seen  # imports TensorFlow
 
     found = seen(run, model, serving, written.compute)
     if isinstance(found, str) or (has_image(run.plan) and resizes(run.plan.spec)):

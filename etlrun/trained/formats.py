@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,6 @@ from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault, did_you_mean
 from etlrun.trained.load import Trained
 from etlrun.trained.raw import is_named
-
-if TYPE_CHECKING:
-    from etlrun.trained.serving import Serving  # imports TensorFlow
 
 OPTION = "--format"
 
@@ -122,7 +119,7 @@ def _load_onnx(path: Path) -> Exported:
     return Exported(inputs=inputs[0] if len(inputs) == 1 else "", output=", ".join(sorted(outputs)), compute=compute)
 
 
-def _write_litert(of: Serving, path: Path) -> None:
+def _write_litert(of: Any, path: Path) -> None:
     import tensorflow as tf
 
     builtins = {"supported_ops": [tf.lite.OpsSet.TFLITE_BUILTINS]}  # which every interpreter runs
@@ -143,7 +140,7 @@ def _load_litert(path: Path) -> Exported:
     return Exported(inputs=name, output=output, compute=compute)
 
 
-def _write_torch(of: Serving, path: Path) -> None:
+def _write_torch(of: Any, path: Path) -> None:
     import torch
 
     batch = torch.export.Dim("batch", min=1)

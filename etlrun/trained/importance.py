@@ -20,9 +20,8 @@ from etlrun.stages.objectives import kind_of
 from etlrun.stages.sequences import padded
 from etlrun.system.errors import WorldError, headline
 from etlrun.trained.model import by_target, tester
-from etlrun.trained.numbered import Pass
-from etlrun.trained.ranking import HALF
-from etlrun.trained.scores import SEED, Share
+from etlrun.trained.predict import Pass
+from etlrun.trained.scores import HALF, SEED, Share
 
 REPEATS = 5
 """Permutations of each column where none are asked for."""

@@ -1,4 +1,4 @@
-"""Loading of a run that has ended: its summary, its config with overrides, and its plan; without TensorFlow."""
+"""Loading of a run that has ended: summary, config with overrides, plan, fitted columns; without TensorFlow."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from etlrun.config.overrides import of_path
 from etlrun.config.request import RESUME, overlaid
-from etlrun.planning.learned import recalled
+from etlrun.planning.learned import FILE, recalled
 from etlrun.planning.plan import Plan, given_to_model, validates
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import RunSpec, parse, show
@@ -20,13 +20,49 @@ from etlrun.record.record import CONFIG, MODEL, is_nobodys, known_config
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, PRUNED, RUNNING, SUMMARY, Epoch, Summary, read_summary
 from etlrun.remote.objects import look_up_again
 from etlrun.run.checkpoint import checkpoint_path, checkpoints, checkpoints_in
+from etlrun.sources.base import source_type
 from etlrun.stages import STAGES, Stages
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Flow
+from etlrun.stages.objectives import kind_of
 from etlrun.stages.rows import Rows
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError
-from etlrun.trained.fitted import absent, like_the_training, unfitted
+
+
+def like_the_training(spec: RunSpec, then: RunSpec, *, reads: bool) -> RunSpec:
+    """Return a run of rows with the columns that the training has fitted; any other as it is.
+
+    `reads` says whether the command reads rows of a dataset.
+    """
+    if not isinstance(spec.dataset, Rows):
+        return spec
+    from etlrun.planning.rows import with_columns_of  # which imports Arrow
+
+    return with_columns_of(spec, then, reads=reads)
+
+
+def absent(dataset: Dataset) -> Iterator[Fault]:
+    """Yield that the rows that a command reads are not on this machine."""
+    if isinstance(dataset, Rows) and not _is_there(dataset):
+        expected = "the rows to read: the folder of a run has what their columns have learned, and no rows"
+        where, remedy = dataset.key(dataset.given_by), dataset.restore
+        yield Fault(where=where, found="no rows on this machine", expected=expected, remedy=remedy)
+
+
+def unfitted(folder: Path, dataset: Dataset) -> Iterator[Fault]:
+    """Yield that neither the folder of a run has what its columns have learned, nor this machine their rows."""
+    if isinstance(dataset, Rows) and not dataset.found.identity:
+        found, where = f"no {FILE}, and no rows of {dataset.title} on this machine", str(folder)
+        expected, remedy = "what the columns have learned", f"restore the file; or {dataset.restore}"
+        yield Fault(where=where, found=found, expected=expected, remedy=remedy)
+
+
+def _is_there(dataset: Rows) -> bool:
+    from etlrun.sources.rows.source import RowsSource  # which imports Arrow
+
+    return cast("type[RowsSource]", source_type(dataset)).is_there(dataset)
+
 
 _TRAIN_AGAIN = "train again with this version"
 _ENDS = {
@@ -344,3 +380,20 @@ def _backend_in(folder: Path) -> str | None:
     """Return the Keras backend that the run's last process noted."""
     started = (event for event in records.events(folder) if event.get("event") == "started")
     return next(reversed([event["backend"] for event in started if "backend" in event]), None)
+
+
+def unfit_options(run: Trained, threshold: float | None, repeats: int | None) -> Iterator[Fault]:
+    """Yield the faults of options: numbers out of range, and what the run has no use for."""
+    flow = run.then.spec.dataset.examples
+    targets, has_columns = flow.targets, any(flow.features[name].format != "image" for name in flow.inputs)
+    if threshold is not None and not any(kind_of(flow.features[name]) in ("binary", "labels") for name in targets):
+        found, expected = f"a threshold for {', '.join(targets)}", f"a run of dataset.target={{{targets[0]}: binary}}"
+        yield Fault(where="--threshold", found=found, expected=expected, remedy="leave it out")
+    elif threshold is not None and not 0 < threshold < 1:
+        yield Fault(where="--threshold", found=f"{threshold:g}", expected="a number between 0 and 1")
+    if repeats and not has_columns:
+        yield Fault(
+            where="--importance", found="images alone", expected="inputs that are columns", remedy="leave it out"
+        )
+    elif repeats is not None and repeats < 0:
+        yield Fault(where="--importance", found=str(repeats), expected="0 or a positive integer")

@@ -17,14 +17,17 @@ from etlrun.config.overrides import of_path
 from etlrun.config.request import RESUME
 from etlrun.record.record import MODEL
 from etlrun.run.backend import prepare
+from etlrun.stages.dataset import Dataset, TFRecords
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.lazy import keras, tf
+from etlrun.stages.rows import FileRows, TextFolder
 from etlrun.system.errors import WorldError
 from etlrun.system.terminal import say_note
 from etlrun.trained.load import Trained
 
 if TYPE_CHECKING:
-    from etlrun.sources.base import Source  # imports TensorFlow, which `ready` starts quietly
+    from etlrun.sources.base import Source
+
 
 _VARIABLE = "KERAS_BACKEND"
 
@@ -200,3 +203,36 @@ def same_classes(run: Trained, source: Source, outputs: Mapping[str, int]) -> No
 def listed(names: Sequence[str], most: int = 20) -> str:
     """Return the first of these names, and how many more there are."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def data_of(dataset: Dataset, source: Source) -> str:
+    """Return the name of a dataset that no other one has: of files the whole patterns, of texts the whole folder."""
+    if isinstance(dataset, TFRecords | FileRows):
+        return ", ".join(dict.fromkeys(of for several in dataset.patterns.values() for of in several))
+    return dataset.folder if isinstance(dataset, TextFolder) else source.full_name
+
+
+def is_of_run(run: Trained, source: Source) -> bool:
+    """Return whether the dataset of the command is that of the training."""
+    names = [data_of(planned.spec.dataset, source) for planned in (run.plan, run.then)]
+    return source.full_name == run.summary.dataset.name and names[0] == names[1]
+
+
+def unchecked(run: Trained, source: Source) -> str:
+    """Return that a dataset may have the classes of the model in another order; empty if their names tell."""
+    flow = run.then.spec.dataset.examples
+    if not flow.features[flow.target].is_class or is_of_run(run, source):
+        return ""
+    unnamed = [
+        whose
+        for whose, names in ((data_of(run.plan.spec.dataset, source), source.class_names), ("the run", run.class_names))
+        if names is None or names == tuple(map(str, range(len(names))))
+    ]
+    if not unnamed:
+        return ""
+    names = run.class_names or source.class_names or ()
+    which = f", which are {listed(names)}" if names else ""
+    return (
+        f"The classes of {' and of '.join(unnamed)} have no names: whether the data has them in the order of the "
+        f"model's outputs{which}, can't be checked."
+    )

@@ -26,9 +26,8 @@ from etlrun.stages.rows import Arrays, Column, Errors, Table, TextFolder
 from etlrun.stages.rows import Rows as Dataset
 from etlrun.stages.sequences import padded
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError
-from etlrun.trained.large import require_held
 from etlrun.trained.load import Trained
-from etlrun.trained.numbered import Batch, Lost
+from etlrun.trained.predict import Batch, Lost, require_held
 from etlrun.trained.raw import of_model
 from etlrun.trained.rows import PATH, ROW, Place
 
