@@ -1,13 +1,20 @@
 """The Python API without a training: what is imported, plans, comparisons, loaded runs, and what a notebook shows."""
 
+from __future__ import annotations
+
 import pickle
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import keras
+import numpy as np
 import pytest
+import tensorflow as tf
 
 import etlrun
 from etlrun.cli import configs
@@ -16,8 +23,160 @@ from etlrun.planning.render import text_here
 from etlrun.record.summary import Summary
 from etlrun.run import run as runs
 from tests.configs import plan_of
+from tests.quick import quick_probes, shallow
 from tests.runs import emulated
 from tests.trained import ended, with_summary
+
+PROGRAM = """\
+from pathlib import Path
+
+import etlrun
+
+planned = etlrun.plan("experiment=parallel", config_dir=Path("own"))
+reveal_type(planned.config)
+reveal_type(planned.fit())
+reveal_type(planned.datasets())
+reveal_type(etlrun.diff(planned, "load.prefetch=1").changes_data)
+found = etlrun.load("outputs")
+if isinstance(found, etlrun.Run):
+    reveal_type(found.predict("a.jpg", [{"area": 3.0}])[0].probabilities)
+    reveal_type(found.evaluate("dataset.split=test").loss)
+    reveal_type(found.verdict)
+else:
+    reveal_type(found.best)
+    reveal_type(found.results[0].examples_per_s)
+try:
+    etlrun.plan("a=1")
+except etlrun.ConfigError as error:
+    reveal_type(error.faults)
+etlrun.nothing
+"""
+TYPES = [
+    "dict[str, Any]",
+    "etlrun.api.run.Run",
+    "etlrun.run.session.Datasets",
+    "bool",
+    "typing.Mapping[str, float]",
+    "float",
+    "etlrun.record.summary.Verdict | None",
+    "tuple[str, ...]",
+    "float | None",
+    "tuple[etlrun.system.errors.Fault, ...]",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.needs("mypy")
+def test_a_program_sees_the_types(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "program.py"]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+    assert re.findall(r'Revealed type is "(.*)"', said) == TYPES
+    errors = [line for line in said.splitlines() if ": error: " in line]
+    assert errors == [
+        f'program.py:{len(PROGRAM.splitlines())}: error: Module has no attribute "nothing"  [attr-defined]'
+    ]
+
+
+PAGE = Path(__file__).parents[1] / "docs" / "python.md"
+SMALL = ("model.trainable=false", "transform.resize.size=[32,32]", "load.batch_size=16")
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.slow
+def test_the_examples_of_the_docs_run(
+    sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import etlrun
+
+    planned = etlrun.plan
+    words = (*SMALL, f"dataset.data_dir={sample}")
+    monkeypatch.setattr(etlrun, "plan", lambda *given: planned(*given, *words))
+    monkeypatch.chdir(tmp_path)
+    quick_probes(monkeypatch)
+    shallow(monkeypatch)
+    names: dict[str, Any] = {}
+    printed = []
+    for block in BLOCKS:
+        exec(compile(block, str(PAGE), "exec"), names)  # noqa: S102 - our own docs
+        printed.append(capsys.readouterr().out)
+    first, look, trained, change, used = printed
+    assert first == f"{names['planned'].fingerprint} 16\n"
+    assert look == "(16, 32, 32, 3) <dtype: 'uint8'> (16,)\n"
+    assert trained.startswith("completed ")
+    assert change.splitlines()[:2] == ["False False True", "changes only the speed"]
+    assert len(used.splitlines()) == 4
+
+
+STRINGS = 'expected a string for each override, such as "load.prefetch=1"'
+SIDES = "expected overrides in a string or a list, a path, a git revision, or what plan or load returns"
+FOLDER = "expected the path of a folder, which a run or a sweep prints at its end"
+INPUTS = "expected paths, overrides, images as bytes, or rows as mappings from columns to values"
+GRAMMAR = "expected KEY=VALUE in Hydra's grammar"
+TWO = "trainer.epochs=2 load.prefetch=1"
+ANY: Any = etlrun
+WRONG: dict[str, tuple[Callable[[], object], str]] = {
+    "a mapping": (lambda: ANY.plan({"trainer.epochs": 2}), f"overrides: found a dict; {STRINGS}"),
+    "sides": (lambda: ANY.diff(1), f"diff: found a int; {SIDES}"),
+    "a side of keys": (lambda: ANY.diff({"trainer.epochs": 2}), f"diff: found a dict; {SIDES}"),
+    "a side of numbers": (lambda: ANY.diff([1]), f"overrides: found a int; {STRINGS}"),
+    "no folder": (lambda: ANY.load(None), f"folder: found a NoneType; {FOLDER}"),
+    "one string": (
+        lambda: etlrun.plan(TWO),
+        f"{TWO}: found mismatched input '=' expecting <EOF>; {GRAMMAR}\n    -> pass each override by itself: {TWO}",
+    ),
+    "an empty string": (lambda: etlrun.plan(""), f": found an empty word; {GRAMMAR}\n    -> leave it out"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_arguments_are_told_what_is_expected(name: str) -> None:
+    call, message = WRONG[name]
+    with pytest.raises(etlrun.ConfigError) as refused:
+        call()
+    assert str(refused.value) == message
+
+
+def test_a_run_says_what_it_can_not_predict_or_evaluate(run: Path) -> None:
+    loaded: Any = etlrun.load(run)
+    for wrong in (np.zeros((2, 4, 4, 3)), tf.data.Dataset.range(2), None, 5):
+        with pytest.raises(etlrun.ConfigError) as refused:
+            loaded.predict(wrong)
+        assert str(refused.value) == (
+            f"predict: found a {type(wrong).__name__}; {INPUTS}\n    -> pass a path, or a list of rows"
+        )
+    with pytest.raises(etlrun.ConfigError) as refused:
+        loaded.evaluate(["dataset.split=test"])
+    remedy = "of a list pass its items: run.evaluate(*overrides)"
+    assert str(refused.value) == f"overrides: found a list; {STRINGS}\n    -> {remedy}"
+
+
+def test_load_tells_a_file_and_a_summary_that_is_torn(tmp_path: Path) -> None:
+    summary = tmp_path / "summary.json"
+    summary.write_text("{")
+    for path, found in ((summary, "a file"), (tmp_path, "a summary.json that can't be read")):
+        with pytest.raises(etlrun.EtlrunError) as refused:
+            etlrun.load(path)
+        assert str(refused.value) == (
+            f"{path}: found {found}; expected a folder with a summary.json, or a folder of such folders\n"
+            "    -> pass the folder that a run or a multirun prints at its end"
+        )
+
+
+@pytest.fixture
+def mixed() -> Iterator[str]:
+    """A policy of Keras that a cell of a notebook has set for all layers."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    yield keras.config.dtype_policy().name
+    keras.config.set_dtype_policy(before)
+
+
+def test_a_run_has_the_precision_of_its_plan(mixed: str, tiny: Path, tmp_path: Path) -> None:
+    fitted = etlrun.plan(*emulated(tiny, "trainer.epochs=1")).fit(tmp_path / "run")
+    assert fitted.summary.host is not None
+    assert (fitted.summary.host.precision, keras.config.dtype_policy().name) == ("float32", mixed)
+
 
 HEAVY = {"numpy", "pyarrow", "jinja2", "matplotlib", "rich", "tensorflow", "keras"}
 OF_HEAVY = ("etlrun.run", "etlrun.remote", "etlrun.measure", "etlrun.datasets", "etlrun.cli")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from etlrun.results.decision import decide
-from tests.test_decision import as_planned, changed, config
+from tests.test_collect import as_planned, changed, config
 
 BY_DIGESTS = "same data as the baseline, by the digests of their common epochs"
 
