@@ -11,9 +11,7 @@ import tensorflow as tf
 from PIL import Image
 
 from etlrun.cli import main as cli
-from etlrun.datasets.examine.doctor_image import look_at
-from etlrun.datasets.examine.doctor_pairs import near
-from etlrun.datasets.examine.doctor_scan import LOOKED
+from etlrun.datasets.examine.scan import LOOKED, look_at, near
 from tests.configs import spec_of
 from tests.encoded import HALF
 from tests.pages import chromium, opened
@@ -71,7 +69,7 @@ def test_what_is_wrong_is_found(folder: Path, capsys: pytest.CaptureFixture[str]
     assert [*findings] == [
         "1 of 31 examples of train can't be used",
         "1 image is in several splits",
-        "1 image has several labels",
+        "1 image is under several labels",
         "1 image of validation looks like one of train, by perceptual hashes",
         "train has 28 examples of common and 2 of rare",
         "1 of 31 images of train have a side below the 64x64 pixels to which they are resized",
@@ -80,7 +78,7 @@ def test_what_is_wrong_is_found(folder: Path, capsys: pytest.CaptureFixture[str]
     (broken,) = findings["1 of 31 examples of train can't be used"]["places"]
     assert broken.startswith(f"{train}/common/3.jpg: an image that can't be decoded: ")
     assert findings["1 image is in several splits"]["places"] == [f"{train}/common/0.jpg = {validation}/common/30.jpg"]
-    (labels,) = findings["1 image has several labels"]["places"]
+    (labels,) = findings["1 image is under several labels"]["places"]
     assert set(labels.split(" = ")) == {f"{train}/common/2.jpg", f"{train}/rare/again.jpg"}
     (near_one,) = findings["1 image of validation looks like one of train, by perceptual hashes"]["places"]
     assert near_one.startswith(f"{validation}/common/31.jpg ~ {train}/common/1.jpg (")
@@ -259,7 +257,7 @@ def test_one_image_under_two_labels_in_one_split_is_found(tmp_path: Path, capsys
     cli.main(["doctor", "dataset=folder", f"dataset.dir={tmp_path / 'pets'}", "--all", "--format", "json"])
     found = json.loads(capsys.readouterr().out)["findings"]
     assert [(of["text"], of["remedy"]) for of in found[:2]] == [
-        ("1 image has several labels", "correct the labels, or remove the images"),
+        ("1 image is under several labels", "correct the labels, or remove the images"),
         (
             "2 images of train look like one of another class, by perceptual hashes",
             "compare them: correct the label of versions of one image",

@@ -12,10 +12,11 @@ import tensorflow as tf
 from PIL import Image
 
 from etlrun.cli import main as cli
-from etlrun.datasets.examine.doctor import ImageDiagnosis, diagnosed
-from etlrun.datasets.examine.doctor_page import html
-from etlrun.datasets.examine.doctor_pairs import BITS, near
-from etlrun.datasets.examine.doctor_scan import LOOKED, SAMPLES
+from etlrun.datasets.examine.doctor import diagnosed, of_doctor
+from etlrun.datasets.examine.finding import Diagnosis
+from etlrun.datasets.examine.scan import BITS, LOOKED, SAMPLES, Scan, near, scanned
+from etlrun.report.html import html
+from etlrun.sources.base import open_source
 from tests.configs import plan_of
 from tests.pictures import damaged, jpeg, truncate, with_feature
 
@@ -26,9 +27,21 @@ def ignored(*_: object) -> Callable[[int], None]:
     return lambda _: None
 
 
-def diagnosis(*words: str) -> ImageDiagnosis:
+def diagnosis(*words: str) -> Diagnosis:
     given = [*words, "dataset.eval_split=null"]
     return diagnosed(plan_of(*given), ignored, is_whole=False)
+
+
+def scan_of(*words: str) -> Scan:
+    dataset = plan_of(*words, "dataset.eval_split=null", "dataset.on_corrupt=skip").spec.dataset
+    source = open_source(dataset.without_download())
+    return scanned(source, source.split("train", "dataset.split"), ignored())
+
+
+def samples_in(found: Diagnosis) -> list[int]:
+    """How many samples of each class the page has."""
+    page = html(of_doctor(found, ""))
+    return [page.count(f'alt="{name} in train"') for name in found.splits[0]["classes"]]
 
 
 def of_tiny(data_dir: Path) -> list[str]:
@@ -49,14 +62,13 @@ def test_a_diagnosis_holds_no_image(tmp_path: Path) -> None:
     words = write(tmp_path / "data", 24, lambda number: jpeg(number) + tail)
     diagnosis(*words)  # what TensorFlow and Python keep of a first call
     found, held_bytes = zip(*(traced(lambda: diagnosis(*words)) for _ in range(3)), strict=True)
-    assert found[0].splits[0].bytes_per_example > len(tail)
+    assert found[0].splits[0]["bytes_per_example"] > len(tail)
     assert min(held_bytes) < 2_000_000  # a table of Python's own, such as that of interned strings, may grow once
     assert LOOKED.itemsize <= 80
-    page = "".join(html(found[0], "", ignored))
-    assert [page.count(f'alt="{name}"') for name in found[0].class_names] == [SAMPLES, SAMPLES]
+    assert samples_in(found[0]) == [SAMPLES, SAMPLES]
 
 
-def traced(work: Callable[[], ImageDiagnosis]) -> tuple[ImageDiagnosis, int]:
+def traced(work: Callable[[], Diagnosis]) -> tuple[Diagnosis, int]:
     """Return what `work` returns, and how many bytes of Python's memory are left of it."""
     tracemalloc.start()
     found = work()
@@ -67,7 +79,7 @@ def traced(work: Callable[[], ImageDiagnosis]) -> tuple[ImageDiagnosis, int]:
 
 def test_samples_are_the_first_images_of_each_class_that_can_be_used(tiny: Path, tmp_path: Path) -> None:
     damaged(tiny, tmp_path / "data", with_feature("image", None))
-    (scan,) = diagnosis(*of_tiny(tmp_path / "data")).scans
+    scan = scan_of(*of_tiny(tmp_path / "data"))
     sound = [index for index in range(48) if not scan.looks["is_broken"][index]]
     of_class = {label: [index for index in sound if scan.looks["label"][index] == label] for label in (0, 1)}
     assert dict(scan.samples()) == {label: indices[:SAMPLES] for label, indices in of_class.items()}
@@ -86,16 +98,16 @@ def test_a_record_without_an_image_is_named_among_those_parsed_with_it(tiny: Pat
 def test_images_before_a_damage_are_examined_and_shown(tiny: Path, tmp_path: Path) -> None:
     shard = damaged(tiny, tmp_path / "data", truncate)
     before = sum(1 for _ in whole_records(shard))
-    found = diagnosis(*of_tiny(tmp_path / "data"))
-    size = next(of.take for of in found.scans[0].split.shards if of.path == str(shard))
+    found, scan = diagnosis(*of_tiny(tmp_path / "data")), scan_of(*of_tiny(tmp_path / "data"))
+    size = next(of.take for of in scan.split.shards if of.path == str(shard))
     assert found.findings[0].text == f"{size - before} of 48 examples of train can't be used"
     (place,) = found.findings[0].places
     assert place.startswith(f"{shard}, record {before}: ")
-    assert len(found.scans[0].looks) == 48 - size + before
-    page = "".join(html(found, "", ignored))
-    assert [page.count(f'alt="{name}"') for name in found.class_names] == [SAMPLES, SAMPLES]
-    last = max(np.flatnonzero(found.scans[0].looks["shard"] == 1))
-    assert jpeg_of(found, int(last))
+    assert len(scan.looks) == 48 - size + before
+    assert samples_in(found) == [SAMPLES, SAMPLES]
+    data = scan.encoded(int(max(np.flatnonzero(scan.looks["shard"] == 1))))
+    assert data is not None
+    assert data.startswith(b"\xff\xd8")
 
 
 def whole_records(shard: Path) -> list[tf.Tensor]:
@@ -106,11 +118,6 @@ def whole_records(shard: Path) -> list[tf.Tensor]:
             found.append(next(records))
         except (tf.errors.DataLossError, StopIteration):
             return found
-
-
-def jpeg_of(found: ImageDiagnosis, index: int) -> bool:
-    data = found.scans[0].encoded(index)
-    return data is not None and data.startswith(b"\xff\xd8")
 
 
 def turned(number: int, orientation: int, kind: str = "JPEG") -> bytes:
@@ -162,7 +169,7 @@ def test_the_nearest_image_is_that_of_all_pairs(monkeypatch: pytest.MonkeyPatch)
         bits[5] = 64
         if min(bits) <= BITS:
             wanted.append([row, bits.index(min(bits)), min(bits)])
-    monkeypatch.setattr("etlrun.datasets.examine.doctor_pairs._COLUMNS", 64)
+    monkeypatch.setattr("etlrun.datasets.examine.scan._COLUMNS", 64)
     told: list[int] = []
     assert near(first, second, told.append).tolist() == wanted
     assert 50 < len(wanted) <= 198

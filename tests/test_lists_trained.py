@@ -13,8 +13,7 @@ import pyarrow.parquet
 import pytest
 import tensorflow as tf
 
-from etlrun.datasets.examine.sheet import as_text
-from etlrun.datasets.examine.show import Wanted, collect
+from etlrun.datasets.examine.show import Wanted, as_text, collect
 from etlrun.stages.column_categories import Embed, Lookup
 from etlrun.stages.column_numbers import Fill, Log1p, Standardize
 from etlrun.stages.columns import Columns, Output

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.datasets.examine.doctor_image import look_at
+from etlrun.datasets.examine.scan import look_at
 from etlrun.graph.build import Pipeline
 from etlrun.planning.plan import Plan
 from etlrun.run.session import contexts_of

@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from etlrun.datasets.examine.page import html
-from etlrun.datasets.examine.points import points
-from etlrun.datasets.examine.sheet import as_text
-from etlrun.datasets.examine.show import Wanted, collect
+from etlrun.datasets.examine.compare import of_sheet
+from etlrun.datasets.examine.show import Wanted, as_text, collect, points
 from etlrun.graph.numbered import rows_drawn
 from etlrun.measure.assessment import step_costs_ms
+from etlrun.report.html import html
 from etlrun.stages.load import FullShuffle
 from tests.configs import plan_of
 from tests.pipelines import training_pipeline
@@ -57,7 +56,7 @@ def test_rows_are_shown_after_each_step_of_their_columns(table: Path) -> None:
     missing = int(np.isnan(areas).sum())
     assert parsed.shown("area") == f"{np.nanmin(areas):.4g} to {np.nanmax(areas):.4g}, {missing} of 28 missing"
     first = int(np.flatnonzero(np.isnan(areas))[0])
-    assert "<p>area missing</p>" in html(sheet, "etlrun show")
+    assert "<p>area missing</p>" in html(of_sheet(sheet, "etlrun show"))
     assert as_text(parsed.cells[first]["area"], parsed.features["area"]) == "missing"
     times = [str(day)[:10] for day in houses()["sold"].to_pylist()[:28]]
     assert parsed.shown("sold") == f"{min(times)} to {max(times)}"

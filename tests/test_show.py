@@ -12,12 +12,11 @@ import tensorflow as tf
 from PIL import Image
 
 from etlrun.cache.store import folder_of
-from etlrun.datasets.examine.images import picture, pixels_of
-from etlrun.datasets.examine.page import html
-from etlrun.datasets.examine.sheet import Column, Row, Sheet, View, as_text
-from etlrun.datasets.examine.show import Wanted, collect
+from etlrun.datasets.examine.compare import of_sheet, picture, pixels_of
+from etlrun.datasets.examine.show import Column, Row, Sheet, View, Wanted, as_text, collect
 from etlrun.graph.build import Pipeline
 from etlrun.planning.plan import Plan
+from etlrun.report.html import html
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from etlrun.stages.flow import Feature
@@ -203,7 +202,7 @@ def test_features_that_are_no_images_are_text(boxes: Path) -> None:
         ("", ["name", "width"]), ("pass 1", ["width"]), ("pass 2", ["width"]), ("pass 3", ["width"]),
     ]  # fmt: skip
     assert (read.path, jittered.path) == ("transform.parse", "transform.jitter")
-    page = html(sheet, "")
+    page = html(of_sheet(sheet, ""))
     for row, cell in zip(sheet.rows, read.views[0].cells, strict=True):
         assert row.target.startswith("price ")
         assert f"<p>name {cell['name'].decode()}</p><p>width {cell['width']:.4g}"[:-1] in page
@@ -254,7 +253,7 @@ def test_a_page_of_photos_is_under_two_megabytes() -> None:
     view = View(name="", features={"image": feature}, cells=noise)
     columns = tuple(Column(path=f"transform.step_{number}", views=(view,)) for number in range(5))
     rows = tuple(Row(batch=1, example=number, target="<b>") for number in range(1, 9))
-    page = html(Sheet(title="", source="", rows=rows, columns=columns), "")
+    page = html(of_sheet(Sheet(title="", source="", rows=rows, columns=columns), ""))
     assert len(page) < 2e6
     assert "<b>" not in page
 

@@ -1,6 +1,7 @@
 """The page of examples in a real browser, and the images of a diff."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tests.pages import chromium, colour, contrast, opened, screen
 from tests.readers import ran
 from tests.runs import emulated
 
+STEPS = ("transform.resize", "transform.scale_minus_one_one")
 EVIL = "<script>alert(1)</script>"
 LOADED = "return [...document.images].every((image) => image.complete && image.naturalWidth > 0)"
 
@@ -38,19 +40,20 @@ def test_rows_are_examples_and_columns_are_steps(page: tuple[Chrome, Path]) -> N
     with opened(browser, path):
         heads = [head.text.split("\n")[0] for head in browser.find_elements(By.CSS_SELECTOR, "thead th")]
         assert heads == [
-            "example", "transform.parse", "transform.decode", "transform.resize", "transform.random_flip",
-            "transform.scale_minus_one_one", "pass 1", "pass 2", "pass 1", "pass 2",
+            "example", "transform.parse", "transform.decode", "transform.resize", "transform.random_flip, pass 1",
+            "transform.random_flip, pass 2", "transform.scale_minus_one_one, pass 1",
+            "transform.scale_minus_one_one, pass 2",
         ]  # fmt: skip
         rows = browser.find_elements(By.CSS_SELECTOR, "tbody tr")
         assert [len(row.find_elements(By.CSS_SELECTOR, "th, td")) for row in rows] == [8] * 6
-        places = [row.find_element(By.TAG_NAME, "th").text.split("\n")[1] for row in rows]
-        assert places == [f"batch {batch}, example {example}" for batch in (1, 2) for example in (1, 2, 3)]
+        targets, places = zip(*(row.find_element(By.TAG_NAME, "th").text.split(", ", 1) for row in rows), strict=True)
+        assert [*places] == [f"batch {batch}, example {example}" for batch in (1, 2) for example in (1, 2, 3)]
         assert browser.execute_script(LOADED) is True
         images = browser.find_elements(By.TAG_NAME, "img")
         alts = [str(image.get_attribute("alt")) for image in images]
         assert (len(images), len({*alts})) == (42, 42)
-        assert alts[4] == f"image after transform.random_flip, pass 2, {rows[0].text.splitlines()[0]}, {places[0]}"
-        assert browser.find_element(By.TAG_NAME, "caption").text.endswith("is shown in 2 passes.")
+        assert alts[4] == f"image after transform.random_flip, pass 2, {targets[0]}, {places[0]}"
+        assert browser.find_element(By.CLASS_NAME, "note").text.endswith("is shown in 2 passes.")
         assert EVIL in browser.find_element(By.TAG_NAME, "footer").text
         assert browser.find_elements(By.TAG_NAME, "script") == []
 
@@ -63,9 +66,9 @@ def test_it_is_readable_in_light_and_in_dark_and_a_phone_scrolls_its_table(page:
             feature = {"name": "prefers-color-scheme", "value": scheme}
             browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
             papers.add(paper := colour(browser, "body", "backgroundColor"))
-            for what in ("h1", "caption", "figcaption"):
+            for what in ("h1", ".note", "figcaption"):
                 assert contrast(colour(browser, what, "color"), paper) >= 4.5, (scheme, what)
-            for what in ("thead th", "thead .gives", "tbody th"):
+            for what in ("thead th", "thead small"):
                 behind = colour(browser, what.split()[0] + " th", "backgroundColor")
                 assert contrast(colour(browser, what, "color"), behind) >= 4.5, (scheme, what)
         assert len(papers) == 2
@@ -88,8 +91,9 @@ def test_a_diff_shows_the_steps_whose_examples_differ(told: Any, tiny: Path, tmp
     assert f"\n[{name}]({link}/diff.html)\n\n![{name}]({link}/diff.png)\n" in text
     html = page.read_text()
     assert html.count("<img") == 4 * 2 * 3
-    assert 'scope="colgroup" colspan="3">transform.resize' in html
-    assert 'scope="colgroup" colspan="3">transform.scale_minus_one_one' in html
+    heads = re.findall(r"<th scope=\"col\"[^>]*>([^<]+)<", html)
+    views = [f"{path}, {side}" for path in STEPS for side in ("before", "after", "difference")]
+    assert heads == ["example", *views]
     assert "transform.decode" not in html
     assert "transform.resize.method bilinear -&gt; area" in html
     with Image.open(image) as shown:

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from etlrun.datasets.examine.sheet import as_text
-from etlrun.datasets.examine.show import Wanted, collect
+from etlrun.datasets.examine.show import Wanted, as_text, collect
 from etlrun.review.difference import compare
 from tests.configs import plan_of
 from tests.conftest import Once

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from etlrun.datasets.examine.doctor_image import look_at
+from etlrun.datasets.examine.scan import look_at
 from etlrun.datasets.prepare.check import problem as refused_by_prepare
 from etlrun.graph.build import Pipeline
 from etlrun.graph.datasets import accepted

@@ -20,7 +20,7 @@ from etlrun.system.files import refuse_unwritable
 from etlrun.system.terminal import say_whole
 
 if TYPE_CHECKING:
-    from etlrun.datasets.examine.sheet import Sheet
+    from etlrun.datasets.examine.show import Sheet
     from etlrun.planning.plan import Plan
     from etlrun.review.sides import Side
 

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from etlrun.cli import parsers
 from etlrun.cli.doctor_device import of_device
-from etlrun.cli.doctor_rows import of_rows, plain, print_findings, print_page, print_stats
 from etlrun.config import grid
 from etlrun.config.request import Request, requested
 from etlrun.planning.plan import Plan
+from etlrun.report.doc import Lines
+from etlrun.report.html import pieces
+from etlrun.report.render import as_json, show
 from etlrun.stages import STAGES
 from etlrun.stages.rows import Rows
-from etlrun.system.files import refuse_unwritable
+from etlrun.system.files import appearing, refuse_unwritable
 from etlrun.system.machine import rounded
-from etlrun.system.terminal import print_table, say, say_whole
-
-if TYPE_CHECKING:
-    from etlrun.datasets.examine.doctor import ImageDiagnosis
-
-_SPLITS = ("dataset", "examples", "files", "broken", "bytes each", "width", "height", "aspect", "formats", "colours")
+from etlrun.system.progress import progress
+from etlrun.system.terminal import say, say_whole
 
 
 def parser() -> argparse.ArgumentParser:
@@ -81,50 +78,29 @@ def doctor(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> N
     if known.html is not None:
         refuse_unwritable(known.html.parent, "--html")
     made_by = shlex.join(["etlrun", "doctor", *arguments])
+    with _prepared(plan), progress() as begin:
+        from etlrun.datasets.examine.doctor import diagnosed, of_doctor
+
+        doc = of_doctor(diagnosed(plan, begin, is_whole=known.all), made_by)
+        if known.html is not None:
+            with appearing(known.html, "--html") as file:
+                file.writelines(pieces(doc))
+            page = Lines([("page", f"{known.html}, {rounded(known.html.stat().st_size)}")])
+            doc = dataclasses.replace(doc, parts=[*doc.parts, page])
+    say_whole(as_json(doc)) if known.format == "json" else show(doc)
+
+
+@contextmanager
+def _prepared(plan: Plan) -> Iterator[None]:
+    """Prepare TensorFlow for a dataset of images, so only after the config has been validated; rows need none."""
     if isinstance(plan.spec.dataset, Rows):
-        of_rows(plan, known, made_by)
+        yield
         return
-    from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
+    from etlrun.run.backend import prepare
+    from etlrun.sources.corrupt import pillow_as_header_reader
 
-    with prepare(None):
-        from etlrun.datasets.examine.doctor import diagnosed
-        from etlrun.datasets.examine.doctor_page import write
-        from etlrun.system.progress import progress
-
-        with progress() as begin:
-            found = diagnosed(plan, begin, is_whole=known.all)
-            if known.html is not None:
-                write(known.html, found, made_by, begin)
-    if known.format == "json":
-        say_whole(json.dumps(as_dict(found), indent=2) + "\n")
-    else:
-        print_findings(found)
-        _print(found)
-        print_page(known.html)
-
-
-def as_dict(found: ImageDiagnosis) -> dict[str, Any]:
-    """Return a diagnosis as plain values."""
-    return {**plain(found), "splits": [dataclasses.asdict(split) for split in found.splits]}
-
-
-def _print(found: ImageDiagnosis) -> None:
-    rows = []
-    for split in found.splits:
-        sizes = [f"{of[0]:g} to {of[-1]:g}" if of else "" for of in (split.widths, split.heights, split.aspect_ratios)]
-        counts = [", ".join(f"{name} {count:,}" for name, count in of.items()) for of in (split.formats, split.colours)]
-        figures = (f"{split.examples:,}", f"{split.files:,}", str(split.broken), f"{split.bytes_per_example:,.0f}")
-        rows.append((split.name, *figures, *sizes, *counts))
-    print_table(_SPLITS, rows)
-    classes = [
-        (split.name, name, f"{count:,}", f"{count / max(sum(split.classes.values()), 1):.1%}")
-        for split in found.splits
-        for name, count in split.classes.items()
-    ]
-    print_table(("dataset", "class", "examples", "share"), classes)
-    for split in found.splits:
-        sizes = [f"{point} {rounded(size)}" for point, size in split.cache_bytes.items()]
-        say(f"caches    {split.name}: {', '.join(sizes)}")
+    with prepare(None), pillow_as_header_reader():
+        yield
 
 
 def stats(plan: Plan) -> None:
@@ -134,12 +110,14 @@ def stats(plan: Plan) -> None:
         EtlrunError: The config decodes no image, or data is missing or corrupt.
     """
     if isinstance(plan.spec.dataset, Rows):
-        print_stats(plan)
-        return
-    from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
+        from etlrun.datasets.examine.rows import of_stats
 
-    with prepare(None):
-        from etlrun.datasets.examine.stats import measured
+        with progress() as begin:
+            doc = of_stats(plan, begin)
+        show(doc)
+        return
+    with _prepared(plan):
+        from etlrun.datasets.examine.images import measured
 
         mean, deviation, count = measured(plan)
     say_whole(f"# Of {count:,} training images, pixels in [0, 1].\ntransform:\n  normalize:\n")

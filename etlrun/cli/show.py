@@ -6,6 +6,7 @@ import argparse
 import io
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,17 +14,17 @@ from etlrun.cli import parsers
 from etlrun.config import grid
 from etlrun.config.request import requested
 from etlrun.planning.plan import Plan
+from etlrun.report.doc import Doc, Lines
+from etlrun.report.html import pieces
+from etlrun.report.render import show as print_doc
 from etlrun.stages import STAGES
 from etlrun.stages.dataset import Dataset
 from etlrun.system.errors import ConfigError, Fault
 from etlrun.system.files import appearing, refuse_unwritable
 from etlrun.system.machine import rounded
-from etlrun.system.terminal import print_table, say
 
 if TYPE_CHECKING:
-    from etlrun.datasets.examine.sheet import Sheet
-
-_HEADER = ("stage", "feature", "result", "pass", "values shown")
+    from etlrun.datasets.examine.show import Sheet
 
 
 def parser() -> argparse.ArgumentParser:
@@ -80,34 +81,27 @@ def show(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> Non
 
         wanted = Wanted(batches=known.batches, examples=known.examples, passes=known.passes)
         sheet = collect(plan, known.split, wanted)
-        write(sheet, known.output, known.png, shlex.join(["etlrun", "show", *arguments]))
-    rows = [
-        [column.path, name if len(view.features) > 1 else "", str(feature), view.name, view.shown(name)]
-        for column, view in sheet.views
-        for name, feature in view.features.items()
-    ]
-    for note in sheet.notes_on_data:
-        say(f"note      {note}")
-    print_table(_HEADER, rows)
-    for name, path in (("page", known.output), ("image", known.png)):
-        if path is not None:
-            say(f"{name:<9} {path}, {rounded(path.stat().st_size)}")
+        doc = write(sheet, known.output, known.png, shlex.join(["etlrun", "show", *arguments]))
+    written = [("page", known.output), ("image", known.png)]
+    files = [(name, f"{path}, {rounded(path.stat().st_size)}") for name, path in written if path is not None]
+    print_doc(replace(doc, parts=[*doc.parts, Lines(files)]))
 
 
 def write(
     sheet: Sheet, page: Path, image: Path | None, made_by: str, keys: tuple[str, str] = ("--output", "--png")
-) -> None:
+) -> Doc:
     """Write a sheet as a page, which says what it was `made_by`, and as one image; `keys` are their options.
 
     Raises:
         WorldError: A file can't be written.
     """
-    from etlrun.datasets.examine.images import picture
-    from etlrun.datasets.examine.page import html
+    from etlrun.datasets.examine.compare import of_sheet, picture
 
+    doc = of_sheet(sheet, made_by)
     with appearing(page, keys[0]) as file:
-        file.write(html(sheet, made_by))
+        file.writelines(pieces(doc))
     if image is not None:
         picture(sheet).save(png := io.BytesIO(), "PNG")
         with appearing(image, keys[1]) as file:
             file.buffer.write(png.getvalue())
+    return doc

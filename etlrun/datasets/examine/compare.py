@@ -1,18 +1,24 @@
-"""Examples before and after a change of a plan, at the points where they differ."""
+"""Examples as a page and as an image; and those before and after a change, at the points where they differ."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageDraw, ImageFont
 
-from etlrun.datasets.examine.sheet import Column, Sheet, View, is_image
-from etlrun.datasets.examine.show import Wanted, collect
+from etlrun.datasets.examine.show import Column, Row, Sheet, View, Wanted, as_text, collect, is_image
 from etlrun.planning.plan import Plan
+from etlrun.report.doc import Col, Doc, Lines, Picture, Table
 from etlrun.stages.flow import Feature
+from etlrun.stages.image import Decode
+from etlrun.system.thumbnails import SIDE, data_url, thumbnail
 
 BEFORE, AFTER, DIFFERENCE = "before", "after", "difference"
 
@@ -114,3 +120,129 @@ def _are_same(one: View, other: View) -> bool:
     return one.features == other.features and all(
         np.array_equal(before[name], after[name]) for before, after in cells for name in before
     )
+
+
+_GAP, _LINE, _FONT_SIZE, _CHARACTERS = 12, 15, 12, 25
+"""Sizes of the one image in pixels, and characters in a line above a thumbnail."""
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+_PAPER, _INK, _SOFT = "#ffffff", "#1b1f24", "#57606a"
+
+
+def pixels_of(view: View, name: str, place: int) -> npt.NDArray[np.uint8]:
+    """Return the image of one cell as uint8 (height, width, 1 or 3), mapped from the range of its feature.
+
+    If the range is unknown, it is that of all cells of the view. Values out of range are clipped; NaN is black.
+    """
+    feature, value = view.features[name], view.cells[place][name]
+    if feature.format == "image":
+        return np.asarray(Decode.op(value), np.uint8)
+    ends = view.ends(name) if feature.low is None or feature.high is None else (feature.low, feature.high)
+    low, high = ends or (0.0, 255.0)
+    scaled = (np.asarray(value, np.float64) - low) * (255 / (high - low) if high > low else 0.0)
+    return np.rint(np.clip(np.nan_to_num(scaled), 0, 255)).astype(np.uint8)
+
+
+def picture(sheet: Sheet) -> Image.Image:
+    """Return the whole sheet as one image: a row for each example, a head above each column of images."""
+    font = ImageFont.load_default(_FONT_SIZE)
+    heads = [
+        _wrapped([*column.path.split(".", 1), *filter(None, [view.name]), *_head(column, view)])
+        for column, view in sheet.views
+    ]
+    widths = [max(1, sum(map(is_image, view.features.values()))) * (SIDE + _GAP) for _, view in sheet.views]
+    lefts = [*accumulate(widths, initial=SIDE + 2 * _GAP)]
+    top = 3 * _GAP + _LINE * (1 + max(map(len, heads)))
+    image = Image.new("RGB", (lefts[-1], top + len(sheet.rows) * (SIDE + _GAP)), _PAPER)
+    draw = ImageDraw.Draw(image)
+    draw.text((_GAP, _GAP), f"{sheet.title}: {sheet.source}", _INK, font)
+    for left, lines in zip(lefts, heads, strict=False):
+        _write(draw, (left, 2 * _GAP + _LINE), lines, font)
+    for number, row in enumerate(sheet.rows):
+        y = top + number * (SIDE + _GAP)
+        _write(draw, (_GAP, y), _wrapped([row.target, row.place]), font)
+        for left, (_, view) in zip(lefts, sheet.views, strict=False):
+            _cell(image, (left, y), view, number, font)
+    return image
+
+
+def _head(column: Column, view: View) -> list[str]:
+    """Return the lines above a column, below the path of its step."""
+    lines = ["applied by the model"] if column.is_of_model else []
+    for name, feature in view.features.items():
+        lines += [f"{name}: {feature}" if len(view.features) > 1 else str(feature), f"shown: {view.shown(name)}"]
+    return lines
+
+
+def _cell(image: Image.Image, at: tuple[int, int], view: View, place: int, font: Font) -> None:
+    lines, (x, y) = list[str](), at
+    for name, feature in view.features.items():
+        if is_image(feature):
+            image.paste(thumbnail(pixels_of(view, name, place)), (x, y))
+            x += SIDE + _GAP
+        else:
+            lines.append(f"{name} {as_text(view.cells[place][name], feature)}")
+    _write(ImageDraw.Draw(image), at, _wrapped(lines)[: SIDE // _LINE], font)
+
+
+def _write(draw: ImageDraw.ImageDraw, at: tuple[int, int], lines: Sequence[str], font: Font) -> None:
+    for number, line in enumerate(lines):
+        draw.text((at[0], at[1] + number * _LINE), line, _SOFT if number else _INK, font)
+
+
+def _wrapped(lines: Sequence[str]) -> list[str]:
+    return [part for line in lines for part in textwrap.wrap(line, _CHARACTERS)]
+
+
+def of_sheet(sheet: Sheet, made_by: str) -> Doc:
+    """Return examples as a document, which was `made_by` a command or a change."""
+    columns = []
+    for column, view in sheet.views:
+        cells = [[*_pictures(row, place, column, view)] for place, row in enumerate(sheet.rows)]
+        name, note = ", ".join(filter(None, [column.path, view.name])), "\n".join(_head(column, view))
+        is_long = not all(map(is_image, view.features.values()))
+        columns.append(Col(name, cells.__getitem__, note=note, is_long=is_long))
+    head = Col("example", lambda place: f"{sheet.rows[place].target}, {sheet.rows[place].place}", is_head=True)
+    features = [(column, view, name) for column, view in sheet.views for name in view.features]
+    return Doc(
+        sheet.title,
+        [
+            Lines([("note", note) for note in sheet.notes_on_data], only=["text"]),
+            Table(features, _FEATURES, only=["text"]),
+            Table(
+                range(len(sheet.rows)),
+                [head, *columns],
+                note=" ".join((_NOTE, *sheet.notes, *sheet.notes_on_data)),
+                only=["html"],
+            ),
+        ],
+        over=sheet.source,
+        foot=made_by,
+    )
+
+
+_NOTE = (
+    "A row is an example, in the order of the data. A column is the output of a step, as the plan says, with the range "
+    "of the values that are shown."
+)
+_FEATURES = (
+    Col("stage", lambda of: of[0].path),
+    Col("feature", lambda of: of[2] if len(of[1].features) > 1 else ""),
+    Col("result", lambda of: str(of[1].features[of[2]])),
+    Col("pass", lambda of: of[1].name),
+    Col("values shown", lambda of: of[1].shown(of[2])),
+)
+
+
+def _pictures(row: Row, place: int, column: Column, view: View) -> Iterator[Picture]:
+    """Yield each feature in a cell: an image with its size, or a text."""
+    for name, feature in view.features.items():
+        value = view.cells[place][name]
+        if not is_image(feature):
+            yield Picture("", f"{name} {as_text(value, feature)}")
+            continue
+        pixels = pixels_of(view, name, place)
+        size = "x".join(map(str, pixels.shape[:2]))
+        encoded = f", {len(value):,} bytes" if feature.format == "image" else ""
+        alt = ", ".join(filter(None, [f"{name} after {column.path}", view.name, row.target, row.place]))
+        image = thumbnail(pixels)
+        yield Picture(data_url(image), f"{size}{encoded}", alt, image.width, image.height)

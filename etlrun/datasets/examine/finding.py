@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from etlrun.datasets.prepare.check import Groups
+from etlrun.report.doc import Part, Picture
+
 NAMED = 20
 """Places that a finding names."""
+MOST_UNLIKE = 10
+"""Ratio of the largest to the smallest class, from which on it is a finding."""
+_MEMBERS = 4
+"""Equal examples that a place names."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +33,8 @@ class Finding:
 
     text: str
     remedy: str
-    places: tuple[str, ...] = ()
-    images: tuple[tuple[Any, int], ...] = field(default=(), repr=False)
+    places: Sequence[str] = ()
+    images: Sequence[tuple[Any, int]] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +44,58 @@ class Diagnosis:
     Attributes:
         dataset: Its name.
         findings: What is wrong, the worst first.
-        splits: Figures of each split.
         notes: What a reader may not expect of the dataset, a sentence each.
+        splits: Figures of each split, as plain values.
+        parts: The same for readers.
+        picture: Function from an image of a finding to what a page shows of it.
     """
 
-    dataset: str
-    findings: tuple[Finding, ...]
-    splits: tuple[Any, ...]
-    notes: tuple[str, ...] = ()
+    dataset: str = ""
+    findings: Sequence[Finding]
+    notes: Sequence[str] = ()
+    splits: Sequence[dict[str, Any]]
+    parts: Sequence[Part]
+    picture: Callable[[tuple[Any, int]], Picture | None] | None = None
+
+
+def share_of(count: int, rows: int, what: str) -> str:
+    """Return a count among rows in words."""
+    return f"{count:,} of {rows:,} {what} ({count / max(rows, 1):.1%})"
+
+
+def of_balance(
+    split: str, counts: Mapping[Any, int], what: str, named: Callable[[Any], str], how: str
+) -> Finding | None:
+    """Return the finding of classes of which one is much larger than another; None if there is none."""
+    most, least = (choose(counts, key=counts.__getitem__) for choose in (max, min))
+    if counts[most] <= MOST_UNLIKE * counts[least]:
+        return None
+    return Finding(f"{split} has {counts[most]:,} {what} {named(most)} and {counts[least]:,} of {named(least)}", how)
+
+
+def of_equal(
+    groups: Groups,
+    kinds: Iterable[tuple[npt.NDArray[np.bool_], str, str]],
+    noun: tuple[str, str],
+    where: Callable[[int], str],
+    *,
+    but: str = "",
+    image: Callable[[int], tuple[Any, int]] | None = None,
+) -> Iterator[Finding]:
+    """Yield a finding for each of the `kinds` of groups: which they are, where they are equal, and what to do.
+
+    `where` is a function from the number of an example to its place, and `image` that to an image of it.
+    """
+
+    def place(members: npt.NDArray[np.int64]) -> str:
+        """Return the places of equal examples; of many, the first ones and their number."""
+        some = " = ".join(map(where, members[:_MEMBERS].tolist()))
+        return some + (f" = … ({len(members):,} in all)" if len(members) > _MEMBERS else "")
+
+    for is_chosen, text, remedy in kinds:
+        chosen = np.flatnonzero(is_chosen).tolist()
+        if chosen:
+            named = [groups.members(group) for group in chosen[:NAMED]]
+            what = f"1 {noun[0]} is" if len(chosen) == 1 else f"{len(chosen):,} {noun[1]} are"
+            images = [image(int(members[0])) for members in named] if image is not None else ()
+            yield Finding(f"{what} {text}{but}", remedy, [*map(place, named)], images)

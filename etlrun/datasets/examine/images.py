@@ -1,81 +1,281 @@
-"""Pixels of images of any dtype and range, and one image of a whole sheet."""
+"""Images of a dataset: figures of each split, what is wrong with them, and samples; means and deviations of pixels."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageDraw, ImageFont
+import tensorflow as tf
+from PIL import Image
 
-from etlrun.datasets.examine.sheet import Column, Sheet, View, as_text, is_image
-from etlrun.stages.image import Decode
-from etlrun.system.thumbnails import SIDE, thumbnail
+from etlrun.datasets.examine.finding import NAMED, Diagnosis, Finding, of_balance, of_equal
+from etlrun.datasets.examine.scan import Scan, near_findings, of_pixels, opened, scanned
+from etlrun.datasets.examine.show import explained
+from etlrun.datasets.prepare.check import identical, in_order
+from etlrun.graph.context import Context
+from etlrun.graph.datasets import applied, staged
+from etlrun.planning.plan import Plan
+from etlrun.report.doc import Col, Images, Lines, Part, Picture, Section, Table
+from etlrun.sources.base import Source, Split, open_source
+from etlrun.sources.corrupt import pillow_as_header_reader
+from etlrun.stages.cache import cache_bytes
+from etlrun.stages.dataset import IMAGE
+from etlrun.stages.extract import SkipCorrupt
+from etlrun.stages.flow import Flow
+from etlrun.stages.image import Decode, Resize
+from etlrun.stages.step import Parse
+from etlrun.system.errors import ConfigError, Fault, WorldError
+from etlrun.system.machine import rounded
+from etlrun.system.progress import Begin
+from etlrun.system.thumbnails import data_url
 
-_GAP, _LINE, _FONT_SIZE, _CHARACTERS = 12, 15, 12, 25
-"""Sizes of the one image in pixels, and characters in a line above a thumbnail."""
-Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
-_PAPER, _INK, _SOFT = "#ffffff", "#1b1f24", "#57606a"
+_QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
+_SIDE = 120
+"""Largest side of a thumbnail in pixels."""
+Floats = npt.NDArray[np.float64]
 
 
-def pixels_of(view: View, name: str, place: int) -> npt.NDArray[np.uint8]:
-    """Return the image of one cell as uint8 (height, width, 1 or 3), mapped from the range of its feature.
+@dataclass(frozen=True, kw_only=True)
+class SplitFigures:
+    """Figures of a split.
 
-    If the range is unknown, it is that of all cells of the view. Values out of range are clipped; NaN is black.
+    Attributes:
+        name: Name in TFDS's slicing language.
+        examples: Number of examples, and of the `files` that hold them.
+        broken: Examples that can't be used.
+        bytes_per_example: Mean size of the encoded images.
+        classes: Examples of each class by name.
+        widths: Least, 5 %, median, 95 % and largest width in pixels; `heights` and `aspect_ratios` (width / height)
+            likewise.
+        formats: Examples of each format; `colours` likewise.
+        cache_bytes: Size of a cache at each point, by its name.
     """
-    feature, value = view.features[name], view.cells[place][name]
-    if feature.format == "image":
-        return np.asarray(Decode.op(value), np.uint8)
-    ends = view.ends(name) if feature.low is None or feature.high is None else (feature.low, feature.high)
-    low, high = ends or (0.0, 255.0)
-    scaled = (np.asarray(value, np.float64) - low) * (255 / (high - low) if high > low else 0.0)
-    return np.rint(np.clip(np.nan_to_num(scaled), 0, 255)).astype(np.uint8)
+
+    name: str
+    examples: int
+    files: int
+    broken: int
+    bytes_per_example: float
+    classes: Mapping[str, int]
+    widths: tuple[float, ...]
+    heights: tuple[float, ...]
+    aspect_ratios: tuple[float, ...]
+    formats: Mapping[str, int]
+    colours: Mapping[str, int]
+    cache_bytes: Mapping[str, int]
 
 
-def picture(sheet: Sheet) -> Image.Image:
-    """Return the whole sheet as one image: a row for each example, a head above each column of images."""
-    font = ImageFont.load_default(_FONT_SIZE)
-    heads = [_wrapped(_head(column, view)) for column, view in sheet.views]
-    widths = [max(1, sum(map(is_image, view.features.values()))) * (SIDE + _GAP) for _, view in sheet.views]
-    lefts = [*accumulate(widths, initial=SIDE + 2 * _GAP)]
-    top = 3 * _GAP + _LINE * (1 + max(map(len, heads)))
-    image = Image.new("RGB", (lefts[-1], top + len(sheet.rows) * (SIDE + _GAP)), _PAPER)
-    draw = ImageDraw.Draw(image)
-    draw.text((_GAP, _GAP), f"{sheet.title}: {sheet.source}", _INK, font)
-    for left, lines in zip(lefts, heads, strict=False):
-        _write(draw, (left, 2 * _GAP + _LINE), lines, font)
-    for number, row in enumerate(sheet.rows):
-        y = top + number * (SIDE + _GAP)
-        _write(draw, (_GAP, y), _wrapped([row.target, row.place]), font)
-        for left, (_, view) in zip(lefts, sheet.views, strict=False):
-            _cell(image, (left, y), view, number, font)
-    return image
+def require(flow: Flow) -> None:
+    """Raise `WorldError` unless examples are images with a class."""
+    if flow.inputs != (IMAGE,) or not flow.features[flow.target].is_class or len(flow.targets) > 1:
+        found, expected = str(flow.replace(record="")), "images with a class, which a doctor can examine"
+        raise WorldError("dataset", found, expected, "leave dataset.features and dataset.target out")
 
 
-def _head(column: Column, view: View) -> list[str]:
-    lines = [*column.path.split(".", 1), *([view.name] if view.name else [])]
-    for name, feature in view.features.items():
-        lines += [f"{name}: {feature}" if len(view.features) > 1 else str(feature), f"shown: {view.shown(name)}"]
-    return lines
+@pillow_as_header_reader()
+def examined(plan: Plan, source: Source, splits: Sequence[Split], begin: Begin) -> Diagnosis:
+    """Examine the images of these splits; `begin` is told of each task with the number of its images.
+
+    Raises:
+        WorldError: A file can't be read.
+    """
+    scans = [scanned(source, split, begin(split.name, split.num_examples)) for split in splits]
+    class_names = source.class_names or tuple(map(str, range(source.num_classes or 0)))
+    figures = [_figures(plan, source, scan, class_names) for scan in scans]
+    samples = [
+        (f"{class_names[label]} in {scan.split.name}", scan, of) for scan in scans for label, of in scan.samples()
+    ]
+    return Diagnosis(
+        findings=[*_findings(plan, scans, figures, class_names, begin)],
+        splits=[*map(asdict, figures)],
+        parts=[*_tables(figures), Section("Classes", [*map(_of_class, samples)], only=["html"])],
+        picture=lambda of: _picture(of[0], of[0].place(of[1]), of[1]),
+    )
 
 
-def _cell(image: Image.Image, at: tuple[int, int], view: View, place: int, font: Font) -> None:
-    lines, (x, y) = list[str](), at
-    for name, feature in view.features.items():
-        if is_image(feature):
-            image.paste(thumbnail(pixels_of(view, name, place)), (x, y))
-            x += SIDE + _GAP
-        else:
-            lines.append(f"{name} {as_text(view.cells[place][name], feature)}")
-    _write(ImageDraw.Draw(image), at, _wrapped(lines)[: SIDE // _LINE], font)
+def _figures(plan: Plan, source: Source, scan: Scan, class_names: Sequence[str]) -> SplitFigures:
+    looks, count = scan.looks[~scan.looks["is_broken"]], scan.split.num_examples
+    counts = np.bincount(looks["label"], minlength=len(class_names))
+    sizes: dict[str, int | None] = {}
+    if len(looks):
+        flow, features = source.dataset.examples, plan.spec.model.features
+        pixels = float((looks["width"].astype(np.int64) * looks["height"] * 3).mean())
+        sizes = {
+            "source": cache_bytes(flow, count, float(looks["size_bytes"].mean())),
+            "decoded": cache_bytes(flow, count, pixels),
+            "transformed": cache_bytes(plan.train[-1].gives, count),
+            "features": None if features is None else cache_bytes(flow, count, 4 * features),
+        }
+    return SplitFigures(
+        name=scan.split.name,
+        examples=count,
+        files=len(scan.split.paths),
+        broken=scan.lost,
+        bytes_per_example=float(looks["size_bytes"].mean()) if len(looks) else 0.0,
+        classes=dict(zip(class_names, map(int, counts), strict=True)),
+        widths=_quantiles(looks["width"]),
+        heights=_quantiles(looks["height"]),
+        aspect_ratios=_quantiles(looks["width"] / np.maximum(looks["height"], 1)),
+        formats=_frequent(looks["format"]),
+        colours=_frequent(looks["colours"]),
+        cache_bytes={point: size for point, size in sizes.items() if size is not None},
+    )
 
 
-def _write(draw: ImageDraw.ImageDraw, at: tuple[int, int], lines: Sequence[str], font: Font) -> None:
-    for number, line in enumerate(lines):
-        draw.text((at[0], at[1] + number * _LINE), line, _SOFT if number else _INK, font)
+def _quantiles(values: Any) -> tuple[float, ...]:
+    return tuple(round(float(value), 3) for value in np.quantile(values, _QUANTILES)) if len(values) else ()
 
 
-def _wrapped(lines: Sequence[str]) -> list[str]:
-    return [part for line in lines for part in textwrap.wrap(line, _CHARACTERS)]
+def _frequent(values: Any) -> dict[str, int]:
+    names, counts = np.unique(values, return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    return {names[place].decode() or "unknown": int(counts[place]) for place in order}
+
+
+def _tables(figures: Sequence[SplitFigures]) -> Iterator[Part]:
+    def ends(name: str) -> Callable[[SplitFigures], str]:
+        def shown(of: SplitFigures) -> str:
+            found = getattr(of, name)
+            return f"{found[0]:g} to {found[-1]:g}, median {found[2]:g}" if found else ""
+
+        return shown
+
+    def counts(name: str) -> Callable[[SplitFigures], str]:
+        return lambda of: ", ".join(f"{kind} {count:,}" for kind, count in getattr(of, name).items())
+
+    columns = [
+        Col("dataset", "name", is_head=True),
+        *(Col(name, name) for name in ("examples", "files", "broken")),
+        Col("bytes each", "bytes_per_example", ",.0f"),
+        *(
+            Col(name, ends(of))
+            for name, of in (("width", "widths"), ("height", "heights"), ("aspect", "aspect_ratios"))
+        ),
+        *(Col(name, counts(name)) for name in ("formats", "colours")),
+    ]
+    yield Table(figures, columns, title="Splits")
+    classes = [(split, name, count) for split in figures for name, count in split.classes.items()]
+    columns = [
+        Col("dataset", lambda of: of[0].name, is_head=True),
+        Col("class", lambda of: of[1]),
+        Col("examples", lambda of: of[2]),
+        Col("share", lambda of: of[2] / max(sum(of[0].classes.values()), 1), ".1%"),
+    ]
+    yield Table(classes, columns, title="Examples of each class")
+    sizes = ((of.name, ", ".join(f"{at} {rounded(size)}" for at, size in of.cache_bytes.items())) for of in figures)
+    yield Lines([("caches", f"{name}: {text}") for name, text in sizes])
+
+
+def _of_class(sample: tuple[str, Scan, Sequence[int]]) -> Images:
+    """Return the samples of a class, which are read again as a page is made, so that few are in memory."""
+    name, scan, numbers = sample
+    return Images(filter(None, in_order(partial(_picture, scan, name), numbers)), title=name)
+
+
+def _picture(scan: Scan, alt: str, number: int) -> Picture | None:
+    """Return the thumbnail of an image; None if it can't be read again."""
+    if (data := scan.encoded(number)) is None:
+        return None
+    image = opened(data, 2 * _SIDE)
+    image = Image.fromarray(Decode.op(tf.constant(data)).numpy()) if image is None else image  # as a run decodes it
+    image.thumbnail((_SIDE, _SIDE))
+    return Picture(data_url(image), alt=alt, width=image.width, height=image.height)
+
+
+def _findings(
+    plan: Plan, scans: Sequence[Scan], figures: Sequence[SplitFigures], class_names: Sequence[str], begin: Begin
+) -> Iterator[Finding]:
+    for scan in scans:
+        if scan.broken:
+            text = f"{scan.lost:,} of {scan.split.num_examples:,} examples of {scan.split.name} can't be used"
+            skipped = ", or set dataset.on_corrupt=skip" if scan.lost < scan.split.num_examples else ""
+            places = [f"{place}: {reason}" for place, reason in scan.broken[:NAMED]]
+            yield Finding(text, f"repair or convert them{skipped}", places)
+    yield from _identical(scans)
+    yield from near_findings(scans, class_names, begin)
+    for scan in scans:
+        yield from of_pixels(scan)
+    for of in figures:
+        missing = [name for name, count in of.classes.items() if not count]
+        remedy = "try load.class_weights=balanced, or load.sample=uniform_by_class with load.shuffle=full"
+        if missing:
+            text = f"{of.name} has no example of {', '.join(missing[:NAMED])}"
+            yield Finding(text, "choose a larger part of the dataset, or add images")
+        elif (found := of_balance(of.name, of.classes, "examples of", str, remedy)) is not None:
+            yield found
+    sizes = [step.stage.size for stage in plan.train for step in stage.steps if hasattr(step.stage, "size")]
+    for scan in scans if sizes else ():
+        height, width = sizes[0]
+        is_small = (scan.looks["height"] < height) | (scan.looks["width"] < width)
+        text = f"have a side below the {height}x{width} pixels to which they are resized"
+        yield from scan.found(is_small, text, "choose a smaller transform.resize.size, or replace them by larger ones")
+
+
+def _identical(scans: Sequence[Scan]) -> Iterator[Finding]:
+    """Yield the findings of the same bytes in several splits, under several labels, or several times in one split."""
+    sound = [np.flatnonzero(~scan.looks["is_broken"]) for scan in scans]
+    numbers, splits = np.concatenate(sound), np.repeat(np.arange(len(scans)), [len(of) for of in sound])
+    digests, labels = (
+        np.concatenate([scan.looks[name][of] for scan, of in zip(scans, sound, strict=True)])
+        for name in ("digest", "label")
+    )
+    groups = identical(digests, labels, splits)
+    is_other = ~groups.is_across & ~groups.is_conflicting
+    kinds = (
+        (groups.is_across, "in several splits", "remove them from one, or prepare the images with --split"),
+        (groups.is_conflicting, "under several labels", "correct the labels, or remove the images"),
+        (is_other, "several times in one split", "remove them, unless they are to count more"),
+    )
+
+    def image(member: int) -> tuple[Scan, int]:
+        return scans[splits[member]], int(numbers[member])
+
+    def where(member: int) -> str:
+        scan, number = image(member)
+        return scan.place(number)
+
+    yield from of_equal(groups, kinds, ("image", "images"), where, image=image)
+
+
+def measured(plan: Plan) -> tuple[Floats, Floats, int]:
+    """Return the means and the standard deviations of the channels, of pixels in [0, 1], and the number of examples.
+
+    The pixels are those of the training split after `resize`, or after `decode` if the steps have no other, without the
+    random steps before it. Sums of an image are exact for uint8, and of float64 for float32; those of all images are of
+    float64.
+
+    Raises:
+        ConfigError: The steps decode no image.
+        WorldError: Data is missing or corrupt.
+    """
+    steps = plan.spec.transform.steps
+    places = [place for place, step in enumerate(steps, 1) if isinstance(step, Decode | Resize)]
+    if not places:
+        found, remedy = "no step `decode`", "choose a transform of images"
+        raise ConfigError([Fault("transform.steps", found, "images to measure", remedy)])
+    dataset_of = plan.spec.dataset.without_download()
+    source = open_source(dataset_of)
+    split = source.split(dataset_of.split, dataset_of.key_of("train"))
+    context = Context(source=source, split=split, seed=plan.spec.trainer.seed)
+    dataset = staged(None, plan.spec.extract.for_evaluation(), context)
+    before = [] if plan.spec.extract.parses else [Parse()]
+    flow = plan.spec.extract.flow(dataset_of.examples)
+    for step in (*before, *(step for step in steps[: max(places)] if not step.random)):
+        dataset, flow = dataset.map(applied(step, context), num_parallel_calls=-1), step.flow(flow)
+    if dataset_of.on_corrupt == "skip":
+        dataset = staged(dataset, SkipCorrupt(), context)
+    with explained(context, steps[max(places) - 1].path):
+        sums, squares, pixels, count = np.zeros(3), np.zeros(3), 0, 0
+        for example in dataset.prefetch(8).as_numpy_iterator():
+            flat = example[IMAGE].reshape(-1, 3)
+            flat = flat.astype(np.int64 if flat.dtype == np.uint8 else np.float64)
+            sums, squares = sums + flat.sum(0), squares + (flat * flat).sum(0)
+            pixels, count = pixels + len(flat), count + 1
+    mean = sums / pixels
+    deviation = np.sqrt(np.maximum(squares / pixels - mean * mean, 0))
+    low, high = flow.features[IMAGE].low or 0.0, flow.features[IMAGE].high or 255.0
+    return (mean - low) / (high - low), deviation / (high - low), count

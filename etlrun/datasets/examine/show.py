@@ -2,22 +2,299 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
-from etlrun.datasets.examine.points import Point, in_order, points, reading
-from etlrun.datasets.examine.sheet import Column, Row, Sheet, View, as_text
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import staged
-from etlrun.planning.plan import Plan, reads_features, stage_of
+from etlrun.planning.plan import Plan, PlannedStage, PlannedStep, reads_features, stage_of
 from etlrun.sources.base import Source, open_source
 from etlrun.sources.corrupt import raise_cause
+from etlrun.stages.base import Stage
+from etlrun.stages.columns import Columns
+from etlrun.stages.dataset import Fetch
 from etlrun.stages.extract import SkipCorrupt
+from etlrun.stages.flow import MISSING, MISSING_TIME, Feature, Flow
+from etlrun.stages.image import Decode
+from etlrun.stages.rows import BETWEEN
+from etlrun.stages.step import AfterCache, AfterTurbo, Map
+from etlrun.stages.turbo import Turbo
 from etlrun.system.errors import WorldError, headline
+from etlrun.system.machine import rounded
+
+_IMAGE_RANK, _CHANNELS = 3, (1, 3)
+_MOST_CHARACTERS = 160
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One example.
+
+    Attributes:
+        batch: Number of its batch, from 1.
+        example: Its number in the batch, from 1.
+        target: Target as text, with the name of a class.
+    """
+
+    batch: int
+    example: int
+    target: str
+
+    @property
+    def place(self) -> str:
+        """Its place in the split."""
+        return f"batch {self.batch}, example {self.example}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """All examples at one point, in one pass.
+
+    Attributes:
+        name: Such as `pass 1`; empty if the column has no other view.
+        features: Features by name, as the plan describes them.
+        cells: Values of each example, by feature.
+    """
+
+    name: str
+    features: Mapping[str, Feature]
+    cells: tuple[Mapping[str, Any], ...]
+
+    def ends(self, name: str) -> tuple[float, float] | None:
+        """Return the smallest and the largest value of a numeric feature in all cells; None if there is none."""
+        if self.features[name].dtype == "string":
+            return None
+        there = [of for value in self.cells if (of := _there(np.asarray(value[name]))).size]
+        return (float(min(of.min() for of in there)), float(max(of.max() for of in there))) if there else None
+
+    def shown(self, name: str) -> str:
+        """Describe the values of a feature in all cells: their range, or their sizes, and how many are missing."""
+        feature, ends = self.features[name], self.ends(name)
+        missing = sum(is_missing(cell[name]) for cell in self.cells)
+        lacking = f"{missing} of {len(self.cells)} missing" if missing else ""
+        if missing == len(self.cells):
+            return lacking
+        if ends is not None and feature.format == "timestamp":
+            span = _span(*(as_text(np.int64(end), feature) for end in ends))
+        elif ends is not None:
+            span = _span(f"{ends[0]:.4g}", f"{ends[1]:.4g}")
+        elif feature.is_sequence:
+            counts = [len(cell[name]) for cell in self.cells]
+            return f"{_span(f'{min(counts):,}', f'{max(counts):,}')} tokens"
+        else:
+            sizes = [len(cell[name]) for cell in self.cells if not is_missing(cell[name])]
+            span = _span(rounded(min(sizes)), rounded(max(sizes)))
+        return f"{span}, {lacking}" if lacking else span
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One point.
+
+    Attributes:
+        path: Path of the step.
+        views: One, or one for each pass or side.
+        is_of_model: Whether the model applies the step.
+    """
+
+    path: str
+    views: tuple[View, ...]
+    is_of_model: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sheet:
+    """Examples, one row each, after each step, one column each.
+
+    Attributes:
+        title: What is shown.
+        source: Dataset, version and split.
+        rows: Examples.
+        columns: Points.
+        notes: Notes for the reader, one sentence each.
+        notes_on_data: Notes on the dataset, as a run has them.
+    """
+
+    title: str
+    source: str
+    rows: tuple[Row, ...]
+    columns: tuple[Column, ...]
+    notes: tuple[str, ...] = ()
+    notes_on_data: tuple[str, ...] = ()
+
+    @property
+    def views(self) -> list[tuple[Column, View]]:
+        """All views with their columns, in order."""
+        return [(column, view) for column in self.columns for view in column.views]
+
+
+def is_image(feature: Feature) -> bool:
+    """Return whether a feature is an image, encoded or not."""
+    has_sides = len(feature.shape) == _IMAGE_RANK and feature.shape[-1] in _CHANNELS
+    return feature.format == "image" or (has_sides and feature.dtype != "string")
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value of a feature is missing: text, a time, or a number, or all numbers of an array."""
+    if isinstance(value, bytes):
+        return value == MISSING
+    values = np.asarray(value)
+    return values.dtype.kind in "fi" and values.size > 0 and not _there(values).size
+
+
+def _there(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the values that are not missing."""
+    is_there: npt.NDArray[np.bool_] = ~np.isnan(values) if values.dtype.kind == "f" else values != MISSING_TIME
+    return values[is_there]
+
+
+def as_text(value: Any, feature: Feature | None = None) -> str:
+    """Return a value of a feature as text on one line, the middle of a long one left out."""
+    if is_missing(value):
+        return "missing"
+    if isinstance(value, bytes):
+        text = value.decode(errors="replace").replace(BETWEEN, ", ")
+    elif feature is not None and feature.format == "timestamp":
+        text = str(np.datetime64(int(value), "us")).removesuffix(".000000").removesuffix("T00:00:00")
+    elif np.asarray(value).dtype == object:
+        text = " | ".join(as_text(token) for token in value)
+    else:
+        text = np.array2string(np.asarray(value), precision=4, threshold=16, edgeitems=4, separator=", ")
+    text = " ".join(text.split())
+    half = _MOST_CHARACTERS // 2
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:half]} … {text[-half:]}"
+
+
+def _span(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
+
+
+StageT = TypeVar("StageT", bound=Stage)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """The output of a step, or of a stage that changes examples as a step does.
+
+    Attributes:
+        path: Path of the step.
+        stages: Stages from a record to here, without those that only move, keep or batch examples.
+        features: Features that the step has made, by name.
+        is_random: Whether they differ from pass to pass.
+        is_of_model: Whether the model applies the step.
+    """
+
+    path: str
+    stages: tuple[Stage, ...]
+    features: Mapping[str, Feature]
+    is_random: bool
+    is_of_model: bool = False
+
+
+def points(plan: Plan, pipeline: str) -> list[Point]:
+    """Return the points of the pipeline `train` or `validation`, in order, up to the base of a model."""
+    first, *others = reading(plan, pipeline)
+    found: list[Point] = []
+    if not first.gives.is_serialised:
+        found.append(Point(path=first.stage.path, stages=(), features=_inputs(first.gives), is_random=False))
+    chain: tuple[Stage, ...] = ()
+    incoming = first.gives
+    for planned in others:
+        stage = planned.stage
+        if isinstance(stage, Map):
+            _add_steps(found, chain, stage, planned.steps, incoming)
+            chain = (*chain, in_order(stage))
+        elif isinstance(stage, Turbo):
+            *before, last = planned.steps
+            if not stage.values["fast"]:  # TensorFlow's steps then give the same pixels
+                whole = AfterTurbo.like(plan.spec.transform, stage.steps)
+                _add_steps(found, chain, whole, before, incoming)
+            chain = (*chain, in_order(stage))
+            made = {Decode.feature: planned.gives.features[Decode.feature]}
+            path = last.stage.path
+            found.append(Point(path=path, stages=chain, features=made, is_random=_is_random(made, found)))
+        incoming = planned.gives
+    scaling = AfterCache.like(plan.spec.transform, tuple(planned.stage for planned in plan.by_model))
+    _add_steps(found, chain, scaling, plan.by_model, incoming, is_of_model=True)
+    return found
+
+
+def reading(plan: Plan, pipeline: str) -> list[PlannedStage]:
+    """Return the stages of a pipeline from the one that reads on: a fetch before it has nothing to show."""
+    return [planned for planned in plan.pipelines[pipeline] if not isinstance(planned.stage, Fetch)]
+
+
+def in_order(stage: StageT) -> StageT:
+    """Return the same stage for one example after the other, without parallel calls, which might change the order."""
+    values = {"num_parallel_calls": 1, "deterministic": True}
+    values |= {"at_once": 1, "skips": False} if isinstance(stage, Turbo) else {}
+    return dataclasses.replace(stage, **{name: of for name, of in values.items() if hasattr(stage, name)})  # type: ignore[type-var]
+
+
+def _add_steps(
+    found: list[Point],
+    chain: tuple[Stage, ...],
+    whole: Map,
+    steps: Sequence[PlannedStep],
+    incoming: Flow,
+    *,
+    is_of_model: bool = False,
+) -> None:
+    """Add the points after the steps of one map, which follows the stages `chain` and takes `incoming`."""
+    for number, planned in enumerate(steps, 1):
+        step = planned.stage
+        for path, columns, features in _of_columns(step, incoming) if isinstance(step, Columns) else ():
+            stages = (*chain, dataclasses.replace(in_order(whole), steps=(*whole.steps[: number - 1], columns)))
+            found.append(Point(path=path, stages=stages, features=features, is_random=_is_random(features, found)))
+        made = (
+            _inputs(planned.gives)
+            if step.parses or isinstance(step, Columns)
+            else {step.feature: planned.gives.features[step.feature]}
+        )
+        point = Point(
+            path=step.path,
+            stages=(*chain, dataclasses.replace(in_order(whole), steps=whole.steps[:number])),
+            features=made,
+            is_random=planned.is_random or _is_random(made, found),
+            is_of_model=is_of_model,
+        )
+        found.append(point)
+        incoming = planned.gives
+
+
+def _of_columns(step: Columns, incoming: Flow) -> Iterator[tuple[str, Columns, dict[str, Feature]]]:
+    """Yield the outputs of columns after each of their steps but the last: path, the columns so far, and features.
+
+    Those of which others are made are whole at once, since the others begin with them.
+    """
+    whole = {name for output in step.outputs for name in output.of if name not in incoming.features}
+    for count in range(1, max((len(output.steps) for output in step.outputs), default=0)):
+        shown = {output.name for output in step.outputs if len(output.steps) > count and output.name not in whole}
+        outputs = tuple(
+            dataclasses.replace(output, steps=output.steps[:count]) if output.name in shown else output
+            for output in step.outputs
+        )
+        columns = dataclasses.replace(step, outputs=outputs)
+        features = columns.flow(incoming).features
+        if shown:
+            yield f"{step.path} after step {count}", columns, {name: features[name] for name in sorted(shown)}
+
+
+def _is_random(made: Iterable[str], before: Sequence[Point]) -> bool:
+    """Return whether one of these features was random before."""
+    return any(point.is_random and not point.features.keys().isdisjoint(made) for point in before)
+
+
+def _inputs(flow: Flow) -> dict[str, Feature]:
+    return {name: flow.features[name] for name in flow.inputs}
+
 
 DEFAULT_PASSES = 3
 """Passes that are shown of a random step."""

@@ -1,9 +1,10 @@
-"""Columns of rows in figures: their types, what is missing, and the values that there are."""
+"""Columns of rows in figures: their types, what is missing, the values that there are; lengths and scripts of texts."""
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etlrun.sources.rows.dividing import Numbers
+from etlrun.sources.rows.fitting import is_prose
 from etlrun.sources.rows.kinds import stripped
 from etlrun.sources.rows.leaks import names_examined
 from etlrun.sources.rows.source import RowSplit, RowsSource
@@ -61,12 +63,31 @@ class ColumnFigures:
 
 
 class Reader:
-    """Columns of a split: all of their rows, in the order of the data, or a sample of them."""
+    """Columns of a split: all of their rows, in the order of the data, or a sample of them; and their figures.
 
-    def __init__(self, source: RowsSource, split: RowSplit) -> None:
-        self.source, self.split = source, split
+    Attributes:
+        source: The dataset.
+        split: The split, whose `name` it has, too.
+        rows: Numbers of its rows, in order.
+        figures: Figures of all columns that are examined, in order.
+        texts: Figures of the texts of many words, and of those that are tokenized.
+    """
+
+    def __init__(
+        self, source: RowsSource, split: RowSplit, tokenized: Collection[str], done: Callable[[int], None]
+    ) -> None:
+        """Read them; `done` is told how many columns have been read."""
+        self.source, self.split, self.name = source, split, split.name
         self.order = np.argsort(split.rows, kind="stable")
         self.rows = split.rows[self.order]
+        names, known = names_examined(source), source.kept.known.columns
+        self.figures: list[ColumnFigures] = []
+        for name in names:
+            self.figures.append(_figures(self, name))
+            done(1)
+        texts = [name for name in names if known[name].type == "text"]
+        of_words = [name for name in texts if name in tokenized or is_prose(known[name], self.sample(name))]
+        self.texts = [_of_text(self, name) for name in of_words]
 
     @cached_property
     def sampled(self) -> Numbers:
@@ -95,15 +116,6 @@ def _flat(values: pa.Array) -> pa.Array:
     return values.flatten() if is_list else values
 
 
-def figures_of(reader: Reader, done: Callable[[int], None]) -> tuple[ColumnFigures, ...]:
-    """Return the figures of all columns that are examined; `done` is told how many columns have been read."""
-    found = []
-    for name in names_examined(reader.source):
-        found.append(_figures(reader, name))
-        done(1)
-    return tuple(found)
-
-
 def _figures(reader: Reader, name: str) -> ColumnFigures:
     column = reader.source.kept.known.columns[name]
     counts: Counter[Any] | None = None if column.distinct is None or column.feature.shape else Counter()
@@ -114,6 +126,7 @@ def _figures(reader: Reader, name: str) -> ColumnFigures:
             found = pc.value_counts(there)
             counts.update(dict(zip(*(found.field(part).to_pylist() for part in (0, 1)), strict=True)))
     is_time = column.type == "timestamp"
+    frequent, least = (counts or Counter()).most_common(_TOP), max(2, _LEAST_SHARE * sums.rows)
     return ColumnFigures(
         name=name,
         type=column.type,
@@ -123,14 +136,9 @@ def _figures(reader: Reader, name: str) -> ColumnFigures:
         blanks=sums.blanks,
         mean=_value(sums.total / sums.counted, is_time=is_time) if sums.counted else None,
         quantiles=_quantiles(reader, name, sums, is_time=is_time) if column.type != "truth" else (),
-        top=_top(counts or Counter(), column.type, sums.rows),
+        top={plain(value, column.type): count for value, count in frequent if count >= least},
         counts=counts,
     )
-
-
-def _top(counts: Counter[Any], kind: str, rows: int) -> dict[str, int]:
-    found = counts.most_common(_TOP)
-    return {plain(value, kind): count for value, count in found if count > 1 and count >= _LEAST_SHARE * rows}
 
 
 @dataclass
@@ -198,3 +206,67 @@ def plain(value: Any, kind: str) -> str:
     if kind == "truth":
         return str(bool(value)).lower()
     return time_of(value) if kind == "timestamp" else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+_READ_FOR_SCRIPTS = 10_000
+"""Texts of a sample whose letters are counted."""
+_LEAST_OF_SCRIPTS = 0.001
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextFigures:
+    """A column of texts in a split.
+
+    Attributes:
+        name: Its name.
+        rows: Number of rows.
+        empty: Rows whose text is missing, or has nothing but blanks.
+        words: Words between blanks in the median text, and in the longest one.
+        characters: Characters of the median text, and of the longest one.
+        scripts: Share of the letters of each script, the most frequent first, in at most 10,000 texts.
+    """
+
+    name: str
+    rows: int
+    empty: int
+    words: tuple[int, int]
+    characters: tuple[int, int]
+    scripts: dict[str, float]
+
+    @property
+    def listed(self) -> str:
+        """Scripts in a line."""
+        return ", ".join(f"{name} {share:.1%}" for name, share in self.scripts.items())
+
+
+def _of_text(reader: Reader, name: str) -> TextFigures:
+    words, characters = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for _, values in reader.batches(name):
+        texts = values.drop_null().cast(pa.large_string())
+        words.append(pc.count_substring_regex(texts, r"\S+").to_numpy())
+        characters.append(pc.utf8_length(texts).to_numpy())
+    counts = np.concatenate(words)
+    return TextFigures(
+        name=name,
+        rows=len(reader.rows),
+        empty=len(reader.rows) - int(np.count_nonzero(counts)),
+        words=_median_and_most(counts),
+        characters=_median_and_most(np.concatenate(characters)),
+        scripts=_scripts(reader.sample(name).drop_null()),
+    )
+
+
+def _median_and_most(counts: np.ndarray) -> tuple[int, int]:
+    return (int(np.median(counts)), int(counts.max())) if len(counts) else (0, 0)
+
+
+def _scripts(texts: pa.Array) -> dict[str, float]:
+    """Return the share of the letters of each script, by the first word of their names in Unicode."""
+    some = np.linspace(0, max(len(texts) - 1, 0), min(len(texts), _READ_FOR_SCRIPTS)).astype(np.int64)
+    letters = Counter("".join(texts.take(pa.array(some)).cast(pa.large_string()).to_pylist()))
+    found: Counter[str] = Counter()
+    for letter, count in letters.items():
+        if letter.isalpha():
+            name = unicodedata.name(letter, "unnamed").split()[0]
+            found[name if name == "CJK" else name.capitalize()] += count
+    return {name: share for name, count in found.most_common() if (share := count / found.total()) >= _LEAST_OF_SCRIPTS}

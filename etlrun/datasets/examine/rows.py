@@ -1,0 +1,586 @@
+"""Findings of rows: of values, of equal rows, of columns that give the target away, and of splits that differ."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etlrun.datasets.examine.columns import ColumnFigures, Reader, numbers_of, plain
+from etlrun.datasets.examine.finding import NAMED, Diagnosis, Finding, of_balance, of_equal, share_of
+from etlrun.datasets.prepare.check import identical
+from etlrun.planning.learned import columns_of
+from etlrun.planning.plan import Plan
+from etlrun.report.doc import Col, Doc, Paragraph, Part, Table
+from etlrun.sources.base import open_source
+from etlrun.sources.rows.dividing import Numbers
+from etlrun.sources.rows.leaks import columns_compared, hashes_of, names_examined
+from etlrun.sources.rows.source import RowSplit, RowsSource
+from etlrun.stages.rows import Rows
+from etlrun.stages.rows import Table as TableOfFiles
+from etlrun.system.errors import override
+from etlrun.system.files import as_unicode
+from etlrun.system.progress import Begin
+
+MOST_MISSING = 0.5
+"""Share of missing values above which they are a finding."""
+FAR = 5.0
+"""Distances of the quartiles by which a value far from all others lies beyond them."""
+MOST_FAR = 0.01
+"""Share of such values up to which they are a finding: more of them are a part of the distribution."""
+_SAME = 0.5
+"""Share of the values far from all others that are one value, which may stand for a missing one."""
+_FEWEST, _LONGEST = 20, 30
+_BARE = re.compile(r"(?!(?:true|false|null|nan|inf)$)[A-Za-z_]\w*", re.IGNORECASE | re.ASCII)
+
+
+def read(plan: Plan, source: RowsSource, splits: Iterable[RowSplit], begin: Begin) -> list[Reader]:
+    """Return the columns of these splits; `begin` is told of each split with the number of its columns.
+
+    Raises:
+        EtlrunError: The rows can't be read.
+    """
+    columns, count = columns_of(plan.spec), len(names_examined(source))
+    tokenized = [name for output in (columns.outputs if columns else ()) if output.has_sequences for name in output.of]
+    return [Reader(source, split, tokenized, begin(split.name, count)) for split in splits]
+
+
+def examined(plan: Plan, source: RowsSource, splits: Iterable[RowSplit], begin: Begin) -> Diagnosis:
+    """Examine the rows of these splits; `begin` is told of each task.
+
+    Raises:
+        EtlrunError: The rows can't be read.
+    """
+    readers, columns = read(plan, source, splits, begin), columns_of(plan.spec)
+    unknown = {output.name: dict(columns.shares).get(output.name) for output in columns.outputs} if columns else {}
+    sequences = [output.name for output in (columns.outputs if columns else ()) if output.has_sequences]
+    return Diagnosis(
+        findings=[*_findings(readers, begin)],
+        notes=[f"{name}: {unknown[name]}." for name in sequences if unknown[name]],  # shares that the vocabulary lacks
+        splits=[*map(_values, readers)],
+        parts=[*tables(readers, {"least": 0, "median": 3, "largest": -1}, is_of_all=False)],
+    )
+
+
+def of_stats(plan: Plan, begin: Begin) -> Doc:
+    """Return the figures of the columns of the training split as a document.
+
+    Raises:
+        EtlrunError: The rows can't be read.
+    """
+    dataset = plan.spec.dataset
+    source = cast("RowsSource", open_source(dataset))
+    splits = read(plan, source, [source.split(dataset.split, dataset.key("split"))], begin)
+    title = f"Of {len(splits[0].rows):,} rows of {splits[0].name}"
+    names = ("least", "5 %", "25 %", "median", "75 %", "95 %", "largest")
+    places = {name: place for place, name in enumerate(names)}
+    return Doc(title, [Paragraph(f"# {title}."), *tables(splits, places, is_of_all=True)])
+
+
+def _values(split: Reader) -> dict[str, Any]:
+    """Return the figures of a split as plain values."""
+    columns = [dataclasses.asdict(of) for of in split.figures]
+    for column in columns:
+        del column["counts"]
+        column["top"] = {as_unicode(name): count for name, count in column["top"].items()}
+    texts = {"texts": [*map(dataclasses.asdict, split.texts)]} if split.texts else {}
+    return {"name": split.name, "examples": len(split.rows), "columns": columns} | texts
+
+
+def tables(splits: Sequence[Reader], places: Mapping[str, int], *, is_of_all: bool) -> Iterator[Part]:
+    """Yield the figures of columns, with the quantiles at these places by their names, of texts, and frequent values.
+
+    These are the classes that are predicted, or `is_of_all` those of all columns.
+    """
+
+    def quantile(place: int) -> Callable[[_Row], str]:
+        return lambda row: shown(row[1].quantiles[place]) if row[1].quantiles else ""
+
+    columns = [
+        *_HEAD,
+        Col("type", lambda row: row[1].type),
+        Col("missing", lambda row: row[1].missing),
+        Col("share", lambda row: row[1].missing / max(row[1].rows, 1), ".1%"),
+        Col("different", lambda row: "more" if row[1].distinct is None else row[1].distinct),
+        Col("mean", lambda row: "" if row[1].mean is None else shown(row[1].mean)),
+        *(Col(name, quantile(place)) for name, place in places.items()),
+    ]
+    rows = [(split, of) for split in splits for of in split.figures]
+    yield Table(rows, [*columns, *([] if is_of_all else [_MOST])], title="Columns")
+    texts = [(split, of) for split in splits for of in split.texts]
+    yield Table([] if is_of_all else texts, _TEXTS, title="Texts")
+    targets = splits[0].source.dataset.target
+    chosen = [row for row in rows if row[1].name in targets and row[1].type not in ("number", "timestamp")]
+    frequent = [(*row, *of) for row in (rows if is_of_all else chosen) for of in row[1].top.items()]
+    yield Table(frequent, _FREQUENT, title="Values")
+
+
+def shown(value: object) -> str:
+    """Return a value in few characters."""
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    text = " ".join(text.split()) if text.strip() == text else repr(text)
+    return f"{text[:_LONGEST]}…" if len(text) > _LONGEST else text
+
+
+_Row = tuple[Reader, Any]
+"""A split, and the figures of a column or a text of it."""
+_HEAD = (Col("dataset", lambda row: row[0].name), Col("column", lambda row: row[1].name, is_head=True))
+_FREQUENT = (
+    *_HEAD,
+    Col("value", lambda row: shown(row[2])),
+    Col("rows", lambda row: row[3]),
+    Col("share", lambda row: row[3] / max(row[1].rows, 1), ".1%"),
+)
+_MOST = Col(
+    "most frequent",
+    lambda row: ", ".join(f"{shown(value)} {count:,}" for value, count in row[1].top.items()),
+    is_long=True,
+)
+_TEXTS = (
+    *_HEAD,
+    Col("words", lambda row: row[1].words[0], title="of the median text"),
+    Col("most words", lambda row: row[1].words[1]),
+    Col("characters", lambda row: row[1].characters[0], title="of the median text"),
+    Col("most characters", lambda row: row[1].characters[1]),
+    Col("empty", lambda row: row[1].empty),
+    Col("scripts", lambda row: ", ".join(f"{name} {share:.1%}" for name, share in row[1].scripts.items())),
+)
+
+
+def _findings(splits: Sequence[Reader], begin: Begin) -> Iterator[Finding]:
+    yield from of_leaks(splits[0])
+    yield from _equal_rows(splits, begin("equal rows", sum(len(split.rows) for split in splits)))
+    yield from of_drift(splits)
+    yield from of_targets(splits)
+    yield from of_values(splits)
+
+
+def _columns(splits: Sequence[Reader]) -> Iterator[tuple[ColumnFigures, ...]]:
+    """Yield the figures of each column in all splits."""
+    return zip(*(split.figures for split in splits), strict=True)
+
+
+def _shares(splits: Sequence[Reader], counts: Iterable[int], rows: Iterable[int]) -> str:
+    """Return counts among the rows of splits in words."""
+    each = zip(splits, counts, rows, strict=True)
+    return " and in ".join(share_of(count, of, f"rows of {split.name}") for split, count, of in each)
+
+
+def kind_of(dataset: Rows, name: str) -> str:
+    """Return what a column to predict is, such as `class`."""
+    kind: Any = dataset.target[name]
+    return kind if isinstance(kind, str) else str(next(iter(kind)))
+
+
+def inputs_without(source: RowsSource, names: Sequence[str]) -> str:
+    """Return the override, for a shell, that leaves these columns out of the inputs."""
+    kept = [name for name in source.dataset.examples.inputs if name not in names]
+    listed = ",".join(name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False) for name in kept)
+    return shlex.quote(f"{source.dataset.key('inputs')}=[{listed}]")
+
+
+def of_values(splits: Sequence[Reader]) -> Iterator[Finding]:
+    """Yield the findings of each column, of which the first split is the one that is trained on."""
+    train = splits[0]
+    targets = train.source.dataset.target
+    same = [of.name for of in train.figures if of.distinct is not None and of.distinct <= 1 and not of.missing]
+    if names := [name for name in same if name not in targets]:
+        them, have = ("them", "have one value each") if len(names) > 1 else ("it", "has one value")
+        remedy = f"leave {them} out: {inputs_without(train.source, names)}"
+        yield Finding(f"{', '.join(names)} {have} in all rows of {train.name}", remedy)
+    for of, *others in _columns(splits):
+        missing, rows = ([getattr(each, name) for each in (of, *others)] for name in ("missing", "rows"))
+        if of.missing == of.rows:
+            remedy = f"leave it out: {inputs_without(train.source, [of.name])}"
+            yield Finding(f"{of.name} has no value in {train.name}", remedy)
+        elif any(count > MOST_MISSING * each for count, each in zip(missing, rows, strict=True)):
+            step = f"{{{of.name}_missing: {{of: {of.name}, steps: [missing]}}}}"
+            remedy = f"if it tells something that a value is missing, use that alone, by {step} in transform.columns"
+            yield Finding(f"{of.name} lacks values in {_shares(splits, missing, rows)}", remedy)
+    is_table = isinstance(train.source.dataset, TableOfFiles)
+    remedy = "set dataset.strip=true" if is_table else "remove them where the rows come from"
+    tokenized = {of.name for of in train.texts}
+    for column in _columns(splits):
+        blanks, name = [of.blanks for of in column], column[0].name
+        if name not in tokenized and any(blanks):
+            where = _shares(splits, blanks, [of.rows for of in column])
+            text = f"{name} has blanks around texts in {where}: no vocabulary without them has these"
+            yield Finding(text, remedy)
+    for column in _columns(splits):
+        yield from _far(splits, column)
+
+
+def _far(splits: Sequence[Reader], column: Sequence[ColumnFigures]) -> Iterator[Finding]:
+    """Yield the finding of numbers that lie far beyond the quartiles of the training split."""
+    of, train = column[0], splits[0]
+    if of.type not in ("integer", "number") or of.rows - of.missing < _FEWEST:
+        return
+    limits = _limits(train.sample(of.name).drop_null())
+    if limits is None or train.source.kept.known.columns[of.name].feature.shape:
+        return
+    every = [_beyond(split, of.name, limits) for split in splits]
+    some = [place for place, found in enumerate(every) if found.rows]
+    same = [found.most for found in every if found.same > 1 and found.same >= _SAME * found.rows]
+    if not some or (not same and any(every[place].rows > MOST_FAR * column[place].rows for place in some)):
+        return
+    counts, rows = [found.rows for found in every], [each.rows for each in column]
+    where = _shares(*([values[place] for place in some] for values in (splits, counts, rows)))  # type: ignore[arg-type]
+    ends = ", ".join("null" if not np.isfinite(end) else f"{end:.4g}" for end in limits)
+    stands, mostly = (
+        (f"if {same[0]} stands for a missing value, leave it empty instead; else ", f", mostly {same[0]}")
+        if same
+        else ("", "")
+    )
+    yield Finding(
+        f"{of.name} is far from all other values in {where}{mostly}",
+        f"{stands}repair them, or put {{clip: [{ends}]}} before the other steps of {of.name}",
+        tuple(place for found in every for place in found.places)[:NAMED],
+    )
+
+
+def _limits(values: pa.Array) -> tuple[float, float] | None:
+    """Return the least and the largest number that is not far from all others; None if that can't be told.
+
+    Where all but a few are not negative, they have to be far in their logarithms, too: many have a long tail.
+    """
+    numbers = numbers_of(values).astype(np.float64)
+    if not len(numbers):
+        return None
+    low, high = _quartile_ends(numbers)
+    if low == high:
+        return None
+    positive = numbers[numbers >= 0]
+    if len(positive) >= (1 - MOST_FAR) * len(numbers):
+        ends = np.expm1(_quartile_ends(np.log1p(positive)))
+        low, high = min(low, ends[0]), max(high, ends[1])
+    return float(-np.inf if low <= 0 <= numbers.min() else low), float(high)
+
+
+def _quartile_ends(numbers: npt.NDArray[np.float64]) -> tuple[float, float]:
+    first, third = np.quantile(numbers, (0.25, 0.75))
+    span = FAR * (third - first)
+    return (float(first - span), float(third + span)) if span else (float(first), float(first))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Beyond:
+    """Values beyond limits: in how many rows, the most frequent one, in how many of them, and the first places."""
+
+    rows: int
+    most: str
+    same: int
+    places: tuple[str, ...]
+
+
+def _beyond(split: Reader, name: str, limits: tuple[float, float]) -> _Beyond:
+    places, rows = list[str](), 0
+    counts: dict[float, int] = {}
+    for start, values in split.batches(name):
+        is_beyond = pc.or_(pc.less(values, limits[0]), pc.greater(values, limits[1]))
+        found = np.flatnonzero(pc.coalesce(is_beyond, pa.scalar(value=False)).to_numpy(zero_copy_only=False))
+        rows += len(found)
+        some = numbers_of(values.take(pa.array(found)))
+        for value, count in zip(*np.unique(some, return_counts=True), strict=True):
+            if len(counts) < NAMED or float(value) in counts:
+                counts[float(value)] = counts.get(float(value), 0) + int(count)
+        for place, value in zip(found[: NAMED - len(places)].tolist(), some.tolist(), strict=False):
+            places.append(f"{split.where(start + place)}: {plain(value, 'number')}")
+    most = max(counts, key=counts.__getitem__) if counts else 0.0
+    return _Beyond(rows=rows, most=f"{most:g}", same=counts.get(most, 0), places=tuple(places))
+
+
+def of_targets(splits: Sequence[Reader]) -> Iterator[Finding]:
+    """Yield the findings of what is predicted: classes out of balance, and numbers that are classes."""
+    dataset = splits[0].source.dataset
+    for split in splits:
+        for of in split.figures:
+            if of.name not in dataset.target or not of.counts:
+                continue
+            kind = kind_of(dataset, of.name)
+            if kind == "number":
+                if split is splits[0] and of.distinct == 2:  # noqa: PLR2004 - as binary has
+                    two = f"has two values in {split.name}: {' and '.join(of.top)}"
+                    remedy = f"set {override('dataset.target', of.name, 'binary')}"
+                    yield Finding(f"{of.name} is predicted as a number, and {two}", remedy)
+                continue
+            remedy = "try load.class_weights=balanced, or load.sample=uniform_by_class with load.shuffle=full"
+            if kind == "binary":
+                remedy = (
+                    "try load.sample=uniform_by_class with load.shuffle=full, and look at auc, precision and recall"
+                )
+            counts, what = dict(of.counts.most_common()), f"rows of {of.name}"
+            found = of_balance(split.name, counts, what, partial(plain, kind=of.type), remedy)
+            yield from [] if found is None else [found]
+
+
+def _equal_rows(splits: Sequence[Reader], done: Callable[[int], None]) -> Iterator[Finding]:
+    """Yield the findings of equal rows in all splits, and of equal texts of many words, or of none.
+
+    Rows of equal texts may differ in other columns. `done` is told how many rows have been read.
+    """
+    source = splits[0].source
+    names, targets = columns_compared(source), [*source.dataset.target]
+    inputs = [name for name in names if name not in targets]
+    if inputs:
+        others = [name for name in names_examined(source) if name not in names]
+        but = f", if {', '.join(others)} is left out" if others else ""
+        yield from _equal(splits, inputs, [name for name in names if name in targets], ("row", "rows"), but, done)
+    for of in splits[0].texts:
+        if inputs != [of.name]:  # else equal rows have it
+            yield from _equal(splits, [of.name], targets, (f"text of {of.name}", f"texts of {of.name}"))
+    for place, of in enumerate(splits[0].texts):
+        having = [split for split in splits if place < len(split.texts)]
+        empty, rows = ([getattr(split.texts[place], name) for split in having] for name in ("empty", "rows"))
+        if any(empty):
+            remedy = "leave these rows out, or see what they lack: a model can tell nothing from them"
+            yield Finding(f"{of.name} has no word in {_shares(having, empty, rows)}", remedy)
+
+
+def _equal(
+    splits: Sequence[Reader],
+    inputs: Sequence[str],
+    targets: Sequence[str],
+    noun: tuple[str, str],
+    but: str = "",
+    done: Callable[[int], None] = lambda _: None,
+) -> Iterator[Finding]:
+    """Yield the findings of what is equal in the columns `inputs`."""
+    kept, dataset = splits[0].source.kept, splits[0].source.dataset
+    sizes = [len(split.rows) for split in splits]
+    rows, places = np.concatenate([split.rows for split in splits]), np.repeat(np.arange(len(splits)), sizes)
+    outcomes = hashes_of(kept, targets, rows) if targets else np.zeros(len(rows), np.uint64)
+    groups = identical(hashes_of(kept, inputs, rows, done), outcomes, places)  # type: ignore[arg-type] # sortable values
+    is_class = any(kind_of(dataset, name) != "number" for name in targets)
+    is_same = ~groups.is_conflicting
+    kinds = (
+        (groups.is_across & is_same, "in several splits", "remove them from all but one"),
+        (groups.is_conflicting & is_class, "under several targets", "correct the targets, or add columns that differ"),
+        (is_same & ~groups.is_across, "several times in one split", "remove them, unless they are to count more"),
+    )
+    starts = np.cumsum([0, *sizes])
+    yield from of_equal(
+        groups, kinds, noun, lambda member: splits[places[member]].where(member - int(starts[places[member]])), but=but
+    )
+
+
+MOST_EXPLAINED = 0.98
+"""Share of the variance of a number's ranks that one column explains, from which on it is a finding."""
+MOST_RIGHT = 0.95
+"""Share of the errors of the most frequent class that one column saves, from which on it is a finding."""
+FEWEST = 50
+"""Rows below which nothing is told: any column may predict few of them."""
+READ = 20_000
+"""Rows of the training split that are read."""
+_BINS, _FEWEST_BINS = 100, 10
+_SEED = 0
+
+Floats = npt.NDArray[np.float64]
+
+
+def of_leaks(train: Reader) -> Iterator[Finding]:
+    """Yield the findings of inputs that give a target away.
+
+    A rule of one column is learned from a half of the rows and judged on the other: it predicts the mean rank, or the
+    most frequent class, of the rows with the same value; of a number, in the same of up to 100 ranges.
+    """
+    source = train.source
+    rows = train.sampled
+    rows = np.random.default_rng(_SEED).permutation(rows)[:READ]
+    columns = source.kept.known.columns
+    names = [name for name in names_examined(source) if not columns[name].feature.shape]
+    targets = [name for name in names if name in source.dataset.target]
+    if len(rows) < FEWEST:
+        return
+    for target in targets:
+        is_number = kind_of(source.dataset, target) == "number"
+        outcome = source.kept.arrow(target).take(pa.array(rows))
+        truth: Any = _ranks(outcome) if is_number else _codes(outcome)
+        for name in names:
+            if name in source.dataset.target:
+                continue
+            bins = _bins(source.kept.arrow(name).take(pa.array(rows)), len(rows) // 2)
+            found = _explained(bins, truth) if is_number else _right(bins, truth)
+            if found >= (MOST_EXPLAINED if is_number else MOST_RIGHT):
+                what = "of the variance of its ranks" if is_number else "of the errors of its most frequent class"
+                yield Finding(
+                    f"{name} gives {target} away: it alone explains {found:.1%} {what}, in {len(rows):,} rows",
+                    f"leave it out, if it is not known before {target} is: {inputs_without(source, [name])}",
+                )
+
+
+def _codes(values: pa.Array) -> Numbers:
+    """Return a number from 0 for each value; missing ones have one of their own."""
+    found = pc.dictionary_encode(values, null_encoding="encode")
+    codes: Numbers = found.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes
+
+
+def _ranks(values: pa.Array) -> Floats:
+    """Return the rank of each number, the same for equal ones."""
+    found: Floats = np.unique(numbers_of(values), return_inverse=True, return_counts=True)  # type: ignore[assignment]
+    _, places, counts = found
+    ends = np.cumsum(counts)
+    return np.asarray((ends - counts / 2)[places], np.float64)
+
+
+def _bins(values: pa.Array, half: int) -> Numbers:
+    """Return the bin of each value: of numbers by the quantiles of the first half, with one for missing values."""
+    if pa.types.is_large_binary(values.type):
+        return _codes(values)
+    there, bins = numbers_of(values[:half].drop_null()), max(_FEWEST_BINS, min(_BINS, half // _FEWEST_BINS))
+    edges = np.unique(np.quantile(there, np.linspace(0, 1, bins + 1)[1:-1])) if len(there) else np.zeros(0)
+    found = np.full(len(values), 2 * len(edges) + 1)  # where one is missing
+    numbers = numbers_of(values.drop_null())
+    places = [np.searchsorted(edges, numbers, side) for side in ("left", "right")]  # an edge is a range of its own
+    found[~values.is_null().to_numpy(zero_copy_only=False)] = places[0] + places[1]
+    return found
+
+
+def _explained(bins: Numbers, truth: Floats) -> float:
+    """Return the share of the variance of the second half that the means of the first one explain."""
+    half = len(bins) // 2
+    sums, counts = (np.bincount(bins[:half], weights, bins.max() + 1) for weights in (truth[:half], None))
+    guess = np.where(counts > 0, sums / np.maximum(counts, 1), truth[:half].mean())[bins[half:]]
+    rest = truth[half:]
+    spread = ((rest - rest.mean()) ** 2).sum()
+    return float(1 - ((rest - guess) ** 2).sum() / spread) if spread else 0.0
+
+
+def _right(bins: Numbers, classes: Numbers) -> float:
+    """Return the share of the errors that the classes of the first half save in the second one."""
+    half = len(bins) // 2
+    most = int(np.bincount(classes[:half]).argmax())
+    pairs, counts = np.unique(np.stack([bins[:half], classes[:half]]), axis=1, return_counts=True)
+    guess: npt.NDArray[Any] = np.full(int(bins.max()) + 1, most)
+    order = np.argsort(counts, kind="stable")
+    guess[pairs[0, order]] = pairs[1, order]  # the last one, which is the most frequent
+    wrong = int((classes[half:] != most).sum())
+    return 1 - int((guess[bins[half:]] != classes[half:]).sum()) / wrong if wrong else 0.0
+
+
+MOST_UNSTABLE = 0.25
+"""Population stability index from which on a column is a finding."""
+MOST_NEW = 0.05
+"""Share of rows with values that training lacks, from which on they are a finding."""
+_RANGES = 10
+_TOP = 20
+_SPREADS = 6
+"""Standard deviations by which an index is above that of two random halves."""
+
+
+def of_drift(splits: Sequence[Reader]) -> Iterator[Finding]:
+    """Yield the findings of the splits behind the first one, against that."""
+    train = splits[0]
+    for split in splits[1:]:
+        for before, after in zip(train.figures, split.figures, strict=True):
+            yield from _lacking(train, split, before, after)
+            found = list(_new(train, split, before, after))
+            yield from found or _unstable(train, split, before, after)
+
+
+def _lacking(train: Reader, split: Reader, before: ColumnFigures, after: ColumnFigures) -> Iterator[Finding]:
+    """Yield the finding of classes that the other split has no row of."""
+    target = train.source.dataset.target
+    if before.name not in target or kind_of(train.source.dataset, before.name) == "number":
+        return
+    missing = [value for value, _ in (before.counts or Counter()).most_common() if value not in (after.counts or ())]
+    if missing and after.counts:
+        names = ", ".join(plain(value, before.type) for value in missing[:NAMED])
+        text = f"{split.name} has no row of {before.name} {names}{', …' if len(missing) > NAMED else ''}"
+        yield Finding(text, "choose a larger part of the dataset, or a stratified split")
+
+
+def _new(train: Reader, split: Reader, before: ColumnFigures, after: ColumnFigures) -> Iterator[Finding]:
+    """Yield the finding of texts that training lacks, unless nearly each row has another one."""
+    there = before.rows - before.missing
+    is_text = before.type == "text" and before.name not in train.source.dataset.target
+    if not is_text or not before.counts or not after.counts or len(before.counts) > there / 2:
+        return
+    new = Counter({value: count for value, count in after.counts.items() if value not in before.counts})
+    if new.total() > MOST_NEW * after.rows:
+        shares = share_of(new.total(), after.rows, f"rows of {split.name}")
+        text = f"{before.name} has values that {train.name} lacks in {shares}"
+        remedy = "train on rows like those, by another split, or count on unknown values: {lookup: {min_count: 2}}"
+        named = (f"{plain(value, before.type)}: {count:,} rows" for value, count in new.most_common(NAMED))
+        yield Finding(text, remedy, tuple(named))
+
+
+def _unstable(train: Reader, split: Reader, before: ColumnFigures, after: ColumnFigures) -> Iterator[Finding]:
+    name = before.name
+    if before.type == "timestamp" or train.source.kept.known.columns[name].feature.shape:
+        return  # times differ in any split by time
+    if before.type == "text" and (not before.counts or len(before.counts) > (before.rows - before.missing) / 2):
+        return
+    samples = [of.sample(name) for of in (train, split)]
+    if before.type == "integer" and len(samples[0].unique()) == len(samples[0]) > _RANGES:
+        return  # numbers of rows
+    shares = _of_ranges(*samples) if before.type in ("integer", "number") else _of_values(*samples)
+    sizes = [len(sample) for sample in samples]
+    index, bins = _stability(*shares), len(shares[0])
+    by_chance = (1 / sizes[0] + 1 / sizes[1]) * (bins - 1 + _SPREADS * np.sqrt(2 * max(bins - 1, 1)))
+    if index >= max(MOST_UNSTABLE, by_chance):
+        text = f"{name} differs between {train.name} and {split.name} (population stability index {index:.2f})"
+        yield Finding(text, _remedy(train), tuple(_shown(train, split, before, after)))
+
+
+def _remedy(train: Reader) -> str:
+    remedy = "split rows at random, unless the validation is to be of other rows than the training"
+    return f"{remedy}: dataset.order=random" if train.source.dataset.order == "file" else remedy
+
+
+def _shown(train: Reader, split: Reader, *figures: ColumnFigures) -> Iterator[str]:
+    for of, column in zip((train, split), figures, strict=True):
+        parts = [f"missing {column.missing / max(column.rows, 1):.1%}"] if any(one.missing for one in figures) else []
+        if column.quantiles:
+            low, middle, high = (plain(column.quantiles[place], column.type) for place in (2, 3, 4))
+            parts.append(f"quartiles {low}, {middle}, {high}")
+        else:
+            parts += [f"{value} {count / column.rows:.1%}" for value, count in column.top.items()]
+        yield f"{of.name}: {', '.join(parts)}"
+
+
+def _stability(one: Floats, other: Floats) -> float:
+    """Return the population stability index of two distributions."""
+    return float(((one - other) * np.log(one / other)).sum())
+
+
+def _of_ranges(one: pa.Array, other: pa.Array) -> tuple[Floats, Floats]:
+    """Return the shares of numbers in ranges that have as many rows each in the first sample, and of missing ones."""
+    there = numbers_of(one.drop_null())
+    edges = np.unique(np.quantile(there, np.linspace(0, 1, _RANGES + 1)[1:-1])) if len(there) else np.zeros(0)
+
+    def counts(values: pa.Array) -> list[int]:
+        places = np.searchsorted(edges, numbers_of(values.drop_null()), side="left")
+        return [*np.bincount(places, minlength=len(edges) + 1).tolist(), values.null_count]
+
+    return _smoothed(counts(one), counts(other))
+
+
+def _of_values(one: pa.Array, other: pa.Array) -> tuple[Floats, Floats]:
+    """Return the shares of the most frequent values, of all others, and of missing ones."""
+    found: list[Counter[Any]] = [Counter(of.drop_null().to_pylist()) for of in (one, other)]
+    top = [value for value, _ in found[0].most_common(_TOP)]
+    each = []
+    for counter, of in zip(found, (one, other), strict=True):
+        named = [counter[value] for value in top]
+        each.append([*named, counter.total() - sum(named), of.null_count])
+    return _smoothed(*each)
+
+
+def _smoothed(*counts: Sequence[int]) -> tuple[Floats, Floats]:
+    """Return shares without those of which neither has any; half a row stands for none."""
+    one, other = (np.asarray(of, np.float64) for of in counts)
+    some = (one + other) > 0
+    smooth = [np.maximum(of[some], 0.5) for of in (one, other)]
+    return smooth[0] / smooth[0].sum(), smooth[1] / smooth[1].sum()

@@ -1,0 +1,457 @@
+"""Images of a dataset, each read once and looked at in threads: figures, and findings of them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import imagehash
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from PIL import ExifTags, Image
+
+from etlrun.datasets.examine.finding import NAMED, Finding
+from etlrun.datasets.prepare.check import DIGEST, digest_of, in_order
+from etlrun.sources.base import Example, Problem, Records, Source, Split
+from etlrun.sources.corrupt import CorruptRecord, decoded, records_of, refused, warning_of
+from etlrun.system.errors import headline
+from etlrun.system.progress import Begin
+
+_DRAFT = 64
+"""Side in pixels above which a JPEG is decoded at a half, a quarter or an eighth: its hash needs 32."""
+_HASHED = 32
+_FLAT = 8
+"""Least difference of the brightest and the darkest pixel of an image that has a perceptual hash."""
+_END = b"\xff\xd9"
+"""Last bytes of a JPEG. TensorFlow refuses one without them; Pillow does not."""
+_LOSSLESS = b"\xff\xc3"
+"""What a JPEG has that may be without loss, which Pillow decodes and TensorFlow does not."""
+_DEPTH_AT = 24
+"""Place of the bit depth in a PNG."""
+_COLOURS = {"1": "grey", "L": "grey", "LA": "grey alpha", "P": "palette", "PA": "palette", "RGBA": "RGBA"}
+_DEEP, _DIM = "16 bit", 16
+"""Colours of images whose upper 8 bits are decoded, and a value of these that twelve bits in sixteen don't reach."""
+_OPAQUE = 255
+_ORIENTATIONS = range(1, 9)
+UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, KeyError, IndexError, OverflowError)
+"""What Pillow raises for damaged files."""
+
+
+class Look(NamedTuple):
+    """What is known of an image.
+
+    Attributes:
+        digest: See `digest_of`.
+        hash: Perceptual hash of 64 bits; 0 if there is none.
+        is_flat: Whether it is of one colour, so that it has no perceptual hash.
+        is_transparent: Whether pixels are transparent, which decoding ignores.
+        is_dim: Whether it is of 16 bits of which the upper four are unused.
+        width: In pixels; 0 if it is unknown. `height` likewise.
+        size_bytes: Size of the encoded image.
+        format: Such as `JPEG`.
+        colours: Such as `RGB`, `grey` or `16 bit`.
+        orientation: EXIF's, from 1 to 8: 1 is upright, also if there is none.
+        warning: What libjpeg warns of: data that is missing or damaged; empty if it doesn't.
+        reason: Why it can't be decoded; empty if it can.
+    """
+
+    digest: bytes = b""
+    hash: int = 0
+    is_flat: bool = False
+    is_transparent: bool = False
+    is_dim: bool = False
+    width: int = 0
+    height: int = 0
+    size_bytes: int = 0
+    format: str = ""
+    colours: str = ""
+    orientation: int = 1
+    warning: str = ""
+    reason: str = ""
+
+
+def look_at(data: bytes) -> Look:
+    """Return what is known of an encoded image.
+
+    A complete JPEG is decoded by Pillow at a reduced size; all else is decoded as a run does it.
+    """
+    look, image = Look(digest=digest_of(data), size_bytes=len(data)), None
+    try:
+        image = Image.open(io.BytesIO(data))
+        look = _with_header(look, image, data)
+    except UNREADABLE:  # TensorFlow says why, or can read it
+        image = None
+    if problem := refused(io.BytesIO(data), len(data)):
+        return look._replace(reason=problem.reason)
+    small = None if image is None else _drafted(image, data)
+    if small is None:
+        pixels = decoded(data)
+        if isinstance(pixels, Problem):
+            return look._replace(reason=pixels.reason)
+        height, width = pixels.shape[:2]
+        is_dim = look.colours == _DEEP and int(pixels.max()) < _DIM
+        look = look._replace(width=width, height=height, is_dim=is_dim)
+        small = _small(Image.fromarray(pixels))
+    look = look._replace(warning=warning_of(data), is_transparent=image is not None and _is_transparent(image))
+    darkest, brightest = small.getextrema()
+    if brightest - darkest < _FLAT:  # type: ignore[operator] # of one channel
+        return look._replace(is_flat=True)
+    return look._replace(hash=int(np.packbits(imagehash.phash(small).hash).view(">u8")[0]))
+
+
+def _with_header(look: Look, image: Image.Image, data: bytes) -> Look:
+    is_deep = image.mode.startswith(("I", "F")) or (image.format == "PNG" and data[_DEPTH_AT] > 8)  # noqa: PLR2004 - bits
+    return look._replace(
+        width=image.width,
+        height=image.height,
+        format=image.format or "",
+        colours=_DEEP if is_deep else _COLOURS.get(image.mode, image.mode),
+        orientation=_orientation(image),
+    )
+
+
+def _orientation(image: Image.Image) -> int:
+    """Return EXIF's orientation; 1 if the header has none, or none that EXIF defines."""
+    if "exif" not in image.info:  # a PNG with EXIF behind its pixels would have to be decoded
+        return 1
+    try:
+        found: Any = image.getexif().get(ExifTags.Base.Orientation)
+    except UNREADABLE:
+        return 1
+    return int(found) if found in _ORIENTATIONS else 1
+
+
+def _drafted(image: Image.Image, data: bytes) -> Image.Image | None:
+    """Return a small grey version of a complete JPEG; None of anything else."""
+    if image.format not in {"JPEG", "MPO"} or not data.endswith(_END) or _LOSSLESS in data:
+        return None
+    try:
+        image.draft("L", (_DRAFT, _DRAFT))
+        return _small(image)
+    except UNREADABLE:
+        return None
+
+
+def _is_transparent(image: Image.Image) -> bool:
+    if not image.has_transparency_data:
+        return False
+    try:
+        least, _ = image.convert("RGBA").getchannel("A").getextrema()
+    except UNREADABLE:
+        return False
+    return int(least) < _OPAQUE  # type: ignore[arg-type] # of one channel
+
+
+def opened(data: bytes, side: int) -> Image.Image | None:
+    """Return an image in about that size; None if Pillow can't decode it."""
+    try:
+        image = Image.open(io.BytesIO(data))
+        image.draft("RGB", (side, side))
+        return image.convert("RGB")
+    except UNREADABLE:
+        return None
+
+
+def _small(image: Image.Image) -> Image.Image:
+    return image.convert("L").resize((_HASHED, _HASHED), Image.Resampling.LANCZOS)
+
+
+LOOKED = np.dtype(
+    [
+        ("digest", DIGEST), ("hash", "u8"), ("label", "i8"), ("width", "u4"), ("height", "u4"), ("size_bytes", "u4"),
+        ("format", "S8"), ("colours", "S12"), ("orientation", "u1"), ("is_flat", "?"), ("is_transparent", "?"),
+        ("is_dim", "?"), ("is_warned", "?"), ("is_broken", "?"), ("shard", "u4"), ("number", "u4"),
+    ]
+)  # fmt: skip
+"""What is kept of an image: see `Look`; `shard` and `number` are its place."""
+SAMPLES = 6
+"""Images of each class that the page shows."""
+_BATCH = 8
+"""Records that are read and parsed at once."""
+Parse = Callable[[tf.Tensor], Example]
+
+
+@dataclass(kw_only=True)
+class Scan:
+    """What is known of the images of a split.
+
+    Attributes:
+        source: The dataset.
+        split: The split.
+        looks: A row of `LOOKED` for each image, in the order of the data.
+        broken: Place and reason of the first records that can't be used, damages of files before others.
+        lost: Number of all of these records, with those behind a damage of a file.
+        warnings: What libjpeg warns of, for the first images of which it does, by their places in `looks`.
+    """
+
+    source: Source
+    split: Split
+    looks: npt.NDArray[Any]
+    broken: list[tuple[str, str]]
+    lost: int
+    warnings: dict[int, str] = field(default_factory=dict)
+
+    def place(self, index: int) -> str:
+        """Return the file of an image, and its record there."""
+        look = self.looks[index]
+        return self.split.where(self.split.shards[look["shard"]], int(look["number"]))
+
+    def samples(self) -> Iterator[tuple[int, list[int]]]:
+        """Yield each label with the numbers of the first images that have it."""
+        sound = np.flatnonzero(~self.looks["is_broken"])
+        order = sound[np.argsort(self.looks["label"][sound], kind="stable")]
+        labels, starts = np.unique(self.looks["label"][order], return_index=True)
+        for label, start, end in zip(labels, starts, np.append(starts[1:], len(order)), strict=True):
+            yield int(label), order[start : min(end, start + SAMPLES)].tolist()
+
+    def encoded(self, index: int) -> bytes | None:
+        """Return the bytes of an image, which are read again; None if they can't be."""
+        shards, look = self.split.shards, self.looks[index]
+        shard, place = shards[look["shard"]], int(look["number"])
+        number = sum(of.take for of in shards[: look["shard"]]) + place - shard.skip
+        try:
+            if self._numbered is None:  # a damaged file: what is before the damage is read from its start on
+                record = next(iter(self.split.read(shard.path, place, 1)))
+            else:
+                record = tf.constant(self._numbered.read(np.array([number]))[0])
+            return bytes(self.source.parser()(record)["image"].numpy())
+        except (ValueError, OSError, StopIteration, tf.errors.OpError):
+            return None
+
+    def found(
+        self, is_chosen: npt.NDArray[np.bool_], text: str, remedy: str, more: Callable[[int], str] = lambda _: ""
+    ) -> Iterator[Finding]:
+        """Yield the finding of those images that can be used and are chosen; `more` follows the place of each."""
+        chosen = np.flatnonzero(~self.looks["is_broken"] & is_chosen).tolist()
+        if chosen:
+            yield Finding(
+                f"{len(chosen):,} of {len(self.looks):,} images of {self.split.name} {text}",
+                remedy,
+                tuple(f"{self.place(index)}{more(index)}" for index in chosen[:NAMED]),
+                tuple((self, index) for index in chosen[:NAMED]),
+            )
+
+    @cached_property
+    def _numbered(self) -> Records | None:
+        try:
+            return self.split.numbered
+        except (ValueError, OSError):
+            return None
+
+
+class _Records(NamedTuple):
+    """Records of a shard.
+
+    Attributes:
+        shard: Place of the shard in the split.
+        number: Number of the first record in the shard.
+        records: Strings (records,).
+    """
+
+    shard: int
+    number: int
+    records: tf.Tensor
+
+
+def scanned(source: Source, split: Split, done: Callable[[int], None]) -> Scan:
+    """Read and look at all images of a split; `done` is told how many further ones are known.
+
+    Of an image, a row of `LOOKED` is kept; at most two batches of encoded images for each core are in memory at once.
+
+    Raises:
+        WorldError: A file can't be opened or read.
+    """
+    found = Scan(source=source, split=split, looks=np.zeros(split.num_examples, LOOKED), broken=[], lost=0)
+    reasons: dict[int, str] = {}
+    parse = tf.function(source.parser(), input_signature=[tf.TensorSpec((None,), tf.string)])
+    count = 0
+    for looked in in_order(lambda batch: _looked(found, parse, batch), _batches(found)):
+        for row, reason, warning in looked:
+            found.looks[count] = row
+            if reason and len(reasons) < NAMED:
+                reasons[count] = reason
+            if warning and len(found.warnings) < NAMED:
+                found.warnings[count] = warning
+            count += 1
+        done(len(looked))
+    found.looks = found.looks[:count]
+    found.broken += [(found.place(index), reason) for index, reason in reasons.items()]
+    found.lost += int(found.looks["is_broken"].sum())
+    return found
+
+
+def _batches(found: Scan) -> Iterator[_Records]:
+    """Yield the records of all shards; what is lost by a damage is noted."""
+    for place, shard in enumerate(found.split.shards):
+        number, end = shard.skip, shard.skip + shard.take
+        with contextlib.suppress(tf.errors.OpError):  # the reader of single records says what is wrong
+            for records in found.split.read(shard.path, shard.skip, shard.take).batch(_BATCH):
+                yield _Records(place, number, records)
+                number += len(records)
+        rest = replace(shard, skip=number, take=end - number)
+        for number, record in records_of(found.source, found.split, rest) if rest.take else ():
+            if isinstance(record, CorruptRecord):
+                found.broken.append((record.where, record.reason))
+                found.lost += record.lost
+            else:
+                yield _Records(place, number, record[None])
+
+
+def _looked(of: Scan, parse: Parse, batch: _Records) -> list[tuple[tuple[Any, ...], str, str]]:
+    """Return a row of `LOOKED` for each record of a batch, why it can't be used, and what libjpeg warns of."""
+    found = []
+    for place, (data, label, fault) in enumerate(_parsed(of.source, parse, batch.records)):
+        refused = of.split.refused(batch.number + place)
+        look = Look(reason=refused[0] if refused else fault) if refused or fault else look_at(data)
+        reason = _fault_of(of.source, look, label)
+        known = (look.digest, look.hash, label, look.width, look.height, look.size_bytes, look.format, look.colours)
+        kinds = (look.is_flat, look.is_transparent, look.is_dim, bool(look.warning), bool(reason))
+        found.append(((*known, look.orientation, *kinds, batch.shard, batch.number + place), reason, look.warning))
+    return found
+
+
+def _parsed(source: Source, parse: Parse, records: tf.Tensor) -> list[tuple[bytes, int, str]]:
+    """Return the image of each record, its label, and why it has none; empty if it has."""
+    try:
+        examples = parse(records)
+    except tf.errors.OpError as error:
+        if len(records) > 1:
+            return [example for record in records for example in _parsed(source, parse, record[None])]
+        return [(b"", -1, headline(error))]
+    labels = examples[source.dataset.examples.target].numpy()
+    return [(bytes(data), int(label), "") for data, label in zip(examples["image"].numpy(), labels, strict=True)]
+
+
+def _fault_of(source: Source, look: Look, label: int) -> str:
+    if look.reason or source.num_classes is None or 0 <= label < source.num_classes:
+        return look.reason
+    return f"label {label}, of {source.num_classes} classes"
+
+
+BITS = 8
+"""Most bits of 64 in which the perceptual hashes of nearly identical images differ; see docs/doctor.md."""
+_ROWS, _COLUMNS = 64, 8192
+"""Size of a block of pairs, which fits into a core's cache."""
+
+
+def near_findings(scans: Sequence[Scan], class_names: Sequence[str], begin: Begin) -> Iterator[Finding]:
+    """Yield the findings of images that look alike in two splits, or in one split under two labels."""
+    for first, second in combinations(scans, 2):
+        done = begin(f"{second.split.name} with {first.split.name}", len(second.looks))
+        pairs = near(first.looks, second.looks, done).tolist()
+        remedy = "compare them: versions of one image belong into one split"
+        yield from _alike(second, first, pairs, first.split.name, remedy, lambda scan, index: scan.place(index))
+
+    def named(scan: Scan, index: int) -> str:
+        label = int(scan.looks["label"][index])
+        return f"{scan.place(index)} ({class_names[label] if 0 <= label < len(class_names) else label})"
+
+    for scan in scans:
+        done = begin(f"{scan.split.name} by label", len(scan.looks))
+        found = near(scan.looks, scan.looks, done, of_other_labels=True).tolist()
+        nearest = {row: of for row, of, _ in found}
+        pairs = [(row, of, bits) for row, of, bits in found if row > of or nearest.get(of) != row]
+        remedy = "compare them: correct the label of versions of one image"
+        yield from _alike(scan, scan, pairs, "another class", remedy, named)
+
+
+def _alike(
+    scan: Scan, other: Scan, pairs: Sequence[Sequence[int]], what: str, remedy: str, named: Callable[[Scan, int], str]
+) -> Iterator[Finding]:
+    """Yield the finding of pairs of an image of `scan`, one of `other`, and the bits in which their hashes differ."""
+    if pairs:
+        is_one = len(pairs) == 1
+        yield Finding(
+            f"{len(pairs):,} image{'' if is_one else 's'} of {scan.split.name} look{'s' * is_one} like one of "
+            f"{what}, by perceptual hashes",
+            remedy,
+            tuple(f"{named(scan, row)} ~ {named(other, of)} ({bits} bits)" for row, of, bits in pairs[:NAMED]),
+            tuple(place for row, of, _ in pairs[:NAMED] for place in ((scan, row), (other, of))),
+        )
+
+
+def near(
+    first: npt.NDArray[Any], second: npt.NDArray[Any], done: Callable[[int], None], *, of_other_labels: bool = False
+) -> npt.NDArray[np.int64]:
+    """Return a row for each image of `second` that is nearly identical to one of `first`, both of `LOOKED`.
+
+    It holds the image's number in `second`, the number of its nearest one in `first`, and the bits that differ. Images
+    of `second` with the bytes of one of `first`, and those without a hash, are left out; `of_other_labels`, for which
+    both are the same, pairs of the same bytes or label instead. All pairs are compared, as bits of 64-bit integers in
+    blocks; `done` is told how many further images of `second` are known.
+    """
+    ours = np.flatnonzero(~(first["is_broken"] | first["is_flat"]))
+    is_known = np.zeros(len(second), bool) if of_other_labels else np.isin(second["digest"], first["digest"])
+    theirs = np.flatnonzero(~(second["is_broken"] | second["is_flat"] | is_known))
+    hashes = first["hash"][ours]
+    keys = [first["label"], np.unique(first["digest"], return_inverse=True)[1]]
+
+    def nearest(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        wanted = second["hash"][rows][:, None]
+        least, at = np.full(len(rows), BITS + 1, np.uint8), np.zeros(len(rows), np.int64)
+        for start in range(0, len(hashes), _COLUMNS):
+            bits = np.bitwise_count(wanted ^ hashes[None, start : start + _COLUMNS])
+            if of_other_labels:
+                _leave_out(bits, rows, ours[start : start + _COLUMNS], keys)
+            closest = bits.min(axis=1)
+            closer = np.flatnonzero(closest < least)  # of equal ones, the first stays
+            at[closer] = start + bits[closer].argmin(axis=1)
+            least[closer] = closest[closer]
+        is_near = least <= BITS
+        return np.stack([rows[is_near], ours[at[is_near]], least[is_near]], axis=1, dtype=np.int64)
+
+    done(len(second) - len(theirs))
+    found = [np.empty((0, 3), np.int64)]
+    blocks = [theirs[at : at + _ROWS] for at in range(0, len(theirs), _ROWS)]
+    for rows, of in zip(blocks, in_order(nearest, blocks), strict=True):
+        found.append(of)
+        done(len(rows))
+    return np.concatenate(found)
+
+
+def _leave_out(
+    bits: npt.NDArray[np.uint8],
+    rows: npt.NDArray[np.int64],
+    columns: npt.NDArray[np.int64],
+    keys: Sequence[npt.NDArray[np.int64]],
+) -> None:
+    """Let no image be near itself or one with which it shares one of the `keys`; `bits` are (rows, columns)."""
+    own = np.searchsorted(columns, rows)
+    is_here = (own < len(columns)) & (columns[np.minimum(own, len(columns) - 1)] == rows)
+    bits[np.flatnonzero(is_here), own[is_here]] = BITS + 1  # first, so that few rows are looked at
+    for place in np.flatnonzero(bits.min(axis=1) <= BITS):
+        close = np.flatnonzero(bits[place] <= BITS)
+        is_shared = np.logical_or.reduce([key[rows[place]] == key[columns[close]] for key in keys])
+        bits[place, close[is_shared]] = BITS + 1
+
+
+_CONVERT = "convert them, as `etlrun prepare --convert` does: what is transparent becomes white"
+
+
+def of_pixels(scan: Scan) -> Iterator[Finding]:
+    """Yield the findings of the images of a scan."""
+    looks = scan.looks
+    yield from scan.found(
+        looks["is_warned"],
+        "are JPEGs of which libjpeg warns: what is missing or damaged is decoded to grey or other colours",
+        "restore or remove them",
+        lambda index: f": {scan.warnings[index]}" if index in scan.warnings else "",
+    )
+    flat = "are of one colour, or nearly so, once decoded"
+    yield from scan.found(looks["is_flat"], flat, "look at them, and restore them")
+    clear = "have transparent pixels, of which the colour below is decoded, often black"
+    yield from scan.found(looks["is_transparent"], clear, _CONVERT)
+    dim = "are of 16 bits without a value above 4,095, of which the upper 8 bits are decoded: all but black"
+    yield from scan.found(looks["is_dim"], dim, "scale their values to 65,535, or to 8 bits")
+    yield from scan.found(
+        looks["orientation"] != 1,
+        "are turned or mirrored by EXIF's orientation, which TensorFlow ignores: they are decoded as they are stored",
+        "store them upright, such as by `exiftran -ai` (without loss) or Pillow's ImageOps.exif_transpose",
+        lambda index: f": orientation {looks['orientation'][index]}",
+    )
