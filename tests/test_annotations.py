@@ -213,8 +213,8 @@ def test_what_an_option_of_the_project_sets_is_where_it_is_chosen(
     write(mine / "experiment" / "slow.yaml", text)
     assert faults() == [
         (
-            "mine/experiment/slow.yaml:5: cache.at, in experiment=slow: found transformed, which is after "
-            "transform.random_flip; expected a point before the first random step, whose first result all later epochs "
-            "would repeat\n    -> set cache.at=resize, or cache=none"
+            "mine/experiment/slow.yaml:5: cache.at, in experiment=slow: found transformed; expected a "
+            "point before transform.random_flip, whose first result all later epochs would repeat\n"
+            "    -> set cache.at=resize"
         )
     ]

@@ -180,8 +180,8 @@ def test_neither_a_cache_nor_validation_has_a_random_step(name: str) -> None:
     assert refusal_of_plan(*words) == (
         f"transform.eval_steps: found transform.{name}; expected no random step, so that all epochs are validated on "
         "the same data\n    -> remove the step\n"
-        f"cache.at: found transformed, which is after transform.{name}; expected a point before the first random step, "
-        "whose first result all later epochs would repeat\n    -> set cache.at=resize, or cache=none"
+        f"cache.at: found transformed; expected a point before transform.{name}, whose first result all later epochs "
+        "would repeat\n    -> set cache.at=resize"
     )
 
 

@@ -12,7 +12,7 @@ from etlrun.measure.digest import Digest
 from etlrun.run.keepers import keepers_of
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
-from tests.configs import KINDS, TENSORFLOW, plan_of, refusal_of_plan
+from tests.configs import KINDS, TENSORFLOW, plan_of
 from tests.runs import run_here, small
 
 SPEEDS: dict[str, tuple[str, ...]] = {
@@ -203,13 +203,6 @@ def test_a_random_step_after_a_cache_does_what_it_does_without_one(
     assert read(tiny, tmp_path, *words, "cache=memory")[0] == flipped
     for _ in ("fills", "finds"):
         assert read(tiny, tmp_path, *words, "cache=disk")[0] == flipped
-
-
-def test_features_have_no_digest() -> None:
-    assert refusal_of_plan("cache.at=features", "model.trainable=false", "measure.digest=true") == (
-        "measure.digest: found true; expected false with cache.at=features, since the steps then see no examples\n"
-        "    -> set measure.digest=false, or cache.at=transformed"
-    )
 
 
 def test_both_epochs_of_a_run_see_the_same_examples(plain: list[tuple[str, str]]) -> None:

@@ -140,7 +140,8 @@ def test_an_early_stop_of_a_model_that_learns_nothing_is_noted() -> None:
 
 def test_a_metric_is_refused_beside_the_last_epoch() -> None:
     assert refusal_of_plan("trainer.keep=last", "trainer.checkpoint_best=val_loss") == (
-        "trainer.checkpoint_best: found 'val_loss'; expected null with trainer.keep=last\n    -> set trainer.keep=best"
+        "trainer.checkpoint_best: found val_loss; expected null with trainer.keep=last\n"
+        "    -> set trainer.checkpoint_best=null, or set trainer.keep=best"
     )
 
 

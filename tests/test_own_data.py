@@ -201,7 +201,7 @@ def test_what_only_tfds_does_is_refused(folder: Path) -> None:
     with pytest.raises(EtlrunError) as error:
         of_folder(folder, "extract=tfds")
     assert str(error.value) == (
-        "extract.name: found tfds; expected sequential or interleave with dataset.name=folder, which TFDS does not "
+        "extract.name: found tfds; expected interleave or sequential with dataset.name=folder, which TFDS does not "
         "read\n    -> set extract=interleave"
     )
     with pytest.raises(EtlrunError) as error:

@@ -9,15 +9,6 @@ from etlrun.stages.base import Kind
 from tests.configs import KINDS, OTHER_VALUES, TENSORFLOW, beside, plan_of, spec_of
 
 SHAPE = "float32 [64, 64, 3]"
-MODEL = "model.mobilenet_v2: found 32 x float32"
-SCALE_ADVICE = "end the steps with `scale_minus_one_one` (Keras) or `scale_zero_one` (Hub)"
-NO_RANDOM_STEP = (
-    "cache.at: found transformed, which is after transform.random_flip; expected a point before the first random step, "
-    "whose first result all later epochs would repeat\n    -> set cache.at=resize, or cache=none"
-)
-NOT_DECODED = (
-    "found encoded image, label before it; expected a decoded image\n    -> put `decode` before it in the steps"
-)
 
 
 def paths(stages: Iterable[PlannedStage]) -> list[str]:

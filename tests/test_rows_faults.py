@@ -277,17 +277,6 @@ def test_json_that_is_no_text_is_no_time(tmp_path: Path, value: str, kind: str) 
     )
 
 
-def test_what_only_records_need_is_refused_with_rows(table: Path) -> None:
-    with pytest.raises(EtlrunError) as caught:
-        plan_of(*words_of(table, "transform.parse_batch=8", "load.shuffle=full", "cache=memory"))
-    assert str(caught.value) == (
-        "load.shuffle: found full, with cache.memory, which can only be read in order; expected a cache on disk, or "
-        "none\n    -> set cache=none, cache=disk or load.shuffle=buffer; rows are in mapped files already\n"
-        "transform.parse_batch: found 8; expected null with dataset.name=table, whose rows are taken in batches"
-        "\n    -> set transform.parse_batch=null"
-    )
-
-
 def test_tables_of_columns_that_can_not_be_kept(tmp_path: Path) -> None:
     def fault(table: pa.Table, *, last: int | None = None, **others: Any) -> str:
         pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
