@@ -136,6 +136,11 @@ class Tuned:
     key: str
 
 
+def single(*names: str, examples: int | None = None) -> Nodes:
+    """Return the nodes of a stage that is one of these names alone."""
+    return Nodes(names, is_single=True, examples=examples)
+
+
 class Scope(StrEnum):
     """Lifetime of a stage in a graph."""
 

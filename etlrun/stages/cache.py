@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from etlrun.stages.base import SPEED, Data, Expected, Nodes, Speed, Stage, Text
+from etlrun.stages.base import SPEED, Data, Expected, Nodes, Speed, Stage, Text, single
 from etlrun.stages.flow import Flow
 from etlrun.stages.made import Call
 from etlrun.stages.paths import OptionalPath
@@ -17,9 +17,9 @@ POINTS = ("source", "decoded", "transformed", "features")
 """Points of a pipeline with names of their own, in order. A step's name means the point after that step."""
 
 
-_WRITTEN = Nodes(("Map",), is_single=True)
+_WRITTEN = single("Map")
 """A map that writes the cached examples."""
-_SIZED = Nodes(("Concatenate", "Map"), is_single=True)
+_SIZED = single("Concatenate", "Map")
 """What finds out the size of the cached examples: at their end if all have one size, else a map that counts it."""
 
 

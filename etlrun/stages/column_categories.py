@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
@@ -13,6 +12,7 @@ from etlrun.stages.base import DATA, Data, Expected, Flag, Number, OptionalPosit
 from etlrun.stages.column_numbers import (
     ColumnStep,
     UnfitColumnError,
+    Values,
     category,
     constant,
     items,
@@ -129,7 +129,7 @@ class Lookup(ColumnStep):
             )
         return self.replace(values=values)
 
-    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+    def fitted(self, values: Values, incoming: Feature) -> Self:
         if incoming.is_sequence:
             found, counts = self._in_parts(values)
         else:
@@ -148,7 +148,7 @@ class Lookup(ColumnStep):
             )
         return self._limited(tuple(kept))
 
-    def _in_parts(self, values: Callable[..., Any]) -> tuple[list[Any], list[int]]:
+    def _in_parts(self, values: Values) -> tuple[list[Any], list[int]]:
         """Return items of sequences and their counts as `most_frequent` does, without those that it does not keep."""
         counted = values(counts=(self.min_count, self.top or MOST_VALUES + 1))
         if not len(counted):
@@ -190,7 +190,7 @@ class Classes(Lookup):
 
     oov: Data[Literal["error"]] = "error"
 
-    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+    def fitted(self, values: Values, incoming: Feature) -> Self:
         as_integers = values if incoming.dtype == "string" else (lambda: values().cast("int64"))
         learned = super().fitted(as_integers, incoming).values
         return self.replace(values=tuple(sorted(learned or ())))
@@ -223,7 +223,7 @@ class OneHot(ColumnStep):
     def text(self) -> str:
         return self.name if self.categories is None else f"{self.name} ({self.categories})"
 
-    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+    def fitted(self, values: Values, incoming: Feature) -> Self:
         return self.replace(categories=incoming.categories)
 
     def gives(self, incoming: Feature) -> Feature:
@@ -293,7 +293,7 @@ class Embed(ColumnStep):
         remedy = "correct the path, or the file, or `dimension`"
         return UnfitColumnError(f"{self.weights}, {reason}", expected, remedy)
 
-    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+    def fitted(self, values: Values, incoming: Feature) -> Self:
         return self.replace(padding=incoming.is_sequence)
 
     def gives(self, incoming: Feature) -> Feature:
@@ -353,7 +353,7 @@ class Quantiles(Bucketize):
     count: Data[Annotated[int, Field(ge=2, le=10_000)]]
     boundaries: Annotated[_Boundaries | None, Expected(f"null to learn them, or {_ASCENDING}"), DATA] = None  # type: ignore[assignment]
 
-    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+    def fitted(self, values: Values, incoming: Feature) -> Self:
         numbers = numbers_in(values())
         places = [place / self.count for place in range(1, self.count)]
         found = tuple(dict.fromkeys(pc.quantile(numbers, places).to_pylist()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field
 
@@ -27,6 +27,10 @@ class UnfitColumnError(UnfitError):
     def __init__(self, found: str, expected: str, remedy: str) -> None:
         self.found = found
         super().__init__(expected, remedy)
+
+
+Values: TypeAlias = Callable[..., Any]
+"""Function that returns the values before a step; see `ColumnStep.fitted`."""
 
 
 class ColumnStep(Stage):
@@ -115,7 +119,7 @@ class ColumnStep(Stage):
         """Return the step with what its files contain; raise `UnfitColumnError` if they can't be read."""
         return self
 
-    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+    def fitted(self, values: Values, incoming: Feature) -> Self:
         """Return the step with what it learns: from the values before it in the training split, where null is missing.
 
         `values` returns them, which takes as long as reading the column; of sequences, which may not fit in memory,
@@ -272,7 +276,7 @@ class Fill(ColumnStep):
         learned = f" ({shown(self.filled)})" if self.filled not in (None, self.value) else ""
         return f"fill {shown(self.value)}{learned}"
 
-    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+    def fitted(self, values: Values, incoming: Feature) -> Self:
         if self.value not in _STATISTICS:
             return self.replace(filled=self.value)
         found = known(values())
@@ -365,7 +369,7 @@ class Standardize(_Moved):
         """Return (values - mean) / std."""
         return (tf.cast(values, tf.float64) - mean) / max(std, 1e-7)
 
-    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+    def fitted(self, values: Values, incoming: Feature) -> Self:
         numbers = numbers_in(values())
         mean, std = pc.mean(numbers).as_py(), pc.stddev(numbers).as_py()
         ends = pc.min_max(numbers)
@@ -409,7 +413,7 @@ class MinMax(_Moved):
         if self.low is not None and self.high is not None and self.low >= self.high:
             yield "high", shown(self.high), f"a number above {shown(self.low)}", ""
 
-    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+    def fitted(self, values: Values, incoming: Feature) -> Self:
         ends = pc.min_max(numbers_in(values()))
         low = ends["min"].as_py() if self.low is None else self.low
         high = ends["max"].as_py() if self.high is None else self.high
@@ -438,7 +442,7 @@ class Robust(_Moved):
         """Return (values - median) / range."""
         return (tf.cast(values, tf.float64) - median) / range
 
-    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+    def fitted(self, values: Values, incoming: Feature) -> Self:
         low, middle, high = pc.quantile(numbers_in(values()), [0.25, 0.5, 0.75]).to_pylist()
         if low == high and self.range is None:
             raise constant(f"{shown(low)} in half of the rows of the training split or more", others=", or standardize")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
 from etlrun.stages.base import DATA, Data, Expected, OptionalText, Positive
 from etlrun.stages.column_categories import OneHot
-from etlrun.stages.column_numbers import ColumnStep, category
+from etlrun.stages.column_numbers import ColumnStep, Values, category
 from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.lazy import np, pa, pc, tf
 from etlrun.stages.paths import OptionalPath
@@ -224,7 +223,7 @@ class TfIdf(ColumnStep):
         counts = tf.math.bincount(index, minlength=len(weights), maxlength=len(weights), axis=-1)
         return tf.ensure_shape(tf.cast(counts, tf.float32), (*index.shape[:-1], len(weights))) * weights
 
-    def fitted(self, values: Callable[..., Any], incoming: Feature) -> Self:
+    def fitted(self, values: Values, incoming: Feature) -> Self:
         count, examples, found = category(incoming), 0, np.zeros(category(incoming), np.int64)
         for lists in values(parts=True):
             rows = np.repeat(np.arange(len(lists)), np.diff(np.asarray(lists.offsets)))

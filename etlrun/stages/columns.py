@@ -21,6 +21,7 @@ from etlrun.stages.column_numbers import (
     Robust,
     Standardize,
     UnfitColumnError,
+    Values,
     number,
     without_missing,
 )
@@ -72,7 +73,7 @@ class Output:
             value = step.applied(value)
         return value
 
-    def fitted(self, features: Mapping[str, Feature], values: Callable[..., Any]) -> tuple[Output, Feature]:
+    def fitted(self, features: Mapping[str, Feature], values: Values) -> tuple[Output, Feature]:
         """Return the output whose steps have learned what they do from a split, and its feature.
 
         `values` returns the values of its columns after some of its steps, as `ColumnStep.fitted` takes them. Raises
@@ -265,7 +266,7 @@ class Binary(Classes):
 
     name = "binary"
 
-    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+    def fitted(self, values: Values, incoming: Feature) -> Self:
         found = super().fitted(values, incoming).values or ()
         return self.replace(values=tuple(sorted(found, key=_is_positive)))
 
@@ -300,7 +301,7 @@ class Number(ColumnStep):
         """Return the numbers as float32."""
         return tf.cast(values, tf.float32)
 
-    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+    def fitted(self, values: Values, incoming: Feature) -> Self:
         found = values().cast(pa.float64(), safe=False)
         mean, std, least = pc.mean(found).as_py(), pc.stddev(found).as_py(), pc.min(found).as_py()
         most = pc.max(found).as_py() or 0
@@ -358,7 +359,7 @@ class Labels(ColumnStep):
         each = tf.reshape(tf.minimum(counts, 1.0), tf.concat([tf.shape(found), [len(values)]], 0))
         return tf.ensure_shape(each, [*found.shape, len(values)])
 
-    def fitted(self, values: Callable[[], pa.Array], incoming: Feature) -> Self:
+    def fitted(self, values: Values, incoming: Feature) -> Self:
         if self.separator is None:
             return self.replace(values=tuple(map(str, range(incoming.shape[0] or 0))))
         found = labels_in(values(), self.separator)

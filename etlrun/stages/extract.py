@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from etlrun.stages.base import Flag, Nodes, Order, Parallelism, Positive, Speed, Stage, Tuned
+from etlrun.stages.base import Flag, Nodes, Order, Parallelism, Positive, Speed, Stage, Tuned, single
 from etlrun.stages.flow import Faults, Flow, UnfitError
 from etlrun.stages.image import Decode
 from etlrun.system.values import frozen
@@ -165,7 +165,7 @@ class SkipCorrupt(Stage):
 
     path = "dataset.skip_corrupt"
     nodes: ClassVar[tuple[Nodes, ...]] = (
-        Nodes(("Map",), is_single=True),  # removes the numbers
+        single("Map"),  # removes the numbers
         Nodes(("Filter", "Concatenate", "IgnoreErrors")),
     )
     leaves_out = True

@@ -30,6 +30,7 @@ from etlrun.stages.base import (
     Stage,
     Training,
     Tuned,
+    single,
 )
 from etlrun.stages.flow import Faults, Flow
 from etlrun.stages.lazy import np, tf
@@ -166,8 +167,8 @@ class FullShuffle(Stage):
     path = "load.shuffle_full"
     is_by_class: ClassVar[bool] = False
     nodes = (
-        Nodes(("Unbatch",), is_single=True),
-        Nodes(("Map", "ParallelMap"), is_single=True, examples=AT_ONCE),
+        single("Unbatch"),
+        single("Map", "ParallelMap", examples=AT_ONCE),
         Nodes(BATCHES, examples=AT_ONCE),
     )
     nodes_of_reading = ()

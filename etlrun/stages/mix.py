@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, ClassVar
 
 from etlrun.stages.augment import rounded, within
-from etlrun.stages.base import DATA, TRAINING, Factor, Nodes, Parallelism, Scope, Speed, Stage
+from etlrun.stages.base import DATA, TRAINING, Factor, Parallelism, Scope, Speed, Stage, single
 from etlrun.stages.flow import Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
 from etlrun.stages.lazy import keras, tf
@@ -113,7 +113,7 @@ class Mix(Stage):
 
     path = "load.mix"
     feature: ClassVar[str] = "image"
-    nodes = (Nodes(("Map", "ParallelMap"), is_single=True),)
+    nodes = (single("Map", "ParallelMap"),)
     scope = Scope.EACH
     random = True
     deterministic: ClassVar[bool] = True

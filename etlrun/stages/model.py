@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from etlrun.stages.base import BATCHES, TRAINING, Expected, Flag, Nodes, Rate, Speed, Stage, Training
+from etlrun.stages.base import BATCHES, TRAINING, Expected, Flag, Nodes, Rate, Speed, Stage, Training, single
 from etlrun.stages.flow import SERIALISED, Faults, Feature, Flow, UnfitError
 from etlrun.stages.image import require_decoded
 from etlrun.stages.lazy import keras
@@ -497,7 +497,7 @@ class Backbone(Stage):
     path = "model.backbone"
     pictures_at_once: ClassVar[int] = 64
     nodes = (
-        Nodes(("Unbatch",), is_single=True),
+        single("Unbatch"),
         Nodes(examples=pictures_at_once),
         Nodes(BATCHES, examples=pictures_at_once),
     )

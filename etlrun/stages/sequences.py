@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from etlrun.stages.base import CUT, Data, Flag, Nodes, Order, Positive, Stage
+from etlrun.stages.base import CUT, Data, Flag, Nodes, Order, Positive, Stage, single
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Flow
 from etlrun.stages.lazy import np, tf
@@ -91,7 +91,7 @@ class PadSequences(Stage):
     """
 
     path = "load.pad"
-    nodes = (Nodes(("Map", "ParallelMap"), is_single=True),)
+    nodes = (single("Map", "ParallelMap"),)
 
     boundaries: Order[tuple[Positive, ...]]
 

@@ -21,6 +21,7 @@ from etlrun.stages.base import (
     Speed,
     Stage,
     Tuned,
+    single,
 )
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.plugins import remember
@@ -136,9 +137,9 @@ class ParseBatch(Stage):
     def nodes(self) -> tuple[Nodes, ...]:  # type: ignore[override]
         """Its nodes; they see batches."""
         return (
-            Nodes(("Unbatch",), is_single=True),
-            Nodes(("Map", "ParallelMap"), is_single=True, examples=self.examples),
-            Nodes(BATCHES, is_single=True, examples=self.examples),
+            single("Unbatch"),
+            single("Map", "ParallelMap", examples=self.examples),
+            single(*BATCHES, examples=self.examples),
         )
 
     def flow(self, incoming: Flow) -> Flow:
@@ -190,8 +191,8 @@ class RowsMap(Map):
 
     @property
     def nodes(self) -> tuple[Nodes, ...]:  # type: ignore[override]
-        maps = Nodes(("Map", "ParallelMap"), is_single=True, examples=self.at_once or None)
-        around = Nodes(("Unbatch",), is_single=True), Nodes(BATCHES, is_single=True, examples=self.at_once)
+        maps = single("Map", "ParallelMap", examples=self.at_once or None)
+        around = single("Unbatch"), single(*BATCHES, examples=self.at_once)
         return (around[0], maps, around[1]) if self.at_once else (maps,)
 
     @property
@@ -213,7 +214,7 @@ ROWS_AT_ONCE = 1_024
 class _Later(Map):
     """Base of the maps behind another stage of the same pipeline."""
 
-    nodes = (Nodes(("Map", "ParallelMap"), is_single=True),)
+    nodes = (single("Map", "ParallelMap"),)
     is_first = False
 
     @classmethod

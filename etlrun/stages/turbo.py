@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-from etlrun.stages.base import BATCHES, Flag, Nodes, Order, Parallelism, Speed, Stage
+from etlrun.stages.base import BATCHES, Flag, Nodes, Order, Parallelism, Speed, Stage, single
 from etlrun.stages.image import CenterCrop, Decode, DecodeJpeg, Resize
 from etlrun.stages.lazy import cv2, np, simplejpeg, tf
 from etlrun.stages.plugins import remember
@@ -49,13 +49,13 @@ class Turbo(Stage):
 
     @property
     def nodes(self) -> tuple[Nodes, ...]:  # type: ignore[override] # of other stages all instances have the same
-        maps = Nodes(("Map", "ParallelMap"), is_single=True, examples=self.at_once or None)
+        maps = single("Map", "ParallelMap", examples=self.at_once or None)
         if self.at_once <= 1:
             return (maps,)
-        unbatch = Nodes(("Unbatch",), is_single=True), Nodes(("Map",), is_single=True, examples=self.at_once)
-        batch = Nodes(BATCHES, is_single=True, examples=self.at_once)
-        counts = (Nodes((name,), is_single=True, examples=self.at_once) for name in _COMPLETE if self.skips)
-        return (*unbatch, *counts, maps, batch, *(Nodes((name,), is_single=True) for name in _READABLE if self.skips))
+        unbatch = single("Unbatch"), single("Map", examples=self.at_once)
+        batch = single(*BATCHES, examples=self.at_once)
+        counts = (single(name, examples=self.at_once) for name in _COMPLETE if self.skips)
+        return (*unbatch, *counts, maps, batch, *(single(name) for name in _READABLE if self.skips))
 
     @property
     def of_batches(self) -> Self | None:
