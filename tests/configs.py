@@ -85,6 +85,13 @@ def refusal_of_plan(*overrides: str) -> str:
     return str(caught.value)
 
 
+def refusal_of(*overrides: str) -> str:
+    """The whole message with which `parse` refuses a config, or else `plan`."""
+    with pytest.raises(ConfigError) as caught:
+        plan(spec_of(*overrides))
+    return str(caught.value)
+
+
 def refusal_of_request(*overrides: str, config_dir: Path | None = None) -> str:
     """The whole message with which a run of `overrides` is refused."""
     folder = None if config_dir is None else str(config_dir)

@@ -14,7 +14,7 @@ from etlrun.review.difference import compare
 from etlrun.stages.base import TRAINING
 from etlrun.stages.flow import Feature
 from etlrun.stages.model import APPLICATIONS, KerasApplication
-from tests.configs import plan_of, refusal_of_plan, refusal_of_spec, spec_of
+from tests.configs import plan_of, spec_of
 from tests.steps import step_of
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 5, 3), np.uint8)
@@ -74,81 +74,6 @@ def test_a_model_takes_its_own_images_and_without_imagenet_others(application: s
     assert plan_of(*of(application, *words)).spec.model.features == APPLICATIONS[application].features
 
 
-SIZE = "model.keras_application: found 32 x {} before it; expected"
-SCALED, RAW = "float32 [64, 64, 3] in [-1, 1], label", "uint8 [64, 64, 3] in [0, 255], label"
-INCLUDED = "\n    -> leave the scaling out of the steps, since the network begins with it: end them with `resize`"
-
-
-@pytest.mark.parametrize(
-    ("application", "words", "message"),
-    [
-        ("EfficientNetB0", (), f"{SIZE.format(SCALED)} pixels in [0, 255] for EfficientNetB0{INCLUDED}"),
-        (
-            "MobileNetV3Small",
-            ("model.weights=null", *steps("scale_zero_one")),
-            f"{SIZE.format('float32 [64, 64, 3] in [0, 1], label')} pixels in [0, 255] for MobileNetV3Small{INCLUDED}",
-        ),
-        (
-            "NASNetMobile",
-            steps(),
-            f"{SIZE.format(RAW)} pixels in [-1, 1] for NASNetMobile\n    -> end the steps with `scale_minus_one_one`",
-        ),
-        (
-            "ResNet50V2",
-            steps("scale_zero_one"),
-            (
-                f"{SIZE.format('float32 [64, 64, 3] in [0, 1], label')} pixels in [-1, 1] for ResNet50V2\n"
-                "    -> end the steps with `scale_minus_one_one`"
-            ),
-        ),
-        (
-            "DenseNet121",
-            (*steps("normalize"), "++transform.normalize={mean: [0.5, 0.5, 0.5], std: [0.2, 0.2, 0.2]}"),
-            (
-                f"{SIZE.format('float32 [64, 64, 3] in [-2.5, 2.5], label')} pixels that are normalized by the means "
-                "and deviations of ImageNet for DenseNet121\n    -> end the steps with `normalize`, and set "
-                f"{NORMALIZE}"
-            ),
-        ),
-        (
-            "ResNet50",
-            (),
-            (
-                f"{SIZE.format(SCALED)} blue, green and red in [0, 255], minus the means of ImageNet for ResNet50\n"
-                "    -> end the steps with `zero_center_bgr`"
-            ),
-        ),
-        (
-            "InceptionV3",
-            (),
-            (
-                f"{SIZE.format(SCALED)} images of at least 75x75 pixels\n"
-                "    -> set transform.resize.size=[75,75] or larger"
-            ),
-        ),
-        (
-            "VGG16",
-            ("transform.resize.size=[31,64]",),
-            (
-                f"{SIZE.format('float32 [31, 64, 3] in [-1, 1], label')} images of at least 32x32 pixels\n"
-                "    -> set transform.resize.size=[64,64] or larger"
-            ),
-        ),
-    ],
-)
-def test_images_that_do_not_fit_are_refused(application: str, words: tuple[str, ...], message: str) -> None:
-    assert refusal_of_plan(*of(application, *words)) == message
-
-
-@pytest.mark.parametrize(("name", "meant"), [("EficientNetV2B0", "EfficientNetV2B0"), ("resnet50v2", "ResNet50V2")])
-def test_an_unknown_application_is_refused(name: str, meant: str) -> None:
-    assert refusal_of_spec(*of(name)) == (
-        f"model.name: found '{name}'; expected one of mobilenet_v2, {', '.join(APPLICATIONS)}, tabular, text, "
-        "emulated\n"
-        f"    -> did you mean `{meant}`?"
-    )
-
-
 def test_another_model_by_its_name_leaves_values_that_it_does_not_have_unused() -> None:
     spec = spec_of("model.name=EfficientNetV2B0")
     assert spec.model == KerasApplication(
@@ -172,14 +97,6 @@ def test_another_application_is_another_training(old: str, new: str, told_as: tu
     after = plan_of(*of(new, *plain)) if new else plan_of("model=mobilenet_v2")
     (first, *_) = compare(before, after).differences
     assert (first.path, first.old, first.new, first.kind) == (*told_as, TRAINING)
-
-
-@pytest.mark.parametrize("application", ["VGG16", "ConvNeXtBase"])
-def test_a_momentum_without_batch_norms_is_refused(application: str) -> None:
-    assert refusal_of_spec(*of(application, "model.batch_norm_momentum=0.9")) == (
-        f"model.batch_norm_momentum: found 0.9; expected null with {application}, which has no batch norms\n"
-        "    -> set model.batch_norm_momentum=null"
-    )
 
 
 def test_a_state_restores_the_network_of_imagenet_weights() -> None:

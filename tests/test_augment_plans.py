@@ -6,7 +6,7 @@ import pytest
 
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.image import ScaleMinusOneOne
-from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
+from tests.configs import plan_of
 from tests.steps import RANDOM, VALUES, step_of, words_with
 
 ANY = Feature(dtype="uint8", shape=(None, None, 3), low=0.0, high=255.0)
@@ -122,79 +122,11 @@ def test_encoded_images_are_decoded_first(name: str) -> None:
     assert caught.value.remedy == "put `decode` before it in the steps"
 
 
-FRACTION, SHARES = "a number from 0 to 1", "[lower, upper], two numbers above 0, at most 1"
-RATIOS, PROBABILITY = "[lower, upper], two positive numbers", "a number above 0, at most 1"
-ORDERED = "[lower, upper], the lower number first\n    -> swap the two"
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("random_brightness.max_delta", "-0.1", f"found -0.1; expected {FRACTION}"),
-        ("random_brightness.max_delta", "1.5", f"found 1.5; expected {FRACTION}"),
-        ("random_contrast.lower", "-1", "found -1; expected a non-negative number"),
-        ("random_contrast.lower", "3", "found 3.0; expected at most upper, which is 2.0\n    -> swap the two"),
-        ("random_saturation.lower", "3", "found 3.0; expected at most upper, which is 2.0\n    -> swap the two"),
-        (
-            "random_hue.max_delta",
-            "0.6",
-            "found 0.6; expected a number from 0 to 0.5",
-        ),
-        ("random_grey.probability", "0", f"found 0; expected {PROBABILITY}"),
-        ("random_resized_crop.size", "[0,3]", "found [0, 3]; expected [height, width], two integers from 1 to 65,536"),
-        ("random_resized_crop.scale", "[0,1]", f"found [0, 1]; expected {SHARES}"),
-        ("random_resized_crop.scale", "[0.5,0.2]", f"found [0.5, 0.2]; expected {ORDERED}"),
-        ("random_resized_crop.ratio", "[1,0]", f"found [1, 0]; expected {RATIOS}"),
-        ("random_resized_crop.ratio", "[2,1]", f"found [2.0, 1.0]; expected {ORDERED}"),
-        ("random_erasing.scale", "[0.5,2]", f"found [0.5, 2]; expected {SHARES}"),
-        ("random_erasing.scale", "[0.5,0.2]", f"found [0.5, 0.2]; expected {ORDERED}"),
-        ("random_erasing.ratio", "[2,1]", f"found [2.0, 1.0]; expected {ORDERED}"),
-        ("random_erasing.probability", "1.1", f"found 1.1; expected {PROBABILITY}"),
-        ("pad.by", "-1", "found -1; expected an integer from 0 to 65,536"),
-        ("pad.mode", "edge", "found 'edge'; expected constant or reflect"),
-        (
-            "pad",
-            "{by: 1, mode: reflect, value: 3}",
-            ".value: found 3.0; expected 0 with mode=reflect, which uses no value\n    -> set transform.pad.value=0",
-        ),
-        ("random_rotation.degrees", "-5", "found -5; expected a number from 0 to 180"),
-        ("random_rotation.fill_mode", "wrap", "found 'wrap'; expected constant, reflect or nearest"),
-        ("random_translation.width_factor", "2", f"found 2; expected {FRACTION}"),
-        ("random_zoom.factor", "1", "found 1; expected a number in [0, 1)"),
-        ("cutout.length", "0", "found 0; expected a positive integer"),
-        ("rand_augment.magnitude", "31", "found 31; expected an integer from 0 to 30"),
-        ("rand_augment.num_layers", "0", "found 0; expected an integer from 1 to 14"),
-        ("normalize.mean", "[0.5,0.5]", "found [0.5, 0.5]; expected [red, green, blue], three finite numbers"),
-        ("normalize.std", "[1,1,0]", "found [1, 1, 0]; expected [red, green, blue], three positive numbers"),
-    ],
-)
-def test_a_wrong_value_is_one_fault(key: str, value: str, message: str) -> None:
-    text = message if message.startswith(".") else f": {message}"
-    assert refusal_of_spec(*words_with(key.partition(".")[0]), f"transform.{key}={value}") == f"transform.{key}{text}"
-
-
-@pytest.mark.parametrize("name", ["random_hue", "cutout"])
-def test_neither_a_cache_nor_validation_has_a_random_step(name: str) -> None:
-    listed = f"[decode,resize,{name},scale_minus_one_one]"
-    words = [*words_with(name), f"transform.steps={listed}", f"transform.eval_steps={listed}", "cache=memory"]
-    assert refusal_of_plan(*words) == (
-        f"transform.eval_steps: found transform.{name}; expected no random step, so that all epochs are validated on "
-        "the same data\n    -> remove the step\n"
-        f"cache.at: found transformed; expected a point before transform.{name}, whose first result all later epochs "
-        "would repeat\n    -> set cache.at=resize"
-    )
-
-
 def test_grey_of_all_images_is_cached_and_validated_on() -> None:
     listed = "[decode,random_grey,resize,scale_minus_one_one]"
     words = [*words_with("random_grey"), f"transform.eval_steps={listed}", "transform.random_grey.probability=1"]
     assert plan_of(*words, f"transform.steps={listed}", "cache=memory").evaluation
 
 
-def test_mobilenet_takes_normalized_images_unless_its_weights_do_not() -> None:
-    words = ("transform=cifar_32", "cache=none")
-    assert plan_of(*words).train[-1].gives.feature("image").is_normalized
-    assert refusal_of_plan(*words, "model.weights=imagenet") == (
-        "model.mobilenet_v2: found 32 x float32 [32, 32, 3] in [-1.98947, 2.12649], label before it; expected pixels "
-        "in [-1, 1] or [0, 1]\n    -> end the steps with `scale_minus_one_one` (Keras) or `scale_zero_one` (Hub)"
-    )
+def test_mobilenet_takes_normalized_images() -> None:
+    assert plan_of("transform=cifar_32", "cache=none").train[-1].gives.feature("image").is_normalized

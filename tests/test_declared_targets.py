@@ -18,7 +18,7 @@ from etlrun.planning.plan import given_to_model
 from etlrun.record.summary import read_summary
 from etlrun.run.model import build
 from tests.blocks import KINDS, OF_NUMBERS, of_files, words_of, write_blocks
-from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
+from tests.configs import plan_of
 from tests.conftest import Once
 from tests.pictures import with_feature
 from tests.pipelines import training_pipeline
@@ -165,42 +165,6 @@ def test_a_record_with_another_value_is_named_or_skipped(
         tmp_path / "skipping", of_files(blocks, *OF_NUMBERS[:3], *drained, "dataset.on_corrupt=skip")
     )
     assert (status, summary["skipped"]) == (0, {"train": 1})
-
-
-FAULTS = {
-    "{kind: class, price: number}": (
-        "dataset.target.kind: found class; expected a class with the number of its classes, since there are several "
-        "targets\n    -> write it behind the word, such as `class 3`"
-    ),
-    "{kind: {class 3: {weight: 0.5}}}": (
-        "dataset.target.kind.class 3.weight: found 0.5; expected none with a single target, whose loss is the whole "
-        "one\n    -> leave it out"
-    ),
-    "{price: number, weight: number}": (
-        "dataset.weight: found weight, which is a target; expected another feature\n"
-        "    -> name a numeric feature, or set dataset.weight=null"
-    ),
-    "{price: number, image: class 3}": (
-        "dataset.features: found image, which is a target; expected features to predict it from\n"
-        "    -> leave it out of dataset.features, or set dataset.target"
-    ),
-}
-
-
-@pytest.mark.parametrize("target", FAULTS)
-def test_targets_and_weights_that_do_not_fit_are_faults(target: str) -> None:
-    assert refusal_of_spec(*words_of(Path("/data"), f"dataset.target={target}")) == FAULTS[target]
-
-
-def test_what_needs_one_target_is_refused_with_several() -> None:
-    mixing = ("load.mixup_alpha=0.2", "transform=imagenet_224")
-    told = refusal_of_plan(*words_of(Path("/data"), *mixing))
-    assert "expected a class to predict\n    -> set load.mixup_alpha=0 and load.cutmix_alpha=0" in told
-    told = refusal_of_plan(*words_of(Path("/data"), *mixing, "dataset.target={kind: class}"))
-    assert "expected a class as the only target, without weights of examples\n" in told
-    assert refusal_of_plan(*words_of(Path("/data"), "cache=disk", "cache.at=features", "model.trainable=false")) == (
-        "cache.at: found features; expected transformed with several targets\n    -> set cache.at=transformed"
-    )
 
 
 def test_images_have_several_targets_to_the_export(blocks: Path, tmp_path: Path) -> None:

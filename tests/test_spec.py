@@ -13,7 +13,7 @@ from etlrun.stages.measure import Measure, NoLogger, NoProfile
 from etlrun.stages.model import MobileNetV2
 from etlrun.stages.step import Map
 from etlrun.stages.trainer import EarlyStopping, Trainer
-from tests.configs import composed, refusal_of_config, refusal_of_spec, spec_of
+from tests.configs import composed, refusal_of, refusal_of_config, refusal_of_spec, spec_of
 from tests.golden import Case, Golden, cases
 
 STEPS = ", ".join(STAGES["transform"])
@@ -84,7 +84,7 @@ def test_parameters_of_an_unused_step_may_be_null() -> None:
 
 @pytest.mark.parametrize("case", cases("stages"))
 def test_a_config_that_stages_refuse_is_told_why(case: Case, golden: Golden) -> None:
-    golden(case, refusal_of_spec(*case["overrides"]))
+    golden(case, refusal_of(*case["overrides"]))
 
 
 @pytest.mark.parametrize(
