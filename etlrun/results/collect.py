@@ -136,18 +136,16 @@ def collect(folder: Path) -> Results | None:
         ledger = Ledger.open(folder)
         return of_ledger(ledger, {key: outcome_of(ledger.folder_of(key)) for key in ledger.runs})
     configs, runs = list[_Known](), list[Run]()  # each run as a config of its own
-    for path in sorted(folder.rglob(SUMMARY), key=lambda path: _natural(path.parent.relative_to(folder))):
-        summary, name = read_summary(path.parent), path.parent.relative_to(folder)
+    for name in sorted(
+        (path.parent.relative_to(folder) for path in folder.rglob(SUMMARY)),
+        key=lambda name: [(int(part) if part.isdigit() else 0, part) for part in name.parts],  # 2 before 10
+    ):
+        summary = read_summary(folder / name)
         if summary is not None and not summary.only_fills and ATTEMPTS not in name.parts:
-            frozen = partial(read_config, path.parent)
+            frozen = partial(read_config, folder / name)
             configs.append(_Known(tuple(summary.overrides), summary.plan_fingerprint or "", frozen))
             runs.append(Run(name=str(name), config=len(runs), repeat=0, outcome=outcome(summary)))
     return _Collector(folder, configs, runs).results() if runs else None
-
-
-def _natural(path: Path) -> list[tuple[int, str]]:
-    """Return a sort key that puts 2 before 10."""
-    return [(int(part) if part.isdigit() else 0, part) for part in path.parts]
 
 
 def of_ledger(ledger: Ledger, outcomes: Mapping[RunKey, Outcome | None]) -> Results:
@@ -186,7 +184,10 @@ class _Collector:
         self.own = own_overrides([config.overrides for config in configs])
         self.keys = swept_keys([config.overrides for config in configs])
         self.models: dict[int | None, str] = {of: model_of(known.values) for of, known in enumerate(configs)}
-        self.completed = {number: _completed(of) for number, of in self.of.items()}
+        self.completed = {
+            number: [(run, of) for run in every if (of := run.outcome) is not None and of.status == COMPLETED]
+            for number, every in self.of.items()
+        }
         self.alike = on_one_machine(self.completed)
         self.counted = {number: _counted(of) for number, of in self.alike.items()}
         self.diverged = {run.config: of.diverged for run in runs if (of := run.outcome) and of.diverged}
@@ -337,11 +338,6 @@ class _Collector:
         seeded = [config.values for config in self.configs] if self.has_seeds else []
         yield from notes_on_data(self.completed, seeded)
         yield from unused([config.unused for config in self.configs])
-
-
-def _completed(runs: Sequence[Run]) -> list[tuple[Run, Outcome]]:
-    """Return the completed runs."""
-    return [(run, run.outcome) for run in runs if run.outcome is not None and run.outcome.status == COMPLETED]
 
 
 def _counted(completed: Sequence[tuple[Run, Outcome]]) -> list[tuple[Run, Outcome]]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
-from etlrun.measure.gains import UNTOLD, Noise
+from etlrun.measure.gains import UNTOLD
 from etlrun.record import record as records
 from etlrun.record.record import KILLED
 from etlrun.record.report import STAGES, Stage
@@ -25,7 +25,7 @@ from etlrun.sweep.ledger import describe
 from etlrun.sweep.runs import write
 from etlrun.system.errors import WorldError
 from etlrun.system.files import write_atomically
-from etlrun.system.terminal import is_quiet, number, say, significant
+from etlrun.system.terminal import is_quiet, say, significant
 
 _MOST_LABELS, _MOST_BARS, _MOST_VALUES = 40, 12, 12
 _NEAR = 3
@@ -373,7 +373,11 @@ def columns_of(results: Results) -> list[Col]:
         Col("fill s", "fill_s", ".2f"),
         *[Col("with fill", "overall_examples_per_s", ",.1f")] * has_fill,
         *repeated * is_repeated,
-        Col("MB", "peak_rss_bytes", text=lambda of: number(_megabytes(of), 0)),
+        Col(
+            "MB",
+            "peak_rss_bytes",
+            text=lambda of: "-" if of.peak_rss_bytes is None else f"{of.peak_rss_bytes / 1e6:,.0f}",
+        ),
         Col("cores", "cores_used", ".1f"),
         Col("au", "au", ".2f"),
         Col("bound by", "bound_by"),
@@ -414,10 +418,6 @@ def _result(config: ConfigResult) -> str:
     if config.number == BASELINE:
         return "baseline"
     return "unknown" if config.gain.call == UNTOLD else config.gain.call
-
-
-def _megabytes(config: ConfigResult) -> float | None:
-    return config.peak_rss_bytes and config.peak_rss_bytes / 1e6
 
 
 def _of_quality(name: str, first: str) -> Col:
@@ -465,20 +465,16 @@ def _figure(name: str) -> Callable[[Run], object]:
 
 def notes(results: Results) -> Iterator[str]:
     """Yield the notes on the sweep: the noise of the machine, the upper bound of the throughput, and what else is."""
-    if results.noise.pairs:
-        yield f"noise of the machine: {_noise(results.noise)}"
+    if (noise := results.noise).pairs:
+        told = "unknown: with sweep.repeats=3 or more the baseline runs twice per round"
+        if noise.median is not None and noise.largest is not None:
+            ends = f"{noise.median:.1%} median, {noise.largest:.1%} maximum"
+            told = f"two runs of the baseline differ by {ends}, over {noise.pairs} pairs"
+        yield f"noise of the machine: {told}"
     if results.ceiling_examples_per_s is not None:
         ceiling = f"{results.ceiling_examples_per_s:,.0f} examples/s"
         yield f"with an ideal input pipeline this model reaches at most about {ceiling}"
     yield from results.remarks
-
-
-def _noise(noise: Noise) -> str:
-    """Describe how far two runs of one config are apart."""
-    if noise.median is None or noise.largest is None:
-        return "unknown: with sweep.repeats=3 or more the baseline runs twice per round"
-    ends = f"{noise.median:.1%} median, {noise.largest:.1%} maximum"
-    return f"two runs of the baseline differ by {ends}, over {noise.pairs} pairs"
 
 
 def _stages(results: Results, known: Mapping[int, ConfigResult]) -> Choice:

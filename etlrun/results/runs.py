@@ -94,7 +94,7 @@ def _run(folder: Path, summary: Summary) -> Entry:
     return Entry(
         folder=folder,
         kind="run",
-        status=_status(folder, summary),
+        status=RUNNING if not is_nobodys(folder) else TOO_SLOW if summary.is_too_slow else state_of(folder, summary),
         created_s=summary.created_s or _changed_s(folder),
         bytes=disk_bytes(folder),
         overrides=tuple(summary.overrides),
@@ -142,13 +142,6 @@ def _search(folder: Path) -> Entry:
         bytes=disk_bytes(folder),
         overrides=tuple(overrides),
     )
-
-
-def _status(folder: Path, summary: Summary) -> str:
-    """Return the state of a run; one whose process still writes is running."""
-    if not is_nobodys(folder):
-        return RUNNING
-    return TOO_SLOW if summary.is_too_slow else state_of(folder, summary)
 
 
 def _changed_s(folder: Path) -> float:
@@ -199,16 +192,11 @@ def walked(folder: Path) -> Iterator[tuple[Path, Kind]]:
 def disk_bytes(folder: Path) -> int:
     """Return the disk space of a folder, as `du` counts it: blocks, and a file with several links once."""
     sizes: dict[tuple[int, int], int] = {}
-    for path in _every(folder):
+    inside = (Path(parent, name) for parent, folders, files in os.walk(folder) for name in (*folders, *files))
+    for path in (folder, *inside):
         try:
             found = path.lstat()
         except FileNotFoundError:  # a running job replaces its files
             continue
         sizes[found.st_dev, found.st_ino] = found.st_blocks * _BLOCK_BYTES
     return sum(sizes.values())
-
-
-def _every(folder: Path) -> Iterator[Path]:
-    yield folder
-    for parent, folders, files in os.walk(folder):
-        yield from (Path(parent, name) for name in (*folders, *files))

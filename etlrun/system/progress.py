@@ -162,12 +162,8 @@ _display = _Display()
 def is_repainted(stream: TextIO | None) -> bool:
     """Return whether `stream` is a terminal that a line can be repainted on, and on which one is wanted."""
     is_terminal = stream is not None and stream.isatty()  # a shell may close it
-    return is_terminal and not is_quiet() and os.environ.get("TERM", "") not in ("dumb", "unknown") and not _is_log()
-
-
-def _is_log() -> bool:
-    """Return whether a terminal is said to be that of a log, as by CI."""
-    return bool(os.environ.get("CI")) or os.environ.get("TTY_INTERACTIVE") == "0"
+    is_log = bool(os.environ.get("CI")) or os.environ.get("TTY_INTERACTIVE") == "0"
+    return is_terminal and not is_quiet() and os.environ.get("TERM", "") not in ("dumb", "unknown") and not is_log
 
 
 def doing(task: Task | str) -> None:
