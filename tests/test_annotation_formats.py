@@ -80,7 +80,7 @@ def test_json_has_each_fault_in_its_parts(mine: Path, capsys: pytest.CaptureFixt
         "mine/experiment/torn.yaml",
         4,
         "cache.at",
-        "set cache.at=resize, or cache=none",
+        "set cache.at=resize",
         ["experiment=torn"],
     ]
     (fault,), (warning,) = document["faults"], document["warnings"]

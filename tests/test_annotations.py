@@ -8,8 +8,7 @@ from urllib.parse import unquote
 import pytest
 
 from etlrun.cli import check
-from etlrun.review.annotation_formats import FORMATS
-from etlrun.review.annotations import ERROR, VALUE, Annotation
+from etlrun.review.annotations import ERROR, FORMATS, VALUE, Annotation
 from etlrun.review.check import Checked
 from etlrun.review.check import check as checked
 from etlrun.review.evidence import Evidence

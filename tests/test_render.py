@@ -6,7 +6,7 @@ import pytest
 
 from etlrun.planning import render
 from etlrun.planning.plan import PlannedStage
-from etlrun.review import golden
+from etlrun.review.evidence import GoldenPlans
 from tests.configs import CONF, EXPERIMENTS, TENSORFLOW, experiment, plan_of
 
 PLANS = CONF.parent / "tests" / "golden" / "plans"
@@ -43,7 +43,7 @@ flowchart LR
 
 def test_plans_read_as_they_were_reviewed() -> None:
     plans = {"default": plan_of(), **{name: plan_of(*experiment(name)) for name in EXPERIMENTS}}
-    faults = list(golden.out_of_date(PLANS, plans, set(plans)))
+    faults = [*GoldenPlans(PLANS, plans, set(plans)).faults()]
     assert not faults, "review what `python -m etlrun check --update` makes of them"
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sized
 from pathlib import Path
 
 from etlrun.cli import parsers
 from etlrun.config import folders as configs
-from etlrun.review import golden
-from etlrun.review.check import Checked, check
+from etlrun.report.render import show
+from etlrun.review.check import Checked, check, of_check
+from etlrun.review.evidence import GoldenPlans
 from etlrun.review.folders import working_tree
 from etlrun.review.lint import Advice, Machine, lint
 from etlrun.system.errors import ConfigError, of_file
-from etlrun.system.terminal import console, print_parts, say_whole
+from etlrun.system.terminal import say_whole
 
 
 def main(arguments: list[str]) -> None:
@@ -27,15 +27,9 @@ def main(arguments: list[str]) -> None:
     updated = _golden(known, checked)
     advice = _advice(checked)
     if known.format == "text":
-        shown = console()
-        for line, style in (*((line, "") for line in updated), *_lines(checked, advice)):
-            print_parts(shown, (line, style))
-        counts = f"{_count(checked.configs, 'config')} of {_count(checked.experiments, 'experiment')} and of options"
-        faults = _count(checked.faults, "fault") if checked.faults else "no fault"
-        print_parts(shown, (f"checked {counts} in {time.perf_counter() - began:.1f} s: {faults}", ""))
+        show(of_check(checked, advice, updated, time.perf_counter() - began))
     else:
-        from etlrun.review.annotation_formats import FORMATS
-        from etlrun.review.annotations import annotated
+        from etlrun.review.annotations import FORMATS, annotated
 
         sys.stderr.writelines(f"{line}\n" for line in updated)
         loud = {item: names for item, names in advice.items() if not item.reason}
@@ -49,10 +43,11 @@ def _golden(known: argparse.Namespace, checked: Checked) -> list[str]:
     folder = known.golden or _project_plans(known.config_dir)
     names = set(checked.experiments)
     try:
-        if folder is not None and known.update:
-            return [f"updated {folder / name}" for name in golden.update(folder, checked.plans, names)]
         if folder is not None:
-            checked.add(golden.out_of_date(folder, checked.plans, names))
+            plans = GoldenPlans(folder, checked.plans, names)
+            if known.update:
+                return [f"updated {folder / name}" for name in plans.update()]
+            checked.add(plans.faults())
     except OSError as error:
         found, expected = str(error.strerror), "a folder for golden plans that can be read and written"
         checked.add([of_file(str(error.filename or folder), found, expected)])
@@ -72,27 +67,6 @@ def _advice(checked: Checked) -> dict[Advice, list[str]]:
         for item in lint(plan, Machine.here()):
             advice.setdefault(item, []).append(name)
     return advice
-
-
-def _lines(checked: Checked, advice: Mapping[Advice, list[str]]) -> Iterator[tuple[str, str]]:
-    for (option, *others), fault in checked.refused.items():
-        other = "".join(others) or "the defaults of the other groups"
-        yield f"note: {option} does not fit {other}: {fault.place} is {fault.found}", "dim"
-    for item, names in advice.items():
-        (head, *remedy), style = str(item).split("\n", 1), "dim" if item.reason else "yellow"
-        yield f"{', '.join(names)}: {head}", style
-        yield from ((line, style) for line in remedy)  # each line is escaped by itself
-    for name, machine in checked.tuned.items():
-        yield f"{name}: tuned on another machine ({machine}): its speed here is not known", "yellow"
-    warned: dict[str, list[str]] = {}
-    for fault in checked.warnings:
-        warned.setdefault(f"{fault.found}; expected {fault.expected}", []).append(fault.place)
-    for text, places in warned.items():
-        yield f"{', '.join(places)}: found {text} (a fault with --strict)", "yellow"
-
-
-def _count(things: Sized, name: str) -> str:
-    return f"{len(things)} {name}{'s' * (len(things) != 1)}"
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,11 +1,13 @@
-"""Annotations of config files: what a check found, each with the file and the line that it is about."""
+"""Annotations of config files: what a check found, at its file and line, as GitHub, SARIF, JUnit and JSON have it."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from etlrun.review.check import Checked, label
 from etlrun.review.folders import Folders, chosen_in, place_of
@@ -13,7 +15,8 @@ from etlrun.review.git import git
 from etlrun.review.lint import Advice
 from etlrun.review.sides import DEFAULT
 from etlrun.stages.measure import ADVICE
-from etlrun.system.errors import Fault, of_file
+from etlrun.system import VERSION
+from etlrun.system.errors import Fault, of_file, printable
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 FILE, CONFLICT, VALUE, ELSEWHERE = "file", "conflict", "value", "tuned_elsewhere"
@@ -25,6 +28,10 @@ RULES: Mapping[str, str] = {
     ELSEWHERE: "a config that was tuned on another machine, so that its speed here is not known",
 }
 """What annotations are about, by the names of their rules."""
+_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_FORMAT = 1
+_MARKS = "%\r\n:,"
+"""What is escaped in the properties of GitHub's commands."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,25 +54,29 @@ class Annotation:
 
 def annotated(checked: Checked, advice: Mapping[Advice, list[str]], folders: Folders) -> list[Annotation]:
     """Return the faults of a check, and its advice that no config silences, by names of experiments, as warnings."""
-    found = [_of_fault(fault, ERROR) for fault in checked.faults.values()]
-    found += [_of_fault(fault, WARNING) for fault in checked.warnings]
+    top = git(Path.cwd(), "rev-parse", "--show-toplevel")
+    root = Path.cwd() if top is None else Path(os.fsdecode(top.rstrip(b"\n")))
+    found: list[Annotation] = []
+
+    def add(level: str, rule: str, fault: Fault, text: str) -> None:
+        if fault.file:
+            path = Path(os.path.normpath(Path.cwd() / fault.file))
+            inside = path.relative_to(root) if path.is_relative_to(root) else path
+            fault = replace(fault, file=inside.as_posix())
+        found.append(Annotation(level=level, rule=rule, fault=fault, text=text))
+
+    for level, faults in ((ERROR, checked.faults.values()), (WARNING, checked.warnings)):
+        for fault in faults:
+            rule = CONFLICT if fault.is_rule else VALUE if fault.where else FILE
+            add(level, rule, fault, str(replace(fault, file="", line=None)).removeprefix(": "))
     for fault, item in _placed(checked, advice, folders):
-        text = f"{', '.join(fault.configs)}: {item}"
-        found.append(Annotation(level=WARNING, rule=item.name, fault=fault, text=text))
+        add(WARNING, item.name, fault, f"{', '.join(fault.configs)}: {item}")
     for name, machine in checked.tuned.items():
         word = f"experiment={name}"
         remark = of_file(folders.file_of(word), f"tuned on another machine ({machine})", "")
         text = f"{word}: {remark.found}: its speed here is not known"
-        found.append(Annotation(level=NOTE, rule=ELSEWHERE, fault=replace(remark, configs=(word,)), text=text))
-    top = git(Path.cwd(), "rev-parse", "--show-toplevel")
-    root = Path.cwd() if top is None else Path(os.fsdecode(top.rstrip(b"\n")))
-    return [replace(of, fault=_below(root, of.fault)) for of in found]
-
-
-def _of_fault(fault: Fault, level: str) -> Annotation:
-    rule = CONFLICT if fault.is_rule else VALUE if fault.where else FILE
-    text = str(replace(fault, file="", line=None)).removeprefix(": ")
-    return Annotation(level=level, rule=rule, fault=fault, text=text)
+        add(NOTE, ELSEWHERE, replace(remark, configs=(word,)), text)
+    return found
 
 
 def _placed(checked: Checked, advice: Mapping[Advice, list[str]], folders: Folders) -> Iterator[tuple[Fault, Advice]]:
@@ -90,8 +101,116 @@ def _line(key: str, words: tuple[str, ...], checked: Checked, folders: Folders) 
     return (folders.file_of(words[0]) if words else "", None) if place is None else (place.file, place.line)
 
 
-def _below(root: Path, fault: Fault) -> Fault:
-    if not fault.file:
-        return fault
-    path = Path(os.path.normpath(Path.cwd() / fault.file))
-    return replace(fault, file=(path.relative_to(root) if path.is_relative_to(root) else path).as_posix())
+def _github(found: Sequence[Annotation], _checked: Checked, _folders: Folders) -> str:
+    """Return commands of GitHub Actions, which shows them at their lines."""
+
+    def escaped(text: str, marks: str = "%\r\n") -> str:
+        return "".join(f"%{ord(mark):02X}" if mark in marks else mark for mark in text)
+
+    lines = []
+    for of in found:
+        title = printable(of.fault.where) or "etlrun"
+        about = {"file": of.fault.file, "line": str(of.fault.line or ""), "title": title}
+        given = ",".join(f"{name}={escaped(value, _MARKS)}" for name, value in about.items() if value)
+        command = "notice" if of.level == NOTE else of.level
+        lines.append(f"::{command} {given}::{escaped(of.text)}\n")
+    return "".join(lines)
+
+
+def _sarif(found: Sequence[Annotation], _checked: Checked, folders: Folders) -> str:
+    names = [name for name in RULES if any(of.rule == name for of in found)]
+    rules = [{"id": name, "shortDescription": {"text": RULES[name]}} for name in names]
+    results = [
+        {
+            "ruleId": of.rule,
+            "ruleIndex": names.index(of.rule),
+            "level": of.level,
+            "message": {"text": of.text},
+            "locations": [{"physicalLocation": _location(of, folders)}],
+        }
+        for of in found
+    ]
+    driver = {"name": "etlrun", "semanticVersion": VERSION, "rules": rules}
+    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    return _as_json({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]})
+
+
+def _location(of: Annotation, folders: Folders) -> dict[str, Any]:
+    from urllib.parse import quote
+
+    file = of.fault.file or folders.shown[folders.own or folders.base]
+    place = {"uri": quote(file), "uriBaseId": "%SRCROOT%"}
+    location = {"uri": Path(file).as_uri()} if Path(file).is_absolute() else place
+    return {"artifactLocation": location, **({"region": {"startLine": of.fault.line}} if of.fault.line else {})}
+
+
+def _document(found: Sequence[Annotation], checked: Checked, _folders: Folders) -> str:
+    remarks: dict[str, list[dict[str, Any]]] = {"faults": [], "warnings": []}
+    for of in found:
+        fault = of.fault
+        texts = {"key": fault.where, "found": fault.found, "expected": fault.expected, "remedy": fault.remedy}
+        remarks["faults" if of.level == ERROR else "warnings"].append(
+            {
+                "rule": of.rule,
+                "file": fault.file or None,
+                "line": fault.line,
+                **{name: text or None for name, text in texts.items()},
+                "configs": fault.configs,
+            }
+        )
+    about = {"format": _FORMAT, "configs": len(checked.configs), "experiments": checked.experiments}
+    return _as_json({**about, **remarks})
+
+
+def _as_json(values: dict[str, Any]) -> str:
+    return json.dumps(values, indent=2) + "\n"
+
+
+def _junit(found: Sequence[Annotation], checked: Checked, _folders: Folders) -> str:
+    """Return a test suite: a case for each config, and for each fault that is of none."""
+    from xml.etree import ElementTree as ET
+
+    suites = ET.Element("testsuites")
+    suite = ET.SubElement(suites, "testsuite", name="etlrun check")
+
+    def add(kind: str, name: str, faults: Sequence[Annotation], file: str) -> ET.Element:
+        """Add a case, with all faults in one failure: readers take no more."""
+        case = ET.SubElement(suite, "testcase", {"classname": kind, "name": name} | ({"file": file} if file else {}))
+        if faults:
+            lines = [f"{of.fault.file}:{of.fault.line}" if of.fault.line else of.fault.file for of in faults]
+            texts = [": ".join(filter(None, [line, of.text])) for line, of in zip(lines, faults, strict=True)]
+            first = texts[0].partition("\n")[0]
+            message = f"{len(texts)} faults: {first}" if texts[1:] else first
+            ET.SubElement(case, "failure", message=message).text = "\n".join(texts)
+        return case
+
+    for words, variant in checked.configs.items():
+        name = label(words)
+        about = [of for of in found if name in of.fault.configs]
+        faults = [of for of in about if of.level == ERROR]
+        group = words[0].partition("=")[0].lstrip("-") if words else "experiment"
+        case = add(group, name, faults, faults[0].fault.file if faults else "")
+        if not faults and variant.plan is None:  # refused, or of a file that has a case of its own
+            ET.SubElement(case, "skipped", message=str(variant.faults[0]))
+        if slow := [of.text for of in about if of.level != ERROR]:
+            ET.SubElement(case, "system-out").text = "\n".join(slow)
+    by_file: dict[str, list[Annotation]] = {}
+    for of in found:
+        if of.level == ERROR and not of.fault.configs:
+            by_file.setdefault(of.fault.file or of.fault.where, []).append(of)
+    for name, faults in by_file.items():
+        add("file", name, faults, name)
+    counts = {"tests": "testcase", "failures": "failure", "errors": "error", "skipped": "skipped"}
+    suite.attrib |= {name: str(len([*suite.iter(tag)])) for name, tag in counts.items()}
+    ET.indent(suites)
+    written: bytes = ET.tostring(suites, encoding="us-ascii", xml_declaration=True)
+    return written.decode("ascii") + "\n"
+
+
+FORMATS: Mapping[str, Callable[[Sequence[Annotation], Checked, Folders], str]] = {
+    "json": _document,
+    "github": _github,
+    "junit": _junit,
+    "sarif": _sarif,
+}
+"""Functions that return annotations as a whole text, by the names of the formats."""

@@ -1,22 +1,25 @@
-"""Check of all configs in a folder: each experiment, and each option with the options of adjacent groups."""
+"""Check of all configs in a folder: each experiment, each option with those of adjacent groups, and each file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import pairwise, product, takewhile
 from pathlib import Path
 
 from etlrun.config import request as requests
-from etlrun.config.composer import NOT_OF_A_RUN, Composer
+from etlrun.config.composer import MISSING, NOT_OF_A_RUN, Composer
+from etlrun.config.files import config_files, unloadable
 from etlrun.planning.plan import Plan
-from etlrun.review.evidence import evidence_in, out_of_date
-from etlrun.review.folders import Folders, located, of_whole, without_configs
-from etlrun.review.own_files import broken, never_counting, other_suffixes, unreached, without_header
+from etlrun.report.doc import Doc, Line, Lines
+from etlrun.review.evidence import stale
+from etlrun.review.folders import Entry, Folders, entries, located, of_whole, without_configs
+from etlrun.review.lint import Advice
 from etlrun.review.policy import policy_of
-from etlrun.review.sides import DEFAULT, Variant, composed, named_default, stand_ins
-from etlrun.system.errors import ConfigError, Fault
+from etlrun.review.sides import DEFAULT, Variant, composed, hidden, named_default, stand_ins
+from etlrun.system.errors import ConfigError, Fault, counted, of_file
 
 Words = tuple[str, ...]
 
@@ -50,8 +53,8 @@ class Checked:
 
 def check(folders: Folders, *, strict: bool = False) -> Checked:
     """Check the configs of `folders`: the user's own if given, else the project's, which is always strict."""
-    checked = Checked()
-    own = _own(folders)
+    checked, shown = Checked(), folders.shown[folders.own or folders.base]
+    own = [name for name in folders.files if Path(name).is_relative_to(shown)]
     try:
         files = requests.composer(folders.request([]))
         options = _Options(files, folders)
@@ -65,30 +68,25 @@ def check(folders: Folders, *, strict: bool = False) -> Checked:
                 checked.configs[(f"--config-name={path.stem}",)] = replace(primary, faults=tuple(faults))
     except ConfigError as error:  # in a file that every config needs
         checked.add(located(fault, (), folders, ()) for fault in error.faults)
-    unloadable = {name: fault for name in own if (fault := broken(folders.paths[name], name)) is not None}
-    checked.faults = {str(fault): fault for fault in unloadable.values()} | checked.faults
+    broken = {name: fault for name in own if (fault := _broken(folders.paths[name], name)) is not None}
+    checked.faults = {str(fault): fault for fault in broken.values()} | checked.faults
     _judge(checked)
-    checked.add(other_suffixes(folders))
+    for path in config_files(folders.own or folders.base, ".yml"):
+        checked.add([of_file(folders.name(path), "the suffix .yml", ".yaml, the only suffix that Hydra reads")])
     policy = policy_of(folders)
     checked.add(() if policy is None else policy.faults)
-    headless = list(without_header(folders, own))
+    headless = list(_without_header(folders, own))
     if strict or folders.own is None:
         checked.add(headless)
     else:
         checked.warnings += headless
     if checked.configs:
-        checked.add(unreached(checked.configs, folders, own, unloadable))
+        checked.add(_unreached(checked.configs, folders, own, broken))
     elif not checked.faults:
         checked.add([without_configs(f"in {folders.own}")])
-    if not unloadable:  # which values count is unknown
-        checked.add(never_counting(checked.configs.values(), folders, own))
+    if not broken:  # which values count is unknown
+        checked.add(_never_counting(checked.configs.values(), folders, own))
     return checked
-
-
-def _own(folders: Folders) -> list[str]:
-    """Return the files to check."""
-    shown = folders.shown[folders.own or folders.base]
-    return [name for name in folders.files if Path(name).is_relative_to(shown)]
 
 
 class _Options:
@@ -191,16 +189,10 @@ def _judge_evidence(checked: Checked, files: Composer, folders: Folders, own: li
         variant = checked.configs.get((f"experiment={experiment}",))
         if Path(name).parent.name != "experiment" or variant is None or variant.plan is None:
             continue
-        try:
-            found = evidence_in(folders.files[name].decode(errors="replace"), name)
-        except ConfigError as error:
-            checked.add(error.faults)
-            continue
-        if found is not None:
-            number, evidence = found
-            checked.add(out_of_date(evidence, experiment, (name, number), files))
-            if not evidence.is_from_here:
-                checked.tuned[experiment] = evidence.machine
+        evidence, faults = stale(folders.files[name].decode(errors="replace"), name, experiment, files)
+        checked.add(faults)
+        if evidence is not None and not evidence.is_from_here:
+            checked.tuned[experiment] = evidence.machine
 
 
 def label(words: Words) -> str:
@@ -229,3 +221,92 @@ def _judge(checked: Checked) -> None:
             if str(fault) not in checked.faults:  # as are the faults of files
                 met.setdefault(str(fault), (fault, []))[1].append(label(words))
     checked.add(replace(fault, configs=tuple(configs)) for fault, configs in met.values())
+
+
+def _broken(path: Path, name: str) -> Fault | None:
+    """Return the fault of a file that cannot be loaded; None if it can."""
+    if path.as_posix().isprintable():
+        return unloadable(path, name)
+    return of_file(name, "a name with unprintable characters", "a printable name", "rename it")
+
+
+def _unreached(
+    configs: Mapping[tuple[str, ...], Variant], folders: Folders, own: list[str], unloadable: Collection[str]
+) -> Iterator[Fault]:
+    """Yield the faults of files that no config uses; those that are `unloadable` may use what they name."""
+    reached = {name for variant in configs.values() for name in variant.files}
+    shown = Path(folders.shown[folders.own or folders.base])
+    names = {name: Path(name).relative_to(shown) for name in own} if folders.own is not None else {}
+    concealed = [name for name, inner in names.items() if (folders.base / inner).is_file()]
+    yield from map(hidden, concealed)
+    reached |= {*concealed, (shown / "experiment" / f"{DEFAULT}.yaml").as_posix()}
+    reached |= {name for name, inner in names.items() if inner.parts[0] == "hydra"}
+    options = [word.removeprefix("--config-name=").replace("=", "/") for words in configs for word in words]
+    reached |= {f"{(shown / option).as_posix()}.yaml" for option in options}
+    named = b"\n".join(folders.files[name] for name in unloadable)
+    for name in own:
+        if name not in reached and name not in unloadable and os.fsencode(Path(name).stem) not in named:
+            remedy = "move it to the folder of its group, or delete it"
+            yield of_file(name, "a file that no config uses", "an option of a group in a defaults list", remedy)
+
+
+def _never_counting(configs: Iterable[Variant], folders: Folders, own: list[str]) -> Iterator[Fault]:
+    """Yield the faults of values that a later file overrides in every config."""
+    known: dict[tuple[str, str], list[Entry]] = {}
+    counting: set[Entry] = set()
+    beaten: dict[Entry, Entry] = {}
+    for variant in configs:
+        last: dict[str, Entry] = {}
+        for layer in variant.layers:
+            name = folders.name(layer.path)
+            if (name, layer.package) not in known:
+                known[name, layer.package] = _values(folders.files, name, layer.package)
+            for entry in known[name, layer.package]:
+                if entry.key in last:
+                    beaten[last[entry.key]] = entry
+                last[entry.key] = entry
+        counting |= set(last.values())
+    for entry, by in beaten.items():
+        if entry not in counting and entry.file in own:
+            found, remedy = "a value that has no effect", "remove it, or put `_self_` last in its defaults list"
+            expected = f"a value that {by.file}:{by.line} does not override in every config"
+            yield of_file(entry.file, found, expected, remedy, line=entry.line, key=entry.key)
+
+
+def _values(files: Mapping[str, bytes], name: str, package: str) -> list[Entry]:
+    """Return the innermost keys of a file, without mandatory values (`???`)."""
+    found = entries(files.get(name, b""), package, name)
+    lines = files.get(name, b"").decode(errors="replace").splitlines()
+    outer = {entry.key.rpartition(".")[0] for entry in found}
+    return [entry for entry in found if entry.key not in outer and MISSING not in lines[entry.line - 1]]
+
+
+def _without_header(folders: Folders, own: list[str]) -> Iterator[Fault]:
+    """Yield the faults of experiments that do not begin with a comment."""
+    for name in own:
+        if Path(name).parent.name != "experiment":
+            continue
+        lines = folders.files[name].decode(errors="replace").splitlines()
+        head = takewhile(lambda line: line.startswith("#"), lines)
+        if not any(line.strip("# ") and not line.startswith("# @package") for line in head):
+            expected = "a comment with the purpose, the command and the cost of the experiment"
+            yield of_file(name, "no comment at the top", expected, "add it below `# @package _global_`", line=1)
+
+
+def of_check(checked: Checked, advice: Mapping[Advice, list[str]], updated: Iterable[str], wall_s: float) -> Doc:
+    """Return what a check found beside faults, with the golden plans that it has updated, and the seconds it took."""
+    lines = [Line("", line) for line in updated]
+    for (option, *others), fault in checked.refused.items():
+        other = "".join(others) or "the defaults of the other groups"
+        lines.append(Line("", f"note: {option} does not fit {other}: {fault.place} is {fault.found}", style="soft"))
+    loud = {f"{', '.join(names)}: {item}": "soft" if item.reason else "mark" for item, names in advice.items()}
+    for name, machine in checked.tuned.items():
+        loud[f"{name}: tuned on another machine ({machine}): its speed here is not known"] = "mark"
+    warned: dict[str, list[str]] = {}
+    for fault in checked.warnings:
+        warned.setdefault(f"{fault.found}; expected {fault.expected}", []).append(fault.place)
+    loud |= {f"{', '.join(places)}: found {text} (a fault with --strict)": "mark" for text, places in warned.items()}
+    counts = f"{counted(len(checked.configs), 'config')} of {counted(len(checked.experiments), 'experiment')}"
+    faults = counted(len(checked.faults), "fault") if checked.faults else "no fault"
+    told = f"checked {counts} and of options in {wall_s:.1f} s: {faults}"
+    return Doc(told, [Lines([*lines, *(Line("", text, style=style) for text, style in loud.items()), ("", told)])])

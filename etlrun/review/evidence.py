@@ -1,23 +1,27 @@
-"""Evidence of a search for the fastest config: a comment of an experiment, which may be out of date."""
+"""What is kept of an experiment and may be out of date: evidence of a search for the fastest config, and its plan."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 from etlrun.config.composer import Composer
 from etlrun.config.overrides import quoted
+from etlrun.planning import render
+from etlrun.planning.plan import Plan
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import bare, leaves, parse
 from etlrun.stages import STAGES
 from etlrun.system import machine
 from etlrun.system.errors import ConfigError, Fault, of_file
 
-MARK = "# evidence: "
-"""Beginning of the comment."""
-_AGAIN = "search again with `etlrun tune`, or remove the comment"
+_MARK = "# evidence: "
+"""Beginning of the comment that holds evidence."""
+_LAST_LINE = re.compile(rb"\nfingerprint [0-9a-f]{16}\n\Z")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +62,7 @@ class Evidence:
     @property
     def comment(self) -> str:
         """The line of a config file that holds it."""
-        return f"{MARK}{json.dumps(vars(self))}"
+        return f"{_MARK}{json.dumps(vars(self))}"
 
 
 def _machine_here() -> dict[str, Any]:
@@ -70,43 +74,78 @@ def _machine_here() -> dict[str, Any]:
     }
 
 
-def evidence_in(text: str, name: str) -> tuple[int, Evidence] | None:
-    """Return the evidence in the comments of the file `name`, and its line; None if it has none.
+def stale(text: str, name: str, experiment: str, files: Composer) -> tuple[Evidence | None, list[Fault]]:
+    """Return the evidence in the comments of the file `name`, and its faults: it can't be read, or is out of date."""
+    lines = ((number, line) for number, line in enumerate(text.splitlines(), 1) if line.startswith(_MARK))
+    number, line = next(lines, (0, ""))
+    faults: list[Fault] = []
 
-    Raises:
-        ConfigError: There is a comment that can't be read.
-    """
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.startswith(MARK):
-            try:
-                values: dict[str, Any] = json.loads(line.removeprefix(MARK))
-                words = [str(word) for word in values["overrides"]]
-                return number, Evidence(**values | {"overrides": words, "changes": dict(values["changes"])})
-            except (ValueError, TypeError, KeyError) as error:
-                expected = "the comment as `etlrun tune` wrote it"
-                found = f"no {error.args[0]}" if isinstance(error, KeyError) else str(error)
-                raise ConfigError([of_file(name, found, expected, _AGAIN, line=number, key="evidence")]) from error
-    return None
+    def add(found: str, expected: str) -> None:
+        again = "search again with `etlrun tune`, or remove the comment"
+        faults.append(of_file(name, found, expected, again, line=number, key="evidence"))
 
-
-def out_of_date(evidence: Evidence, experiment: str, place: tuple[str, int], files: Composer) -> Iterator[Fault]:
-    """Yield the fault of an experiment whose plan or values are no longer those that were measured.
-
-    `place` is the file and the line of the evidence.
-    """
-
-    def stale(found: str, expected: str) -> Fault:
-        return of_file(place[0], found, expected, _AGAIN, line=place[1], key="evidence")
-
+    if not line:
+        return None, faults
     try:
-        values = files.values([*evidence.overrides, quoted(f"experiment={experiment}")])
-        now = plan(parse(values, STAGES)).fingerprint
+        values: dict[str, Any] = json.loads(line.removeprefix(_MARK))
+        words = [str(word) for word in values["overrides"]]
+        evidence = Evidence(**values | {"overrides": words, "changes": dict(values["changes"])})
+    except (ValueError, TypeError, KeyError) as error:
+        found = f"no {error.args[0]}" if isinstance(error, KeyError) else str(error)
+        add(found, "the comment as `etlrun tune` wrote it")
+        return None, faults
+    try:
+        config = files.values([*evidence.overrides, quoted(f"experiment={experiment}")])
+        now = plan(parse(config, STAGES)).fingerprint
     except ConfigError as error:
-        yield stale(str(error.faults[0]), "a config that can be composed with the overrides of the evidence")
-        return
+        add(str(error.faults[0]), "a config that can be composed with the overrides of the evidence")
+        return evidence, faults
     if now != evidence.fingerprint:
-        yield stale(f"evidence for the plan {evidence.fingerprint}", f"that of the plan as it is, {now}")
-    given = dict(leaves("", values))
+        add(f"evidence for the plan {evidence.fingerprint}", f"that of the plan as it is, {now}")
+    given = dict(leaves("", config))
     for key, value in evidence.changes.items():
         if given.get(key) != value:
-            yield stale(f"evidence for {key}={bare(value)}", f"that of the value as it is, {bare(given.get(key))}")
+            add(f"evidence for {key}={bare(value)}", f"that of the value as it is, {bare(given.get(key))}")
+    return evidence, faults
+
+
+class GoldenPlans:
+    """The plans of experiments as text files in a folder, so that changes are reviewed.
+
+    Attributes:
+        others: The files that are missing or differ, with the text that they should have.
+        lost: Plans of experiments that no longer exist; those of invalid ones do.
+    """
+
+    def __init__(self, folder: Path, plans: Mapping[str, Plan], known: set[str]) -> None:
+        self._folder = folder
+        texts = {folder / f"{name}.txt": render.text(plan) for name, plan in plans.items()}
+        self.others = {path: text for path, text in texts.items() if _text(path) != text}
+        found = [path for path in sorted(folder.glob("*.txt")) if path.stem not in known]
+        self.lost = [path for path in found if _LAST_LINE.search(path.read_bytes())]
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield a fault for each outdated file."""
+        update = "repeat the command with --update, and review the diff"
+        for path, text in self.others.items():
+            found, line = "no golden plan", None
+            if (kept := _text(path)) is not None:
+                lines = kept.splitlines(), text.splitlines()
+                differ = (number for number, (was, now) in enumerate(zip(*lines, strict=False), 1) if was != now)
+                found, line = "a different plan", next(differ, max(1, len(lines[0])))
+            yield of_file(str(path), found, "the current plan", update, line=line)
+        for path in self.lost:
+            yield of_file(str(path), "a golden plan", "an experiment of that name", update)
+
+    def update(self) -> list[str]:
+        """Write the plans that differ, delete those without an experiment, and return their file names."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for path in self.lost:
+            path.unlink()
+        for path, text in self.others.items():
+            path.write_text(text, encoding="utf-8")
+        return [path.name for path in (*self.lost, *self.others)]
+
+
+def _text(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
