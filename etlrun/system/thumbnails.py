@@ -7,7 +7,6 @@ import io
 
 import numpy as np
 import numpy.typing as npt
-from markupsafe import Markup
 from PIL import Image
 
 SIDE = 160
@@ -32,9 +31,3 @@ def data_url(image: Image.Image) -> str:
         return f"data:image/png;base64,{base64.b64encode(png.getvalue()).decode()}"
     image.save(jpeg, "JPEG", quality=_QUALITY, subsampling=0)
     return f"data:image/jpeg;base64,{base64.b64encode(jpeg.getvalue()).decode()}"
-
-
-def tag(image: Image.Image, alt: str) -> Markup:
-    """Return the image as an element of a page; `alt` describes it for screen readers."""
-    element = Markup('<img src="{}" alt="{}" width="{}" height="{}">')
-    return element.format(data_url(image), alt, image.width, image.height)
