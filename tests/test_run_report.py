@@ -144,6 +144,9 @@ def test_many_notes_leave_the_end_on_a_screen(tmp_path: Path) -> None:
     notes = [f"Note {number}." for number in range(7)]
     lines = ended(tmp_path / "run", remarks=notes)
     assert lines[1:-2] == [*(f"note      {note}" for note in notes[:5]), "note      2 more notes are in the report."]
+    report.write(tmp_path / "run")
+    lines = RENDER["text"](report.of_end(summary_of(tmp_path / "run"), tmp_path / "run")).splitlines()
+    assert lines[-3:] == [f"page      {tmp_path}/run/report.html", *places(str(tmp_path / "run"))]
     assert ended(tmp_path / "other", remarks=notes[:6])[1:-2] == [f"note      {note}" for note in notes[:6]]
 
 
@@ -152,14 +155,6 @@ def test_the_required_utilization_is_told_where_it_decides_on_the_exit_status(tm
     told: dict[str, Any] = {**waits, "verdict": VERDICT, "au": 0.5}
     assert not [line for line in ended(tmp_path / "0", **told) if line.startswith("au ")]
     assert "au        time in model steps: 50.0%, below the required 0.9" in ended(tmp_path / "1", **told, au_min=0.9)
-
-
-def test_the_page_is_named_where_it_exists(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    assert ended(folder)[1:] == places(str(folder))
-    report.write(folder)
-    told = RENDER["text"](report.of_end(Record(folder).summary, folder)).splitlines()
-    assert told[1:] == [f"page      {folder}/report.html", *places(str(folder))]
 
 
 def test_a_run_prints_its_end_and_no_table(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -354,11 +349,6 @@ def test_a_loss_that_is_nan_is_a_gap_with_a_note(tmp_path: Path) -> None:
     assert not re.search(r'd="[^"]*(nan|inf)', text)
 
 
-def test_a_loss_that_never_was_a_number_is_told_without_a_chart(tmp_path: Path) -> None:
-    course(tmp_path, epoch(1, loss="NaN", val_loss=None))
-    assert "train loss: not a finite number in 1 of 1 epochs, first in 1. validation loss: not a" in drawn(tmp_path)
-
-
 def test_metrics_have_charts_as_loss_and_accuracy_have(tmp_path: Path) -> None:
     measured = [{"f1": 0.25, "val_f1": 0.5, "top_2_accuracy": 1.0}, {"f1": 0.5, "val_f1": "NaN", "top_2_accuracy": 1.0}]
     course(tmp_path, *(epoch(number, metrics=metrics) for number, metrics in enumerate(measured, 1)))
@@ -367,11 +357,6 @@ def test_metrics_have_charts_as_loss_and_accuracy_have(tmp_path: Path) -> None:
     assert "f1. train: 0.25 to 0.5, minimum 0.25, maximum 0.5; validation: 0.5 to 0.5, minimum 0.5, maximum 0.5" in text
     assert "validation f1: not a finite number in 1 of 2 epochs, first in 2." in text
     assert "top 2 accuracy. train: 1 to 1, minimum 1, maximum 1; validation: no value" in text
-
-
-def test_one_epoch_is_drawn_as_dots(tmp_path: Path) -> None:
-    course(tmp_path, epoch(1))
-    assert re.findall(r'<circle class="dot (\w+)"', drawn(tmp_path)) == ["first", "second"] * 2
 
 
 def test_a_pipeline_without_a_model_has_no_loss_and_no_validation(tmp_path: Path) -> None:
