@@ -20,7 +20,7 @@ from etlrun.sources.base import open_source
 from etlrun.stages import STAGES
 from etlrun.stages.base import DATA
 from etlrun.stages.flow import MISSING
-from tests.configs import composed, plan_of, refusal_of_plan, refusal_of_spec
+from tests.configs import composed, plan_of, refusal_of_plan
 from tests.tables import words_of
 
 
@@ -108,20 +108,6 @@ def test_auto_leaves_out_what_tells_nothing(tmp_path: Path) -> None:
     ]
 
 
-def test_all_faults_of_a_config_are_told_at_once(table: Path) -> None:
-    columns = {
-        "area": {"steps": ["standardise", {"clip": [2, 1]}]},
-        "rooms": {"steps": [{"bucketize": [1, 3, 2]}, {"log1p": 3}]},
-        "kind": {"steps": [{"lookup": {"values": ["a", "a"]}}, {"lookup": {"values": ["a", 1]}}, {"embed": 0}]},
-        "place": {"of": ["kind", "rooms"], "steps": ["one_hot", {"cross": 5}]},
-        "garden": {"of": "garden", "step": []},
-        "dates": {"of": "sold", "steps": [{"part": "week"}, {"lookup": {"values": ["a"], "file": "a.txt"}}]},
-        "more": {"of": "area", "steps": [{"fill": {"value": "mean", "indicator": True}}]},
-        "more_missing": {"of": "area"},
-    }
-    assert refusal_of_spec(*words_of(table), columns_of(columns)) == FAULTS_OF_CONFIG
-
-
 def test_all_faults_of_columns_are_told_at_once(table: Path) -> None:
     columns = {"aera": {"steps": ["log1p"]}, "price": {"steps": ["log1p"]}, "dear": {"of": "price"}, "hall": "drop"}
     assert refusal_of_plan(*words_of(table), columns_of(columns)) == FAULTS_OF_NAMES
@@ -181,32 +167,6 @@ def test_the_schema_knows_columns(columns: Any, is_valid: bool) -> None:  # noqa
     assert of_transforms.is_valid({"columns": columns}) is is_valid
 
 
-FAULTS_OF_CONFIG = """\
-transform.columns.area.steps[0]: found standardise; expected one of fill, missing, part, clip, log1p, standardize, \
-minmax, robust, bucketize, quantiles, identity, lookup, hash, cross, one_hot, embed, \
-standardize_text, tokenize, ngrams, truncate, multi_hot, tf_idf
-    -> did you mean `standardize`?
-transform.columns.area.steps[1].range: found [2, 1]; expected [low, high], low below high
-transform.columns.rooms.steps[0].boundaries: found 2 behind 3; expected a list of numbers, each above the one before \
-it
-    -> sort them
-transform.columns.rooms.steps[1]: found log1p: 3; expected `log1p` alone, or its parameters by name
-transform.columns.kind.steps[0].values: found a twice; expected each value once
-    -> remove one of the two
-transform.columns.kind.steps[1].values: found texts and 1; expected texts alone, or integers alone
-    -> write '1' in quotes
-transform.columns.kind.steps[2].dimension: found 0; expected a positive integer, or null
-transform.columns.place.steps[0]: found one_hot; expected a step that takes several columns: cross
-    -> name one column
-transform.columns.place.steps[1]: found cross; expected several columns before it
-    -> make it the first step, and `of` a list of columns
-transform.columns.garden.step: found an unknown key; expected one of the keys of, steps
-    -> did you mean `steps`?
-transform.columns.dates.steps[0].part: found 'week'; expected year, month, day, weekday, hour or minute
-transform.columns.dates.steps[1].file: found a.txt; expected null, since the values are given
-    -> remove one of the two
-transform.columns.more_missing: found another output of that name; expected each name once
-    -> give it another name, since the indicator of a `fill` has this one"""
 FAULTS_OF_NAMES = """\
 transform.columns.aera.of: found aera; expected one of the columns area, rooms, kind, garden, or an output above it
     -> did you mean `area`?

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from tests.configs import refusal_of_plan, refusal_of_spec
+from tests.configs import refusal_of_plan
 from tests.tables import NUM_ROWS, words_of
-from tests.test_rows_several import learning, several, words
+from tests.test_rows_several import learning, several
 
 
 @pytest.fixture(scope="module")
@@ -143,54 +143,6 @@ def test_targets_that_can_not_be_learned_are_refused(tmp_path: Path, case: str) 
     changed(tmp_path, **columns)
     given = words_of(tmp_path, "dataset.inputs=[rooms]", "dataset.order=file", target=target)
     assert refusal_of_plan(*given) == f"dataset.target: found {message}"
-
-
-OPTIONS = {
-    "{price: {number: {weight: 2}}}": (
-        "dataset.target.price.number.weight: found 2.0; expected none with a single target, whose loss is the whole "
-        "one\n    -> leave it out"
-    ),
-    "{price: {number: {separator: x, weight: true}}, band: class}": (
-        "dataset.target.price.number.separator: found an option of number; expected one of standardize, weight\n"
-        "    -> leave it out\n"
-        "dataset.target.price.number.weight: found True; expected a positive number"
-    ),
-    "{band: {class: standardize}}": (
-        "dataset.target.band.class.standardize: found an option of class; expected one of weight\n    -> leave it out"
-    ),
-    "{house price: number, band: class}": (
-        "dataset.target.house price: found the column 'house price'; expected a name of letters, digits and _.- of "
-        "each of several targets, by which Keras names their losses\n    -> give the column another name"
-    ),
-    "{price: {number: {weight: 0}}, band: class}": (
-        "dataset.target: found {price: {number: {weight: 0}}, band: class}; expected a mapping from columns to class, "
-        "binary, labels or number, or one of them with its options, such as {number: standardize}, {labels: '|'} or "
-        "{class: {weight: 0.5}}"
-    ),
-}
-
-
-@pytest.mark.parametrize("target", OPTIONS)
-def test_options_of_targets_are_checked(rows: Path, target: str) -> None:
-    assert refusal_of_spec(*words_of(rows, target=target)) == OPTIONS[target]
-
-
-BETWEEN: dict[tuple[str, ...], str] = {
-    ("dataset.inputs=[area,band]",): (
-        "dataset.inputs: found band, which is a target; expected other columns\n    -> leave it out"
-    ),
-    ("dataset.inputs=[area,times]",): (
-        "dataset.inputs: found times, which is the weight; expected other columns\n    -> leave it out"
-    ),
-    ("dataset.weight=price",): (
-        "dataset.weight: found price, which is a target; expected another column\n    -> set dataset.weight=null"
-    ),
-}
-
-
-@pytest.mark.parametrize("others", BETWEEN)
-def test_a_column_is_an_input_a_target_or_the_weight(rows: Path, others: tuple[str, ...]) -> None:
-    assert refusal_of_spec(*words(rows, *others)) == BETWEEN[others]
 
 
 UNLIKE: dict[tuple[str, ...], str] = {

@@ -17,7 +17,7 @@ from etlrun.sources.base import on_disk, open_source
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.columns import Columns
 from etlrun.system.errors import EtlrunError
-from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
+from tests.configs import plan_of, refusal_of_plan
 from tests.tables import NUM_ROWS, houses, words_of
 
 NO_COLUMN = "area, rooms, kind, sold, garden, price, band"
@@ -151,36 +151,6 @@ def test_columns_of_which_other_rows_have_other_values_are_no_inputs_of_auto(tab
 
 
 WHERE = "dataset.split_by"
-CONFIGS = {
-    "{tim: sold}": f"{WHERE}: found tim; expected one of the keys column, group, stratify, time",
-    "{time: sold, group: rooms}": (
-        f"{WHERE}: found time, group; expected one of the keys column, group, stratify, time"
-        "\n    -> keep one: ~dataset.split_by.group removes group"
-    ),
-    "{time: [1]}": f"{WHERE}: found time: [1]; expected the name of a column\n    -> write {{time: COLUMN}}",
-    "{time: sold, train: [1]}": (
-        f"{WHERE}: found time, train; expected time alone, since dataset.split and dataset.eval_split take parts such "
-        "as train[:80%]\n    -> leave the others out, or name splits by {column: COLUMN, train: [VALUES]}"
-    ),
-    "{column: rooms}": (
-        f"{WHERE}: found column; expected a list of values of the column for each split"
-        "\n    -> add them, as in train: [0, 1], validation: [2]"
-    ),
-    "{column: band, train: dear}": (
-        f"{WHERE}: found train: dear; expected a list of values\n    -> write train: [dear]"
-    ),
-    "{column: rooms, train: [1, 2], test: [2]}": (
-        f"{WHERE}: found 2 in train and in test; expected each value once\n    -> leave it out of one of them"
-    ),
-    "{column: rooms, train: [1, 1]}": (
-        f"{WHERE}: found 1 in train twice; expected each value once\n    -> leave it out of one of them"
-    ),
-}
-
-
-@pytest.mark.parametrize("by", CONFIGS)
-def test_configs_that_are_refused(by: str) -> None:
-    assert refusal_of_spec(*split_by(Path(), by)) == CONFIGS[by]
 
 
 FAULTS = {

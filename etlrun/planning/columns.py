@@ -130,7 +130,7 @@ def misnamed(
             elif len(output.of) > 1 and name in above and name in inputs:
                 found, expected = f"{name}, which is a column and an output above it", "the name of one of them"
                 remedy = f"give the output {name} another name, such as {name}_0, and `of: {name}`"
-                yield Fault(where=f"{_WHERE}.{output.name}.of", found=found, expected=expected, remedy=remedy)
+                yield Fault(f"{_WHERE}.{output.name}.of", found, expected, remedy)
         known += [output.name] if output.name not in known else []
         above.append(output.name)
     for name in columns.dropped:
@@ -143,9 +143,9 @@ def misnamed(
 def _of_target(where: str, name: str, predicted: Sequence[str]) -> Fault:
     remedy = f"leave it out; dataset.{'target' if name in predicted else 'weight'} says what is made of it"
     what = "the weight" if name not in predicted else "the target" if len(predicted) == 1 else "a target"
-    return Fault(where=where, found=f"{name}, which is {what}", expected="inputs alone", remedy=remedy)
+    return Fault(where, f"{name}, which is {what}", "inputs alone", remedy)
 
 
 def _unknown(where: str, name: str, known: Sequence[str], others: str = "") -> Fault:
     expected = f"one of the columns {', '.join(known)}{others}"
-    return Fault(where=where, found=name, expected=expected, remedy=did_you_mean(name, known))
+    return Fault(where, name, expected, did_you_mean(name, known))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import inspect
 import json
 import re
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -234,25 +233,25 @@ def _known(config: Mapping[str, Any], stages: Stages) -> Iterator[Known]:
         yield from _fields(group, fixed)
     for option, other in DATASETS.items():
         if other is not _dataset(config):
-            yield from (dataclasses.replace(key, needs=f"dataset={option}") for key in _fields("dataset", other)[1:])
+            yield from (replace(key, needs=f"dataset={option}") for key in _fields("dataset", other)[1:])
     for group in (group for group in stages if group != "transform"):
         block = config.get(group)
         chosen = selected(stages[group], block.get("name")) if isinstance(block, Mapping) else None
         yield Known(group, None)
         for name, stage_type in stages[group].items():
             needs = "" if name == chosen else f"{group}={name}"
-            yield from (dataclasses.replace(key, needs=needs) for key in _fields(group, stage_type)[1:])
+            yield from (replace(key, needs=needs) for key in _fields(group, stage_type)[1:])
     listed = set(_listed(config.get("transform")))
     for name, stage_type in stages.get("transform", {}).items():
         block, *keys = _fields(f"transform.{name}", stage_type)
         needs = "" if name in listed else f"`{name}` in transform.steps"
-        yield from (block, *(dataclasses.replace(key, needs=needs) for key in keys))
+        yield from (block, *(replace(key, needs=needs) for key in keys))
     if "transform" in stages:
         yield from (key for key in _fields("transform", Map) if key.name != "steps")
         yield from (Known(f"transform.{name}", list[str]) for name in ("steps", "eval_steps"))
     for group, stage_type, command in (("sweep", Sweep, "-m"), ("tune", Tune, "the command tune")):
         needs = "" if group in config else command
-        yield from (dataclasses.replace(key, needs=needs) for key in _fields(group, stage_type))
+        yield from (replace(key, needs=needs) for key in _fields(group, stage_type))
 
 
 def _dataset(config: Mapping[str, Any]) -> type[Stage]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,12 @@ def columns_of(spec: RunSpec) -> Columns | None:
 def with_columns(spec: RunSpec, columns: Columns, dataset: Dataset) -> RunSpec:
     """Return a run with these columns, and this dataset."""
     transform, evaluation = (_with(of, columns) for of in (spec.transform, spec.eval_transform))
-    return dataclasses.replace(spec, dataset=dataset, transform=transform, eval_transform=evaluation)
+    return replace(spec, dataset=dataset, transform=transform, eval_transform=evaluation)
 
 
 def _with(transform: Map, columns: Columns) -> Map:
     steps = tuple(columns if isinstance(step, Columns) else step for step in transform.steps)
-    return dataclasses.replace(transform, steps=steps)
+    return replace(transform, steps=steps)
 
 
 def write(spec: RunSpec, folder: Path) -> None:
@@ -87,7 +88,7 @@ def recalled(spec: RunSpec, folder: Path) -> RunSpec:
     if not isinstance(spec.dataset, Rows) or columns_of(spec) is None or not (folder / FILE).is_file():
         return spec
     columns, known = _held(folder)
-    return with_columns(spec, columns, dataclasses.replace(spec.dataset, known=known))
+    return with_columns(spec, columns, replace(spec.dataset, known=known))
 
 
 def planned_before(spec: RunSpec, folder: Path) -> RunSpec:
@@ -99,7 +100,7 @@ def planned_before(spec: RunSpec, folder: Path) -> RunSpec:
     is_fitted = isinstance(spec.dataset, Rows) and columns_of(spec) is not None and (folder / PLAN).is_file()
     if is_fitted and not (folder / FILE).is_file():
         found, expected = "no such file", "the columns as the run has written them"
-        raise WorldError(where=str(folder / FILE), found=found, expected=expected, remedy="restore the file")
+        raise WorldError(str(folder / FILE), found, expected, "restore the file")
     return recalled(spec, folder)
 
 
@@ -124,7 +125,7 @@ def of_resumed(spec: RunSpec, known: Known) -> Columns | None:
 def _read(spec: RunSpec) -> Any:
     """Return the dataset of a run without where its columns are kept."""
     dataset = spec.dataset
-    return dataclasses.replace(dataset, dir=None) if isinstance(dataset, Rows) else dataset
+    return replace(dataset, dir=None) if isinstance(dataset, Rows) else dataset
 
 
 def _held(folder: Path) -> tuple[Columns, Known]:
@@ -145,7 +146,7 @@ def _held(folder: Path) -> tuple[Columns, Known]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         found = f"a file that this version can't read: {type(error).__name__}: {headline(error)}"
         expected, remedy = "the columns as the run has written them", "restore the file, or train again"
-        raise WorldError(where=str(path), found=found, expected=expected, remedy=remedy) from error
+        raise WorldError(str(path), found, expected, remedy) from error
     return columns, known
 
 

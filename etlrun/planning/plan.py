@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
@@ -324,7 +323,7 @@ def as_recorded(plan: Plan, path: Path) -> Plan:
         code = json.loads(path.read_text(encoding="utf-8")).get("code", {})
     except (OSError, ValueError, AttributeError):
         return plan
-    return dataclasses.replace(plan, code=code)
+    return replace(plan, code=code)
 
 
 def unfit_for_fast(steps: Map) -> tuple[str, str, str, str]:
@@ -351,15 +350,15 @@ def is_fast(steps: Map) -> bool:
 
 def with_library(steps: Map, library: Literal["tensorflow", "turbo"]) -> Map:
     """Return the same steps with images decoded by that library."""
-    decoded = (dataclasses.replace(step, library=library) if isinstance(step, Decode) else step for step in steps.steps)
-    return dataclasses.replace(steps, steps=tuple(decoded))
+    decoded = (replace(step, library=library) if isinstance(step, Decode) else step for step in steps.steps)
+    return replace(steps, steps=tuple(decoded))
 
 
 def by_tensorflow(spec: RunSpec) -> RunSpec:
     """Return the same run with images decoded and resized by TensorFlow; as it is if it decodes them `fast`."""
     if is_fast(spec.transform) or is_fast(spec.eval_transform):
         return spec
-    return dataclasses.replace(
+    return replace(
         spec,
         transform=with_library(spec.transform, "tensorflow"),
         eval_transform=with_library(spec.eval_transform, "tensorflow"),
@@ -461,4 +460,4 @@ def with_defaults(spec: RunSpec, of_targets: Sequence[Kinds]) -> RunSpec:
     is_left = trainer.loss == Trainer.loss and len(of_targets) == 1
     loss: Any = KINDS[of_targets[0]].losses[0] if is_left else trainer.loss
     metrics = default_metrics(of_targets) if trainer.metrics == Trainer.metrics else trainer.metrics
-    return dataclasses.replace(spec, trainer=dataclasses.replace(trainer, loss=loss, metrics=metrics))
+    return replace(spec, trainer=replace(trainer, loss=loss, metrics=metrics))

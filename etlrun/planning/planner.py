@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from itertools import takewhile
 from typing import Any
@@ -100,7 +100,7 @@ def drafted(spec: RunSpec) -> Draft:
     if spec.fit is None or planner.faults:
         return draft
     planner.through(spec.model, _seen(draft))
-    return dataclasses.replace(draft, faults=tuple(planner.faults))
+    return replace(draft, faults=tuple(planner.faults))
 
 
 def _seen(draft: Draft) -> Flow:
@@ -112,7 +112,7 @@ def _unfrozen(spec: RunSpec) -> Plan | None:
     """Return the plan of the phases that change the base whose features a cache holds; None if there are none."""
     if spec.fit is None or not spec.cache.keeps_features or spec.fit.frozen_phases == spec.fit.planned_phases:
         return None
-    return plan(dataclasses.replace(spec, cache=NO_CACHE))
+    return plan(replace(spec, cache=NO_CACHE))
 
 
 def planned(config: Mapping[str, Any], stages: Known) -> Plan:
@@ -150,7 +150,7 @@ class _Planner:
         return train, evaluation, self._steps(self.by_model, given_to_model(train))
 
     def _add(self, where: str, found: object, expected: str, remedy: str, *, is_rule: bool = True) -> None:
-        fault = Fault(where=where, found=str(found), expected=expected, remedy=remedy, is_rule=is_rule)
+        fault = Fault(where, str(found), expected, remedy, is_rule=is_rule)
         if fault not in self.faults:
             self.faults.append(fault)
 
@@ -215,7 +215,7 @@ class _Planner:
             )
         turbo, codec = turbo_steps(steps), self._codec(steps[:place])
         held, again = (*steps[:place], *codec[:1]), (*codec[1:], *steps[place:])
-        maps = self._maps(dataclasses.replace(transform, steps=held), (*turbo[:place], *(False for _ in codec[:1])))
+        maps = self._maps(replace(transform, steps=held), (*turbo[:place], *(False for _ in codec[:1])))
         yield from (stages := [*maps])
         if spec.dataset.on_corrupt == "skip":
             yield SkippedInBatches() if isinstance(stages[-1], Turbo) and stages[-1].skips else SkipCorrupt()
@@ -263,7 +263,7 @@ class _Planner:
         place = whole.steps.index(part[0])
         before, after = whole.steps[:place], whole.steps[place + len(part) :]
         if before or whole.is_first:
-            yield dataclasses.replace(whole, steps=before)
+            yield replace(whole, steps=before)
         yield turbo
         if after:
             yield (AfterTurbo if whole.is_first else AfterCache).like(whole, after)
@@ -326,14 +326,14 @@ class _Planner:
             steps, place = self._steps_and_place(transform)
             held = tuple(step for step in steps[:place] if not step.parses)
             codec, later = self._codec(steps[:place]), transform.steps[len(held) :]
-            return dataclasses.replace(transform, steps=(*held, *codec, *later))
+            return replace(transform, steps=(*held, *codec, *later))
 
-        return dataclasses.replace(
+        return replace(
             spec,
             cache=NO_CACHE,
-            load=dataclasses.replace(spec.load, shuffle_at="before_batch"),
-            transform=with_codec(dataclasses.replace(spec.transform, parse_batch=None)),
-            eval_transform=with_codec(dataclasses.replace(spec.eval_transform, parse_batch=None)),
+            load=replace(spec.load, shuffle_at="before_batch"),
+            transform=with_codec(replace(spec.transform, parse_batch=None)),
+            eval_transform=with_codec(replace(spec.eval_transform, parse_batch=None)),
         )
 
     def _quietly(self, steps: tuple[Step, ...]) -> Flow | None:

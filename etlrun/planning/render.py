@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -33,22 +34,62 @@ def text(plan: Plan, cores: int | None = None, read_bytes: float | None = None) 
     shown as numbers; with `read_bytes`, the mean size of an example in its file, also the size of a buffer of such
     examples. Without, the text holds for any machine.
     """
-    lines = ["dataset", *_parameter_lines(plan.spec, plan.spec.dataset, _INDENT, cores)]
-    for title, stages in _pipelines(plan):
-        lines += ["", title, *(_stage_lines(plan.spec, stages, cores, read_bytes) if stages else [f"{_INDENT}none"])]
-    for stage in sections(plan.spec):
-        steps = _step_lines(plan.spec, plan.by_model, cores) if stage is plan.spec.model else ()
-        more = {"unfreeze": _layers(plan, stage)} if isinstance(stage, PlannedPhase) else {}
-        lines += ["", stage.path, *steps, *_parameter_lines(plan.spec, stage, _INDENT, cores, more)]
-    lines += [*_code_lines(plan), *chosen_columns(plan), "", f"fingerprint {plan.fingerprint}"]
+    spec, of = plan.spec, _Lines(plan.spec, cores, read_bytes)
+    pipelines = {"train": plan.train, "validation": plan.evaluation}
+    if plan.unfrozen is not None and spec.fit is not None:
+        since = f", from phase {len(spec.fit.frozen_phases) + 1} on"
+        pipelines |= {f"{name}{since}": stages for name, stages in plan.unfrozen.pipelines.items()}
+    lines = ["dataset", *of.parameters(spec.dataset, _INDENT)]
+    for title, stages in pipelines.items():
+        lines += ["", title, *(of.stages(stages) if stages else [f"{_INDENT}none"])]
+    for stage in sections(spec):
+        more = {}
+        if isinstance(stage, PlannedPhase) and stage.unfreeze is not None:
+            more = {"unfreeze": f" (the last {spec.model.last_layers(stage.unfreeze)} of {spec.model.layers})"}
+        steps = of.steps(plan.by_model) if stage is spec.model else ()
+        lines += ["", stage.path, *steps, *of.parameters(stage, _INDENT, more)]
+    lines += ["", "code of installed packages"] if plan.code else []
+    lines += [f"{_INDENT}{name:<{_WIDTHS[0] - 1}} {code}" for name, code in plan.code.items()]
+    lines += [*chosen_columns(plan), "", f"fingerprint {plan.fingerprint}"]
     lines += [f"note: {remark}" for remark in plan.remarks]
     return "".join(f"{printable(line)}\n" for line in lines)
 
 
-def _code_lines(plan: Plan) -> Iterator[str]:
-    if plan.code:
-        yield from ("", "code of installed packages")
-    yield from (f"{_INDENT}{name:<{_WIDTHS[0] - 1}} {code}" for name, code in plan.code.items())
+@dataclass(frozen=True)
+class _Lines:
+    """Lines of the stages of a run, their steps and parameters; what they show is as in `text`."""
+
+    spec: RunSpec
+    cores: int | None
+    read_bytes: float | None
+
+    def stages(self, stages: Sequence[PlannedStage]) -> Iterator[str]:
+        for number, planned in enumerate(stages, 1):
+            yield f"{number:3}. {planned.stage.path:<{_STEP_WIDTH}} -> {planned.gives}"
+            each, more = planned.gives.example_bytes, {}
+            if planned.stage.holds and (each or self.read_bytes):
+                size = rounded(planned.stage.holds * (each or self.read_bytes or 0))
+                more = {"buffer_size": f" ({'' if each else 'about '}{size})"}
+            yield from self.parameters(planned.stage, f"{_INDENT}  ", more)
+            yield from self.steps(planned.steps)
+
+    def steps(self, steps: Sequence[PlannedStage]) -> Iterator[str]:
+        for letter, step in zip("abcdefghijklmnopqrstuvwxyz", steps, strict=False):
+            yield f"{_INDENT}{letter}. {step.stage.path:<{_STEP_WIDTH}} -> {step.gives}"
+            indent = f"{_INDENT}     "
+            if isinstance(step.stage, Columns):
+                yield from (f"{indent}{printable(name):<{_WIDTHS[0] - 1}} {line}" for name, line in step.stage.lines)
+            else:
+                yield from self.parameters(step.stage, indent)
+
+    def parameters(self, stage: Stage, indent: str, more: Mapping[str, str] = MappingProxyType({})) -> Iterator[str]:
+        for parameter in _shown(stage):
+            value = bare(parameter.value)
+            if value in CORES and self.cores is not None:
+                calls, most = calls_here(value, self.cores), getattr(stage, "cycle_length", "all")
+                value = f"{value} ({calls if most == 'all' else min(calls, most)})"
+            value, kind = f"{value}{more.get(parameter.name, '')}", kinds_in(self.spec, stage, parameter)[0]
+            yield f"{indent}{parameter.name:<{_WIDTHS[0] - 1}} {value:<{_WIDTHS[1]}} {kind}"
 
 
 def chosen_columns(plan: Plan) -> Iterator[str]:
@@ -64,65 +105,9 @@ def chosen_columns(plan: Plan) -> Iterator[str]:
         yield f"    {text.strip()[1:-1]}"
 
 
-def _pipelines(plan: Plan) -> Iterator[tuple[str, tuple[PlannedStage, ...]]]:
-    """Yield the pipelines in order, each with its title: those of phases that cached features do not serve are last."""
-    yield from (("train", plan.train), ("validation", plan.evaluation))
-    if plan.unfrozen is not None and plan.spec.fit is not None:
-        since = f", from phase {len(plan.spec.fit.frozen_phases) + 1} on"
-        yield from ((f"{name}{since}", stages) for name, stages in plan.unfrozen.pipelines.items())
-
-
-def _layers(plan: Plan, phase: PlannedPhase) -> str:
-    """Return how many layers of the base a phase trains, in parentheses; an empty string for none."""
-    model = plan.spec.model
-    if phase.unfreeze is None:
-        return ""
-    return f" (the last {model.last_layers(phase.unfreeze)} of {model.layers})"
-
-
 def text_here(plan: Plan, read_bytes: float | None = None) -> str:
     """Return the text of the plan for this machine."""
     return text(plan, machine.cores(), read_bytes)
-
-
-def _stage_lines(
-    spec: RunSpec, stages: tuple[PlannedStage, ...], cores: int | None, read_bytes: float | None
-) -> Iterator[str]:
-    for number, planned in enumerate(stages, 1):
-        yield f"{number:3}. {planned.stage.path:<{_STEP_WIDTH}} -> {planned.gives}"
-        size = _buffer(planned, read_bytes) if planned.stage.holds else ""
-        yield from _parameter_lines(spec, planned.stage, _INDENT + "  ", cores, {"buffer_size": size})
-        yield from _step_lines(spec, planned.steps, cores)
-
-
-def _buffer(planned: PlannedStage, read_bytes: float | None) -> str:
-    """Return the memory of a full buffer of examples; an empty string if nothing is known of their size."""
-    each = planned.gives.example_bytes
-    if each is None and read_bytes is None:
-        return ""
-    size = planned.stage.holds * (read_bytes or 0 if each is None else each)
-    return f" ({'' if each is not None else 'about '}{rounded(size)})"
-
-
-def _step_lines(spec: RunSpec, steps: tuple[PlannedStage, ...], cores: int | None) -> Iterator[str]:
-    for letter, step in zip("abcdefghijklmnopqrstuvwxyz", steps, strict=False):
-        yield f"{_INDENT}{letter}. {step.stage.path:<{_STEP_WIDTH}} -> {step.gives}"
-        if isinstance(step.stage, Columns):
-            yield from (f"{_INDENT}     {printable(name):<{_WIDTHS[0] - 1}} {line}" for name, line in step.stage.lines)
-        else:
-            yield from _parameter_lines(spec, step.stage, _INDENT + "     ", cores)
-
-
-def _parameter_lines(
-    spec: RunSpec, stage: Stage, indent: str, cores: int | None, more: Mapping[str, str] = MappingProxyType({})
-) -> Iterator[str]:
-    for parameter in _shown(stage):
-        value = bare(parameter.value)
-        if value in CORES and cores is not None:
-            calls, most = calls_here(value, cores), getattr(stage, "cycle_length", "all")
-            value = f"{value} ({calls if most == 'all' else min(calls, most)})"
-        value = f"{value}{more.get(parameter.name, '')}"
-        yield f"{indent}{parameter.name:<{_WIDTHS[0] - 1}} {value:<{_WIDTHS[1]}} {kinds_in(spec, stage, parameter)[0]}"
 
 
 def _shown(stage: Stage) -> list[Parameter]:
@@ -198,26 +183,17 @@ def as_json(plan: Plan) -> str:
 
 def mermaid(plan: Plan) -> str:
     """Return a Mermaid flowchart, which code hosts render in comments."""
-    lines = ["flowchart LR"]
-    for name, stages, split in (
-        ("train", plan.train, plan.spec.dataset.split),
-        ("validation", plan.evaluation, plan.spec.dataset.eval_split),
-    ):
-        if stages:
-            lines.append(f'  {name}_0[("{_label(plan.spec.dataset.title, split)}")]')
-            lines += _chain(name, stages)
-            lines.append(f"  {name}_{len(stages)} --> model")
+    lines, dataset = ["flowchart LR"], plan.spec.dataset
+    for (name, stages), split in zip(plan.pipelines.items(), (dataset.split, dataset.eval_split), strict=True):
+        lines += [f'  {name}_0[("{_label(dataset.title, split)}")]'] if stages else []
+        for number, planned in enumerate(stages, 1):
+            values = [f"{item.name}={bare(item.value)}" for item in _shown(planned.stage)]
+            steps = [step.stage.path for step in planned.steps]
+            lines.append(f'  {name}_{number}["{_label(planned.stage.path, *steps, *values)}"]')
+            lines.append(f"  {name}_{number - 1} --> {name}_{number}")
+        lines += [f"  {name}_{len(stages)} --> model"] if stages else []
     scaling = [planned.stage.path for planned in plan.by_model]
-    lines.append(f'  model["{_label(*scaling, plan.spec.model.path)}"]')
-    return "\n".join(lines) + "\n"
-
-
-def _chain(name: str, stages: tuple[PlannedStage, ...]) -> Iterator[str]:
-    for number, planned in enumerate(stages, 1):
-        values = [f"{item.name}={bare(item.value)}" for item in _shown(planned.stage)]
-        steps = [step.stage.path for step in planned.steps]
-        yield f'  {name}_{number}["{_label(planned.stage.path, *steps, *values)}"]'
-        yield f"  {name}_{number - 1} --> {name}_{number}"
+    return "\n".join([*lines, f'  model["{_label(*scaling, plan.spec.model.path)}"]', ""])
 
 
 def _label(*lines: str | None) -> str:

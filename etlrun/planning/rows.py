@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast
 
@@ -51,7 +51,7 @@ def notes_of(source: RowsSource, splits: Sequence[RowSplit]) -> tuple[str, ...]:
     each = {split.name: values.take(pa.array(split.rows)) for split in splits}
     is_parted = len(splits) > 1 and not splits[0].shared(splits[1])
     if faults := list(_faults(by, values, each)) if is_parted else []:
-        raise ConfigError([dataclasses.replace(fault, where=f"{dataset.key('split_by')}.{by.by}") for fault in faults])
+        raise ConfigError([replace(fault, where=f"{dataset.key('split_by')}.{by.by}") for fault in faults])
     if by.by == "column":
         return tuple(_of_values(by, source, values))
     is_time = source.kept.known.columns[by.column].feature.format == "timestamp"
@@ -78,13 +78,13 @@ def _faults(by: SplitBy, values: pa.Array, each: Mapping[str, pa.Array]) -> Iter
     if by.by == "group" and (both := set.intersection(*({*_counts(of)} for of in each.values()))):
         found = f"{by.column} {listed(sorted(both))} in {' and in '.join(each)}"
         remedy = "cut both splits from the same files, as in train[:80%] and train[80%:]"
-        yield Fault(where="", found=found, expected="all rows of a value in one split", remedy=remedy)
+        yield Fault("", found, "all rows of a value in one split", remedy)
     few = sorted(value for value, count in _counts(values).items() if count < len(each)) if by.by == "stratify" else []
     if few:
         found = f"{by.column} {listed(few)} in {in_rows(1)}{' each' * (len(few) > 1)}"
         expected = f"a row of each value for {' and for '.join(each)}"
         remedy = "leave these rows out, or name a column of fewer values"
-        yield Fault(where="", found=found, expected=expected, remedy=remedy)
+        yield Fault("", found, expected, remedy)
 
 
 def _counts(values: pa.Array) -> Counter[Value]:
@@ -163,10 +163,10 @@ def _too_long(load: Load, split: RowSplit, lengths: npt.NDArray[Any]) -> Iterato
     first = split.where(split.shards[0], int(places[0]))
     more = f"{len(places):,} of {len(lengths):,} sequences of {split.name} are longer than {last:,}"
     fault = Fault(
-        where=load.key("boundaries"),
-        found=f"{lengths[places[0]]:,} items in {first}; {more}",
-        expected=f"at most {last:,} items, the last boundary",
-        remedy=f"add {{truncate: {last}}} to the steps of the column, or a boundary, or set load.drop_long=true",
+        load.key("boundaries"),
+        f"{lengths[places[0]]:,} items in {first}; {more}",
+        f"at most {last:,} items, the last boundary",
+        f"add {{truncate: {last}}} to the steps of the column, or a boundary, or set load.drop_long=true",
     )
     raise ConfigError([fault])
 
@@ -174,7 +174,7 @@ def _too_long(load: Load, split: RowSplit, lengths: npt.NDArray[Any]) -> Iterato
 def _of_no_batch(load: Load, split: RowSplit, key: str) -> Fault:
     found, remedy = f"true, which leaves out all sequences of {split.name}", f"set {load.key(key)}=false"
     remedy = f"{remedy}, or smaller batches" if key == "drop_remainder" else f"{remedy}, or add a boundary"
-    return Fault(where=load.key(key), found=found, expected="at least one batch", remedy=remedy)
+    return Fault(load.key(key), found, "at least one batch", remedy)
 
 
 def padding_of(spec: RunSpec, columns: Columns, lengths: npt.NDArray[Any], *, drops: bool) -> tuple[float, int, int]:
@@ -186,7 +186,7 @@ def padding_of(spec: RunSpec, columns: Columns, lengths: npt.NDArray[Any], *, dr
     load = spec.load
     order = FullShuffle.op(len(lengths), spec.trainer.seed) if load.shuffles else np.arange(len(lengths))
     lengths = lengths[order]
-    batch = batch_of(load, dataclasses.replace(spec.transform, steps=(columns,)), drops=drops)
+    batch = batch_of(load, replace(spec.transform, steps=(columns,)), drops=drops)
     if isinstance(batch, Bucket):
         places, ends = batch.cut(lengths)
         padded_to = [batch.boundaries[at] for at in np.searchsorted(batch.boundaries, lengths[places[ends[:-1]]])]
@@ -218,23 +218,23 @@ def resolved(spec: RunSpec) -> RunSpec:
     if not of_rows.is_there(dataset):
         return _unread(spec, dataset)
     source = of_rows(dataset)
-    dataset = dataclasses.replace(dataset, known=source.kept.known)
+    dataset = replace(dataset, known=source.kept.known)
     source.dataset = dataset
     require_columns(dataset)
     require_targets(source)
     splits = _splits(source)
     notes = (*notes_of(source, splits), *leaks_noted(source, splits))
-    dataset = dataclasses.replace(dataset, known=dataclasses.replace(dataset.found, splits=notes))
+    dataset = replace(dataset, known=replace(dataset.found, splits=notes))
     columns = columns_of(spec)
     if columns is None:
-        return dataclasses.replace(spec, dataset=dataset)
+        return replace(spec, dataset=dataset)
     if spec.fit is None or spec.fit.device == "cpu" or keras_backend() != "tensorflow":
         leave_gpus()  # which a run can't do after this
     is_trained = any(output.is_of_target for output in columns.outputs)  # as in commands on a run
     columns = of_resumed(spec, dataset.found) or _fitted(columns, source, splits, spec)
     lengths = () if is_trained else tuple(lengths_noted(spec, source, splits, columns))
-    known = dataclasses.replace(dataset.found, classes=_classes(columns, dataset), splits=(*notes, *lengths))
-    return with_columns(spec, columns, dataclasses.replace(dataset, known=known))
+    known = replace(dataset.found, classes=_classes(columns, dataset), splits=(*notes, *lengths))
+    return with_columns(spec, columns, replace(dataset, known=known))
 
 
 def training_of(spec: RunSpec) -> tuple[RowsSource, RowSplit]:
@@ -245,7 +245,7 @@ def training_of(spec: RunSpec) -> tuple[RowsSource, RowSplit]:
     """
     dataset = cast("Rows", spec.dataset)
     source = cast("type[RowsSource]", source_type(dataset))(dataset)
-    source.dataset = dataclasses.replace(dataset, known=source.kept.known)
+    source.dataset = replace(dataset, known=source.kept.known)
     require_columns(source.dataset)
     return source, source.split(dataset.split, dataset.key("split"))
 
@@ -260,16 +260,16 @@ def with_columns_of(spec: RunSpec, then: RunSpec, *, reads: bool) -> RunSpec:
     if columns is None or not isinstance(dataset, Rows) or not isinstance(before, Rows):
         return spec
     is_there = cast("type[RowsSource]", source_type(dataset)).is_there(dataset)
-    same = dataclasses.replace(dataset, split=before.split, eval_split=before.eval_split, dir=before.dir) == before
+    same = replace(dataset, split=before.split, eval_split=before.eval_split, dir=before.dir) == before
     if same and not (reads and is_there):
-        dataset = dataclasses.replace(dataset, known=before.found)
+        dataset = replace(dataset, known=before.found)
     elif is_there and isinstance(before, Table) and isinstance(dataset, Table):
         is_equal = same and identity_of(dataset) == before.found.identity
         types = {name: of for name, of in before.types.items() if name in before.examples.features}
         declared = dataset.columns
-        named = () if is_equal else names_of(dataclasses.replace(dataset, columns={**types, **declared}))
+        named = () if is_equal else names_of(replace(dataset, columns={**types, **declared}))
         types = {name: types[name] for name in named if name in types}
-        dataset = dataclasses.replace(dataset, columns={**types, **declared})
+        dataset = replace(dataset, columns={**types, **declared})
     return with_columns(spec, columns, dataset)
 
 
@@ -290,10 +290,10 @@ def _unread(spec: RunSpec, dataset: Rows) -> RunSpec:
             features[of.name] = Feature(dtype="int64", is_class=True, is_binary=of.kind == "binary")
     inputs = {name: Feature(dtype="float32") for name in dataset.inputs or ()}
     known = {name: Column(feature=feature) for name, feature in {**inputs, **features}.items()}
-    columns = dataclasses.replace(step, assumed=tuple(features.items()))
+    columns = replace(step, assumed=tuple(features.items()))
     unread = f"{dataset.title} is not on this machine: its columns are neither checked nor fitted."
     found = Known(columns=known, rows={}, identity="", held_bytes=0, notes=(unread,))
-    return with_columns(spec, columns, dataclasses.replace(dataset, known=found))
+    return with_columns(spec, columns, replace(dataset, known=found))
 
 
 def _classes(columns: Columns, dataset: Rows) -> tuple[str, ...]:
@@ -316,10 +316,10 @@ def beside(spec: RunSpec) -> RunSpec:
     if columns.is_auto:
         remedy = f"set {Columns.path} to a mapping, or null"
         expected = "a dataset of rows"
-        raise ConfigError([Fault(where=Columns.path, found="auto", expected=expected, remedy=remedy, is_rule=True)])
+        raise ConfigError([Fault(Columns.path, "auto", expected, remedy, is_rule=True)])
     flow = spec.dataset.examples
     wrong = misnamed(columns, flow.features, flow.targets, flow.weight)
-    faults = [dataclasses.replace(of, is_rule=True) for of in wrong]
+    faults = [replace(of, is_rule=True) for of in wrong]
     features, outputs = dict(flow.features), list[Output]()
     for output in () if faults else columns.outputs:
         try:
@@ -332,7 +332,7 @@ def beside(spec: RunSpec) -> RunSpec:
     if faults:
         raise ConfigError(faults)
     _require_input(columns, features.keys() - {*columns.dropped, *flow.targets, flow.weight})
-    columns = dataclasses.replace(columns, outputs=tuple(outputs), beside=True)
+    columns = replace(columns, outputs=tuple(outputs), beside=True)
     spec = with_columns(spec, columns, spec.dataset)
     of_images = {name for output in outputs for name in output.of if features[name].format == "image"}
     return _behind_steps(spec) if of_images else spec
@@ -342,11 +342,9 @@ def _behind_steps(spec: RunSpec) -> RunSpec:
     """Return a run whose columns come last, since one of them is an image, which the steps decode."""
 
     def last(transform: Map) -> Map:
-        return dataclasses.replace(
-            transform, steps=tuple(sorted(transform.steps, key=lambda of: isinstance(of, Columns)))
-        )
+        return replace(transform, steps=tuple(sorted(transform.steps, key=lambda of: isinstance(of, Columns))))
 
-    return dataclasses.replace(spec, transform=last(spec.transform), eval_transform=last(spec.eval_transform))
+    return replace(spec, transform=last(spec.transform), eval_transform=last(spec.eval_transform))
 
 
 def _require_input(columns: Columns, inputs: Collection[str], read: Sequence[str] = ()) -> None:
@@ -354,7 +352,7 @@ def _require_input(columns: Columns, inputs: Collection[str], read: Sequence[str
         notes = "; ".join(note.removesuffix(".") for note in (*read, *columns.notes))
         notes = f": {notes}" if notes else ""
         remedy = "name columns with their steps in transform.columns"
-        raise ConfigError([Fault(where=Columns.path, found=f"no input{notes}", expected="at least one", remedy=remedy)])
+        raise ConfigError([Fault(Columns.path, f"no input{notes}", "at least one", remedy)])
 
 
 def _require_inputs(source: RowsSource, outputs: Sequence[Output]) -> None:
@@ -367,7 +365,7 @@ def _require_inputs(source: RowsSource, outputs: Sequence[Output]) -> None:
     if missing:
         found, expected = f"no column {', '.join(missing)}", f"the columns of the training, {', '.join(needed)}"
         where, remedy = ", ".join(map(name_of, source.kept.stamps)), "name the columns as in the table of the training"
-        raise ConfigError([Fault(where=where, found=found, expected=expected, remedy=remedy)])
+        raise ConfigError([Fault(where, found, expected, remedy)])
 
 
 def _splits(source: RowsSource) -> list[RowSplit]:
@@ -407,6 +405,6 @@ def _fitted(columns: Columns, source: RowsSource, splits: list[RowSplit], spec: 
             raise ConfigError(faults)
     made, shares = fitted(outputs, source, splits)
     made, told = with_weights(made)
-    columns = dataclasses.replace(columns, outputs=made, dropped=(), shares=_joined(shares, told), is_auto=False)
+    columns = replace(columns, outputs=made, dropped=(), shares=_joined(shares, told), is_auto=False)
     require_values(source, columns, splits, "" if spec.fit is None else spec.fit.loss)
     return columns

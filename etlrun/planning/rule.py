@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any, TypeAlias, TypeVar
 
@@ -195,7 +195,7 @@ def changed(spec: RunSpec, words: str) -> RunSpec:
         else:
             option: Any = _OPTIONS[word]
             kept = vars(parts[group]).keys() & vars(option).keys()
-            parts[group] = dataclasses.replace(option, **{name: getattr(parts[group], name) for name in kept})
+            parts[group] = replace(option, **{name: getattr(parts[group], name) for name in kept})
     return RunSpec(**parts)
 
 
@@ -204,7 +204,7 @@ def _with(stage: Any, names: list[str], value: Any) -> Any:
     name, *inner = names
     if inner and isinstance(stage, Map):
         steps = (_with(step, inner, value) if step.path == f"transform.{name}" else step for step in stage.steps)
-        return dataclasses.replace(stage, steps=tuple(steps))
+        return replace(stage, steps=tuple(steps))
     if not hasattr(stage, name):
         return stage
-    return dataclasses.replace(stage, **{name: _with(getattr(stage, name), inner, value) if inner else value})
+    return replace(stage, **{name: _with(getattr(stage, name), inner, value) if inner else value})

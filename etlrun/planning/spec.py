@@ -9,7 +9,7 @@ import copy
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import Any, TypeVar
 
@@ -98,7 +98,7 @@ class Unused:
 
     def fault(self) -> Fault:
         """Return the error for a value that was set explicitly, or by a file that has no other use."""
-        return Fault(where=self.key, found=self.found, expected=self.expected, remedy=self.remedy)
+        return Fault(self.key, self.found, self.expected, self.remedy)
 
 
 def unused(config: Mapping[str, Any], stages: Stages) -> Iterator[Unused]:
@@ -260,7 +260,7 @@ def parse(config: Mapping[str, Any], stages: Stages) -> RunSpec:
         error = ConflictError(parser.faults)
         error.spec = spec
         raise error
-    return dataclasses.replace(spec, unused=idle)
+    return replace(spec, unused=idle)
 
 
 def parse_command(block: object, stage_type: type[StageT]) -> StageT:
@@ -296,7 +296,7 @@ class _Parser:
         return RunSpec(**dict(zip([field.name for field in dataclasses.fields(RunSpec)][:-1], parts, strict=True)))
 
     def add(self, where: str, found: object, expected: str, remedy: str = "", *, is_rule: bool = False) -> None:
-        self.faults.append(Fault(where=where, found=str(found), expected=expected, remedy=remedy, is_rule=is_rule))
+        self.faults.append(Fault(where, str(found), expected, remedy, is_rule=is_rule))
 
     def unknown_keys(self, path: str, block: Mapping[str, Any], known: tuple[str, ...]) -> None:
         for key in block:
@@ -403,7 +403,7 @@ class _Parser:
         if shell is None or None in steps.values():
             return None, None
         train, evaluation = (
-            dataclasses.replace(shell, steps=(*columns, *(steps[name] for name in names[key]))) for key in options[:2]
+            replace(shell, steps=(*columns, *(steps[name] for name in names[key]))) for key in options[:2]
         )
         return train, evaluation
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ def require_columns(dataset: Rows) -> None:
         found, expected = f"no column {', '.join(missing)}", f"columns of the rows: {', '.join(known)}"
         close = did_you_mean(next(iter(missing)), known, otherwise="check the names")
         remedy = close if len(missing) == 1 else "check the names"
-        raise ConfigError([Fault(where="dataset.inputs", found=found, expected=expected, remedy=remedy)])
+        raise ConfigError([Fault("dataset.inputs", found, expected, remedy)])
 
 
 def _unkept(dataset: Rows) -> Iterator[Fault]:
@@ -64,10 +64,10 @@ def _unkept(dataset: Rows) -> Iterator[Fault]:
         if dataset.inputs is None or name in named:
             is_read_as_text = what.startswith("values of type") and "<" not in what  # as that of a struct has
             yield Fault(
-                where=dataset.key("target" if name in dataset.target else "inputs"),
-                found=f"{name}, which has {what}",
-                expected="a number, truth value, text, date, timestamp, or list of numbers or of texts in each row",
-                remedy="name the other columns in dataset.inputs, or write its parts as columns of their own"
+                dataset.key("target" if name in dataset.target else "inputs"),
+                f"{name}, which has {what}",
+                "a number, truth value, text, date, timestamp, or list of numbers or of texts in each row",
+                "name the other columns in dataset.inputs, or write its parts as columns of their own"
                 + f"; it is read as text by {override('dataset.columns', name, 'text')}" * is_read_as_text,
             )
 
@@ -151,17 +151,17 @@ def _unfit_weights(source: RowsSource) -> Iterator[Fault]:
     if column is None:
         expected = f"one of {', '.join(columns)}"
         remedy = did_you_mean(name, columns, otherwise="check its name")
-        yield Fault(where=where, found=f"no column {name}", expected=expected, remedy=remedy)
+        yield Fault(where, f"no column {name}", expected, remedy)
     elif column.feature.dtype == "string" or column.feature.format == "timestamp" or column.feature.shape:
         found, expected = f"{name}, which is {column.feature}", "a column with a number in each row"
-        yield Fault(where=where, found=found, expected=expected, remedy=remedy)
+        yield Fault(where, found, expected, remedy)
     elif column.missing:
-        yield dataclasses.replace(_missing(source, name, "a weight of each row"), where=where, remedy=remedy)
+        yield replace(_missing(source, name, "a weight of each row"), where=where, remedy=remedy)
     elif (column.feature.low or 0) < 0:
         values = source.kept.arrow(name)
         row = int(pc.index(pc.less(values, 0), value=True).as_py())
         found = f"{name} of {values[row].as_py():g} in row {row}"
-        yield Fault(where=where, found=found, expected="weights of at least 0", remedy=remedy)
+        yield Fault(where, found, "weights of at least 0", remedy)
 
 
 def _missing(source: RowsSource, name: str, expected: str) -> Fault:
@@ -182,7 +182,7 @@ def require_values(source: RowsSource, columns: Columns, splits: list[RowSplit],
             found = f"{weight}, which is 0 in each of the {split.num_examples:,} rows of {split.name}"
             remedy = f"choose another split, or set {source.dataset.key('weight')}=null"
             expected = "a positive weight of some row"
-            faults.append(Fault(where="dataset.weight", found=found, expected=expected, remedy=remedy))
+            faults.append(Fault("dataset.weight", found, expected, remedy))
     if faults:
         raise ConfigError(faults)
 
@@ -246,4 +246,4 @@ def _plain(value: Any) -> Any:
 
 
 def _fault(found: str, expected: str, remedy: str) -> Fault:
-    return Fault(where="dataset.target", found=found, expected=expected, remedy=remedy)
+    return Fault("dataset.target", found, expected, remedy)
