@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import jsonschema
 import pytest
 
-from etlrun.cli import check
+from etlrun.cli.parsers import call
 from etlrun.system.errors import ConfigError
 
 SLOW = """\
@@ -32,7 +32,7 @@ def told(capsys: pytest.CaptureFixture[str], form: str, *words: str) -> str:
     """What a check prints in a format."""
     capsys.readouterr()
     with suppress(ConfigError):
-        check.main(["--config-dir", "mine", "--format", form, *words])
+        call("check", ["--config-dir", "mine", "--format", form, *words])
     answer = capsys.readouterr()
     assert answer.err == ""
     return answer.out

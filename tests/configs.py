@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from etlrun.cli import diff
+from etlrun.cli.parsers import call
 from etlrun.config import grid
 from etlrun.config.composer import Composer
 from etlrun.config.request import Request, composer
@@ -103,7 +103,7 @@ def refusal_of_request(*overrides: str, config_dir: Path | None = None) -> str:
 def refusal_of_diff(*words: str) -> str:
     """The whole message with which `etlrun diff` is refused."""
     with pytest.raises(ConfigError) as caught:
-        diff.main(list(words))
+        call("diff", list(words))
     return str(caught.value)
 
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -219,17 +220,17 @@ def _teller(main: Callable[[list[str]], None], capsys: pytest.CaptureFixture[str
 @pytest.fixture
 def told(capsys: pytest.CaptureFixture[str]) -> Any:
     """What `etlrun diff` prints, and its exit status."""
-    from etlrun.cli import diff
+    from etlrun.cli.parsers import call
 
-    return _teller(diff.main, capsys)
+    return _teller(partial(call, "diff"), capsys)
 
 
 @pytest.fixture
 def verified(capsys: pytest.CaptureFixture[str]) -> Any:
     """What `etlrun verify` prints, and its exit status."""
-    from etlrun.cli import verify
+    from etlrun.cli.parsers import call
 
-    return _teller(verify.main, capsys)
+    return _teller(partial(call, "verify"), capsys)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.cli import check
+from etlrun.cli.parsers import call
 from etlrun.system.errors import ConfigError
 from tests.repository import OTHER, SMALL, TRANSFORM
 
@@ -19,5 +19,5 @@ def write(path: Path, text: str) -> None:
 def faults(*words: str) -> list[str]:
     """With which configs of one's own are refused."""
     with pytest.raises(ConfigError) as caught:
-        check.main(["--config-dir", "mine", *words])
+        call("check", ["--config-dir", "mine", *words])
     return [str(fault) for fault in caught.value.faults]

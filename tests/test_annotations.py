@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from etlrun.cli import check
+from etlrun.cli.parsers import call
 from etlrun.review.annotations import ERROR, FORMATS, VALUE, Annotation
 from etlrun.review.check import Checked
 from etlrun.review.check import check as checked
@@ -73,7 +73,7 @@ def test_silenced_advice_and_refused_options_are_no_annotations(mine: Path, caps
     write(mine / "experiment" / "slow.yaml", SLOW + silence)
     write(mine / "transform" / "flipped.yaml", "# Flipped.\ndefaults: [augmented_224, _self_]\n")
     assert commands(capsys) == []
-    check.main(["--config-dir", "mine"])
+    call("check", ["--config-dir", "mine"])
     assert "note: transform=flipped does not fit the defaults of the other groups" in capsys.readouterr().out
     assert cases(capsys)["transform=flipped"][0].tag == "skipped"
 
@@ -184,7 +184,7 @@ def test_golden_plans_that_are_written_are_told_beside_the_format(
     write(mine / "experiment" / "slow.yaml", SLOW.replace("epochs: 1", "epochs: 2"))
     (line,) = commands(capsys)
     capsys.readouterr()
-    check.main(["--config-dir", "mine", "--golden", "golden", "--update", "--format", "github"])
+    call("check", ["--config-dir", "mine", "--golden", "golden", "--update", "--format", "github"])
     answer = capsys.readouterr()
     updated = "".join(f"updated golden/{name}.txt\n" for name in ("other", "slow", "small"))
     assert (answer.out, answer.err) == (f"{line}\n", updated)

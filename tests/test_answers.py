@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from etlrun.cli import answer, start
+from etlrun.cli import launch
 from etlrun.cli import main as cli
 from etlrun.record.record import Record
 from tests.forked import Forked, forked
@@ -62,8 +62,8 @@ def test_json_of_a_run_that_fails_has_its_error_and_standard_error_the_fault(tin
 def test_json_of_a_training_begins_with_its_result(tmp_path: Path) -> None:
     record = Record.create(tmp_path / "run", {}, [])
     record.update(epochs=[{"epoch": 1, "loss": 0.5, "val_accuracy": float("nan")}])
-    answer.of_run(tmp_path / "run")
-    found = answer._answer.document
+    launch.answer_run(tmp_path / "run")
+    found = launch._answer.document
     assert found is not None
     assert [*found().items()][:2] == [("folder", f"{tmp_path}/run"), ("result", {"loss": 0.5, "val_accuracy": None})]
 
@@ -142,14 +142,14 @@ def test_a_config_named_quiet_and_an_override_are_what_they_are(tiny: Path, tmp_
 
 def _loudly(words: list[str]) -> None:
     """Run `etlrun` with libraries that print."""
-    real = start._start
+    real = launch.start
 
     def loud(*given: Any) -> None:
         os.write(1, b"from a library\n")
         print("from Python")
         real(*given)
 
-    start._start = loud  # type: ignore[assignment] # its arguments are passed on as they are
+    launch.start = loud  # type: ignore[assignment] # its arguments are passed on as they are
     cli.main(words)
 
 

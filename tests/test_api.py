@@ -17,8 +17,8 @@ import pytest
 import tensorflow as tf
 
 import etlrun
-from etlrun.cli import configs
 from etlrun.cli.main import main
+from etlrun.cli.parsers import call
 from etlrun.planning.render import text_here
 from etlrun.record.summary import Summary
 from etlrun.run import run as runs
@@ -214,7 +214,7 @@ def test_the_names_are_those_of_all_and_others_are_none() -> None:
 
 def test_a_plan_is_that_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     planned = etlrun.plan("experiment=parallel", "trainer.epochs=2")
-    configs.plan(["experiment=parallel", "trainer.epochs=2"])
+    call("plan", ["experiment=parallel", "trainer.epochs=2"])
     assert str(planned) == planned.text() == capsys.readouterr().out
     assert planned.plan == plan_of("experiment=parallel", "trainer.epochs=2")
     assert planned.fingerprint == planned.plan.fingerprint

@@ -10,7 +10,7 @@ import pytest
 
 from etlrun.cache.store import Store
 from etlrun.cli import main as cli
-from etlrun.cli.cache import main as caches_command
+from etlrun.cli.parsers import call
 from etlrun.system.errors import WorldError
 from tests.runs import emulated, run_here
 
@@ -87,7 +87,7 @@ def test_why_makes_no_folder(tiny: Path, tmp_path: Path, capsys: Captured) -> No
     folder = tmp_path / "typo"
     words = emulated(tiny, "cache=disk", f"cache.dir={folder}", "dataset.eval_split=null")
     (line,) = say(capsys, "why", *words).splitlines()
-    assert re.sub(r"[0-9a-f]{20}", "KEY", line) == f"train      miss  KEY  no cache yet in {folder}"
+    assert re.sub(r"[0-9a-f]{20}", "KEY", line) == f"train     miss  KEY  no cache yet in {folder}"
     assert not folder.exists()
 
 
@@ -108,7 +108,7 @@ def test_why_does_not_make_the_sample_of_a_config_that_does_not(tmp_path: Path, 
 @pytest.mark.slow
 def test_why_makes_the_sample(tmp_path: Path, capsys: Captured) -> None:
     (line,) = say(capsys, "why", *of_sample(tmp_path), f"cache.dir={tmp_path / 'caches'}").splitlines()
-    assert re.sub(r"[0-9a-f]{20}", "KEY", line) == f"train      miss  KEY  no cache yet in {tmp_path / 'caches'}"
+    assert re.sub(r"[0-9a-f]{20}", "KEY", line) == f"train     miss  KEY  no cache yet in {tmp_path / 'caches'}"
     assert not (tmp_path / "caches").exists()
 
 
@@ -154,7 +154,7 @@ def test_gc_shows_what_it_would_remove_until_it_is_told_yes(caches: Path, capsys
         out = say(capsys, "gc", "--dir", str(caches), "--max-bytes", size)
         assert out == f"{len(entries)} caches ({total:,.1f} MB) in {caches}\n"
     with pytest.raises(SystemExit):
-        caches_command(["gc", "--max-bytes", "50 files"])
+        call("cache", ["gc", "--max-bytes", "50 files"])
     assert capsys.readouterr().err.endswith(
         "  --max-bytes: found 50 files; expected a number of bytes, or one with a unit such as 50MB\n"
     )
@@ -163,13 +163,13 @@ def test_gc_shows_what_it_would_remove_until_it_is_told_yes(caches: Path, capsys
 def test_an_empty_folder_is_not_that_of_the_user(capsys: Captured) -> None:
     """As a variable that is not set gives it."""
     with pytest.raises(WorldError) as caught:
-        caches_command(["gc", "--dir", "", "--max-bytes", "0", "--yes"])
+        call("cache", ["gc", "--dir", "", "--max-bytes", "0", "--yes"])
     assert str(caught.value) == (
         "--dir: found nothing; expected a folder of caches, cache.dir of the runs\n"
         "    -> omit --dir for the user's cache folder"
     )
     with pytest.raises(SystemExit):
-        caches_command(["gc", "--max-bytes", "-5"])
+        call("cache", ["gc", "--max-bytes", "-5"])
     assert capsys.readouterr().err.endswith(
         "  --max-bytes: found -5; expected a number of bytes, or one with a unit such as 50MB\n"
     )

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.cli import check
+from etlrun.cli.parsers import call
 from etlrun.review.check import check as checked
 from etlrun.review.folders import working_tree
 from etlrun.stages import STAGES
@@ -22,7 +22,7 @@ def test_the_configs_of_the_project_are_sound() -> None:
 
 def test_own_configs_that_are_sound_are_told_so(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(mine / "mine.yaml", "# Mine.\ndefaults: [config, _self_]\ntrainer: {epochs: 9}\n")
-    check.main(["--config-dir", "mine"])
+    call("check", ["--config-dir", "mine"])
     line = capsys.readouterr().out
     assert line.startswith("checked 10 configs of 2 experiments and of options in ")
     assert line.endswith(" s: no fault\n")
@@ -212,7 +212,7 @@ def test_all_faults_are_told_at_once(mine: Path) -> None:
 
 def test_advice_has_its_override_on_a_line_of_its_own(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(mine / "experiment" / "other.yaml", f"{OTHER}load: {{prefetch: 0}}\n")
-    check.main(["--config-dir", "mine"])
+    call("check", ["--config-dir", "mine"])
     assert capsys.readouterr().out.splitlines()[:2] == [
         "other: no_prefetch: load.prefetch=0: the model waits while the next batch is prepared",
         "    -> try load.prefetch=autotune",
@@ -226,7 +226,7 @@ def test_a_missing_comment_is_a_fault_of_a_strict_check_alone(mine: Path, capsys
     )
     assert faults("--strict") == [f"mine/experiment/other.yaml:1: {text}\n    -> add it below `# @package _global_`"]
     capsys.readouterr()
-    check.main(["--config-dir", "mine"])
+    call("check", ["--config-dir", "mine"])
     assert capsys.readouterr().out.splitlines()[0] == f"mine/experiment/other.yaml:1: {text} (a fault with --strict)"
 
 
@@ -238,9 +238,9 @@ def test_golden_plans_are_written_compared_and_removed(
         "golden/other.txt: found no golden plan; expected the current plan\n"
         "    -> repeat the command with --update, and review the diff"
     )
-    check.main(["--config-dir", "mine", *words, "--update"])
+    call("check", ["--config-dir", "mine", *words, "--update"])
     assert sorted(path.name for path in (tmp_path / "golden").iterdir()) == ["other.txt", "small.txt"]
-    check.main(["--config-dir", "mine", *words])
+    call("check", ["--config-dir", "mine", *words])
     write(mine / "experiment" / "other.yaml", OTHER.replace("epochs: 3", "epochs: 4"))
     (mine / "experiment" / "small.yaml").unlink()
     write(tmp_path / "golden" / "requirements.txt", "etlrun\n")
@@ -251,7 +251,7 @@ def test_golden_plans_are_written_compared_and_removed(
         "golden/small.txt: found a golden plan; expected an experiment of that name",
     ]
     capsys.readouterr()
-    check.main(["--config-dir", "mine", *words, "--update"])
+    call("check", ["--config-dir", "mine", *words, "--update"])
     assert capsys.readouterr().out.splitlines()[:2] == ["updated golden/small.txt", "updated golden/other.txt"]
     assert sorted(path.name for path in (tmp_path / "golden").iterdir()) == ["other.txt", "requirements.txt"]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.cli import check
+from etlrun.cli.parsers import call
 from tests.configs import CONF, refusal_of_request, yaml_files
 from tests.own_configs import faults, write
 
@@ -24,7 +24,7 @@ def test_an_own_option_that_is_one_of_the_projects_is_sound(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     derived(tmp_path / "mine", *OURS[name])
-    check.main(["--config-dir", "mine"])
+    call("check", ["--config-dir", "mine"])
     told = capsys.readouterr().out
     assert told.endswith(" s: no fault\n")
     assert str(CONF) not in told
@@ -36,7 +36,7 @@ def test_own_options_of_every_group_are_sound_together(
     monkeypatch.chdir(tmp_path)
     for group, option in dict(OURS.values()).items():
         derived(tmp_path / "mine", group, option)
-    check.main(["--config-dir", "mine"])
+    call("check", ["--config-dir", "mine"])
     told = capsys.readouterr().out
     assert told.endswith(" s: no fault\n")
     assert str(CONF) not in told
@@ -54,7 +54,7 @@ def test_columns_of_a_table_are_sound_beside_an_experiment_that_has_it(
     values = f"dataset: {{files: houses.csv, target: {{price: number}}}}\n{columns}"
     write(tmp_path / "houses.csv", "area,price\n1,3\n2,5\n3,7\n4,8\n5,9\n")
     derived(tmp_path / "mine", "experiment", "table.yaml", values)
-    check.main(["--config-dir", "mine"])
+    call("check", ["--config-dir", "mine"])
     told = capsys.readouterr().out
     where = "mine/transform/my_columns.yaml:2: transform.columns.area.of is area"
     assert f"note: transform=my_columns {ALONE}: {where}" in told
@@ -97,7 +97,7 @@ def test_a_pair_that_does_not_fit_is_no_fault_of_a_file_that_fits_elsewhere(
     name: str, values: str, unfit: list[str], mine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = derived(mine, *OURS[name], values)
-    check.main(["--config-dir", "mine"])
+    call("check", ["--config-dir", "mine"])
     *lines, last = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line.startswith("note")] == [f"note: {line.format(file)}" for line in unfit]
     assert last.endswith(" s: no fault")
@@ -108,7 +108,7 @@ def test_an_option_fits_with_two_others(mine: Path, capsys: pytest.CaptureFixtur
     write(mine / "dataset" / "iris.yaml", numbers)
     assert len(faults()) == 3
     write(mine / "transform" / "none.yaml", "# Nothing.\ndefaults: [small_64, _self_]\nsteps: []\neval_steps: []\n")
-    check.main(["--config-dir", "mine"])
+    call("check", ["--config-dir", "mine"])
     assert capsys.readouterr().out.endswith("no fault\n")
 
 
@@ -160,5 +160,5 @@ def test_a_file_that_nothing_uses_is_told_beside_other_faults(mine: Path) -> Non
 
 def test_a_value_that_a_person_gives_is_no_fault(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(mine / "dataset" / "any.yaml", "# Any.\ndefaults: [tfds, _self_]\nsplit: ???\n")
-    check.main(["--config-dir", "mine"])
+    call("check", ["--config-dir", "mine"])
     assert capsys.readouterr().out.endswith("no fault\n")

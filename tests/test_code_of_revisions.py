@@ -14,7 +14,7 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from etlrun.cli import init
+from etlrun.cli.parsers import call
 from tests.pastes import fenced
 from tests.repository import Repository
 
@@ -74,7 +74,7 @@ class Project:
         self.folder, self.site, self.scratch = folder / "trees", folder / "site", folder / "tmp"
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)
-            init.main(["trees"])
+            call("init", ["trees"])
         self.scratch.mkdir()
         self.describe(ENTRIES)
         self.repository = Repository(self.folder, "conf")

@@ -57,6 +57,7 @@ def project(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_pets(folder / "photos")
     (folder / "outputs").mkdir()
     (folder / "conf" / "experiment").mkdir(parents=True)
+    (folder / "conf" / "experiment" / "first.yaml").write_text("# The first one.\ntrainer: {epochs: 2}\n")
     return folder
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from etlrun.cli import main as cli
 from etlrun.cli.commands import COMMANDS
-from etlrun.cli.completion import OF_COMMANDS, completions
+from etlrun.cli.completion import completions
+from etlrun.cli.parsers import ARGUMENTS
 from tests.configs import CONF
 
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir())
@@ -72,8 +73,7 @@ def test_topics_are_configs_of_ones_own_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_options_of_a_command_complete_a_word(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    parts = [of for of in OF_COMMANDS if of.startswith(f"{command} ")]
-    for words in (of.split() for of in parts or [command]):
+    for words in [[command, part] for part in ARGUMENTS[command].parts] or [[command]]:
         with pytest.raises(SystemExit):
             cli.main([*words, "--help"])
         options = {*re.findall(r"(?<![\w-])--[a-z][a-z-]*", capsys.readouterr().out.partition("options:")[2])}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from etlrun.cli import diff
+from etlrun.cli.parsers import call
 from etlrun.report.render import RENDER
 from etlrun.review.caches import FIRST, REBUILT, VALID, Kept
 from etlrun.review.document import of_review
@@ -98,7 +98,7 @@ def test_a_single_config_has_no_name(told: Any) -> None:
 
 def test_it_is_no_format_beside_another_one(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        diff.main(["", "", "--stat", "--format", "json"])
+        call("diff", ["", "", "--stat", "--format", "json"])
     assert caught.value.code == 2
     fault = "  --format: found --stat, too; expected one of them"
     assert capsys.readouterr().err.splitlines()[1:] == [fault, "    -> see etlrun diff --help"]

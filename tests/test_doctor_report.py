@@ -186,14 +186,17 @@ def test_a_long_part_is_cut_in_its_middle(tmp_path: Path, capsys: pytest.Capture
     assert reported(capsys)["Traceback"] == expected
 
 
+PRINTS = "--report prints Markdown of all, with the device"
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--run", "x"], "--run is for --report"),
+        (["--run", "x"], "--run: found x; expected it beside --report\n    -> add --report"),
         *(
             (
                 ["--report", *more],
-                "--report is Markdown, and has the device: leave out --device, --all, --html and --format",
+                f"{more[0]}: found it, beside --report; expected nothing: {PRINTS}\n    -> leave it out",
             )
             for more in (["--device"], ["--all"], ["--html", "x"], ["--format", "json"])
         ),
@@ -205,7 +208,7 @@ def test_options_that_say_nothing_together_are_refused(
     with pytest.raises(SystemExit) as ended:
         main(["doctor", *words])
     assert ended.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1] == f"  {told}"
+    assert capsys.readouterr().err == f"etlrun: 1 fault\n  {told}\n"
 
 
 def in_process(folder: Path, *words: str, **environment: str) -> str:

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from etlrun.cli import init
+from etlrun.cli import upkeep
 from tests.pastes import fenced
 
 ROOT = Path(__file__).parents[1]
 GITHUB = ROOT / ".github"
 WORKFLOWS = sorted(GITHUB.glob("workflows/*.yml"))
-RECIPES = [*sorted(ROOT.glob("docs/recipes/etlrun*.yml")), *sorted(init.TEMPLATE.glob(".github/workflows/*.yml"))]
+RECIPES = [*sorted(ROOT.glob("docs/recipes/etlrun*.yml")), *sorted(upkeep.TEMPLATE.glob(".github/workflows/*.yml"))]
 ACTIONS = [ROOT / "action.yml", ROOT / "comment" / "action.yml"]
 SCHEMAS = {
     "github-workflows": [*WORKFLOWS, *RECIPES],

@@ -95,7 +95,7 @@ WRONG = {
     ],
     "cache": ["command: found nothing; expected one of ls, why, gc, rm", "see etlrun cache --help"],
     "cache lss": ["command: found 'lss'; expected one of ls, why, gc, rm", "did you mean `ls`?"],
-    "plan --format xml": ["--format: found 'xml'; expected one of json, mermaid, text"],
+    "plan --format xml": ["--format: found 'xml'; expected one of text, json, mermaid"],
     "cache gc --max-bytes x": [
         "--max-bytes: found x; expected a number of bytes, or one with a unit such as 50MB",
     ],

@@ -2,13 +2,14 @@
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from etlrun.cli import multirun
-from etlrun.cli.tune import main as tune
+from etlrun.cli.parsers import call
 from etlrun.eject.program import ejected, versions
 from etlrun.measure.digest import union
 from etlrun.run import run
@@ -33,7 +34,7 @@ def trainer_of(*words: str) -> Trainer:
     ("what", "why"),
     [
         (lambda words: ejected(plan_of(*words), words, versions()), "a program trains on one host"),
-        (tune, "a search measures the input of one host"),
+        (partial(call, "tune"), "a search measures the input of one host"),
         (lambda words: multirun.multirun([*words, "-m"]), "the jobs of a sweep run on one host"),
     ],
 )

@@ -10,8 +10,9 @@ import yaml
 from packaging.requirements import Requirement
 
 import etlrun
-from etlrun.cli import commands, init
+from etlrun.cli import commands, upkeep
 from etlrun.cli import main as cli
+from etlrun.cli.parsers import call
 from etlrun.system.errors import EtlrunError
 from tests.disks import fill, mounted
 from tests.own import content
@@ -41,7 +42,7 @@ def made(*words: str) -> None:
 def refused(*words: str, status: int = 2) -> list[str]:
     """With which faults a project is refused."""
     with pytest.raises(EtlrunError) as caught:
-        init.main([*words])
+        call("init", [*words])
     assert caught.value.status == status
     return [str(fault) for fault in caught.value.faults]
 
@@ -63,7 +64,7 @@ def test_a_project_has_its_own_name_everywhere(here: Path, capsys: pytest.Captur
     ]
     files = content(here / "trees")
     assert {*files} == WRITTEN
-    assert not [name for name, text in files.items() if init.PLACEHOLDER.encode() in text]
+    assert not [name for name, text in files.items() if upkeep.PLACEHOLDER.encode() in text]
     assert b'trees_grey = "trees.steps:Grey"' in files["pyproject.toml"]
     assert [path.name for path in here.iterdir()] == ["trees"]
     subprocess.run(["git", "init", "--quiet"], cwd=here / "trees", check=True)  # as users do, whose umask counts
@@ -183,16 +184,16 @@ def test_a_full_disk_and_one_that_is_only_read_leave_nothing(here: Path) -> None
 
 
 def test_the_template_asks_for_this_version() -> None:
-    project = tomllib.loads((init.TEMPLATE / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((upkeep.TEMPLATE / "pyproject.toml").read_text())["project"]
     own = tomllib.loads((Path(etlrun.__file__).parents[1] / "pyproject.toml").read_text())["project"]
     (needed,) = map(Requirement, project["dependencies"])
     assert needed.specifier.contains(etlrun.__version__)
     assert project["requires-python"] == own["requires-python"]
-    workflow = yaml.safe_load((init.TEMPLATE / ".github/workflows/etlrun.yml").read_text())
+    workflow = yaml.safe_load((upkeep.TEMPLATE / ".github/workflows/etlrun.yml").read_text())
     steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
     (review,) = [step for step in steps if step.get("uses", "").startswith("etlrun/etlrun@")]
     assert (review["uses"], review["with"]["config-dir"]) == (f"etlrun/etlrun@v{etlrun.__version__}", "conf")
-    comment = (init.TEMPLATE / ".github/workflows/etlrun-comment.yml").read_text()
+    comment = (upkeep.TEMPLATE / ".github/workflows/etlrun-comment.yml").read_text()
     assert f"uses: etlrun/etlrun/comment@v{etlrun.__version__} #" in comment
 
 

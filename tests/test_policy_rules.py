@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.cli import check
+from etlrun.cli.parsers import call
 from etlrun.config.request import Request, files_digest
 from etlrun.review.facts import Facts
 from etlrun.review.folders import working_tree
@@ -104,7 +104,7 @@ def test_a_policy_that_cannot_be_read_is_no_missing_one(mine: Path) -> None:
 def test_a_policy_is_no_config(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = files_digest(Request(overrides=[], config_dir="mine"))
     assert policy(mine, "data: {}\n").faults == ()
-    check.main(["--config-dir", "mine"])
+    call("check", ["--config-dir", "mine"])
     assert capsys.readouterr().out.endswith(" s: no fault\n")
     assert files_digest(Request(overrides=[], config_dir="mine")) == before
     assert "mine/etlrun-policy.yaml" not in working_tree("mine").files

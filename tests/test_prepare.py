@@ -51,7 +51,7 @@ def test_the_printed_command_trains(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert text.splitlines() == [
         "split  examples  shards  classes   MB",
         f"train        12       1        2  {mb:.1f}",
-        f"  val        12       1        2  {mb:.1f}",
+        f"val          12       1        2  {mb:.1f}",
         "ignored   files without the suffix of an image: 1",
         "          train/disc/notes.txt",
         f"folder    {folder}",

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from benchmarks import remote_kills
-from etlrun.cli import cache
+from etlrun.cli.parsers import call
 from etlrun.remote.copies import Ahead, Copies, Traffic
 from etlrun.remote.objects import Object, listed
 from etlrun.system.errors import EtlrunError
@@ -248,16 +248,16 @@ def test_what_is_fetched_is_listed_beside_caches(
     read_all(copies.ahead(objects), objects, server, tmp_path)
     ahead = copies.ahead(objects[:1])
     ahead.take(objects[0])
-    cache.main(["ls", "--dir", str(tmp_path)])
+    call("cache", ["ls", "--dir", str(tmp_path)])
     told = capsys.readouterr().out
     assert re.search(r"^fetched +URLs +3 files +- +0\.3 +- +0 s ago +1 in use", told, flags=re.MULTILINE), told
-    cache.main(["rm", "--dir", str(tmp_path), "fetched"])
+    call("cache", ["rm", "--dir", str(tmp_path), "fetched"])
     assert capsys.readouterr().out == "removed fetched\n"
     assert copies.missing(objects) == objects[1:]
     with pytest.raises(EtlrunError, match="found a cache in use; expected a cache that no run uses"):
-        cache.main(["rm", "--dir", str(tmp_path), "fetched"])
+        call("cache", ["rm", "--dir", str(tmp_path), "fetched"])
     ahead.close()
-    cache.main(["gc", "--dir", str(tmp_path), "--max-bytes", "0", "--yes"])
+    call("cache", ["gc", "--dir", str(tmp_path), "--max-bytes", "0", "--yes"])
     assert copies.missing(objects) == objects
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.cli import cache
+from etlrun.cli.parsers import call
 from etlrun.sources.rows.folders import FACTS
 from etlrun.sources.rows.kept import Kept
 from etlrun.sources.rows.table import identity_of, kept_of
@@ -42,7 +42,7 @@ def test_kept_columns_are_listed_and_removed_beside_caches(tmp_path: Path, capsy
     (held / f"rows-{'0' * 16}.filling").mkdir()
 
     def said(*arguments: str) -> list[str]:
-        cache.main([*arguments, f"--dir={held}"])
+        call("cache", [*arguments, f"--dir={held}"])
         return capsys.readouterr().out.splitlines()
 
     assert said("ls")[-2:] == [

@@ -46,8 +46,8 @@ def test_runs_and_sweeps_are_listed_the_newest_first(
         ("2026-11-20/run", "completed"),
     ]
     assert cells[0][3] == "1/2"
-    assert cells[0][4:6] == ["val_accuracy 0.6000", "6.0"]
-    assert cells[2][3:7] == ["transform.decode", "1.50", "val_accuracy 0.7000", "3.0"]
+    assert cells[0][4:7] == ["-", "val_accuracy 0.6000", "6.0"]
+    assert cells[2][3:8] == ["-", "transform.decode", "1.50", "val_accuracy 0.7000", "3.0"]
     assert cells[0][-1] == "load.prefetch=0,1"
     assert end.startswith("2 runs and 1 sweep in . (")
 

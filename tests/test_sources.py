@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from etlrun.cli import check, diff
+from etlrun.cli.parsers import call
 from etlrun.config.grid import of, resolve
 from etlrun.config.request import Request, files_digest
 from etlrun.planning import render
@@ -34,7 +34,7 @@ def mine(repository: Repository) -> Path:
 def faults(*words: str) -> list[str]:
     """With which the configs in `mine` are refused."""
     with pytest.raises(ConfigError) as caught:
-        check.main(["--config-dir", "mine", *words])
+        call("check", ["--config-dir", "mine", *words])
     return [str(fault) for fault in caught.value.faults]
 
 
@@ -54,7 +54,7 @@ def test_what_editors_and_systems_leave_is_nobodys(mine: Path, told: Any, capsys
     (mine / "again").symlink_to(".")
     os.mkfifo(mine / "experiment" / "pipe.yaml")
     write(mine / ".ipynb_checkpoints" / "other-checkpoint.yaml", "wrong: [")
-    check.main(["--config-dir", "mine"])
+    call("check", ["--config-dir", "mine"])
     assert capsys.readouterr().out.splitlines()[-1].startswith("checked 9 configs of 2 experiments")
     assert told("HEAD", "--config-dir", "mine").splitlines()[0] == "other, small: no difference"
     assert files_digest(Request(overrides=[], config_dir="mine")) == before
@@ -70,7 +70,7 @@ def test_folders_to_which_links_lead_hold_configs(mine: Path, capsys: pytest.Cap
     before = files_digest(Request(overrides=[], config_dir="mine"))
     write(mine.parent / "shared" / "small_48.yaml", TRANSFORM.replace("48,", "32,"))
     assert files_digest(Request(overrides=[], config_dir="mine")) != before
-    check.main(["--config-dir", "mine"])
+    call("check", ["--config-dir", "mine"])
     assert capsys.readouterr().out.splitlines()[-1].startswith("checked 9 configs of 2 experiments")
 
 
@@ -160,7 +160,7 @@ def test_a_review_shows_nothing_of_files_beside_the_repository(
     ]
     assert faults() == expected
     with pytest.raises(ConfigError) as caught:
-        diff.main(["HEAD", "experiment=small", "--config-dir", "mine"])
+        call("diff", ["HEAD", "experiment=small", "--config-dir", "mine"])
     assert [str(fault) for fault in caught.value.faults] == expected
     assert capsys.readouterr().out == ""
 
@@ -253,7 +253,7 @@ def test_an_experiment_may_have_any_name_that_can_be_printed(
 ) -> None:
     write(mine / "experiment" / f"{name}.yaml", SMALL)
     write(mine / "experiment" / "third.yaml", SMALL.replace("epochs: 2", "epochs: 7"))
-    check.main(["--config-dir", "mine"])
+    call("check", ["--config-dir", "mine"])
     assert capsys.readouterr().out.splitlines()[-1].startswith("checked 11 configs of 4 experiments")
     assert f"\n{name}: is new\n" in f"\n{told('HEAD', '--config-dir', 'mine')}"
     own = working_tree("mine")

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from etlrun.cli import main as cli
-from etlrun.cli.vocabulary import trained
+from etlrun.cli.prepare import trained
 from etlrun.eject.printed.rows import native as array_of
 from etlrun.planning.learned import columns_of
 from etlrun.sources.rows.arrays import ArraysSource

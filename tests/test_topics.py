@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.cli import config_topics, parsers
+from etlrun.cli import help as topics
 from etlrun.cli import main as cli
+from etlrun.cli import parsers
 from etlrun.cli.commands import COMMANDS
 from etlrun.cli.help import LISTS, concepts
 from etlrun.config.folders import config_dir, options_of
@@ -217,7 +218,7 @@ def test_texts_fit_80_columns(topic: str, capsys: pytest.CaptureFixture[str]) ->
 
 def test_every_option_and_key_is_a_topic() -> None:
     conf = config_dir()
-    assert [name for name in config_topics.names(conf) if name not in config_topics.about(name, conf)] == []
+    assert [name for name in topics.names(conf) if name not in topics.about_config(name, conf)] == []
 
 
 def test_configs_of_ones_own_are_topics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,7 +246,7 @@ def test_configs_of_ones_own_are_topics(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize("name", concepts())
 def test_the_commands_and_keys_of_a_concept_are_there(name: str) -> None:
     text = concepts()[name]
-    known, groups = {*config_topics.names(config_dir())}, options_of(config_dir())
+    known, groups = {*topics.names(config_dir())}, options_of(config_dir())
     keys = re.findall(r"`([a-z]+\.[a-z_.]+)(?:=[^`]*)?`", text)
     assert [key for key in keys if key.partition(".")[0] in groups and key not in known] == []
     for line in re.findall(r"^    (etlrun [^\n]*?)(?:  +.*)?$", text, re.MULTILINE):

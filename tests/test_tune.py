@@ -15,7 +15,7 @@ import pytest
 import yaml
 from selenium.webdriver.common.by import By
 
-from etlrun.cli import check, tune
+from etlrun.cli.parsers import call
 from etlrun.record.summary import read_summary
 from etlrun.results.runs import entries
 from etlrun.sweep.tune import search as race
@@ -67,7 +67,7 @@ class Ended:
         process.wait()
         process.stderr.close()
         shutil.copy2(self.of_first, self.of_killed)
-        tune.main([f"tune.resume={self.folder}", "--write", str(self.experiment)])
+        call("tune", [f"tune.resume={self.folder}", "--write", str(self.experiment)])
 
 
 @pytest.fixture(scope="module")
@@ -113,14 +113,14 @@ def test_the_overlay_is_sound_until_it_is_out_of_date(
     mine = tmp_path / "experiment"
     mine.mkdir()
     (mine / "fast.yaml").write_text(text)
-    check.main(["--config-dir", str(tmp_path)])
+    call("check", ["--config-dir", str(tmp_path)])
     assert capsys.readouterr().out.endswith(" s: no fault\n")
     number = next(place for place, line in enumerate(text.splitlines(), 1) if line.startswith("# evidence"))
     (mine / "fast.yaml").write_text(
         text.replace('"cores": ', '"cores": 9').replace('"fingerprint": "', '"fingerprint": "0')
     )
     with pytest.raises(ConfigError) as caught:
-        check.main(["--config-dir", str(tmp_path)])
+        call("check", ["--config-dir", str(tmp_path)])
     (fault,) = caught.value.faults
     assert fault.place == f"{mine / 'fast.yaml'}:{number}: evidence"
     assert fault.found.startswith("evidence for the plan 0")
@@ -145,7 +145,7 @@ def test_a_search_that_is_over_is_told_again_without_a_window(
 ) -> None:
     copy = Path(shutil.copytree(search.folder, tmp_path / "search"))
     before = sorted((copy / "windows").iterdir())
-    tune.main([f"tune.resume={copy}"])
+    call("tune", [f"tune.resume={copy}"])
     out = capsys.readouterr().out
     assert out.splitlines()[0] == f"result    {search.result['sentence']}"
     assert "# evidence: " in out  # printed, since no file was named
@@ -157,7 +157,7 @@ def test_a_model_that_is_the_limit_ends_the_search_at_once(
 ) -> None:
     folder = tmp_path / "search"
     long = ["model.step_ms=2000", "load.batch_size=8", "trainer.epochs=1"]  # start-up is below 3 % of it
-    tune.main([*emulated(tiny, "cache=memory", "dataset.eval_split=null", *long), f"hydra.run.dir={folder}"])
+    call("tune", [*emulated(tiny, "cache=memory", "dataset.eval_split=null", *long), f"hydra.run.dir={folder}"])
     result = json.loads((folder / "results.json").read_text())
     assert result["end"] == "model"
     assert capsys.readouterr().out.splitlines()[0] == (
@@ -168,7 +168,7 @@ def test_a_model_that_is_the_limit_ends_the_search_at_once(
 
 def test_a_baseline_that_does_not_run_is_told(tiny: Path, tmp_path: Path) -> None:
     with pytest.raises(WorldError) as caught:
-        tune.main([*words(tiny), "dataset.split=nothing", f"hydra.run.dir={tmp_path / 'search'}"])
+        call("tune", [*words(tiny), "dataset.split=nothing", f"hydra.run.dir={tmp_path / 'search'}"])
     (fault,) = caught.value.faults
     assert fault.where == "the baseline"
     assert fault.found.startswith("dataset.split: found 'nothing'")
@@ -182,17 +182,17 @@ def test_a_search_goes_on_once_a_full_disk_has_room(
         filler = disk / "filler"
         filler.write_bytes(bytes(4_900_000))
         with pytest.raises(WorldError):
-            tune.main([*words(tiny, *quicker), "tune.budget_s=1", f"hydra.run.dir={disk / 'search'}"])
+            call("tune", [*words(tiny, *quicker), "tune.budget_s=1", f"hydra.run.dir={disk / 'search'}"])
         resume = f"resume with: etlrun tune tune.resume={disk / 'search'}"
         assert capsys.readouterr().err.splitlines()[-1] == f"etlrun: the search stops; once that is mended, {resume}"
         filler.unlink()
-        tune.main([f"tune.resume={disk / 'search'}"])
+        call("tune", [f"tune.resume={disk / 'search'}"])
         assert "the budget of 1 s is too small" in capsys.readouterr().out
 
 
 def refused(*arguments: str) -> list[str]:
     with pytest.raises((ConfigError, WorldError)) as caught:
-        tune.main([*arguments])
+        call("tune", [*arguments])
     return [str(fault) for fault in caught.value.faults]
 
 
@@ -271,7 +271,7 @@ def test_equal_plans_that_see_other_examples_are_no_result(
 ) -> None:
     monkeypatch.setattr(search_module.Search, "_see_the_same", lambda *_: False)
     copy = Path(shutil.copytree(search.folder, tmp_path / "search"))  # its result and page are written again
-    tune.main([f"tune.resume={copy}"])
+    call("tune", [f"tune.resume={copy}"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("result    nothing can be told: cache.name=")
     assert lines[0].endswith(" saw other examples than the baseline, by its digests")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from etlrun.cli import check
 from etlrun.cli import tune as command
+from etlrun.cli.parsers import call
 from etlrun.config import grid
 from etlrun.config.folders import config_dir
 from etlrun.config.request import Request
@@ -234,7 +234,7 @@ def test_a_value_that_is_not_the_measured_one_is_a_fault_of_its_evidence(tmp_pat
     def faults(of: str) -> list[str]:
         file.write_text(of)
         try:
-            check.main(["--config-dir", str(tmp_path / "mine")])
+            call("check", ["--config-dir", str(tmp_path / "mine")])
         except ConfigError as error:
             return [f"{fault.found}; {fault.expected}" for fault in error.faults]
         return []

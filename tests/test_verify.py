@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from etlrun.cli import diff, verify
+from etlrun.cli import reviews
+from etlrun.cli.parsers import call, parsed
 from etlrun.planning.plan import Plan
+from etlrun.report.doc import Doc
 from etlrun.report.text import text
 from etlrun.review.difference import compare
 from etlrun.review.document import of_review
 from etlrun.review.review import Review, Reviewed
 from etlrun.review.sides import Side
-from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of
 from tests.pictures import damaged, truncate
 from tests.runs import emulated, run_here, summary_of
@@ -195,7 +196,7 @@ def plans(tiny: Path, *overrides: str) -> tuple[Plan, Plan]:
     ],
 )
 def test_a_fact_that_the_comparison_denies_ends_the_command(
-    other: str, denied: str, pipelines: tuple[str, ...], tiny: Path, capsys: pytest.CaptureFixture[str]
+    other: str, denied: str, pipelines: tuple[str, ...], tiny: Path
 ) -> None:
     """With the comparison of other plans, since no comparison is known to be wrong."""
     said = compare(*plans(tiny, "load.prefetch=1"))
@@ -203,19 +204,20 @@ def test_a_fact_that_the_comparison_denies_ends_the_command(
     def examined(_: Review, *__: Side) -> Review:
         old, new = plans(tiny, other)
         reviewed = Reviewed(name="small", old=old, new=new, state="compared", comparison=said)
-        return verify.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), HERE, HERE, 2000)
+        return reviews.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), HERE, HERE, 2000)
 
-    known = diff.parser().parse_args(["", "load.prefetch=1"])
-    with pytest.raises(EtlrunError) as caught:
-        diff.compare(known, examined)
+    known = parsed("diff", ["", "load.prefetch=1"])
+    said_by, _, error = reviews.compare(known, examined)
     lines = [denied.format(name) for name in pipelines]
-    assert str(caught.value) == "\n".join(
+    assert str(error) == "\n".join(
         f"small: found {line}; expected what the comparison says\n    -> report it to etlrun, with both configs and "
         "the output of this command with --format json"
         for line in lines
     )
-    assert caught.value.status == 1
-    assert facts(capsys.readouterr().out)[2:] == [f"contradiction: {line}" for line in lines]
+    assert isinstance(said_by, Doc)
+    assert error is not None
+    assert error.status == 1
+    assert facts(text(said_by))[2:] == [f"contradiction: {line}" for line in lines]
 
 
 def test_a_line_for_an_experiment_has_the_facts_in_a_few_words(verified: Any, tiny: Path, tmp_path: Path) -> None:
@@ -233,7 +235,7 @@ def test_a_contradiction_is_red_on_a_terminal(tiny: Path) -> None:
     old, new = plans(tiny, "extract=sequential")
     said = compare(*plans(tiny, "load.prefetch=1"))
     reviewed = Reviewed(name="small", old=old, new=new, state="compared", comparison=said)
-    review = verify.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), HERE, HERE, 2000)
+    review = reviews.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), HERE, HERE, 2000)
     assert [of.facts and of.facts.summary for of in review.experiments] == ["contradiction"]
     line = "contradiction: the order of train differs, which the comparison denies"
     assert f"  \x1b[1;31m{line}\x1b[0m\n" in text(of_review(review), is_coloured=True)
@@ -243,7 +245,7 @@ def test_data_that_differ_in_the_other_pipeline_are_denied_too(tiny: Path) -> No
     said = compare(*plans(tiny, "dataset.split=train"))
     old, new = plans(tiny, "transform.resize.method=area")
     reviewed = Reviewed(name="small", old=old, new=new, state="compared", comparison=said)
-    found = verify.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), HERE, HERE, 2000)
+    found = reviews.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), HERE, HERE, 2000)
     assert found.experiments[0].facts is not None
     assert found.experiments[0].facts.lines[2:] == [
         "contradiction: the examples of validation differ, which the comparison denies"
@@ -254,7 +256,7 @@ def test_doubts_are_no_denial(tiny: Path) -> None:
     old, new = plans(tiny, "transform.resize.method=area")
     said = dataclasses.replace(compare(*plans(tiny, "load.prefetch=1")), doubts=("It depends.",))
     reviewed = Reviewed(name="small", old=old, new=new, state="compared", comparison=said)
-    found = verify.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), HERE, HERE, 2000)
+    found = reviews.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), HERE, HERE, 2000)
     assert found.experiments[0].facts is not None
     assert not found.experiments[0].facts.contradicts
 
@@ -262,7 +264,7 @@ def test_doubts_are_no_denial(tiny: Path) -> None:
 @pytest.mark.parametrize("value", ["0", "-1", "many", "1.5", "²"])
 def test_a_wrong_number_of_examples_is_refused(value: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        verify.main(["HEAD", f"--examples={value}"])
+        call("verify", ["HEAD", f"--examples={value}"])
     assert ended.value.code == 2
     message = f"  --examples: found {value}; expected a positive integer"
     assert capsys.readouterr().err.splitlines()[-1] == message

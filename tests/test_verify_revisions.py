@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks.random_configs import random_pairs
-from etlrun.cli.verify import with_facts
+from etlrun.cli.reviews import with_facts
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
 from etlrun.review.difference import compare

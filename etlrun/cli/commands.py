@@ -1,18 +1,35 @@
-"""Commands of etlrun, each with what it takes and does; none of their modules is imported before it is called."""
+"""Commands of etlrun and their arguments; none of their modules is imported before it is called.
+
+A command is a function of its arguments, and returns an `Answer`: what it says, drawn as `--format` asks, and its end.
+"""
 
 from __future__ import annotations
 
 import gc
-import importlib
 import shlex
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple
 
-from etlrun.system.errors import ConfigError, Fault, did_you_mean
-from etlrun.system.hidden import in_review
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, did_you_mean
+
+if TYPE_CHECKING:
+    from etlrun.report.doc import Doc
+
+
+class Answer(NamedTuple):
+    """What a command answers.
+
+    Attributes:
+        says: A document, or a text that is printed as it is; None for nothing.
+        status: Exit status.
+        error: What is wrong behind it; None if nothing is.
+    """
+
+    says: Doc | str | None = None
+    status: int = 0
+    error: EtlrunError | None = None
 
 
 @dataclass(frozen=True)
@@ -24,16 +41,21 @@ class Command:
         summary: What it does, in a few words.
         group: Heading under which `etlrun --help` lists it.
         example: Command line that its help ends in; RUN is the folder of a run.
-        module: Module beside this one that has it; empty for that of its name.
-        function: Function in that module; its parser is made by `parser`, or by `FUNCTION_parser` if it isn't `main`.
+        function: Function that it calls, behind its module.
+        formats: Values of its `--format`, the first one by default; empty for a command without it.
     """
 
     takes: str
     summary: str
     group: str
     example: str
-    module: str = ""
-    function: str = "main"
+    function: str
+    formats: tuple[str, ...] = ()
+
+    @property
+    def selects_config(self) -> bool:
+        """Whether it takes overrides, and the options that name config files."""
+        return self.takes.endswith(CONFIG) and not self.takes.startswith("RUN")
 
 
 CONFIG = "[OVERRIDE ...]"
@@ -46,138 +68,170 @@ GROUPS = TRAIN, CONFIGS, DATA, MODELS, REVIEWS, UPKEEP = (
     "set up and maintain",
 )
 """Headings of `etlrun --help`, in its order."""
+_TEXT = ("text", "json")
 COMMANDS = {
     "plan": Command(
         CONFIG,
         "print the plan of a run; with -m the jobs of a sweep",
         CONFIGS,
         "etlrun plan experiment=parallel cache=disk",
-        "configs",
-        "plan",
+        "configs.plan",
+        ("text", "json", "mermaid"),
     ),
     "show": Command(
         CONFIG,
         "show examples after each step of a plan, as a page",
         CONFIGS,
         "etlrun show transform=augmented_224 cache=none --examples 4",
+        "configs.show",
     ),
     "eject": Command(
         CONFIG,
         "print an equivalent Python program without etlrun",
         CONFIGS,
         "etlrun eject experiment=parallel > train.py",
-        "configs",
-        "eject",
+        "configs.eject",
     ),
     "tune": Command(
         CONFIG,
         "find the fastest config, and prove that it is",
         TRAIN,
         "etlrun tune experiment=naive --write conf/experiment/fast.yaml",
+        "tune.tune",
     ),
     "report": Command(
-        "FOLDER", "print the report of a run, or of a folder of runs", TRAIN, "etlrun report RUN", "runs_read", "report"
+        "FOLDER", "print the report of a run, or of a folder of runs", TRAIN, "etlrun report RUN", "runs.report"
     ),
-    "runs": Command("ls", "list runs and sweeps", TRAIN, "etlrun runs ls outputs"),
+    "runs": Command(
+        "ls", "list runs and sweeps", TRAIN, "etlrun runs ls outputs", "runs.listing", ("text", "json", "paths")
+    ),
     "freeze": Command(
         "RUN",
         "print the values that AUTOTUNE chose, as YAML",
         TRAIN,
         "etlrun freeze RUN > conf/experiment/frozen.yaml",
-        "runs_read",
-        "freeze",
+        "runs.freeze",
     ),
     "doctor": Command(
         CONFIG,
         "examine a dataset or the device; --report for issues",
         DATA,
         "etlrun doctor experiment=own dataset.dir=photos --html doctor.html",
+        "doctor.doctor",
+        _TEXT,
     ),
     "stats": Command(
         CONFIG,
         "print figures of columns, or of images for `normalize`",
         DATA,
         "etlrun stats dataset=sample",
-        "configs",
-        "stats",
+        "doctor.stats",
     ),
     "prepare": Command(
         "SOURCE --name NAME",
         "write your images as a TFDS dataset",
         DATA,
         "etlrun prepare photos --name pets --split train=80,validation=20",
+        "prepare.prepare",
     ),
     "vocabulary": Command(
         f"--size N {CONFIG}",
         "train a WordPiece vocabulary on the texts of a table, or on files",
         DATA,
         "etlrun vocabulary --size 8000 --out vocabulary.txt texts.txt",
+        "prepare.vocabulary",
     ),
-    "check": Command("", "check all config files", REVIEWS, "etlrun check --config-dir conf"),
+    "check": Command(
+        "",
+        "check all config files",
+        REVIEWS,
+        "etlrun check --config-dir conf",
+        "reviews.check",
+        ("text", "json", "github", "junit", "sarif"),
+    ),
     "diff": Command(
         "OLD [NEW]",
         "report the effect of a change of overrides, files or runs",
         REVIEWS,
         "etlrun diff experiment=naive experiment=parallel",
+        "reviews.diff",
+        ("text", "markdown", "json"),
     ),
     "verify": Command(
         "OLD [NEW]",
         "confirm a diff by reading some examples of both sides",
         REVIEWS,
         "etlrun verify experiment=naive experiment=parallel --examples 100",
+        "reviews.verify",
+        ("text", "markdown", "json"),
     ),
     "evaluate": Command(
         "RUN [OVERRIDE ...]",
         "evaluate the model of a run on a split",
         MODELS,
         "etlrun evaluate RUN --format json",
+        "models.evaluate",
+        _TEXT,
     ),
     "predict": Command(
         "RUN PATH ...",
         "predict images or rows with the model of a run",
         MODELS,
         "etlrun predict RUN photos --output predictions.csv",
+        "models.predict",
     ),
     "export": Command(
         "RUN --format FORMAT",
         "export the model of a run to SavedModel, ONNX, LiteRT, torch",
         MODELS,
         "etlrun export RUN --format onnx",
+        "models.export",
     ),
     "init": Command(
         "DIR",
         "begin a project: configs, a step, a model, tests, reviews",
         UPKEEP,
         "etlrun init my_project",
+        "upkeep.init",
     ),
     "cache": Command(
         "ls|why|gc|rm",
         "list, explain and remove the caches on disk",
         UPKEEP,
         "etlrun cache why cache=disk load.batch_size=64",
+        "cache.cache",
     ),
     "service": Command(
         "dispatcher|worker",
         "serve the input pipeline from this machine",
         UPKEEP,
         "etlrun service dispatcher --trusted-network",
+        "upkeep.service",
     ),
     "plugins": Command(
-        "", "list what installed packages add: models, losses, steps", UPKEEP, "etlrun plugins --format json"
+        "",
+        "list what installed packages add: models, losses, steps",
+        UPKEEP,
+        "etlrun plugins --format json",
+        "upkeep.plugins",
+        _TEXT,
     ),
     "schema": Command(
         "",
         "print the JSON schema of config files, for editors",
         UPKEEP,
         "etlrun schema > schema.json",
-        "configs",
-        "schema",
+        "configs.schema",
     ),
     "help": Command(
-        "[TOPIC]", "describe a command, an option, a key or a concept", UPKEEP, "etlrun help load.prefetch", "topics"
+        "[TOPIC]",
+        "describe a command, an option, a key or a concept",
+        UPKEEP,
+        "etlrun help load.prefetch",
+        "help.help_on",
     ),
 }
-_REVIEWS = frozenset({"plan", "check", "diff", "verify"})
+REVIEWING = frozenset({"plan", "check", "diff", "verify"})
 """Commands that open no store that a variable of the environment names."""
 _INSTEAD = {
     **dict.fromkeys(("train", "run", "fit", "start"), "leave it out: etlrun trains without a command"),
@@ -187,19 +241,6 @@ _INSTEAD = {
     "list": "write etlrun runs ls",
 }
 """What is written for words that other programs have as commands."""
-
-
-def call(name: str, arguments: list[str]) -> None:
-    """Import and call a command."""
-    function = getattr(module_of(name), COMMANDS[name].function)
-    collect_again()
-    with in_review() if name in _REVIEWS else nullcontext():
-        function(arguments)
-
-
-def module_of(name: str) -> ModuleType:
-    """Import the module of a command, and return it."""
-    return importlib.import_module(f"etlrun.cli.{COMMANDS[name].module or name}")
 
 
 def collect_again() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from etlrun.cli.commands import COMMANDS, CONFIG
+from etlrun.cli.commands import COMMANDS
 from etlrun.cli.help import LISTS, concepts
 from etlrun.config.folders import config_dir, options_of
 from etlrun.system.errors import ConfigError, Fault
@@ -22,31 +22,6 @@ _OPTIONS = (
     "--help", "--version", "--multirun", "--config-dir", "--config-name", "--cfg", "--info", "--json", "--quiet"
 )  # fmt: skip
 """Options without a command."""
-OF_COMMANDS = {
-    "plan": "format multirun",
-    "show": "batches examples output passes png split",
-    "doctor": "all device format html report run",
-    "tune": "write",
-    "check": "config-dir format golden strict update",
-    "diff": "config-dir exit-code experiment fail-on format label show stat",
-    "verify": "config-dir examples exit-code experiment fail-on format label show stat",
-    "prepare": "convert data-dir features name on-corrupt seed shards split version",
-    "runs ls": "format",
-    "evaluate": "epoch format importance threshold",
-    "predict": "epoch format on-corrupt output top",
-    "export": "epoch format output",
-    "init": "name",
-    "cache ls": "dir",
-    "cache why": "config-dir",
-    "cache gc": "dir max-bytes yes",
-    "cache rm": "dir",
-    "service dispatcher": "port trusted-network",
-    "service worker": "dispatcher host port trusted-network",
-    "plugins": "format",
-    "vocabulary": "out size",
-    "help": "config-dir",
-}
-"""Options of commands, beside those of all, and of all that take overrides."""
 _PATHS = ("-cd", "--config-dir", "--data-dir", "--dir", "--golden", "--html", "--out", "--output", "--png")
 """Options whose values shells complete, as they do without a completion of ours."""
 _OPEN = ("=", ".")
@@ -143,9 +118,11 @@ def _options(before: Sequence[str]) -> Iterator[str]:
     if command is None:
         yield from _OPTIONS
         return
-    own = OF_COMMANDS.get(before[0]) or OF_COMMANDS.get(" ".join(before[:2]), "")
-    of_configs = ["config-dir", "config-name"] if command.takes.endswith(CONFIG) and command.takes[:3] != "RUN" else []
-    yield from (f"--{option}" for option in ("help", *own.split(), *of_configs))
+    from etlrun.cli.parsers import parser_of  # with argparse, which overrides do without
+
+    parser = parser_of(before[0])
+    part = parser.parts.get(before[1]) if len(before) > 1 else None
+    yield from (name for of in (part or parser).arguments for name in of.option_strings if name.startswith("--"))
 
 
 def _topics(before: Sequence[str], word: str) -> Iterator[str]:

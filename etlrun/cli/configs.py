@@ -1,94 +1,111 @@
-"""Commands that answer from a config: its plan, its program, its images, and the schema of all configs."""
+"""Commands that answer from a config: its plan, its program, its examples, and the schema of all configs."""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
+import io
 import json
+import shlex
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from etlrun.cli import parsers
+from etlrun.cli.commands import Answer
 from etlrun.config import grid
-from etlrun.config.request import Request, requested
+from etlrun.report.doc import Doc, Lines
+from etlrun.report.html import pieces
 from etlrun.stages import STAGES
-from etlrun.system.terminal import say_whole
+from etlrun.stages.dataset import Dataset
+from etlrun.system.errors import ConfigError, Fault
+from etlrun.system.files import appearing, refuse_unwritable
+from etlrun.system.machine import rounded
+
+if TYPE_CHECKING:
+    from etlrun.datasets.examine.show import Sheet
 
 MULTIRUN_FORMATS = ("text", "json")
 
 
-def plan(arguments: list[str]) -> None:
+def plan(known: Namespace) -> Answer:
     """Print the plan of a run, or of a multirun."""
     from etlrun.graph import figures
     from etlrun.planning import render
 
-    parser = plan_parser()
-    known, request = _parsed(parser, arguments)
+    request = dataclasses.replace(known.request.resuming(), multirun=known.multirun)
     if not known.multirun:
         planned = figures.with_figures(grid.resolve(request, STAGES).plan)
-        say_whole(figures.text_of(planned) if known.format == "text" else render.FORMATS[known.format](planned))
-    elif known.format in MULTIRUN_FORMATS:
-        from etlrun.cli import multirun
-        from etlrun.sweep import preview
+        return Answer(figures.text_of(planned) if known.format == "text" else render.FORMATS[known.format](planned))
+    if known.format not in MULTIRUN_FORMATS:
+        expected, remedy = "a format for one config", f"with -m choose from {', '.join(MULTIRUN_FORMATS)}"
+        raise ConfigError([Fault("--format", known.format, expected, remedy)])
+    from etlrun.cli import multirun
+    from etlrun.sweep import preview
 
-        formats = {"text": preview.text, "json": preview.as_json}
-        say_whole(formats[known.format](multirun.planned(request)))
-    else:
-        parser.error(f"--format {known.format} is for one config; with -m choose from {', '.join(MULTIRUN_FORMATS)}")
-
-
-def plan_parser() -> argparse.ArgumentParser:
-    """Return the parser of `etlrun plan`."""
-    from etlrun.planning import render
-
-    parser = parsers.of_config("plan", "Print the plan of a run, without running it.")
-    parsers.add_format(parser, *sorted(render.FORMATS))
-    parser.add_argument("--multirun", "-m", action="store_true", help="preview all combinations that `etlrun -m` runs")
-    return parser
+    formats = {"text": preview.text, "json": preview.as_json}
+    return Answer(formats[known.format](multirun.planned(request)))
 
 
-def eject(arguments: list[str]) -> None:
+def eject(known: Namespace) -> Answer:
     """Print the program of a run."""
     from etlrun.eject import program
 
-    _, request = _parsed(eject_parser(), arguments)
-    planned = grid.resolve(request, STAGES).plan
-    say_whole(program.ejected(planned, arguments, program.versions()))
+    planned = grid.resolve(known.request.resuming(), STAGES).plan
+    return Answer(program.ejected(planned, known.words, program.versions()))
 
 
-def eject_parser() -> argparse.ArgumentParser:
-    """Return the parser of `etlrun eject`."""
-    says = "Print a Python program equivalent to a run, which needs only tf.data, TFDS and Keras."
-    return parsers.of_config("eject", says)
-
-
-def stats(arguments: list[str]) -> None:
-    """Print figures of the columns of rows, or of the pixels of images."""
-    from etlrun.cli import doctor as command
-
-    _, request = _parsed(stats_parser(), arguments)
-    command.stats(grid.resolve(request, STAGES).plan)
-
-
-def stats_parser() -> argparse.ArgumentParser:
-    """Return the parser of `etlrun stats`."""
-    says = "Print type, missing values, mean, quantiles and most frequent values of each column of the training split; "
-    says += "of images, the mean and the standard deviation for the step `normalize`."
-    return parsers.of_config("stats", says)
-
-
-def schema(arguments: list[str]) -> None:
+def schema(_: Namespace) -> Answer:
     """Print the JSON schema of config files."""
     from etlrun.planning import schema as schemas
 
-    schema_parser().parse_args(arguments)
-    say_whole(json.dumps(schemas.schema(STAGES), indent=2) + "\n")
+    return Answer(json.dumps(schemas.schema(STAGES), indent=2) + "\n")
 
 
-def schema_parser() -> argparse.ArgumentParser:
-    """Return the parser of `etlrun schema`."""
-    return parsers.of_command("schema", "Print the JSON schema of config files, for the language servers of editors.")
+def show(known: Namespace) -> Answer:
+    """Write a page and an image of examples after each step of a plan, and say what they show.
+
+    Raises:
+        ConfigError: The validation is to be shown of a run without one, or the image has another suffix than `.png`.
+        WorldError: Data is missing or corrupt, or a file can't be written.
+    """
+    plan = grid.resolve(known.request.resuming(), STAGES).plan
+    if not plan.pipelines[known.split]:
+        remedy = "set it, or leave --split out"
+        where, expected = Dataset.key("eval_split"), "a split, since --split validation shows its examples"
+        raise ConfigError([Fault(where=where, found="null", expected=expected, remedy=remedy)])
+    if known.png is not None and known.png.suffix.lower() != ".png":
+        found, remedy = str(known.png), f"write --png {shlex.quote(str(known.png.with_suffix('.png')))}"
+        raise ConfigError([Fault(where="--png", found=found, expected="a file named *.png", remedy=remedy)])
+    for option, path in (("--output", known.output), ("--png", known.png)):
+        if path is not None:
+            refuse_unwritable(path.parent, option)
+    from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
+
+    with prepare(None):
+        from etlrun.datasets.examine.show import Wanted, collect
+
+        wanted = Wanted(batches=known.batches, examples=known.examples, passes=known.passes)
+        sheet = collect(plan, known.split, wanted)
+        doc = write(sheet, known.output, known.png, shlex.join(["etlrun", "show", *known.words]))
+    written = [("page", known.output), ("image", known.png)]
+    files = [(name, f"{path}, {rounded(path.stat().st_size)}") for name, path in written if path is not None]
+    return Answer(dataclasses.replace(doc, parts=[*doc.parts, Lines(files)]))
 
 
-def _parsed(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[argparse.Namespace, Request]:
-    """Parse `arguments`, and return the request for the configs that they name."""
-    known, request = requested(parser, arguments)
-    return known, dataclasses.replace(request.resuming(), multirun=getattr(known, "multirun", False))
+def write(
+    sheet: Sheet, page: Path, image: Path | None, made_by: str, keys: tuple[str, str] = ("--output", "--png")
+) -> Doc:
+    """Write a sheet as a page, which says what it was `made_by`, and as one image; `keys` are their options.
+
+    Raises:
+        WorldError: A file can't be written.
+    """
+    from etlrun.datasets.examine.compare import of_sheet, picture
+
+    doc = of_sheet(sheet, made_by)
+    with appearing(page, keys[0]) as file:
+        file.writelines(pieces(doc))
+    if image is not None:
+        picture(sheet).save(png := io.BytesIO(), "PNG")
+        with appearing(image, keys[1]) as file:
+            file.buffer.write(png.getvalue())
+    return doc

@@ -1,93 +1,72 @@
-"""`etlrun doctor` and `etlrun stats`: examination of a dataset, and figures of its columns or its images."""
+"""`etlrun doctor` and `etlrun stats`: a dataset, a device, and figures of the training split."""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import shlex
-from collections.abc import Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from typing import Any
 
-from etlrun.cli import parsers
-from etlrun.cli.doctor_device import of_device
+from etlrun.cli.commands import Answer
 from etlrun.config import grid
-from etlrun.config.request import Request, requested
 from etlrun.planning.plan import Plan
-from etlrun.report.doc import Lines
+from etlrun.report.doc import Col, Doc, Lines, Table
 from etlrun.report.html import pieces
-from etlrun.report.render import as_json, show
 from etlrun.stages import STAGES
 from etlrun.stages.rows import Rows
+from etlrun.system import machine
+from etlrun.system.errors import ConfigError, Fault
 from etlrun.system.files import appearing, refuse_unwritable
-from etlrun.system.machine import rounded
 from etlrun.system.progress import progress
-from etlrun.system.terminal import say, say_whole
+from etlrun.system.terminal import say_note
+
+_PACKAGES = ("tensorflow", "jax", "keras")
+_ALONE = {
+    "report": ("Markdown of all, with the device", ("device", "all", "html")),
+    "device": ("the device alone", ("html", "all")),
+}
+"""Options that leave no place for others, with what they print."""
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command."""
-    parser = parsers.of_config(
-        "doctor",
-        "Examine a dataset. Of images: broken, duplicate and nearly duplicate ones, classes, sizes, "
-        "formats, and what caches would take. Of rows: what is missing, equal or far from all others, columns that "
-        "give the target away, and splits that differ. Of a device: what a convolution, a product in mixed precision "
-        "and a copy of a batch take. Nothing is written but the page.",
-    )
-    parsers.add_format(parser)
-    parser.add_argument("--html", type=Path, metavar="FILE", help="page with samples to write")
-    parser.add_argument("--device", action="store_true", help="test the device and its driver, not the dataset")
-    parser.add_argument("--all", action="store_true", help="all splits of the dataset, not only those of the config")
-    says = "print versions, device, plan and last run as Markdown for an issue, without secrets"
-    parser.add_argument("--report", action="store_true", help=says)
-    parser.add_argument("--run", type=Path, metavar="RUN", help="folder of the run in the report; default: the last")
-    return parser
-
-
-def main(arguments: list[str]) -> None:
-    """Run `etlrun doctor`; see `doctor` for what it raises."""
-    known, request = requested(parser(), arguments)
-    if known.report or known.run is not None:
-        _report(known, request)
-        return
-    doctor(grid.resolve(request.resuming(), STAGES).plan, known, arguments)
-
-
-def _report(known: argparse.Namespace, request: Request) -> None:
-    """Print the report for an issue."""
-    if not known.report:
-        parser().error("--run is for --report")
-    if known.device or known.all or known.html is not None or known.format != "text":
-        parser().error("--report is Markdown, and has the device: leave out --device, --all, --html and --format")
-    from etlrun.cli.doctor_report import report
-
-    report(request, known.run)
-
-
-def doctor(plan: Plan, known: argparse.Namespace, arguments: Sequence[str]) -> None:
-    """Print the diagnosis of the dataset of `plan`, and write its page.
+def doctor(known: Namespace) -> Answer:
+    """Examine the dataset of a config, and write its page; or its device; or all that an issue needs.
 
     Raises:
+        ConfigError: Options don't go together.
         WorldError: Data is missing or can't be read, or the page can't be written.
     """
+    faults = [
+        Fault(f"--{other}", f"it, beside --{option}", f"nothing: --{option} prints {prints}", "leave it out")
+        for option, (prints, others) in _ALONE.items()
+        for other in (*others, *(["format"] if option == "report" and known.format != "text" else []))
+        if getattr(known, option) and (other == "format" or getattr(known, other))
+    ]
+    if known.run is not None and not known.report:
+        faults.append(Fault("--run", str(known.run), "it beside --report", "add --report"))
+    if faults:
+        raise ConfigError(faults)
+    if known.report:
+        from etlrun.cli.doctor_report import report
+
+        return Answer(report(known.request, known.run))
+    plan = grid.resolve(known.request.resuming(), STAGES).plan
     if known.device:
-        if known.html is not None or known.all:
-            parser().error("--device examines no dataset: leave out --html and --all")
-        of_device(plan, as_json=known.format == "json")
-        return
+        return of_device(plan)
     if known.html is not None:
         refuse_unwritable(known.html.parent, "--html")
-    made_by = shlex.join(["etlrun", "doctor", *arguments])
     with _prepared(plan), progress() as begin:
         from etlrun.datasets.examine.doctor import diagnosed, of_doctor
 
+        made_by = shlex.join(["etlrun", "doctor", *known.words])
         doc = of_doctor(diagnosed(plan, begin, is_whole=known.all), made_by)
         if known.html is not None:
             with appearing(known.html, "--html") as file:
                 file.writelines(pieces(doc))
-            page = Lines([("page", f"{known.html}, {rounded(known.html.stat().st_size)}")])
+            page = Lines([("page", f"{known.html}, {machine.rounded(known.html.stat().st_size)}")])
             doc = dataclasses.replace(doc, parts=[*doc.parts, page])
-    say_whole(as_json(doc)) if known.format == "json" else show(doc)
+    return Answer(doc)
 
 
 @contextmanager
@@ -103,23 +82,66 @@ def _prepared(plan: Plan) -> Iterator[None]:
         yield
 
 
-def stats(plan: Plan) -> None:
-    """Print figures of the training split of `plan`: of each column of rows, or of all pixels, for `normalize`.
+def of_device(plan: Plan) -> Answer:
+    """Try operations on the device of the trainer of `plan`, with status 1 if one fails.
+
+    Raises:
+        WorldError: There is no such device, or the backend isn't built for it.
+    """
+    from etlrun.run.backend import prepare  # imports TensorFlow, so only after the config has been validated
+
+    with prepare(plan.spec.fit) as backend:
+        from etlrun.run.backend import built_for, fastest
+        from etlrun.run.operations import tried
+
+        host, listed = backend.host, machine.driver_gpus()
+        policy = fastest(host.accelerators, listed) or "mixed_bfloat16"
+        built, found = built_for(backend.name), [*tried(policy.removeprefix("mixed_"))]
+        told: dict[str, Any] = {
+            "device": f"{host.device}, {host.cores} core{'s' * (host.cores > 1)}, {machine.rounded(host.memory_bytes)}",
+            "driver": machine.driver_version() or "none",
+            "gpus": [f"{gpu.name}, compute capability {'.'.join(map(str, gpu.capability))}" for gpu in listed],
+            "backend": f"Keras's {backend.name} backend",
+            "versions": {name: version for name, version in backend.versions.items() if name in _PACKAGES},
+            "built_for": None if built is None else str(built),
+        }
+    if backend.unseen:
+        say_note(backend.unseen)
+    lines = []
+    for name, value in told.items():
+        of_each = value if isinstance(value, list) else [value]
+        if isinstance(value, dict):
+            of_each = [", ".join(f"{package} {version}" for package, version in value.items())]
+        lines += [(name.replace("_", " "), each or "") for each in of_each]
+    columns = [
+        Col("name", lambda of: of.operation),
+        Col("compiled", lambda of: of.is_compiled),
+        Col("first s", lambda of: of.first_s, ".3f"),
+        Col("ms", lambda of: of.call_ms, ".2f"),
+        Col("result", lambda of: of.error or "works"),
+    ]
+    values = {**told, "operations": [dataclasses.asdict(of) for of in found]}
+    doc = Doc("Device", [Lines(lines), Table(found, columns)], json=lambda: values)
+    return Answer(doc, status=int(any(of.error for of in found)))
+
+
+def stats(known: Namespace) -> Answer:
+    """Print figures of the training split: of each column of rows, or of all pixels, for `normalize`.
 
     Raises:
         EtlrunError: The config decodes no image, or data is missing or corrupt.
     """
+    plan = grid.resolve(known.request.resuming(), STAGES).plan
     if isinstance(plan.spec.dataset, Rows):
         from etlrun.datasets.examine.rows import of_stats
 
         with progress() as begin:
-            doc = of_stats(plan, begin)
-        show(doc)
-        return
+            return Answer(of_stats(plan, begin))
     with _prepared(plan):
         from etlrun.datasets.examine.images import measured
 
-        mean, deviation, count = measured(plan)
-    say_whole(f"# Of {count:,} training images, pixels in [0, 1].\ntransform:\n  normalize:\n")
-    for name, values in (("mean", mean), ("std", deviation)):
-        say(f"    {name}: [{', '.join(f'{value:.4f}' for value in values)}]")
+        means, deviations, count = measured(plan)
+    text = f"# Of {count:,} training images, pixels in [0, 1].\ntransform:\n  normalize:\n"
+    for name, values in (("mean", means), ("std", deviations)):
+        text += f"    {name}: [{', '.join(f'{value:.4f}' for value in values)}]\n"
+    return Answer(text)

@@ -24,7 +24,7 @@ from etlrun.system import machine
 from etlrun.system.errors import EtlrunError, describe, headline
 from etlrun.system.hidden import hidden, in_review
 from etlrun.system.loading import version_of
-from etlrun.system.terminal import say_note, say_whole
+from etlrun.system.terminal import say_note
 
 OUTPUTS = Path("outputs")
 """Folder in which runs write their folders by default."""
@@ -43,8 +43,8 @@ _HOME = r"/(?:home|Users)/[^/\s'\"`:,;]+"
 _URL = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*://)(?:[^\s/'\"<>`?#]*@)?([^\s'\"<>`?#]*)(?:[?#][^\s'\"<>`]*)?")
 
 
-def report(request: Request, run: Path | None) -> None:
-    """Print the report for the config of `request`, and on the last run in `run` or, by default, in `outputs`."""
+def report(request: Request, run: Path | None) -> str:
+    """Return the report for the config of `request`, and on the last run in `run` or, by default, in `outputs`."""
     words = [*request.overrides, *request.files]
     say_note("the device is tried, which takes some seconds")
     with contextlib.redirect_stdout(sys.stderr):  # what libraries print is none of the report
@@ -59,7 +59,7 @@ def report(request: Request, run: Path | None) -> None:
         if folder is not None:
             parts |= _left(folder, with_plan=not words)
     text = "\n".join(_part(title, part) for title, part in parts.items())
-    say_whole(_public(f"<!-- {_HEAD} -->\n{text}"))
+    return _public(f"<!-- {_HEAD} -->\n{text}")
 
 
 def _public(text: str) -> str:

@@ -6,9 +6,12 @@ sweeper (`hydra/sweeper`, such as Optuna's), calls `job`.
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,25 +24,117 @@ from hydra.types import HydraContext, RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, read_write
 
-from etlrun.cli import answer
 from etlrun.config.composer import plain, resolved
 from etlrun.config.folders import config_dir
 from etlrun.config.grid import Job
 from etlrun.config.request import PRIMARY, VERSION_BASE, Request, composer, noted
 from etlrun.planning.spec import parse_command
-from etlrun.record.outcome import UNCACHED, Outcome, outcome_of
+from etlrun.record.outcome import UNCACHED, Outcome, outcome, outcome_of
 from etlrun.record.record import EVENTS, Record
-from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED
+from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, SUMMARY, Summary, finite
 from etlrun.run import run
 from etlrun.run.checkpoint import previous_run
 from etlrun.run.hosts import ALONE, Place, end_at_once, place_of, require_jax
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.engine import started
-from etlrun.system import errors
-from etlrun.system.errors import EtlrunError, Fault, describe, headline
+from etlrun.system import errors, terminal
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, describe, headline
 from etlrun.system.files import refuse_unwritable
 from etlrun.system.signals import interrupts
+
+QUIET, JSON = "--quiet", "--json"
+
+
+class _Answer:
+    """State of the command in progress.
+
+    Attributes:
+        document: Function that returns what `--json` prints at the end; None before a run or a sweep has ended.
+    """
+
+    document: Callable[[], dict[str, Any]] | None = None
+
+
+_answer = _Answer()
+
+
+def taken(arguments: Sequence[str]) -> tuple[list[str], set[str]]:
+    """Return the arguments without these options, and which of them there are."""
+    found = {argument for argument in arguments if argument in (QUIET, JSON)}
+    return [argument for argument in arguments if argument not in found], found
+
+
+def refuse(options: set[str], other: str) -> None:
+    """Refuse these options with another one, which Hydra answers alone."""
+    if options:
+        where, expected = " ".join(sorted(options)), "a run or a sweep"
+        raise ConfigError([Fault(where=where, found=other, expected=expected, remedy=f"leave out {where}")])
+
+
+def answer_run(folder: Path) -> None:
+    """Take the summary of a run that has ended as the answer, the loss and the metric of its result first."""
+
+    def document() -> dict[str, Any]:
+        try:
+            summary = json.loads((folder / SUMMARY).read_bytes())
+            result = finite(outcome(Summary.model_validate(summary)).measures)
+        except (OSError, ValueError) as error:
+            result, summary = {}, {"status": FAILED, "error": f"{folder / SUMMARY}: {headline(error)}"}
+        return {"folder": str(folder), **({"result": result} if result else {}), **summary}
+
+    _answer.document = document
+
+
+def answer_sweep(as_json: Callable[[], str], status: int) -> None:
+    """Take the results of a sweep that has ended with this exit status as the answer."""
+    name = {EtlrunError.status: FAILED, errors.INTERRUPTED: INTERRUPTED}.get(status, COMPLETED)
+    _answer.document = lambda: {"status": name, **json.loads(as_json())}
+
+
+@contextmanager
+def answering(options: set[str]) -> Iterator[None]:
+    """Print what `options` ask for; with `--json` also of a command that is refused, fails or is interrupted."""
+    with terminal.quietly(is_quiet=QUIET in options):
+        if JSON not in options:
+            yield
+            return
+        _answer.document, ended = None, {"status": INTERRUPTED, "error": None}
+        try:
+            with _on_stderr():
+                yield
+        except EtlrunError as error:
+            _answer.document = None
+            ended = {"status": FAILED, "error": "\n".join(map(str, error.faults))}
+            raise
+        except SystemExit as error:
+            if error.code != errors.INTERRUPTED:
+                ended = {"status": FAILED, "error": str(error.code)}
+            raise
+        except Exception as error:
+            ended = {"status": FAILED, "error": f"{type(error).__name__}: {headline(error)}"}
+            raise
+        finally:
+            document = _answer.document() if _answer.document is not None else ended
+            terminal.say_whole(json.dumps(document, indent=2) + "\n")
+
+
+@contextmanager
+def _on_stderr() -> Iterator[None]:
+    """Have standard error print what is printed on standard output, also by libraries and by processes."""
+    saved = None
+    with suppress(OSError, AttributeError):  # a notebook has no such file, and a shell may close it
+        if sys.stdout.fileno() == 1:
+            sys.stdout.flush()
+            saved = os.dup(1)
+            os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        if saved is not None:
+            os.dup2(saved, 1)
+            os.close(saved)
 
 
 class Callbacks(Callback):  # type: ignore[misc]
@@ -106,7 +201,7 @@ def start(request: Request, planned: Job, config: DictConfig) -> None:
         folder = Path(HydraConfig.get().runtime.output_dir)
         _freeze(folder, planned.config)
         status = run.run(folder, planned=planned.plan)
-        answer.of_run(folder)
+        answer_run(folder)
         _end(place, status)
 
     ended = run_job(run_planned, config, job_dir_key="hydra.run.dir", job_subdir_key=None, hydra_context=context)
@@ -205,7 +300,7 @@ def _conclude(folder: str) -> int:
     results = collect(Path(folder))
     status = report.conclude(results)
     if results is not None:
-        answer.of_sweep(results.as_json, status)
+        answer_sweep(results.as_json, status)
     return status
 
 

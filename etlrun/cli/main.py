@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 
 from etlrun.cli import commands
@@ -83,7 +84,9 @@ def _open_standard_streams() -> None:
 
 def _answer(arguments: list[str]) -> None:
     if arguments and arguments[0] in COMMANDS:
-        commands.call(arguments[0], arguments[1:])
+        from etlrun.cli.parsers import call
+
+        call(arguments[0], arguments[1:])
         return
     if arguments and arguments[0] in ("--shell-completion", "-sc"):
         from etlrun.cli import completion
@@ -101,9 +104,59 @@ def _answer(arguments: list[str]) -> None:
 
         say_whole(f"{texts.text()}\n")
     else:
-        from etlrun.cli import start
+        _start(arguments)
 
-        start.main(arguments)
+
+HYDRA_ANSWERS = (
+    "--hydra-help", "--cfg", "-c", "--info", "-i", "--resolve", "--experimental-rerun", "--config-path", "-cp",
+    "--package", "-p",
+)  # fmt: skip
+"""Options that Hydra handles alone: it answers by itself, or uses configs from elsewhere."""
+_PRINTED = {"--hydra-help", "--cfg", "-c", "--info", "-i"}
+"""Those of them that print and run nothing."""
+
+
+def _start(arguments: list[str]) -> None:
+    """Start a run or a sweep, or let Hydra answer."""
+    from etlrun.cli import launch  # which imports Hydra
+    from etlrun.config import grid
+    from etlrun.config.request import Request
+    from etlrun.stages import STAGES
+
+    commands.collect_again()
+    arguments, options = launch.taken(arguments)
+    with launch.answering(options):
+        for argument in arguments:
+            if argument.split("=")[0] in HYDRA_ANSWERS:
+                launch.refuse(options, argument)
+                _by_hydra(arguments)
+                return
+        request = Request.of(arguments).resuming()
+        if request.multirun:
+            from etlrun.cli import multirun  # with the tables and charts of sweeps, which a single run doesn't need
+
+            multirun.multirun(request.arguments)
+        else:
+            launch.start(request, *grid.to_start(request, STAGES))
+
+
+def _by_hydra(arguments: list[str]) -> None:
+    """Let Hydra answer, which reports some of its errors itself, and raises others.
+
+    What it only prints is printed afterwards, since it has no message for a full disk or a closed output.
+    """
+    from etlrun.cli.launch import launch
+    from etlrun.config.composer import UNCOMPOSABLE, refusal
+
+    text, prints = io.StringIO(), _PRINTED & {word.split("=")[0] for word in arguments}
+    try:
+        with redirect_stdout(text) if prints else nullcontext():
+            launch(arguments)
+    except UNCOMPOSABLE as error:
+        raise ConfigError([refusal(error)]) from error
+    finally:
+        if prints:
+            say_whole(text.getvalue())
 
 
 _WITH_VALUES = ("--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp", "--cfg", "-c", "--package", "-p")

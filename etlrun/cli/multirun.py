@@ -4,31 +4,126 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import re
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
-from etlrun.cli import answer, launch, launchers
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, RunMode
+
+from etlrun.cli.launch import AGAIN, LONGER, Callbacks, answer_sweep, job, launch, lost
 from etlrun.config import grid
 from etlrun.config.grid import Multirun
-from etlrun.config.request import Request, changed, files_digest, merged
+from etlrun.config.request import Request, changed, composer, files_digest, merged
 from etlrun.planning.plan import require_one_host
 from etlrun.planning.spec import show
 from etlrun.record.outcome import outcome_of
-from etlrun.record.record import held, held_if_there
+from etlrun.record.record import Record, held, held_if_there
+from etlrun.record.summary import FAILED, RUNNING
 from etlrun.results import report
 from etlrun.results.collect import of_ledger
 from etlrun.run.loggers import require
+from etlrun.run.run import close
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.engine import new_ledger, run_all
-from etlrun.sweep.ledger import RESUME, SWEEP, Ledger, describe, left_out
+from etlrun.sweep.ledger import RESUME, SWEEP, Ledger, RunKey, describe, left_out
 from etlrun.sweep.preview import Preview, preview
 from etlrun.sweep.runs import Progress, Runs, say_of_sweep, unfinished
-from etlrun.system.errors import INTERRUPTED, ConfigError, Fault
+from etlrun.system.errors import INTERRUPTED, ConfigError, Fault, WorldError
 from etlrun.system.files import refuse_unwritable
 from etlrun.system.terminal import tell
+
+_LOST = re.compile(r".*?\(state: ([A-Z_]+).*?\)", re.DOTALL)
+"""What submitit says of a job without a result, before the end of its log: its files, and how it ended."""
+_POLL_S = 0.5
+_REMEDIES = {"TIMEOUT": LONGER, "OUT_OF_MEMORY": "raise hydra.launcher.mem_gb, and resume the sweep"}
+
+
+def launch_jobs(runs: Runs, request: Request, multirun: Multirun) -> bool:
+    """Run all jobs that are left with the launcher of the command line, which calls `job` for each.
+
+    Returns:
+        Whether the sweep came to its end; after Ctrl-C jobs that have been submitted go on.
+
+    Raises:
+        WorldError: The cluster doesn't say how its jobs end.
+    """
+    if multirun.is_slurm:
+        _require_accounting()
+    parsed = OverridesParser.create().parse_overrides(request.overrides)
+    own = [override.input_line for override in parsed if override.is_hydra_override()]
+    first = runs.ledger.configs[0].overrides  # an experiment that is swept may choose the launcher
+    overrides = [*first, *own, f"hydra.sweep.dir='{runs.ledger.folder}'"]
+    loader = composer(request).loader
+    config = loader.load_configuration(request.config_name or "config", overrides, run_mode=RunMode.MULTIRUN)
+    context = HydraContext(config_loader=loader, callbacks=Callbacks(config))
+    task = partial(job, sitting_s=runs.ledger.opened_s)
+    launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=config)
+    batches = [[run for run in runs.left if run.fills], [run for run in runs.left if not run.fills]]
+    try:
+        for batch in filter(None, batches):  # caches are filled before any run that reads them
+            _launch_all(launcher, runs, batch, multirun)
+    except KeyboardInterrupt:
+        return False
+    return True
+
+
+def _require_accounting() -> None:
+    """Refuse a machine on which submitit would wait for ever for a job that Slurm has ended: it asks `sacct` alone."""
+    try:
+        subprocess.run(["sacct"], capture_output=True, check=True, text=True)  # noqa: S607
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise WorldError(
+            where="hydra/launcher",
+            found=f"no answer of sacct: {' '.join((getattr(error, 'stderr', None) or str(error)).split())}",
+            expected="a login node of a cluster with Slurm and its accounting, which says how jobs have ended",
+            remedy="start the sweep there, or leave hydra/launcher out",
+        ) from error
+
+
+def _launch_all(launcher: Launcher, runs: Runs, batch: Sequence[RunKey], multirun: Multirun) -> None:
+    """Run jobs by one call of a launcher; submitit's, which stops to wait once a job is lost, has a call for each."""
+    if not multirun.is_submitit:
+        _launch(launcher, runs, batch)
+        return
+    with ThreadPool(multirun.at_a_time(runs.ledger.sweep)) as pool:
+        launched = pool.map_async(partial(_launch, launcher, runs), [[run] for run in batch], chunksize=1)
+        while not launched.ready():  # a wait without an end sleeps through a Ctrl-C that another thread receives
+            launched.wait(_POLL_S)
+        launched.get()
+
+
+def _launch(launcher: Launcher, runs: Runs, batch: Sequence[RunKey]) -> None:
+    """Run jobs by one call of a launcher, and report each of them as it is then."""
+    begun, reason = [run for run in batch if runs.start(run) is not None], lost("no result")
+    jobs = [[*runs.ledger.frozen(run)[1], f"hydra.sweep.subdir='{run.name}'"] for run in begun]
+    try:
+        if jobs:
+            launcher.launch(jobs, initial_job_idx=runs.left.index(begun[0]))
+    except Exception as error:  # noqa: BLE001 - of any launcher: it is the reason in a row
+        reason = _reason(error)
+    for run in begun:
+        folder = runs.ledger.folder_of(run)
+        if Record(folder).summary.status == RUNNING:
+            close(folder, FAILED, reason)
+        runs.end(run)
+
+
+def _reason(error: Exception) -> Fault:
+    """Return why jobs have no result: the end of one in Slurm, or what a launcher raised, with its traceback."""
+    found = _LOST.match(str(error))
+    if found:
+        return lost(" ".join(found[0].split()), _REMEDIES.get(found[1], AGAIN))
+    return lost(str(error).strip() or type(error).__name__)
+
 
 SUBDIR = "${hydra.job.num}"
 LAUNCHERS_OWN = {
@@ -55,13 +150,13 @@ def multirun(arguments: Sequence[str]) -> None:
         return
     found = grid.of(request, STAGES)
     _refuse_unfit(found.sweep, found.multirun)
-    for job in found.jobs:
-        require_one_host(job.plan.spec, "the jobs of a sweep run on one host")
-    for logger in {job.plan.spec.logger for job in found.jobs}:
+    for one in found.jobs:
+        require_one_host(one.plan.spec, "the jobs of a sweep run on one host")
+    for logger in {one.plan.spec.logger for one in found.jobs}:
         require(logger)
     if not found.multirun.is_grid:
         refuse_unwritable(Path(found.multirun.dir), "hydra.sweep.dir")
-        launch.launch(arguments)
+        launch(arguments)
         return
     with held(Path(found.multirun.dir)):
         ledger = new_ledger(request, found)
@@ -146,11 +241,11 @@ def _run(ledger: Ledger, request: Request, config: Multirun) -> None:
         say_of_sweep(f"left out  {line}")
     with Progress(ledger, config.at_a_time(ledger.sweep)) as progress:
         runs = Runs(ledger, outcomes, progress)
-        came_to_end = run_all(runs, progress) if config.is_basic else launchers.run_all(runs, request, config)
+        came_to_end = run_all(runs, progress) if config.is_basic else launch_jobs(runs, request, config)
     outcomes |= {key: outcome_of(ledger.folder_of(key)) for key in left}
     results = of_ledger(ledger, outcomes)
     status = report.conclude(results)
-    answer.of_sweep(results.as_json, status if came_to_end else INTERRUPTED)
+    answer_sweep(results.as_json, status if came_to_end else INTERRUPTED)
     if not came_to_end:
         print(f"etlrun: interrupted; resume with: {ledger.resume_command}", file=sys.stderr)
     raise SystemExit(status if came_to_end else INTERRUPTED)

@@ -2,32 +2,169 @@
 
 from __future__ import annotations
 
-import argparse
+import importlib.util
 import re
+import unicodedata
+from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
-from etlrun.cli import parsers
+from etlrun.cli.commands import Answer
 from etlrun.config.overrides import typed
+from etlrun.config.request import composed
 from etlrun.datasets.prepare.options import Options, parsed
-from etlrun.datasets.prepare.prepare import Prepared, is_training, prepare
+from etlrun.datasets.prepare.prepare import Prepared, is_training
+from etlrun.datasets.prepare.prepare import prepare as prepare_all
 from etlrun.datasets.prepare.readers import opened
 from etlrun.datasets.prepare.shards import INFO, require_new
 from etlrun.datasets.prepare.source import LISTED, Source
+from etlrun.planning.learned import columns_of
+from etlrun.planning.spec import RunSpec, parse
 from etlrun.remote.transfers import there
+from etlrun.report.doc import Col, Doc, Lines, Table
 from etlrun.sources.listing import OTHER_IMAGES
-from etlrun.system.terminal import print_table, say
+from etlrun.stages import STAGES
+from etlrun.stages.column_text import Tokenize
+from etlrun.stages.columns import Columns, Output
+from etlrun.stages.rows import Rows
+from etlrun.stages.words import UNKNOWN
+from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError, printable
+from etlrun.system.files import write_atomically
 
 if TYPE_CHECKING:
     from etlrun.datasets.prepare.check import Image
 
-_HEADER = ("split", "examples", "shards", "classes", "MB")
+
+_LEAST_COUNT = 2
+"""Least number of words that have a piece."""
 
 
-def main(arguments: list[str]) -> None:
-    """Run `etlrun prepare SOURCE --name NAME`; raise `EtlrunError` with all faults of the arguments or the source."""
-    options = parsed(vars(parser().parse_args(arguments)))
+def vocabulary(known: Namespace) -> Answer:
+    """Write a vocabulary.
+
+    Raises:
+        EtlrunError: The config has no tokenizer by pieces; its rows, or the files, can't be read; or a package is
+            missing.
+    """
+    request = known.request
+    if importlib.util.find_spec("tokenizers") is None:
+        found, expected = "no package tokenizers", "the one that trains vocabularies"
+        raise WorldError(where="vocabulary", found=found, expected=expected, remedy="pip install 'etlrun[text]'")
+    if any("=" not in word for word in request.overrides):
+        texts, path = _of_files(request.overrides, known.out), known.out
+    else:
+        spec = parse(composed(request), STAGES)
+        output, place = _tokenized(spec)
+        texts = _texts(spec, output, place)
+        path = known.out or Path(str(cast("Tokenize", output.steps[place]).file))
+    pieces = trained(texts, known.size)
+    try:
+        write_atomically(path, "".join(f"{piece}\n" for piece in pieces))
+    except OSError as error:
+        expected = "a file that can be written"
+        raise WorldError(
+            where=str(path), found=str(error.strerror), expected=expected, remedy="pass another --out"
+        ) from error
+    return Answer(f"{len(pieces):,} pieces of {len(texts):,} texts are in {printable(str(path))}.\n")
+
+
+def _tokenized(spec: RunSpec) -> tuple[Output, int]:
+    """Return the output of a config that is tokenized by pieces, and the place of that step."""
+    columns = columns_of(spec)
+    found = [
+        (output, place)
+        for output in (columns.outputs if columns is not None and isinstance(spec.dataset, Rows) else ())
+        for place, step in enumerate(output.steps)
+        if isinstance(step, Tokenize) and step.by == "wordpiece"
+    ]
+    if len(found) == 1:
+        return found[0]
+    example = "transform.columns={review: {steps: [{tokenize: {by: wordpiece, file: vocab.txt}}, lookup, embed]}}"
+    what = f"{len(found)} outputs by pieces: {', '.join(of.name for of, _ in found)}" if found else "none by pieces"
+    expected = "one output of a dataset of rows that is tokenized by pieces of words"
+    raise ConfigError([Fault(where=Columns.path, found=what, expected=expected, remedy=f"pass '{example}'")])
+
+
+def _texts(spec: RunSpec, output: Output, place: int) -> list[str]:
+    """Return the texts of the training split before the step at that place; raise `EtlrunError` if there are none."""
+    from etlrun.planning.columns import misnamed
+    from etlrun.planning.rows import training_of  # which imports Arrow
+    from etlrun.sources.rows.reader import Reader
+
+    source, split = training_of(spec)
+    features = source.dataset.examples.features
+    if faults := [*misnamed(Columns(outputs=(output,)), features, tuple(source.dataset.target))]:
+        raise ConfigError(faults)
+    values = Reader(output, {}, source, split).behind(output.steps[:place])
+    return [of.decode() for of in values.drop_null().to_pylist()]
+
+
+def _of_files(words: Sequence[str], out: Path | None) -> list[str]:
+    """Return the texts of files, which have one in each line, in Unicode's NFC; raise `EtlrunError` with all faults."""
+    from etlrun.sources.rows.lines import encoding_fault, format_fault, opened  # which imports Arrow
+
+    texts, faults = list[str](), list[Fault]()
+    if out is None:
+        expected = "the file to write, which no config names"
+        faults.append(Fault(where="--out", found="nothing", expected=expected, remedy="pass --out vocab.txt"))
+    for path in words:
+        try:
+            fault = format_fault(path) or encoding_fault(path, "")
+            if fault is not None:
+                faults.append(fault)
+                continue
+            with opened(path) as file:
+                text = file.read().decode("utf-8-sig")
+            texts += filter(str.strip, unicodedata.normalize("NFC", text).split("\n"))
+        except OSError as error:
+            expected = "files of text alone, or overrides KEY=VALUE alone"
+            remedy = "check the path, or the override"
+            faults.append(Fault(where=path, found=error.strerror or str(error), expected=expected, remedy=remedy))
+    if faults:
+        raise EtlrunError(faults)
+    return texts
+
+
+def trained(texts: Sequence[str], size: int) -> list[str]:
+    """Return pieces of the words in texts, `[UNK]` first and `size` at most; the same for the same texts.
+
+    Raises:
+        WorldError: The texts have more characters.
+    """
+    from tokenizers import Tokenizer, models, trainers
+    from tokenizers.normalizers import BertNormalizer
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+
+    normalizer, parts = BertNormalizer(lowercase=False, strip_accents=False, clean_text=False), BertPreTokenizer()
+
+    def words_of(text: str) -> Iterator[str]:
+        return (word for word, _ in parts.pre_tokenize_str(normalizer.normalize_str(text)))
+
+    words = Counter(word for text in texts for word in words_of(text))
+    whole = sorted({character for word in words for character in word})
+    later = sorted({f"##{character}" for word in words for character in word[1:]})
+    alphabet = [UNKNOWN, *whole, *later]  # given in order, since the trainer has it in a random one
+    if len(alphabet) > size:
+        found, expected = f"{size:,} for {len(alphabet):,} characters", "a larger vocabulary"
+        remedy = f"pass at least {len(alphabet):,}, or standardize the texts"
+        raise WorldError(where="--size", found=found, expected=expected, remedy=remedy)
+    model = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
+    model.normalizer, model.pre_tokenizer = normalizer, parts
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size, min_frequency=_LEAST_COUNT, special_tokens=alphabet, show_progress=False
+    )
+    model.train_from_iterator(texts, trainer)
+    places = model.get_vocab()
+    return sorted(places, key=lambda piece: places[piece])
+
+
+def prepare(known: Namespace) -> Answer:
+    """Write a source of images as a TFDS dataset; `EtlrunError` with all faults of the arguments or the source."""
+    arguments = vars(known)
+    options = parsed({key: value for key, value in arguments.items() if key != "words"})
     require_new(options)
     with ExitStack() as opening:
         from etlrun.run.backend import prepare as quietly  # imports TensorFlow, so only after the arguments are known
@@ -37,69 +174,34 @@ def main(arguments: list[str]) -> None:
         source = opening.enter_context(closing(opened(options)))
         if options.features is None:
             opening.enter_context(quietly(None))
-        prepared = prepare(options, source)
-        print_table(_HEADER, list(_rows(prepared)))
-        for line in (*_notes(source, prepared), f"folder    {options.place}"):
-            say(line)
-        say(f"train     {_command(options, prepared)}")
-
-
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command."""
-    parser = parsers.of_command(
-        "prepare",
-        "Write your images as a TFDS dataset. SOURCE is a folder of classes, which may stand in folders of "
-        "splits; a list (.csv or .jsonl) with the columns path, label and optionally split; a zip or tar archive of "
-        "such a folder; or a pattern of TFRecords, with --features.",
-    )
-    parser.add_argument("source", metavar="SOURCE", help="folder, list, archive, or pattern of TFRecords")
-    parser.add_argument("--name", required=True, metavar="NAME", help="name of the dataset")
-    parser.add_argument("--version", default="1.0.0", metavar="X.Y.Z", help="version of the dataset; default: 1.0.0")
-    parser.add_argument("--data-dir", metavar="DIR", help="data folder of TFDS, or its URL; default: TFDS's own")
-    parser.add_argument(
-        "--split", metavar="NAME=PERCENT,...", help="splits of each class; default: those of the source"
-    )
-    parser.add_argument("--shards", metavar="N", help="shards of each split; default: shards of 100 to 200 MB")
-    parser.add_argument("--seed", metavar="N", help="seed of the order and of the splits; default: 0")
-    parser.add_argument(
-        "--on-corrupt",
-        choices=("raise", "skip"),
-        default="raise",
-        help="end at the first image that can't be used (default), or leave such images out",
-    )
-    parser.add_argument(
-        "--convert",
-        action="store_const",
-        const="yes",
-        help="make upright JPEGs or PNGs of HEIC, AVIF, WebP, TIFF, GIF and BMP, and of photos that EXIF turns",
-    )
-    parser.add_argument("--features", metavar="image=KEY,label=KEY", help="keys of the examples of TFRecords")
-    return parser
-
-
-def _rows(prepared: Prepared) -> Iterator[Sequence[str]]:
-    for split in _splits(prepared):
-        shards = [shard for shard in prepared.shards if shard.split == split]
-        images = [image for shard in shards for image in shard.images]
-        classes = len({image.label for image in images})
-        size = sum(prepared.sizes[shard.file] for shard in shards)
-        yield split, f"{len(images):,}", str(len(shards)), str(classes), f"{size / 1e6:,.1f}"
+        prepared = prepare_all(options, source)
+        shards = {split: [shard for shard in prepared.shards if shard.split == split] for split in _splits(prepared)}
+        columns = [
+            Col("split", lambda of: of[0]),
+            Col("examples", lambda of: sum(len(shard.images) for shard in of[1])),
+            Col("shards", lambda of: len(of[1])),
+            Col("classes", lambda of: len({image.label for shard in of[1] for image in shard.images})),
+            Col("MB", lambda of: sum(prepared.sizes[shard.file] for shard in of[1]) / 1e6, ",.1f"),
+        ]
+        last = [("folder", str(options.place)), ("train", _command(options, prepared))]
+        parts = [Table([*shards.items()], columns), Lines([*_notes(source, prepared), *last])]
+        return Answer(Doc(f"The dataset {options.name}", parts))
 
 
 def _splits(prepared: Prepared) -> list[str]:
     return list(dict.fromkeys(shard.split for shard in prepared.shards))
 
 
-def _notes(source: Source, prepared: Prepared) -> Iterator[str]:
+def _notes(source: Source, prepared: Prepared) -> Iterator[tuple[str, str]]:
     """Yield what the source has that a reader may not expect."""
-    yield from (f"note      {note}" for note in source.notes)
+    yield from (("note", note) for note in source.notes)
     across, conflicting = prepared.duplicates.across, prepared.duplicates.conflicting
     yield from _listed("leakage", "identical images in several splits", [_named(group, "split") for group in across])
     yield from _listed(
         "labels", "identical images with several labels", [_named(group, "label") for group in conflicting]
     )
     if prepared.duplicates.within:
-        yield f"note      images identical to another one in the same split: {prepared.duplicates.within:,}"
+        yield "note", f"images identical to another one in the same split: {prepared.duplicates.within:,}"
     broken = [f"{name}: {reason}" for name, reason in prepared.broken.items()]
     yield from _listed("skipped", "broken images", broken)
     warned = [f"{name}: {warning}" for name, warning in prepared.warned.items()]
@@ -113,12 +215,10 @@ def _notes(source: Source, prepared: Prepared) -> Iterator[str]:
     yield from _listed("ignored", "links of the archive that don't end at a file", source.loose)
 
 
-def _listed(kind: str, things: str, texts: Sequence[str]) -> Iterator[str]:
+def _listed(kind: str, things: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the number of texts, if there are any, and the first ones below it."""
     if texts:
-        yield f"{kind:<10}{things}: {len(texts):,}"
-    for text in (*texts[:LISTED], *(["…"] if texts[LISTED:] else [])):
-        yield f"{'':<10}{text}"
+        yield kind, "\n".join([f"{things}: {len(texts):,}", *texts[:LISTED], *["…"] * (len(texts) > LISTED)])
 
 
 def _named(group: Sequence[Image], what: str) -> str:

@@ -1,92 +1,120 @@
-"""`etlrun runs`: list runs and sweeps."""
+"""Commands about runs: their list, the report of one, and the values that AUTOTUNE chose in it."""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import io
-import json
+import shlex
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from etlrun.cli import parsers
-from etlrun.cli.commands import COMMANDS
-from etlrun.record.summary import MEASURES, RUNNING
-from etlrun.results.runs import UNREADABLE, Entry, entries
+from etlrun.cli.commands import Answer
+from etlrun.report.doc import Col, Doc, Line, Lines, Table
 from etlrun.system.errors import printable
-from etlrun.system.terminal import megabytes, number, print_table, say, say_whole, significant
 
-_OUTPUTS = Path("outputs")
-"""Folder in which runs write their folders by default."""
-_HEADER = ("folder", "created at", "status", "jobs", "bound by", "max gain", "best", "seconds", "MB", "overrides")
+if TYPE_CHECKING:
+    from etlrun.record.summary import Summary
+    from etlrun.results.runs import Entry
 
 
-def main(arguments: list[str]) -> None:
+def listing(known: Namespace) -> Answer:
     """Run `etlrun runs ls`."""
-    known = parser().parse_args(arguments)
+    from etlrun.record.summary import MEASURES
+    from etlrun.results.runs import entries
+    from etlrun.system.terminal import megabytes, significant
+
     found = entries(known.folder)
-    if known.format == "json":
-        say_whole(json.dumps([dataclasses.asdict(one) for one in found], indent=2, default=str) + "\n")
-    elif known.format == "paths":
-        _print_paths(found)
-    else:
-        print_table(_HEADER, [_row(one) for one in found])
-        total = megabytes(sum(one.bytes for one in found))
-        say(f"{_counted(found)} in {known.folder} ({total})")
-
-
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command."""
-    parser = parsers.of_command("runs", "List runs and sweeps.")
-    parts = parser.add_subparsers(dest="command", required=True)
-    listing = parsers.of_part(parts, "ls", "list runs and sweeps, the newest first", COMMANDS["runs"].example)
-    listing.add_argument(
-        "--format",
-        choices=("text", "json", "paths"),
-        default="text",
-        help="output format; default: text; paths: folders of those that have ended, one per line",
+    if known.format == "paths":
+        return Answer(_paths(found))
+    counts = {kind: sum(one.kind == kind for one in found) for kind in ("run", "sweep", "search")}
+    counted = " and ".join(
+        f"{count} {kind}{('e' * (kind == 'search') + 's') * (count != 1)}"
+        for kind, count in counts.items()
+        if count or kind != "search"
     )
-    listing.add_argument(
-        "folder", nargs="?", default=_OUTPUTS, type=Path, metavar="FOLDER", help=f"folder of runs; default: {_OUTPUTS}"
+
+    def best(one: Entry) -> str:
+        shown = {name: f"{value:.4f}" if name in MEASURES else significant(value) for name, value in one.best.items()}
+        return " ".join(f"{name} {value}" for name, value in shown.items())
+
+    columns = [
+        Col("folder", lambda one: printable(str(one.folder))),
+        Col("created at", lambda one: time.strftime("%Y-%m-%d %H:%M", time.localtime(one.created_s))),
+        Col("status", lambda one: one.status),
+        Col("jobs", lambda one: None if one.jobs is None else f"{one.completed}/{one.jobs}"),
+        Col("bound by", lambda one: one.bound_by),
+        Col("max gain", lambda one: one.max_gain, ".2f"),
+        Col("best", best),
+        Col("seconds", lambda one: one.wall_s, ".1f"),
+        Col("MB", lambda one: one.bytes / 1e6, ",.1f"),
+        Col("overrides", lambda one: " ".join(one.overrides)),
+    ]
+    total = f"{counted} in {known.folder} ({megabytes(sum(one.bytes for one in found))})"
+    return Answer(
+        Doc(total, [Table(found, columns), Lines([Line("", total)])], json=lambda: [*map(dataclasses.asdict, found)])
     )
-    return parser
 
 
-def _print_paths(found: Sequence[Entry]) -> None:
-    """Print the folders of runs and sweeps that have ended, as they are; names of two lines go to standard error."""
+def _paths(found: Sequence[Entry]) -> str:
+    """Return the folders of runs and sweeps that have ended, as they are; names of two lines go to standard error."""
+    from etlrun.record.summary import RUNNING
+    from etlrun.results.runs import UNREADABLE
+
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
-    for one in found:
-        if one.status in (RUNNING, UNREADABLE):
-            continue
-        if "\n" in str(one.folder):
-            print(f"etlrun: left out {printable(str(one.folder))}, which is no single line", file=sys.stderr)
-        else:
-            say_whole(f"{one.folder}\n")
+    ended = [str(one.folder) for one in found if one.status not in (RUNNING, UNREADABLE)]
+    for folder in ended:
+        if "\n" in folder:
+            print(f"etlrun: left out {printable(folder)}, which is no single line", file=sys.stderr)
+    return "".join(f"{folder}\n" for folder in ended if "\n" not in folder)
 
 
-def _row(one: Entry) -> Sequence[str]:
-    return [
-        printable(str(one.folder)),
-        time.strftime("%Y-%m-%d %H:%M", time.localtime(one.created_s)),
-        one.status,
-        "" if one.jobs is None else f"{one.completed}/{one.jobs}",
-        one.bound_by,
-        "" if one.max_gain is None else number(one.max_gain, 2),
-        " ".join(f"{name} {_metric(name, value)}" for name, value in one.best.items()),
-        "" if one.wall_s is None else number(one.wall_s, 1),
-        f"{one.bytes / 1e6:,.1f}",
-        " ".join(one.overrides),
-    ]
+def report(known: Namespace) -> Answer | None:
+    """Print the report of a run, or of a folder of runs, and write its page again."""
+    from etlrun.record import record as records
+    from etlrun.record.report import of_run, write
+    from etlrun.record.summary import read_summary
+    from etlrun.results.report import collected, publish
+
+    folder = known.folder
+    summary = read_summary(folder)
+    if summary is None:
+        publish(collected(folder))
+        return None
+    doc, page = of_run(folder, summary), folder / records.PAGE
+    last = [*_resume(folder, summary)]
+    try:
+        write(folder)
+    except OSError as error:
+        print(f"etlrun: {page} is as it was: {error.strerror}", file=sys.stderr)
+    else:
+        last += [("report", str(page))]
+    return Answer(dataclasses.replace(doc, parts=[*doc.parts, Lines(last)]))
 
 
-def _metric(name: str, value: float) -> str:
-    return f"{value:.4f}" if name in MEASURES else significant(value)
+def _resume(folder: Path, summary: Summary) -> Sequence[tuple[str, str]]:
+    """Return the command that resumes a run whose process was interrupted or killed, or that starts it again."""
+    from etlrun.record.record import KILLED, state_of
+    from etlrun.record.summary import INTERRUPTED
+
+    if state_of(folder, summary) not in (INTERRUPTED, KILLED):
+        return []
+    from etlrun.config.overrides import of_path
+    from etlrun.config.request import RESUME
+    from etlrun.run.checkpoint import resumable
+
+    if left := resumable(folder, summary):
+        return [("resume", f"etlrun {of_path(RESUME, left)}")]
+    again = shlex.join(["etlrun", *summary.files, *summary.overrides])
+    return [("resume", f"no checkpoint was written; start a new run: {again}")]
 
 
-def _counted(found: Sequence[Entry]) -> str:
-    counts = {kind: sum(one.kind == kind for one in found) for kind in ("run", "sweep", "search")}
-    told = [(kind, count) for kind, count in counts.items() if count or kind != "search"]
-    return " and ".join(f"{count} {kind}{('e' * (kind == 'search') + 's') * (count != 1)}" for kind, count in told)
+def freeze(known: Namespace) -> Answer:
+    """Print the values that AUTOTUNE chose in a run."""
+    from etlrun.record import record
+
+    return Answer(record.overlay(known.run))

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import signal
 import sys
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from etlrun.cli import parsers
 from etlrun.config import grid
 from etlrun.config.folders import config_dir
 from etlrun.config.grid import Job
 from etlrun.config.overrides import of_path
-from etlrun.config.request import Request, composer, requested, with_hydra
+from etlrun.config.request import Request, composer, with_hydra
 from etlrun.planning.plan import require_one_host
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse, parse_command
@@ -54,25 +53,25 @@ class Asked:
         return Job(overrides=self.overrides, config=self.config, plan=plan(parse(self.config, STAGES)))
 
 
-def main(arguments: list[str]) -> None:
-    """Run `etlrun tune`; status 0 whatever it found, 130 if it was interrupted.
+def tune(known: Namespace) -> None:
+    """Search for the fastest config; status 0 whatever it found, 130 if it was interrupted.
 
     Raises:
         ConfigError: The config or the settings are invalid.
         WorldError: The config does not run, or a file can't be written.
     """
-    known, request = requested(parser(), arguments)
-    tune, job = grid.tuned(request, STAGES)
+    request = known.request
+    settings, job = grid.tuned(request, STAGES)
     require_one_host(job.plan.spec, "a search measures the input of one host")
     target = None if known.write is None else _target(known.write)
-    if tune.resume is not None:
-        folder = Path(tune.resume)
-        asked = _resumed(folder, tune, request)
+    if settings.resume is not None:
+        folder = Path(settings.resume)
+        asked = _resumed(folder, settings, request)
     else:
         folder = Path(str(with_hydra(composer(request), request.overrides).hydra.run.dir))
         searching = (f"{Tune.path}.", f"{Tune.path}=", "hydra")
         own = [word for word in request.overrides if not word.lstrip("+").startswith(searching)]
-        asked = Asked(overrides=own, config=job.config, tune=tune, files=request.files)
+        asked = Asked(overrides=own, config=job.config, tune=settings, files=request.files)
         _refuse_used(folder)
     with held(folder):
         _search(folder, asked, target)
@@ -186,17 +185,6 @@ def _resumed(folder: Path, now: Tune, request: Request) -> Asked:
             expected=f"the folder of a search, with its {SEARCH}",
             remedy="pass the folder that `etlrun tune` printed",
         ) from error
-
-
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command."""
-    parser = parsers.of_config(
-        "tune",
-        "Find the fastest config that sees the same data, prove that it is faster, and write it down for "
-        "a review. Its settings are keys of the group `tune`: tune.budget_s, tune.allow, tune.seed, tune.resume.",
-    )
-    parser.add_argument("--write", type=Path, metavar="FILE", help="file for the result: conf/experiment/NAME.yaml")
-    return parser
 
 
 def _say(text: str) -> None:

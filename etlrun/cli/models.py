@@ -1,0 +1,147 @@
+"""Commands on the model of a run: its evaluation, its predictions, and its export."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TextIO, cast
+
+from etlrun.cli.commands import Answer
+from etlrun.record.record import EXPORTS
+from etlrun.remote.copies import named_by_url
+from etlrun.report.doc import Doc, Lines
+from etlrun.stages.paths import is_remote
+from etlrun.system.errors import ConfigError, EtlrunError, Fault
+from etlrun.system.files import appearing, refuse_unwritable
+from etlrun.system.terminal import say_note, say_whole
+from etlrun.trained.files import NEW_FILE, NEW_FOLDER, OUTPUT, faults_of, placed
+
+
+def evaluate(known: Namespace) -> Answer:
+    """Evaluate a run, and write the result into its folder, too.
+
+    Raises:
+        EtlrunError: The run, an override, the data or the model is unfit, or the folder can't be written to.
+    """
+    from etlrun.trained.load import trained, unfit_options
+
+    run = trained(known.run, known.overrides, epoch=known.epoch)
+    if faults := [*unfit_options(run, known.threshold, known.importance)]:
+        raise ConfigError(faults)
+    refuse_unwritable(known.run, "RUN")
+    from etlrun.trained.model import ready  # starts TensorFlow, so only after the run has been checked
+
+    with ready(run) as model:
+        from etlrun.trained import evaluate as evaluations
+        from etlrun.trained.documents import document, recorded
+        from etlrun.trained.importance import how_to_ask
+
+        evaluation = evaluations.evaluate(run, model, known.overrides, known.threshold, known.importance)
+        doc = document(evaluation, shlex.join(["etlrun", "evaluate", *known.words]))
+        paths = recorded(run, evaluation, doc)
+        is_asked = known.importance == 0 or evaluation.importance is not None
+        hint = "" if is_asked else how_to_ask(run.plan, evaluation.examples)
+    written = zip(("results", "page"), map(str, paths), strict=True)
+    return Answer(replace(doc, parts=[*doc.parts, Lines([("columns", hint), *written])]))
+
+
+@named_by_url()
+def predict(known: Namespace) -> Answer:
+    """Predict images, the rows of tables or arrays, or examples of a split, and write a row for each.
+
+    Raises:
+        EtlrunError: The run, a path, an override, an image or the model is unfit.
+    """
+    from etlrun.trained.files import inputs_of
+
+    inputs = inputs_of(known.run, known.given, known.on_corrupt, [*_faults(known)], known.epoch)
+    if known.output is not None and not is_remote(known.output):
+        refuse_unwritable(Path(known.output).parent, OUTPUT)
+    from etlrun.trained.model import ready  # starts TensorFlow, so only after all arguments have been checked
+
+    for text in inputs.notes():
+        say_note(text)
+    rows, run = inputs.opened(), inputs.run
+    with ready(run) as model:
+        from etlrun.system.progress import progress
+        from etlrun.trained import predict as predictions
+        from etlrun.trained.rows import FORMATS
+
+        reading = rows or inputs.reading(model)
+        with _opened(known.output) as file, progress() as begin:
+            writer = FORMATS[known.format](file, predictions.heads(run, model, known.top), reading.header)
+            lost = predictions.predict(run, reading, model, writer, begin("predicted", reading.split.num_examples))
+            writer.close()
+    examples = reading.split.num_examples
+    for of in lost:
+        print(f"skipped   {of.place}: {of.reason}", file=sys.stderr)
+    if lost:
+        print(f"etlrun: {len(lost):,} of {examples:,} skipped", file=sys.stderr)
+    return Answer(status=EtlrunError.status if len(lost) == examples else 0)
+
+
+def _faults(known: Namespace) -> Iterator[Fault]:
+    if known.top is not None and known.top < 1:
+        yield Fault(where="--top", found=str(known.top), expected="a positive integer")
+    if known.format == "parquet" and known.output is None:
+        found, expected = "parquet on the standard output", "a file, since Parquet is no text"
+        yield Fault(where="--format", found=found, expected=expected, remedy="add --output FILE.parquet")
+    if known.output is not None:
+        yield from faults_of(known.output, NEW_FILE)
+
+
+@contextmanager
+def _opened(output: str | None) -> Iterator[TextIO]:
+    """Open the file to write, which appears when it is complete; paths of files may be no Unicode."""
+    if output is None:
+        if hasattr(sys.stdout, "reconfigure"):
+            sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
+        yield cast("TextIO", SimpleNamespace(write=say_whole))
+        return
+    with placed(output) as path, appearing(path, OUTPUT, errors="surrogateescape") as file:
+        yield file
+
+
+def export(known: Namespace) -> Answer:
+    """Export the model of a run into a new folder.
+
+    Raises:
+        EtlrunError: The run, the format or the folder is unfit, or predictions of the export differ from the model's.
+    """
+    from etlrun.trained import export as exports
+    from etlrun.trained.documents import DESCRIPTION, compared
+    from etlrun.trained.formats import FORMATS, named, unfit
+    from etlrun.trained.load import trained
+
+    name, output = known.format, known.output or str(known.run / EXPORTS / known.format)
+    faults, run, is_config = list(named(name)), None, name not in FORMATS
+    try:
+        run = trained(known.run, reads_split=False, epoch=known.epoch)
+        faults += unfit(run, name) if name in FORMATS else ()
+    except EtlrunError as error:
+        faults += error.faults
+        is_config = False
+    if name in FORMATS:
+        faults += faults_of(output, NEW_FOLDER)
+    if faults or run is None:
+        raise ConfigError(faults) if is_config else EtlrunError(faults)
+    with placed(output, DESCRIPTION) as folder:
+        described = exports.export(run, name, folder)
+    check = described["check"]
+    noun, drawn = next(iter(check.items()))
+    differs = f"{check['largest_difference']:.1e}, of {check['tolerance']:g} allowed"
+    lines = [
+        ("format", f"{name}: {exports.taken_by(run, name)} to predictions"),
+        ("check", f"{drawn} {noun}, predictions differ from the model's by up to {differs}"),
+        ("examples", compared(check["validation"])),
+        ("pixels", described.get("pixels", "")),
+        ("folder", output),
+        ("card", f"{output.rstrip('/')}/{exports.CARD}, whose licences are to be filled in"),
+    ]
+    return Answer(Doc(f"An export as {name}", [Lines(lines)]))

@@ -1,0 +1,224 @@
+"""Commands that review configs: a check of all of them, a comparison of two, and what both sides read."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etlrun.cli.commands import Answer
+from etlrun.config import folders as configs
+from etlrun.planning.plan import Plan
+from etlrun.review.annotations import FORMATS, annotated
+from etlrun.review.check import Checked, of_check
+from etlrun.review.check import check as check_all
+from etlrun.review.document import comment, groups, of_review
+from etlrun.review.evidence import GoldenPlans
+from etlrun.review.facts import Facts, Read, Sides, facts_of, repeatable
+from etlrun.review.folders import working_tree
+from etlrun.review.lint import Advice, Machine, lint
+from etlrun.review.policy import Judgement, PolicyError
+from etlrun.review.review import Images, Review, Reviewed, contradictions, judged, review
+from etlrun.review.sides import Side
+from etlrun.stages.base import DATA
+from etlrun.stages.rows import Python
+from etlrun.sweep.sides import sides_of
+from etlrun.system.errors import ConfigError, EtlrunError, WorldError, headline, of_file
+from etlrun.system.files import refuse_unwritable
+
+if TYPE_CHECKING:
+    from etlrun.datasets.examine.show import Sheet
+
+
+def check(known: Namespace) -> Answer:
+    """Check all configs; the error has all faults. Advice is not a fault."""
+    began = time.perf_counter()
+    folders = working_tree(known.config_dir)
+    checked = check_all(folders, strict=known.strict)
+    updated = _golden(known, checked)
+    advice: dict[Advice, list[str]] = {}
+    for name, plan in checked.plans.items():
+        for item in lint(plan, Machine.here()):
+            advice.setdefault(item, []).append(name)
+    error = ConfigError(list(checked.faults.values())) if checked.faults else None
+    if known.format == "text":
+        return Answer(of_check(checked, advice, updated, time.perf_counter() - began), error=error)
+    sys.stderr.writelines(f"{line}\n" for line in updated)
+    loud = {item: names for item, names in advice.items() if not item.reason}
+    return Answer(FORMATS[known.format](annotated(checked, loud, folders), checked, folders), error=error)
+
+
+def _golden(known: Namespace, checked: Checked) -> list[str]:
+    """Compare the golden plans, or write them; return lines that say what is written."""
+    folder = known.golden or _project_plans(known.config_dir)
+    names = set(checked.experiments)
+    try:
+        if folder is not None:
+            plans = GoldenPlans(folder, checked.plans, names)
+            if known.update:
+                return [f"updated {folder / name}" for name in plans.update()]
+            checked.add(plans.faults())
+    except OSError as error:
+        found, expected = str(error.strerror), "a folder for golden plans that can be read and written"
+        checked.add([of_file(str(error.filename or folder), found, expected)])
+    return []
+
+
+def _project_plans(config_dir: str | None) -> Path | None:
+    """Return the folder of the project's golden plans; None in an installation, and for configs of a user."""
+    folder = configs.config_dir().parent / "tests" / "golden" / "plans"
+    return folder if config_dir is None and folder.is_dir() else None
+
+
+_DIFFERS, _REFUSED = 1, ConfigError.status
+_EXAMPLES = 4
+"""Examples of which images before and after are written."""
+
+
+def diff(known: Namespace) -> Answer:
+    """Compare two sides.
+
+    Status 2 if a plan can't be compared, 4 if a policy is broken, and 1 for a difference with `--exit-code`.
+    """
+    return compare(known)
+
+
+def compare(known: Namespace, examined: Callable[[Review, Side, Side], Review] = lambda review, *_: review) -> Answer:
+    """Return the comparison that `known` asks for, with what `examined` adds to it; see `diff` for the status.
+
+    An error says that a policy is broken, unless the text does, or that what was read contradicts the comparison.
+    """
+    old, new, experiment = sides_of(known.old, known.new, known.experiment, known.config_dir)
+    found = review(old, new, experiment)
+    found = examined(found, old, new)
+    if known.show is not None:
+        found = _with_images(found, known.show, (old, new))
+    labels = {name.strip() for names in known.label for name in names.split(",")}
+    found = judged(found, (old, new), known.fail_on, labels)
+    is_told = known.stat or known.format == "text"
+    doc = of_review(found, is_short=known.stat)
+    says = comment(doc) if known.format == "markdown" else doc
+    policy, denied = found.policy or Judgement(), contradictions(found)
+    if found.is_faulty or (policy.faults and is_told):
+        return Answer(says, _REFUSED)
+    if policy.faults or denied:
+        return Answer(says, error=ConfigError(policy.faults) if policy.faults else EtlrunError(denied))
+    if policy.broken:
+        return Answer(says, PolicyError.status, None if is_told else PolicyError(policy.broken))
+    return Answer(says, _DIFFERS if known.exit_code and found.changes else 0)
+
+
+def _with_images(found: Review, folder: Path, sides: tuple[Side, Side]) -> Review:
+    """Write the examples before and after each change of the data to `folder`, once for experiments that are alike."""
+    firsts = {names[0] for names, _ in groups(found)}
+    chosen = [of for of in found.experiments if of.name in firsts and of.comparison.changes_data]
+    if not chosen:
+        return found
+    refuse_unwritable(folder, "--show")
+    images = {reviewed.name: _images(reviewed, folder, sides) for reviewed in chosen}
+    experiments = [replace(of, images=images[of.name]) if of.name in images else of for of in found.experiments]
+    return replace(found, experiments=tuple(experiments))
+
+
+def _images(reviewed: Reviewed, folder: Path, sides: tuple[Side, Side]) -> Images:
+    from etlrun.cli.configs import write
+    from etlrun.datasets.examine.compare import compared
+
+    changes = [of for of in reviewed.comparison.differences if of.kind == DATA]
+    pipeline = "validation" if all(of.pipelines == ("validation",) for of in changes) else "train"
+    plans = [plan for plan in (reviewed.old, reviewed.new) if plan is not None]
+    try:
+        sheet = compared(*(side.call(_sheet_of, plan, pipeline) for side, plan in zip(sides, plans, strict=True)))
+    except WorldError as error:
+        return Images(text=f"none, since {error.faults[0].place}: found {error.faults[0].found}")
+    if not sheet.columns:
+        return Images(text=f"none, since the first {len(sheet.rows)} examples of {pipeline} do not differ")
+    page = folder / f"{reviewed.name.replace('/', '-') or 'diff'}.html"
+    made_by = ", ".join(f"{of.path} {of.change}" for of in changes)
+    write(sheet, page, page.with_suffix(".png"), made_by, ("--show", "--show"))
+    text = f"{len(sheet.rows)} examples of {pipeline} before and after"
+    return Images(text=text, page=page.as_posix(), image=page.with_suffix(".png").as_posix())
+
+
+def _sheet_of(plan: Plan, pipeline: str) -> Sheet:
+    from etlrun.datasets.examine.compare import first_examples
+    from etlrun.run.backend import prepare  # imports TensorFlow, so only after the configs have been validated
+
+    with prepare(None):
+        return first_examples(plan, pipeline, _EXAMPLES)
+
+
+_NOT_READ = ("model.", "trainer.", "logger.", "profile.", "measure.")
+"""Beginnings of keys on which no pipeline rests."""
+
+
+def verify(known: Namespace) -> Answer:
+    """Compare two sides like `diff`, and read some examples of both; status 1 if the comparison was wrong."""
+    return compare(known, partial(with_facts, examples=known.examples))
+
+
+def with_facts(review: Review, old: Side, new: Side, examples: int) -> Review:
+    """Return the review with facts on each experiment that changes or is new; equal pipelines are read once."""
+    chosen = [of for of in review.experiments if of.changes and of.new is not None and not of.faults]
+    readers = _Reader(old, examples), _Reader(new, examples)
+    facts = {of.name: _facts(of, readers) for of in chosen}
+    return replace(review, experiments=tuple(replace(of, facts=facts.get(of.name)) for of in review.experiments))
+
+
+def _facts(reviewed: Reviewed, readers: tuple[_Reader, _Reader]) -> Facts:
+    plans, absent = (reviewed.old, reviewed.new), [key for key in reviewed.missing if not key.startswith(_NOT_READ)]
+    reason = f"{', '.join(absent)}: found ???, which a run is given" if absent else ""
+    codes = [of for of in reviewed.comparison.differences if of.path.startswith("code of the dataset ")]
+    if any(of.old == of.new for of in codes) and any(plan and isinstance(plan.spec.dataset, Python) for plan in plans):
+        reason = reason or "the rows of a function are kept, and not made anew for other files"
+    sides = [{} if plan is None else of.read(plan, reason) for plan, of in zip(plans, readers, strict=True)]
+    read: dict[str, Sides] = {name: (sides[0].get(name), sides[1].get(name)) for name in {**sides[1], **sides[0]}}
+    is_own = not any(reader.side.is_of_runs for reader in readers)
+    found = facts_of(reviewed.comparison, plans, read, by_own_code=is_own)
+    if found.contradicts and reviewed.old is not None:
+        again = _Reader(readers[0].side, readers[0].examples).read(reviewed.old, "")
+        return facts_of(reviewed.comparison, plans, repeatable(read, again), by_own_code=is_own)
+    return found
+
+
+class _Reader:
+    """Reads one side, each of its pipelines once."""
+
+    def __init__(self, side: Side, examples: int) -> None:
+        self.side, self.examples = side, examples
+        self._done: list[tuple[Any, Read]] = []
+
+    def read(self, plan: Plan, reason: str) -> dict[str, Read]:
+        """Return what was read of each pipeline of a plan; nothing if there is a `reason` not to."""
+        names = [name for name, stages in plan.pipelines.items() if stages]
+        return {name: Read(reason=reason) if reason else self._known(plan, name) for name in names}
+
+    def _known(self, plan: Plan, name: str) -> Read:
+        spec = plan.spec
+        key = (name, plan.pipelines[name], spec.dataset, spec.trainer.seed, spec.load.service)
+        found = next((read for done, read in self._done if done == key), None)
+        if found is None:
+            found = self.side.call(_read, plan, name, self.examples)
+            self._done.append((key, found))
+        return found
+
+
+def _read(plan: Plan, name: str, examples: int) -> Read:
+    from etlrun.run.backend import prepare, seed_all  # imports TensorFlow, so only after configs have been validated
+
+    with prepare(None):
+        from etlrun.datasets.examine.facts import read
+
+        seed_all(plan.spec.trainer.seed)
+        try:
+            sample = read(plan, name, examples)
+        except EtlrunError as error:
+            return Read(reason="; ".join(f"{fault.place}: found {fault.found}" for fault in error.faults))
+        except Exception as error:  # noqa: BLE001 - code of a plugin raises anything, and the others are to be read
+            return Read(reason=f"{type(error).__name__}: {headline(error)}")
+    return Read(hashes=sample.hashes, split_examples=sample.split_examples, is_ordered=plan.spec.has_order)
