@@ -369,8 +369,8 @@ def columns_of(results: Results) -> list[Col]:
         Col("status", "status", differs=WRONG),
         *[Col("runs", lambda config: len(config.runs), differs=())] * is_repeated,
         Col("examples/s", "examples_per_s", ",.1f"),
-        Col("first epoch", lambda config: config.first_examples_per_s or None, ",.1f"),
-        Col("fill s", "fill_s", ".2f"),
+        Col("first epoch", lambda config: config.first_examples_per_s or "", ",.1f"),
+        Col("fill s", lambda config: "" if config.fill_s is None else config.fill_s, ".2f"),
         *[Col("with fill", "overall_examples_per_s", ",.1f")] * has_fill,
         *repeated * is_repeated,
         Col(
