@@ -18,6 +18,7 @@ from etlrun.stages.keras_objects import objective
 from etlrun.stages.made import make
 from etlrun.stages.trainer import Trainer
 from tests.configs import plan_of, refusal_of_plan
+from tests.golden import Case, Golden, cases
 from tests.networks import compile_with
 from tests.tables import houses, words_of
 
@@ -170,98 +171,22 @@ def changed(folder: Path, **columns: Any) -> None:
 
 
 PRICES = houses()["price"].to_pylist()
-NOT_TO_LEARN: dict[str, tuple[dict[str, Any], str, str]] = {
-    "no column": (
-        {},
-        "{cost: number}",
-        "no column cost; expected one of area, rooms, kind, sold, garden, price, band\n    -> check its name",
-    ),
-    "a name that is near": (
-        {},
-        "{Price: number}",
-        "no column Price; expected one of area, rooms, kind, sold, garden, price, band\n    -> did you mean `price`?",
-    ),
-    "missing": (
-        {"price": [*PRICES[:3], None, None, *PRICES[5:]]},
-        "{price: number}",
-        (
-            "2 rows of price without a value, the first of which is row 3; expected a value in each row to learn from\n"
-            "    -> leave these rows out of the files"
-        ),
-    ),
-    "text": (
-        {},
-        "{band: number}",
-        (
-            "band, which is text, such as 'dear' in row 0; expected a column of numbers\n"
-            "    -> set 'dataset.target={band: class}', or clean the column"
-        ),
-    ),
-    "a text among numbers": (
-        {"band": ["1.5", " 2", *map(str, range(197)), "n.a."]},
-        "{band: number}",
-        (
-            "band, which is text, such as 'n.a.' in row 199, though 199 of 200 values are numbers; expected a column "
-            "of numbers\n    -> correct the other values, or leave their rows out of the data"
-        ),
-    ),
-    "a time as a number": (
-        {"band": np.full(200, "2020-01-01", "datetime64[us]")},
-        "{band: number}",
-        (
-            "band, which is a timestamp; expected a column of numbers\n"
-            "    -> write it as a number, such as the days since the first one"
-        ),
-    ),
-    "a time as a class": (
-        {"band": np.full(200, "2020-01-01", "datetime64[us]")},
-        "{band: class}",
-        (
-            "band, which is a timestamp; expected text, integers or truth values as classes\n"
-            "    -> set 'dataset.columns={band: text}'"
-        ),
-    ),
-    "fractions": (
-        {},
-        "{price: class}",
-        (
-            "price, which is a number with a fraction; expected text, integers or truth values as "
-            "classes\n    -> set 'dataset.target={price: number}'"
-        ),
-    ),
-    "constant number": (
-        {"price": [7.5] * 200},
-        "{price: number}",
-        (
-            "price, which is 7.5 in each of the 160 rows of train[:80%]; expected values that differ\n"
-            "    -> predict another column, or train on another split"
-        ),
-    ),
-    "constant class": (
-        {"band": ["dear"] * 200},
-        "{band: class}",
-        (
-            "band, which is dear in each of the 160 rows of train[:80%]; expected values that differ\n"
-            "    -> predict another column, or train on another split"
-        ),
-    ),
-    "more than two": (
-        {"kind": ["flat", "loft", "hut", "hall"] * 50},
-        "{kind: binary}",
-        (
-            "kind of 4 values in train[:80%]: flat, hall, hut, loft; expected two values for binary\n"
-            "    -> set 'dataset.target={kind: class}'"
-        ),
-    ),
+CHANGED: dict[str, dict[str, Any]] = {
+    "missing": {"price": [*PRICES[:3], None, None, *PRICES[5:]]},
+    "a text among numbers": {"band": ["1.5", " 2", *map(str, range(197)), "n.a."]},
+    "times": {"band": np.full(200, "2020-01-01", "datetime64[us]")},
+    "the same number": {"price": [7.5] * 200},
+    "the same class": {"band": ["dear"] * 200},
+    "four kinds": {"kind": ["flat", "loft", "hut", "hall"] * 50},
+    "new classes": {"band": [*["dear", "cheap"] * 95, "free", "given", *["dear", "cheap"] * 4]},
 }
+"""Columns of the houses that cases of the table change."""
 
 
-@pytest.mark.parametrize("case", NOT_TO_LEARN)
-def test_values_that_can_not_be_learned_are_refused(tmp_path: Path, case: str) -> None:
-    columns, target, message = NOT_TO_LEARN[case]
-    changed(tmp_path, **{name: pa.array(values) for name, values in columns.items()})
-    refused = refusal_of_plan(*words(tmp_path, "dataset.inputs=[area]", target=target))
-    assert refused == f"dataset.target: found {message}"
+@pytest.mark.parametrize("case", cases("targets"))
+def test_values_that_can_not_be_learned_are_refused(tmp_path: Path, case: Case, golden: Golden) -> None:
+    changed(tmp_path, **{name: pa.array(values) for name, values in CHANGED.get(case.get("houses"), {}).items()})
+    golden(case, refusal_of_plan(*words(tmp_path, *case["overrides"], target=case["target"])))
 
 
 IF_ALONE = """set 'dataset.missing=["", "null"]'"""
@@ -297,24 +222,6 @@ def test_a_text_that_stands_for_none_is_told_where_it_may_be_a_value(
     if is_alone:
         dataset = plan_of(*of_run, 'dataset.missing=["", "null"]').spec.dataset
         assert dataset.found.classes == (("AS", "EU", "NA") if "region" in target else ("a", "b"))  # type: ignore[attr-defined]
-
-
-def test_classes_of_the_validation_alone_are_refused_with_their_row(tmp_path: Path) -> None:
-    bands = ["dear", "cheap"] * 100
-    bands[190:192] = ["free", "given"]
-    changed(tmp_path, band=pa.array(bands))
-    assert refusal_of_plan(*words(tmp_path, "dataset.order=file", target="{band: class}")) == (
-        "dataset.target: found band of free, given in 2 rows of train[80%:], the first of which is row 190; expected "
-        "values that train[:80%] has, since no other class is learned\n"
-        "    -> choose splits that have all classes, such as a larger training split, or leave these rows out"
-    )
-
-
-def test_no_logarithm_of_a_standardized_target_is_learned(table: Path) -> None:
-    assert refusal_of_plan(*words(table, "trainer.loss=poisson", target="{price: {number: standardize}}")) == (
-        "dataset.target: found standardize with trainer.loss=poisson; expected number, whose logarithm it predicts\n"
-        "    -> leave it out"
-    )
 
 
 def test_smaller_errors_are_better(table: Path) -> None:

@@ -218,7 +218,7 @@ def test_columns_that_are_missing_or_unknown_are_named_in_one_fault(
     pyarrow.csv.write_csv(wrong, rows / "wrong.csv")
     assert refused(capsys, "predict", rows / "prices", rows / "wrong.csv", status=2) == [
         (
-            f"  {rows / 'wrong.csv'}: found no column garden, rooms and an unknown column romms; expected the columns "
+            f"  {rows / 'wrong.csv'}: found no column garden, rooms and the unknown romms; expected the columns "
             "that the model takes, area, garden, kind, rooms, and none that its training did not have"
         ),
         "    -> name the columns as in the table of the training, and leave out others",

@@ -39,7 +39,7 @@ def predictions(
 ) -> list[Prediction]:
     """Return a prediction for each image or row, in their order; see `Run.predict`."""
     if top is not None and top < 1:
-        raise ConfigError([Fault(where="top", found=str(top), expected="a positive integer")])
+        raise ConfigError([Fault("top", str(top), "a positive integer")])
     flat = [*_flat(given)]
     kinds = {kind for of in flat for kind in (bytes, Mapping, (str, os.PathLike)) if isinstance(of, kind)}
     if len(kinds) > 1:
@@ -104,7 +104,7 @@ def _of_rows(
     """Return the predictions of rows without `faults`, which are read as those of a file of JSON lines are."""
     if not isinstance(run.then.spec.dataset, Rows):
         expected = "paths of images, or images as bytes: the run was trained on them"
-        faults.append(Fault(where="predict", found="rows", expected=expected))
+        faults.append(Fault("predict", "rows", expected))
     if faults:
         raise ConfigError(faults)
     columns = dict.fromkeys(name for row in given for name in row)

@@ -39,7 +39,7 @@ from etlrun.system.terminal import significant
 from etlrun.system.thumbnails import data_url, thumbnail
 from etlrun.trained.load import Trained
 from etlrun.trained.model import listed
-from etlrun.trained.scores import AtThreshold, Place, Share, wilson
+from etlrun.trained.scores import AtThreshold, CurvePlace, Share, wilson
 
 if TYPE_CHECKING:  # these import TensorFlow
     from etlrun.trained.evaluate import Evaluation, Figures, Mistake
@@ -77,7 +77,8 @@ Shown = Callable[[float], str]
 def document(of: Evaluation, made_by: str) -> Doc:
     """Return the document of an evaluation, which was `made_by` a command."""
     targets: dict[str, Figures] = of.targets or {"": of}
-    result = " · ".join(f"{name} {_result(figures)}".strip() for name, figures in targets.items())
+    firsts = {name: next(_lines(figures, {})) for name, figures in targets.items()}
+    result = " · ".join(f"{name} {of.label} {of.text} {of.beside}".strip() for name, of in firsts.items())
     data = f"{of.dataset} {of.split}, {of.examples:,} examples{f', {len(of.skipped)} skipped' if of.skipped else ''}"
     facts = [("data", data + (f", by the model of epoch {of.epoch}" if of.epoch else "")), ("order", of.unchecked)]
     loss = Line("loss", *_figure(of.loss, of.then.get("loss"), _four if of.accuracy is not None else significant))
@@ -135,11 +136,6 @@ def _share(of: Share, shown: Shown = _four) -> str:
     return " ".join(_figure(of, None, shown)).strip()
 
 
-def _result(of: Figures) -> str:
-    (label, name, _), shown = (_ERRORS[0], significant) if of.accuracy is None else (_SHARES[0], _four)
-    return f"{label} {_share(getattr(of, name), shown)}"
-
-
 def _lines(of: Figures, then: Mapping[str, float | None]) -> Iterator[Line]:
     """Yield the figures of a target; `then` are those that the run had with it."""
     shown: Shown = significant if of.accuracy is None else _four
@@ -177,7 +173,7 @@ def _of_numbers(of: Figures) -> Iterator[Chart]:
     yield Chart(series, x="predicted", y=y, title="Residuals by predicted value", note=drawn)
 
 
-def _curves(places: Sequence[Place]) -> Iterator[Chart]:
+def _curves(places: Sequence[CurvePlace]) -> Iterator[Chart]:
     """Yield the curves of two classes, beside those of guesses."""
     roc = [(0.0, 0.0), *((at.false_positive_rate, at.recall) for at in places)]
     series = [Series("guesses", [(0.0, 0.0), (1.0, 1.0)], "ideal"), Series("model", roc)]
@@ -224,16 +220,14 @@ def _of_classes(of: Figures, noun: str) -> Iterator[Part]:
         note = "Examples by class (row) and predicted class (column)."
         yield Table(range(len(names)), [row, *counts], title="Confusion matrix", note=note, only=only)
     elif of.confusion:
-        matrix = np.array(of.confusion)
-        np.fill_diagonal(matrix, 0)
-        order = np.argsort(-matrix, axis=None, kind="stable")[:_MOST_PAIRS]
-        pairs = [*zip(*np.unravel_index(order, matrix.shape), strict=True)]
+        counted = ((-count, row, at) for row, of_row in enumerate(of.confusion) for at, count in enumerate(of_row))
+        pairs = sorted(pair for pair in counted if pair[0] and pair[1] != pair[2])[:_MOST_PAIRS]
         columns = [
-            Col("class", lambda pair: names[pair[0]], is_head=True),
-            Col("predicted", lambda pair: names[pair[1]]),
-            Col("examples", lambda pair: int(matrix[pair])),
+            Col("class", lambda pair: names[pair[1]], is_head=True),
+            Col("predicted", lambda pair: names[pair[2]]),
+            Col("examples", lambda pair: -pair[0]),
         ]
-        yield Table([pair for pair in pairs if matrix[pair]], columns, title="Most frequent confusions", only=_PAGES)
+        yield Table(pairs, columns, title="Most frequent confusions", only=_PAGES)
     if of.calibration:
         bars = [((each.low + each.high) / 2, each.accuracy) for each in of.calibration]
         series = [Series("accuracy", bars, "first", "bar"), Series("even", [(0.0, 0.0), (1.0, 1.0)], "ideal")]

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etlrun.record.report import EVALUATIONS
+from etlrun.record.summary import Epoch
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature, Flow
 from etlrun.system.errors import WorldError
 from etlrun.trained import scores
@@ -106,7 +107,7 @@ class Figures:
     auc: scores.Share | None = None
     average_precision: scores.Share | None = None
     thresholds: list[scores.AtThreshold] = field(default_factory=list)
-    curve: list[scores.Place] = field(default_factory=list)
+    curve: list[scores.CurvePlace] = field(default_factory=list)
     mean_squared_error: float | None = None
     mae: scores.Share | None = None
     rmse: scores.Share | None = None
@@ -284,8 +285,6 @@ def _shown(values: npt.NDArray[Any]) -> str:
 
 _SKIP_WITH = "set dataset.on_corrupt=skip to skip and list such records"
 _LONGEST_NAME = 100
-_OF_ROWS = ("mae", "rmse", "r2", "auc")
-"""Metrics of numbers and of two classes that an evaluation has, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -386,7 +385,7 @@ def evaluate(
         skipped=[*reading.lost()],
         epoch=run.epoch.epoch if run.epoch is not None else None,
         loss=loss,
-        then=_last(run, flow) if is_own and split.name == run.then.spec.dataset.eval_split else {},
+        then=_last(run.epoch) if is_own and split.name == run.then.spec.dataset.eval_split else {},
         targets=figures if len(figures) > 1 else {},
         unchecked=text,
         firsts=[*firsts(reading, first.targets, first.numbers, classes)] if text else [],
@@ -413,18 +412,12 @@ def _figures(
     return made if found.weights is None else dataclasses.replace(made, method=made.method + WEIGHTED)
 
 
-def _last(run: Trained, flow: Flow) -> dict[str, float | None]:
-    """Return the loss, the accuracy, and the figures of numbers and of two classes of the epoch's validation.
-
-    Those of several targets have their names before them.
-    """
-    if run.epoch is None:
+def _last(epoch: Epoch | None) -> dict[str, float | None]:
+    """Return the loss and the metrics of an epoch's validation; those of several targets begin with their names."""
+    if epoch is None:
         return {}
-    names: tuple[str, ...] = _OF_ROWS
-    if len(flow.targets) > 1:
-        names = tuple(f"{target}_{name}" for target in flow.targets for name in ("accuracy", *_OF_ROWS))
-    others = [name for name in names if f"val_{name}" in run.epoch.metrics]
-    return {name: run.epoch.measure(f"val_{name}") for name in ("loss", "accuracy", *others)}
+    others = (name.removeprefix("val_") for name in epoch.metrics if name.startswith("val_"))
+    return {name: epoch.measure(f"val_{name}") for name in ("loss", "accuracy", *others)}
 
 
 def _name(run: Trained, data: str, split: str, *, is_own: bool) -> str:
@@ -462,10 +455,10 @@ def _outputs(reading: Pass, model: Any, flow: Flow) -> tuple[dict[str, Outputs],
         weights += weight
     if not numbers:
         raise WorldError(
-            where=reading.split.name,
-            found="no example that can be read",
-            expected="at least one",
-            remedy="repair the data, or choose another split",
+            reading.split.name,
+            "no example that can be read",
+            "at least one",
+            "repair the data, or choose another split",
         )
     whole = np.concatenate(numbers)
     weight_of = np.concatenate(weights).reshape(-1).astype(np.float64) if weights else None

@@ -37,7 +37,6 @@ from etlrun.trained.raw import has_image, is_named, split
 if TYPE_CHECKING:
     from etlrun.trained.serving import Serving  # imports TensorFlow
 
-_TENSORFLOW, _TURBO = "TensorFlow", "libjpeg-turbo and OpenCV"
 _OF_EXAMPLES = 1e-4
 """Largest difference of a prediction of a real example that is allowed where the same library resizes."""
 CARD = "model_card.md"
@@ -66,9 +65,12 @@ def export(run: Trained, name: str, output: Path) -> dict[str, Any]:
         inputs, expected = serving.drawn(Path(images))
         if not np.isfinite(expected).all():
             found, remedy = ("a model whose predictions are not finite", "train again with a lower learning rate")
-            raise WorldError(where=str(run.folder), found=found, expected="finite predictions", remedy=remedy)
+            raise WorldError(str(run.folder), found, "finite predictions", remedy)
         written, found = _written(name, serving, folder, inputs)
         of, classes = FORMATS[name], [head.names for head in serving.heads]
+        by, in_run = "TensorFlow" if of.takes_files else "its user", resizes(run.plan.spec)
+        whose = f"{by}, in the run by {'libjpeg-turbo and OpenCV' if in_run else 'TensorFlow'}"
+        pixels = {"pixels": f"decoded and resized by {whose}"} if has_image(run.plan) else {}
         described = {
             "format": name,
             "file": of.file or ".",
@@ -76,7 +78,7 @@ def export(run: Trained, name: str, output: Path) -> dict[str, Any]:
             "fingerprint": run.then.fingerprint,
             "epoch": run.epoch and run.epoch.epoch,
             **serving.described(written.inputs, written.output),
-            **({"pixels": _pixels(run, name)} if has_image(run.plan) else {}),
+            **pixels,
             "check": {
                 serving.noun: len(expected),
                 **_checked(found, expected, name, serving.noun),
@@ -100,10 +102,10 @@ def _model(run: Trained, name: str) -> Iterator[Any]:
 
         if keras.backend.backend() != FORMATS[name].backend:
             raise WorldError(
-                where=OPTION,
-                found=f"{name} in a process whose Keras runs on {keras.backend.backend()}",
-                expected=f"the backend {FORMATS[name].backend}, which writes it",
-                remedy="export in a process of its own: etlrun export",
+                OPTION,
+                f"{name} in a process whose Keras runs on {keras.backend.backend()}",
+                f"the backend {FORMATS[name].backend}, which writes it",
+                "export in a process of its own: etlrun export",
             )
         yield model
 
@@ -123,22 +125,17 @@ def _appearing(output: Path, size_bytes: int) -> Iterator[Path]:
             for path in folder.rglob("*"):
                 if path.is_file():
                     sync(path)
-            _publish(folder, output)
+            try:
+                folder.rename(output)
+            except OSError as error:
+                if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
+                    raise
+                raise EtlrunError([taken(output, NEW_FOLDER)]) from error  # another one has published there meanwhile
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
             if isinstance(error, Exception) and not os.path.lexists(output):
                 refuse_unwritable(output.parent, OUTPUT, size_bytes)
             raise
-
-
-def _publish(folder: Path, output: Path) -> None:
-    """Rename `folder` to `output`; raise `EtlrunError` if another export has published there meanwhile."""
-    try:
-        folder.rename(output)
-    except OSError as error:
-        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
-            raise
-        raise EtlrunError([taken(output, NEW_FOLDER)]) from error
 
 
 def _begun(output: Path, lock: ExitStack) -> Path:
@@ -166,10 +163,10 @@ def _written(name: str, serving: Any, folder: Path, inputs: Any) -> tuple[Export
             return written, written.compute(inputs)
     except Exception as error:  # converters may raise anything
         raise WorldError(
-            where=OPTION,
-            found=f"{name}, which can't hold the model: {type(error).__name__}: {headline(error)}",
-            expected="a model whose layers the format has",
-            remedy=_other(name),
+            OPTION,
+            f"{name}, which can't hold the model: {type(error).__name__}: {headline(error)}",
+            "a model whose layers the format has",
+            _other(name),
         ) from error
 
 
@@ -179,10 +176,10 @@ def _checked(found: Any, expected: Any, name: str, noun: str) -> dict[str, float
     difference = float(np.max(np.abs(found - expected) / np.maximum(1, np.abs(expected))))
     if not difference <= tolerance:  # also if it is not a number
         raise WorldError(
-            where=OPTION,
-            found=f"{name}, whose predictions differ from the model's by {difference:.2g}",
-            expected=f"at most {tolerance:g}",
-            remedy=_other(name),
+            OPTION,
+            f"{name}, whose predictions differ from the model's by {difference:.2g}",
+            f"at most {tolerance:g}",
+            _other(name),
         )
     spread = float(np.ptp(expected, axis=0).max())
     if spread <= tolerance:
@@ -204,19 +201,13 @@ def _seen(run: Trained, name: str, model: Any, serving: Any, written: Exported) 
     if not found["largest_difference"] <= _OF_EXAMPLES:
         examples = f"{found['examples']} examples of {found['split']}"
         raise WorldError(
-            where=OPTION,
-            found=f"{name}, whose predictions for {examples} differ from those of predict by "
+            OPTION,
+            f"{name}, whose predictions for {examples} differ from those of predict by "
             f"{found['largest_difference']:.2g}",
-            expected=f"at most {_OF_EXAMPLES:g}",
-            remedy=_other(name),
+            f"at most {_OF_EXAMPLES:g}",
+            _other(name),
         )
     return found
-
-
-def _pixels(run: Trained, name: str) -> str:
-    """Return whose pixels an export takes, and whose its run."""
-    by = _TENSORFLOW if FORMATS[name].takes_files else "its user"
-    return f"decoded and resized by {by}, in the run by {_TURBO if resizes(run.plan.spec) else _TENSORFLOW}"
 
 
 def _other(name: str) -> str:

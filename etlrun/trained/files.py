@@ -28,7 +28,7 @@ from etlrun.trained.load import Trained, trained
 
 if TYPE_CHECKING:
     from etlrun.trained.predict import Pass
-    from etlrun.trained.tables import Rows as Tables
+    from etlrun.trained.tables import TableRows
 
 
 _MOST_DECODED = 1_000
@@ -36,7 +36,7 @@ _MOST_DECODED = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class ImagePaths:
     """Image files.
 
     Attributes:
@@ -58,7 +58,7 @@ def is_override(word: str) -> bool:
     return re.match(r"[+~]*[A-Za-z_][\w.]*=", word) is not None and not os.path.lexists(word)
 
 
-def found(words: Sequence[str], storage: Storage | None = None, *, skips: bool = False) -> Found:
+def found(words: Sequence[str], storage: Storage | None = None, *, skips: bool = False) -> ImagePaths:
     """Return the images that these files, folders and URLs are; raise `EtlrunError` with all faults.
 
     Objects of URLs are fetched first, into the user's cache folder; `storage` is how their store is reached.
@@ -81,10 +81,8 @@ def found(words: Sequence[str], storage: Storage | None = None, *, skips: bool =
     faults += [] if skips else [fault(path, why, "an image", remedy) for path, why in no_files.items()]
     if faults:
         images = [] if skips else [path for path in files.values() if path not in no_files][:_MOST_DECODED]
-        decoded = _unusable(images, remedy) if images else []
-        raise EtlrunError([*faults, *decoded])
-    taken = tuple(files.values())
-    return Found(files=taken, ignored=tuple(ignored), again=named - len(files), no_files=no_files)
+        raise EtlrunError([*faults, *(_unusable(images, remedy) if images else [])])
+    return ImagePaths(files=(*files.values(),), ignored=tuple(ignored), again=named - len(files), no_files=no_files)
 
 
 def _unusable(paths: Sequence[str], remedy: str) -> Iterator[Fault]:
@@ -161,7 +159,7 @@ class Inputs:
     """
 
     run: Trained
-    images: Found | None
+    images: ImagePaths | None
     tables: list[str]
 
     def notes(self) -> Iterator[str]:
@@ -175,7 +173,7 @@ class Inputs:
         if again:
             yield f"{'1 path is' if again == 1 else f'{again:,} paths are'} named again, and predicted once."
 
-    def opened(self) -> Tables | None:
+    def opened(self) -> TableRows | None:
         """Return the rows of the tables, for which TensorFlow is imported; None if there are no tables."""
         if not self.tables:
             return None
@@ -218,7 +216,11 @@ def inputs_of(
         is_config = isinstance(error, ConfigError)
     takes_rows = run is not None and isinstance(run.then.spec.dataset, Rows)
     try:
-        are_images = bool(paths) and not takes_rows and (run is not None or not any(map(_is_table, paths)))
+        are_images = bool(paths) and not takes_rows
+        if run is None and paths:
+            from etlrun.sources.rows.table import has_format  # imports Arrow
+
+            are_images = not any(map(has_format, paths))
         images = found(paths, run.storage if run else {}, skips=on_corrupt == "skip") if are_images else None
     except EtlrunError as error:
         found_faults += error.faults
@@ -230,12 +232,6 @@ def inputs_of(
     return Inputs(run=run, images=images, tables=paths if takes_rows else [])
 
 
-def _is_table(path: str) -> bool:
-    from etlrun.sources.rows.table import has_format  # imports Arrow
-
-    return has_format(path)
-
-
 def _faults(folder: Path, paths: Sequence[str], words: Sequence[str]) -> Iterator[Fault]:
     of_dataset = [word for word in words if word.startswith(Dataset.path) and not word.startswith(_OF_FILES)]
     if not paths and not of_dataset and not (folder / SUMMARY).is_file():
@@ -243,10 +239,10 @@ def _faults(folder: Path, paths: Sequence[str], words: Sequence[str]) -> Iterato
         yield fault("RUN", f"{folder} alone", "a run before what it is to predict", remedy)
     elif not paths and not of_dataset:
         found, expected = "no images to predict", "image files, folders of them, or dataset.split=SPLIT"
-        yield Fault(where="PATH", found=found, expected=expected, remedy="name some")
+        yield Fault("PATH", found, expected, "name some")
     if paths and of_dataset:
         found, remedy = f"{paths[0]}, and {of_dataset[0]}", "leave one out"
-        yield Fault(where="PATH", found=found, expected="either paths or a dataset", remedy=remedy)
+        yield Fault("PATH", found, "either paths or a dataset", remedy)
 
 
 def unfit_for_files(run: Trained) -> Iterator[Fault]:
@@ -254,14 +250,14 @@ def unfit_for_files(run: Trained) -> Iterator[Fault]:
     if not run.takes_images:
         flow = run.then.spec.dataset.examples
         expected = "a model of a single image, or dataset.split=SPLIT"
-        yield Fault(where="PATH", found=f"images for a model of {', '.join(flow.inputs)}", expected=expected)
+        yield Fault("PATH", f"images for a model of {', '.join(flow.inputs)}", expected)
 
 
 def unfit_for_rows(on_corrupt: OnCorrupt) -> Iterator[Fault]:
     """Yield the fault of rows that are to be skipped."""
     if on_corrupt == "skip":
         expected, remedy = "raise with tables, all of whose rows are predicted", "leave it out"
-        yield Fault(where="--on-corrupt", found="skip", expected=expected, remedy=remedy)
+        yield Fault("--on-corrupt", "skip", expected, remedy)
 
 
 OUTPUT = "--output"
@@ -273,15 +269,14 @@ def faults_of(output: str, what: str) -> Iterator[Fault]:
 
     `what` is `NEW_FILE` or `NEW_FOLDER`.
     """
-    is_unsafe = False
-    for found in with_secrets([output]):
-        is_unsafe = True
-        yield fault(OUTPUT, *found)
+    if secrets := [*with_secrets([output])]:
+        yield from (fault(OUTPUT, *found) for found in secrets)
+        return
     if is_remote(output) and output.endswith("/") and what == NEW_FILE:
         yield fault(OUTPUT, f"{without_secrets(output)}, the URL of a folder", f"that of {what}", "add the file's name")
         return
     try:
-        is_taken = not is_unsafe and bool(there(output, {}) if is_remote(output) else os.path.lexists(output))
+        is_taken = there(output, {}) if is_remote(output) else os.path.lexists(output)
     except UnreachableError as error:
         yield from error.faults
         return

@@ -207,13 +207,13 @@ def named(name: str) -> Iterator[Fault]:
     """Yield why there is no format of that name, or why it can't be used here."""
     if name not in FORMATS:
         remedy = did_you_mean(name, FORMATS)
-        yield Fault(where=OPTION, found=name, expected=f"one of {', '.join(FORMATS)}", remedy=remedy)
+        yield Fault(OPTION, name, f"one of {', '.join(FORMATS)}", remedy)
         return
     missing = [module for module in FORMATS[name].modules if importlib.util.find_spec(module) is None]
     if missing:
         found = f"{name}, without the module{'s' * (len(missing) > 1)} {', '.join(missing)}"
         expected, remedy = "what writes and runs the format", f"pip install 'etlrun[{name}]'"
-        yield Fault(where=OPTION, found=found, expected=expected, remedy=remedy)
+        yield Fault(OPTION, found, expected, remedy)
 
 
 def unfit(run: Trained, name: str) -> Iterator[Fault]:
@@ -223,22 +223,22 @@ def unfit(run: Trained, name: str) -> Iterator[Fault]:
     if several and not of.takes_named:
         found = f"a model of columns, or of several inputs, which {name} can't hold"
         remedy = f"choose a format that holds them: {', '.join(_those('takes_named'))}"
-        yield Fault(where=str(run.folder), found=found, expected="a model of one image or array", remedy=remedy)
+        yield Fault(str(run.folder), found, "a model of one image or array", remedy)
         return
     whole = ", ".join(_those("takes_mixed"))
     if run.precision is not None and not of.takes_mixed:
         found = f"{run.precision}, which {name} can't hold"
         remedy = f"train in float32, or choose another format: {whole}"
-        yield Fault(where=Trainer.key("mixed_precision"), found=found, expected="null, for float32", remedy=remedy)
+        yield Fault(Trainer.key("mixed_precision"), found, "null, for float32", remedy)
     arrays = ", ".join(other for other in FORMATS if not FORMATS[other].takes_files)
     if of.takes_files and not several and not run.takes_images:
         names = ", ".join(planned.spec.dataset.examples.inputs)
         found, remedy = f"a model of {names}, which is no encoded image", f"choose a format that takes arrays: {arrays}"
-        yield Fault(where=str(run.folder), found=found, expected="a model of a single image", remedy=remedy)
+        yield Fault(str(run.folder), found, "a model of a single image", remedy)
     if of.takes_files and is_fast(planned.spec.eval_transform):
         found = f"true, for coarser images, which {name} can't decode"
         remedy = f"train with {Decode.key('fast')}=false, or choose a format that takes arrays: {arrays}"
-        yield Fault(where=Decode.key("fast"), found=found, expected="false", remedy=remedy)
+        yield Fault(Decode.key("fast"), found, "false", remedy)
 
 
 def _those(attribute: str) -> Iterator[str]:

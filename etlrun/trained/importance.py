@@ -15,7 +15,6 @@ from etlrun.planning import learned
 from etlrun.planning.plan import Plan, given_to_model
 from etlrun.sources.base import Source, Split
 from etlrun.sources.rows.source import RowSplit, RowsSource, as_tensor
-from etlrun.stages.columns import Columns
 from etlrun.stages.objectives import kind_of
 from etlrun.stages.sequences import padded
 from etlrun.system.errors import WorldError, headline
@@ -109,12 +108,12 @@ def _measures(planned: Plan, model: Any, reading: Pass, names: list[str], repeat
     """
     flow, columns = given_to_model(planned.evaluation), learned.columns_of(planned.spec)
     test, stored = tester(model, flow, reading.inputs_spec), _stored(reading, names)
-    made_of = {name: {name} for name in names} | (_made_of(columns, names) if columns is not None else {})
+    made_of = {name: of if of <= {*names} else set() for name, of in _made_of(planned).items()}
     whole = columns and replace(columns, outputs=tuple(of for of in columns.outputs if made_of[of.name]))
 
     def made(column: str, given: Mapping[str, Any]) -> Any:  # what an input does not need is not computed in a graph
         outputs = given if whole is None else whole.given(given)
-        return {name: outputs[name] for name in flow.inputs if column in made_of.get(name, ())}
+        return {name: outputs[name] for name in flow.inputs if column in made_of[name]}
 
     changed = tf.function(made, autograph=False)
     draws = [
@@ -142,22 +141,26 @@ def _measures(planned: Plan, model: Any, reading: Pass, names: list[str], repeat
 
 def columns_of(planned: Plan) -> list[str]:
     """Return the columns that inputs of the model are made of, but images, in the order of the data."""
-    flow, columns = planned.spec.dataset.examples, learned.columns_of(planned.spec)
-    made = {output.name: output.of for output in columns.outputs} if columns else {}
-    outputs = set(given_to_model(planned.evaluation).inputs)
-    used = outputs - made.keys()
-    for name in reversed(made):
-        for of in made[name] if name in outputs else ():
-            (used if of in flow.features else outputs).add(of)  # the name of a column is that of the column
-    return [name for name, of in flow.features.items() if name in used and of.format != "image"]
+    made_of = _made_of(planned)
+    used = set[str]().union(*(made_of[name] for name in given_to_model(planned.evaluation).inputs))
+    features = planned.spec.dataset.examples.features
+    return [name for name, of in features.items() if name in used and of.format != "image"]
+
+
+def _made_of(planned: Plan) -> dict[str, set[str]]:
+    """Return the columns that each output, and each input of the model, is made of."""
+    features, columns = planned.spec.dataset.examples.features, learned.columns_of(planned.spec)
+    found: dict[str, set[str]] = {}
+    for output in columns.outputs if columns is not None else ():  # the name of a column is that of the column
+        found[output.name] = set[str]().union(*({of} if of in features else found[of] for of in output.of))
+    return {name: {name} for name in given_to_model(planned.evaluation).inputs} | found
 
 
 def how_to_ask(planned: Plan, examples: int) -> str:
     """Return how to ask for the importance of columns, and what it costs; empty for a model of images alone."""
-    names = columns_of(planned)
-    cost = examples * (len(names) * REPEATS + 1)
-    asked = f"pass --importance {REPEATS} for what each of {len(names)} is worth, in {cost:,} predictions"
-    return asked if names else ""
+    count = len(columns_of(planned))
+    cost = examples * (count * REPEATS + 1)
+    return f"pass --importance {REPEATS} for what each of {count} is worth, in {cost:,} predictions" if count else ""
 
 
 def _cheap(planned: Plan, split: Split, times: int) -> Split | None:
@@ -190,15 +193,6 @@ def _measured(kind: str, found: npt.NDArray[np.float32], targets: npt.NDArray[An
     return np.asarray(each.mean(axis=1), np.float64)
 
 
-def _made_of(columns: Columns, names: list[str]) -> dict[str, set[str]]:
-    """Return the columns, of those with these names, that each output is made of; none if it is also made of others."""
-    found: dict[str, set[str]] = {}
-    for output in columns.outputs:
-        each = [{of} if of in names else found.get(of, set()) for of in output.of]
-        found[output.name] = set[str]().union(*each) if all(each) else set()
-    return found
-
-
 def _stored(reading: Pass, names: list[str]) -> dict[str, npt.NDArray[Any]]:
     """Return columns of the examples of a pass, as they are stored, by the numbers of the examples."""
     source, split = reading.source, reading.split
@@ -215,6 +209,6 @@ def _stored(reading: Pass, names: list[str]) -> dict[str, npt.NDArray[Any]]:
     except tf.errors.OpError as error:
         expected = "records that can all be read, whose columns change places"
         where, reason = split.name, headline(error)
-        raise WorldError(where=where, found=reason, expected=expected, remedy=_SKIP_WITH) from error
+        raise WorldError(where, reason, expected, _SKIP_WITH) from error
     kinds = {name: object if features[name].dtype == "string" else None for name in names}
     return {name: np.array(values, kinds[name]) for name, values in found.items()}

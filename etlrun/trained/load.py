@@ -29,41 +29,6 @@ from etlrun.stages.rows import Rows
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError
 
-
-def like_the_training(spec: RunSpec, then: RunSpec, *, reads: bool) -> RunSpec:
-    """Return a run of rows with the columns that the training has fitted; any other as it is.
-
-    `reads` says whether the command reads rows of a dataset.
-    """
-    if not isinstance(spec.dataset, Rows):
-        return spec
-    from etlrun.planning.rows import with_columns_of  # which imports Arrow
-
-    return with_columns_of(spec, then, reads=reads)
-
-
-def absent(dataset: Dataset) -> Iterator[Fault]:
-    """Yield that the rows that a command reads are not on this machine."""
-    if isinstance(dataset, Rows) and not _is_there(dataset):
-        expected = "the rows to read: the folder of a run has what their columns have learned, and no rows"
-        where, remedy = dataset.key(dataset.given_by), dataset.restore
-        yield Fault(where=where, found="no rows on this machine", expected=expected, remedy=remedy)
-
-
-def unfitted(folder: Path, dataset: Dataset) -> Iterator[Fault]:
-    """Yield that neither the folder of a run has what its columns have learned, nor this machine their rows."""
-    if isinstance(dataset, Rows) and not dataset.found.identity:
-        found, where = f"no {FILE}, and no rows of {dataset.title} on this machine", str(folder)
-        expected, remedy = "what the columns have learned", f"restore the file; or {dataset.restore}"
-        yield Fault(where=where, found=found, expected=expected, remedy=remedy)
-
-
-def _is_there(dataset: Rows) -> bool:
-    from etlrun.sources.rows.source import RowsSource  # which imports Arrow
-
-    return cast("type[RowsSource]", source_type(dataset)).is_there(dataset)
-
-
 _TRAIN_AGAIN = "train again with this version"
 _ENDS = {
     RUNNING: "a run whose process was killed",
@@ -174,7 +139,7 @@ def trained(
     then = _planned(config, stages, faults, f"{folder / CONFIG}: ", _TRAIN_AGAIN, partial(recalled, folder=folder))
     if then is not None:
         faults += _model_faults(folder, summary, then)
-        faults += _epoch_faults(folder, summary, epoch) if not faults else ()
+    number, path = _model(folder, summary, epoch, faults)
     wrong, now, keys = list[Fault](), None, set[str]()
     try:
         after, keys = overlaid(config, words, summary.config_dir)
@@ -182,50 +147,38 @@ def trained(
     except ConfigError as error:
         wrong += error.faults
     if now is not None and then is not None:
-        missing = [*absent(now.spec.dataset)] if reads_split else []
-        wrong += missing or _changed(now, then, keys)
+        wrong += (reads_split and _absent(now.spec.dataset)) or _changed(now, then, keys)
         if reads_split and not validates(now.spec):
             found, remedy = "no split, and the run has no validation", f"name one: {SPLIT}=SPLIT"
-            wrong.append(Fault(where=SPLIT, found=found, expected="the split to read", remedy=remedy))
+            wrong.append(Fault(SPLIT, found, "the split to read", remedy))
     if faults or wrong:
         raise EtlrunError([*faults, *wrong]) if faults else ConfigError(wrong)
     assert now is not None and then is not None and now.spec.fit is not None  # noqa: S101, PT018 - for mypy
-    key, backend = SPLIT if SPLIT in keys else Dataset.key_of("validation"), _backend_in(folder)
-    number, path = _model(folder, summary, epoch)
+    started = [of for of in records.events(folder) if of.get("event") == "started" and "backend" in of]
     return Trained(
         folder=folder,
         summary=summary,
         then=then,
         plan=now,
         trainer=now.spec.fit,
-        backend=backend,
-        split_key=key,
+        backend=started[-1]["backend"] if started else None,
+        split_key=SPLIT if SPLIT in keys else Dataset.key_of("validation"),
         path=path,
         epoch=next((of for of in summary.epochs if of.epoch == number), None),
     )
 
 
-def _model(folder: Path, summary: Summary, epoch: str | None) -> tuple[int, Path]:
-    """Return the number of an epoch, 0 for none, and the file of its model."""
+def _model(folder: Path, summary: Summary, epoch: str | None, faults: list[Fault]) -> tuple[int, Path]:
+    """Return the number of an epoch, 0 for none, and the file of its model; the fault of one that is not there."""
     kept, last = (of.epoch if of else 0 for of in (summary.kept_epoch, next(reversed(summary.epochs), None)))
     number = kept if epoch is None else last if epoch == LAST else int(epoch) if epoch.isdecimal() else 0
-    return number, folder / MODEL if number == kept else checkpoint_path(folder, number)
-
-
-def _epoch_faults(folder: Path, summary: Summary, epoch: str | None) -> Iterator[Fault]:
-    """Yield the fault of an epoch that is none, or whose model is not there."""
-    number, path = _model(folder, summary, epoch)
-    if epoch is not None and (number == 0 or not path.is_file()):
-        kept = _model(folder, summary, None)[0]
+    path = folder / MODEL if number == kept else checkpoint_path(folder, number)
+    if epoch is not None and not faults and (number == 0 or not path.is_file()):
         there = ", ".join(map(str, sorted({kept, *checkpoints_in(folder)})))
         found = epoch if epoch != LAST else f"{epoch}, which is {number}"
-        expected, remedy = (
-            f"an epoch whose model is there: {there}",
-            f"choose one of them; {Trainer.key('checkpoint_keep')}",
-        )
-        yield Fault(
-            where="--epoch", found=found, expected=expected, remedy=f"{remedy}=N keeps those of the last N epochs"
-        )
+        remedy = f"choose one of them; {Trainer.key('checkpoint_keep')}=N keeps those of the last N epochs"
+        faults.append(Fault("--epoch", found, f"an epoch whose model is there: {there}", remedy))
+    return number, path
 
 
 def _run_faults(folder: Path) -> Iterator[Fault]:
@@ -251,21 +204,36 @@ def _run_faults(folder: Path) -> Iterator[Fault]:
         remedy = resume if checkpoints(folder) else "train again"
     else:
         return
-    yield Fault(where=str(folder), found=found, expected=expected, remedy=remedy)
+    yield Fault(str(folder), found, expected, remedy)
 
 
 def _model_faults(folder: Path, summary: Summary, then: Plan) -> Iterator[Fault]:
     """Yield why the run leaves no model that predicts anything."""
     spec, expected = then.spec, "a run of trainer=fit with a model that learns"
-    yield from unfitted(folder, spec.dataset)
+    if isinstance(spec.dataset, Rows) and not spec.dataset.found.identity:
+        found = f"no {FILE}, and no rows of {spec.dataset.title} on this machine"
+        remedy = f"restore the file; or {spec.dataset.restore}"
+        yield Fault(str(folder), found, "what the columns have learned", remedy)
     if spec.fit is None:
-        yield Fault(where=str(folder), found="a run of trainer=drain, which trains no model", expected=expected)
+        yield Fault(str(folder), "a run of trainer=drain, which trains no model", expected)
     elif not spec.model.learns:
         found = f"a run of {spec.model.path}, which learns nothing"
-        yield Fault(where=str(folder), found=found, expected=expected)
+        yield Fault(str(folder), found, expected)
     elif summary.status == COMPLETED and not (folder / MODEL).is_file():
         remedy = f"restore it, or save it again: etlrun {of_path(RESUME, folder)}"
-        yield Fault(where=str(folder / MODEL), found="no such file", expected="the trained model", remedy=remedy)
+        yield Fault(str(folder / MODEL), "no such file", "the trained model", remedy)
+
+
+def _absent(dataset: Dataset) -> list[Fault]:
+    """Return that the rows that a command reads are not on this machine."""
+    if not isinstance(dataset, Rows):
+        return []
+    from etlrun.sources.rows.source import RowsSource  # which imports Arrow
+
+    if cast("type[RowsSource]", source_type(dataset)).is_there(dataset):
+        return []
+    expected = "the rows to read: the folder of a run has what their columns have learned, and no rows"
+    return [Fault(dataset.key(dataset.given_by), "no rows on this machine", expected, dataset.restore)]
 
 
 def _planned(
@@ -287,25 +255,6 @@ def _planned(
         return None
 
 
-def _overlaid(config: Mapping[str, Any], after: dict[str, Any], keys: set[str], *, reads_split: bool) -> dict[str, Any]:
-    """Return the config `after` the overrides of these keys, whose `dataset.split` is what the validation reads."""
-    dataset, before = after["dataset"], config["dataset"]
-    if SPLIT in keys:
-        dataset["eval_split"] = dataset["split"]
-        if Dataset.path not in keys and not (_FILES in keys and _lacks(dataset["files"], before["split"])):
-            dataset["split"] = before["split"]
-    elif not reads_split and dataset["eval_split"] is None:
-        dataset["eval_split"] = dataset["split"]  # so that the steps of the validation are planned
-    if dataset.get("on_corrupt") in _ON_CORRUPT:  # what the training could not skip, this pass can
-        dataset["on_corrupt"] = before["on_corrupt"]
-    return after
-
-
-def _lacks(files: Any, split: str) -> bool:
-    """Return whether files by their splits have none for a split, or a part of it."""
-    return isinstance(files, Mapping) and split.partition("[")[0] not in files
-
-
 def _now(
     config: Mapping[str, Any],
     overlay: tuple[dict[str, Any], set[str]],
@@ -315,17 +264,38 @@ def _now(
     reads_split: bool,
     like: Plan,
 ) -> Plan | None:
-    """Return the plan of the config with its overlay; None if it has faults, which are added to `faults`."""
+    """Return the plan of the config with its overlay, whose `dataset.split` is what the validation reads.
+
+    None if it has faults, which are added to `faults`.
+    """
     after, keys = overlay
-    on_corrupt, of_config = after["dataset"].get("on_corrupt"), list[Fault]()
-    change = partial(like_the_training, then=like.spec, reads=reads_split)
-    planned = _planned(_overlaid(config, after, keys, reads_split=reads_split), stages, of_config, change=change)
+    dataset, before = after["dataset"], config["dataset"]
+    if SPLIT in keys:
+        dataset["eval_split"], files = dataset["split"], dataset.get("files")
+        lacks = isinstance(files, Mapping) and before["split"].partition("[")[0] not in files
+        if Dataset.path not in keys and not (_FILES in keys and lacks):
+            dataset["split"] = before["split"]
+    elif not reads_split and dataset["eval_split"] is None:
+        dataset["eval_split"] = dataset["split"]  # so that the steps of the validation are planned
+    on_corrupt = dataset.get("on_corrupt")
+    if on_corrupt in _ON_CORRUPT:  # what the training could not skip, this pass can
+        dataset["on_corrupt"] = before["on_corrupt"]
+
+    def like_the_training(spec: RunSpec) -> RunSpec:
+        if not isinstance(spec.dataset, Rows):
+            return spec
+        from etlrun.planning.rows import with_columns_of  # which imports Arrow
+
+        return with_columns_of(spec, like.spec, reads=reads_split)
+
+    of_config = list[Fault]()
+    planned = _planned(after, stages, of_config, change=like_the_training)
     hidden = Dataset.key_of("validation") if SPLIT in keys else ""
     faults += [dataclasses.replace(of, where=SPLIT) if of.where == hidden else of for of in of_config]
     if planned is None or on_corrupt not in _ON_CORRUPT:
         return planned
-    dataset = dataclasses.replace(planned.spec.dataset, on_corrupt=on_corrupt)
-    return dataclasses.replace(planned, spec=dataclasses.replace(planned.spec, dataset=dataset))
+    skipping = dataclasses.replace(planned.spec.dataset, on_corrupt=on_corrupt)
+    return dataclasses.replace(planned, spec=dataclasses.replace(planned.spec, dataset=skipping))
 
 
 def _changed(now: Plan, then: Plan, keys: set[str]) -> Iterator[Fault]:
@@ -343,15 +313,20 @@ def _changed(now: Plan, then: Plan, keys: set[str]) -> Iterator[Fault]:
     for key, (found, expected) in sorted(changed.items(), key=lambda item: overrides.get(item[0], item[0])):
         if key in overrides or not overrides:  # all others follow from these
             yield Fault(
-                where=overrides.get(key, key),
-                found=show(found),
-                expected=f"{show(expected)}, as in the training: only the data and the speed may differ",
-                remedy="leave it out, or train a model with it",
+                overrides.get(key, key),
+                show(found),
+                f"{show(expected)}, as in the training: only the data and the speed may differ",
+                "leave it out, or train a model with it",
             )
-    if _model_sees(now) != _model_sees(then):
-        found, expected = (_seen(planned) for planned in (now, then))
+    if _seen(now) != _seen(then):
+        found, expected = (
+            ", ".join(f"{name} ({kind})" for name, kind in _seen(of)[0].items())
+            if isinstance(of.spec.dataset, Rows)
+            else str(of.spec.dataset.examples)
+            for of in (now, then)
+        )
         expected += ", as in the training"
-        yield Fault(where=Dataset.path, found=found, expected=expected, remedy="choose a dataset with these features")
+        yield Fault(Dataset.path, found, expected, "choose a dataset with these features")
 
 
 def _sets(override: str, value: str) -> bool:
@@ -360,26 +335,10 @@ def _sets(override: str, value: str) -> bool:
     return name == last and override.partition(".")[0] == value.partition(".")[0]
 
 
-def _model_sees(planned: Plan) -> tuple[dict[str, Any], str]:
-    examples = planned.spec.dataset.examples
-    features: dict[str, Any] = dict(examples.features)
-    if isinstance(planned.spec.dataset, Rows):  # numbers of other rows have other ranges
-        features = {name: of.type_of_column for name, of in examples.features.items()}
-    return features, examples.target
-
-
-def _seen(planned: Plan) -> str:
-    """Return what the model sees, for people: of rows their columns."""
-    if not isinstance(planned.spec.dataset, Rows):
-        return str(planned.spec.dataset.examples)
-    features, _ = _model_sees(planned)
-    return ", ".join(f"{name} ({kind})" for name, kind in features.items())
-
-
-def _backend_in(folder: Path) -> str | None:
-    """Return the Keras backend that the run's last process noted."""
-    started = (event for event in records.events(folder) if event.get("event") == "started")
-    return next(reversed([event["backend"] for event in started if "backend" in event]), None)
+def _seen(planned: Plan) -> tuple[dict[str, Any], str]:
+    """Return the features and the target that the model sees: of rows their types, since others have other ranges."""
+    examples, is_rows = planned.spec.dataset.examples, isinstance(planned.spec.dataset, Rows)
+    return {name: of.type_of_column if is_rows else of for name, of in examples.features.items()}, examples.target
 
 
 def unfit_options(run: Trained, threshold: float | None, repeats: int | None) -> Iterator[Fault]:
@@ -388,12 +347,10 @@ def unfit_options(run: Trained, threshold: float | None, repeats: int | None) ->
     targets, has_columns = flow.targets, any(flow.features[name].format != "image" for name in flow.inputs)
     if threshold is not None and not any(kind_of(flow.features[name]) in ("binary", "labels") for name in targets):
         found, expected = f"a threshold for {', '.join(targets)}", f"a run of dataset.target={{{targets[0]}: binary}}"
-        yield Fault(where="--threshold", found=found, expected=expected, remedy="leave it out")
+        yield Fault("--threshold", found, expected, "leave it out")
     elif threshold is not None and not 0 < threshold < 1:
-        yield Fault(where="--threshold", found=f"{threshold:g}", expected="a number between 0 and 1")
+        yield Fault("--threshold", f"{threshold:g}", "a number between 0 and 1")
     if repeats and not has_columns:
-        yield Fault(
-            where="--importance", found="images alone", expected="inputs that are columns", remedy="leave it out"
-        )
+        yield Fault("--importance", "images alone", "inputs that are columns", "leave it out")
     elif repeats is not None and repeats < 0:
-        yield Fault(where="--importance", found=str(repeats), expected="0 or a positive integer")
+        yield Fault("--importance", str(repeats), "0 or a positive integer")

@@ -48,10 +48,10 @@ def ready(run: Trained) -> Iterator[Any]:
     name = run.backend
     if name and "keras" not in sys.modules and importlib.util.find_spec(name) is None and _VARIABLE not in os.environ:
         raise WorldError(
-            where=str(run.folder),
-            found=f"a run of the backend {name}, which is not installed",
-            expected="the backend that trained the model",
-            remedy=f"pip install 'etlrun[{name}]', or set the environment variable {_VARIABLE}=tensorflow",
+            str(run.folder),
+            f"a run of the backend {name}, which is not installed",
+            "the backend that trained the model",
+            f"pip install 'etlrun[{name}]', or set the environment variable {_VARIABLE}=tensorflow",
         )
     if name and "keras" not in sys.modules:
         os.environ.setdefault(_VARIABLE, name)
@@ -160,10 +160,10 @@ def require_finite(run: Trained, outputs: npt.NDArray[np.float32], places: Calla
     if len(wrong):
         many = f"{len(wrong):,} of {len(outputs):,} examples"
         raise WorldError(
-            where=str(run.path),
-            found=f"predictions that are not finite for {many}, the first of which is {places(int(wrong[0]))}",
-            expected="finite predictions",
-            remedy="train again with a smaller trainer.learning_rate: the training has diverged",
+            str(run.path),
+            f"predictions that are not finite for {many}, the first of which is {places(int(wrong[0]))}",
+            "finite predictions",
+            "train again with a smaller trainer.learning_rate: the training has diverged",
         )
 
 
@@ -197,7 +197,7 @@ def same_classes(run: Trained, source: Source, outputs: Mapping[str, int]) -> No
     else:
         return
     remedy = "choose a dataset with the same classes in the same order"
-    raise WorldError(where=source.full_name, found=found, expected=expected, remedy=remedy)
+    raise WorldError(source.full_name, found, expected, remedy)
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:

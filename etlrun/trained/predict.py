@@ -6,7 +6,7 @@ It knows the place of each example, whatever is skipped or reordered.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, ClassVar
@@ -42,32 +42,26 @@ from etlrun.trained.rows import Head, Writer
 
 
 def require_held(
-    kept: Kept, outputs: Sequence[Output], batch: Mapping[str, Any], rows: Numbers, place: Callable[[int], str]
+    kept: Kept, outputs: Sequence[Output], batch: Mapping[str, Any], rows: Numbers, places: Iterable[str]
 ) -> None:
     """Raise `WorldError` for the first of the kept `rows` of a batch with an output that is infinite.
 
-    `batch` has the outputs by name; `place` names a row of the batch.
+    `batch` has the outputs by name; `places` name its rows.
     """
     for output in outputs:
         if output.name not in batch or not batch[output.name].dtype.is_floating:
             continue
         unheld = np.isinf(np.asarray(batch[output.name])).reshape(len(rows), -1).any(axis=1)
-        if not unheld.any():
-            continue
-        at = int(unheld.argmax())
-        takes = "predicts" if output.is_of_target else "takes"
-        raise WorldError(
-            where=f"{place(at)}, {', '.join(output.of)}",
-            found=", ".join(_largest(kept, batch, name, at, int(rows[at])) for name in output.of),
-            expected=f"numbers of at most {LARGEST:.4g}, since a model {takes} float32",
-            remedy="repair the value, or write it in the unit of the training",
-        )
-
-
-def _largest(kept: Kept, batch: Mapping[str, Any], name: str, at: int, row: int) -> str:
-    """Return the value of a column, or of an output above, in a row: of several the largest one."""
-    value = kept.arrow(name)[row].as_py() if name in kept.known.columns else np.asarray(batch[name])[at].tolist()
-    return str(max(value, key=abs) if isinstance(value, list) else value)
+        if unheld.any():
+            at, found = int(unheld.argmax()), list[str]()
+            for name in output.of:
+                is_column = name in kept.known.columns
+                value = kept.arrow(name)[int(rows[at])].as_py() if is_column else np.asarray(batch[name])[at].tolist()
+                found.append(str(max(value, key=abs) if isinstance(value, list) else value))
+            takes = "predicts" if output.is_of_target else "takes"
+            expected = f"numbers of at most {LARGEST:.4g}, since a model {takes} float32"
+            remedy = "repair the value, or write it in the unit of the training"
+            raise WorldError(f"{[*places][at]}, {', '.join(output.of)}", ", ".join(found), expected, remedy)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +139,9 @@ class Pass:
             for batch in self._dataset:
                 known = self._same[batch[NUMBER].numpy()]
                 self.seen[known] = True
-                self._require_held(batch, known)
+                split, places = self.split, (self.place(int(number)) for number in known)
+                if isinstance(self.source, RowsSource) and isinstance(split, RowSplit) and self._columns is not None:
+                    require_held(self.source.kept, self._columns.outputs, batch, split.rows[known], places)
                 inputs, *wanted = self._handed(batch)
                 targets, *weight = tf.nest.map_structure(lambda of: of.numpy(), wanted)
                 yield Batch(inputs=inputs, targets=targets, weights=weight[0] if weight else None, numbers=known)
@@ -154,27 +150,12 @@ class Pass:
         if self.source.dataset.on_corrupt == "raise" and not self.seen.all():  # a file that ends too early
             raise self._cause("examples that are missing", skip_with)
 
-    def _require_held(self, batch: Example, numbers: npt.NDArray[np.int64]) -> None:
-        """Raise `WorldError` for a row of a batch with a value that is infinite as float32."""
-        if isinstance(self.source, RowsSource) and isinstance(self.split, RowSplit) and self._columns is not None:
-            rows, outputs = self.split.rows[numbers], self._columns.outputs
-            require_held(self.source.kept, outputs, batch, rows, lambda at: self.place(int(numbers[at])))
-
     def _cause(self, reason: str, skip_with: str) -> WorldError:
         for shard in self.split.shards:
-            for corrupt in in_shard(self.source, self.split, shard):
-                return WorldError(
-                    where=corrupt.where,
-                    found=corrupt.reason,
-                    expected=corrupt.expected,
-                    remedy=f"{corrupt.remedy}, or {skip_with}",
-                )
-        return WorldError(
-            where="transform",
-            found=reason,
-            expected="steps that can process each example",
-            remedy="show the examples after each step: etlrun show",
-        )
+            for of in in_shard(self.source, self.split, shard):
+                return WorldError(of.where, of.reason, of.expected, f"{of.remedy}, or {skip_with}")
+        expected, remedy = "steps that can process each example", "show the examples after each step: etlrun show"
+        return WorldError("transform", reason, expected, remedy)
 
     def place(self, number: int) -> str:
         """Return the path of the file of an example, and its record there if it has several."""

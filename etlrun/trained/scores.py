@@ -264,7 +264,7 @@ _MOST_PLACES = 200
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class CurvePlace:
     """Place on the curves: what is right if the second class is predicted from a probability on.
 
     Attributes:
@@ -382,14 +382,14 @@ def _area(hits: Floats, wrongly: Floats) -> float:
     return float(np.trapezoid(np.append(0.0, hits), np.append(0.0, wrongly)) / whole) if whole else float("nan")
 
 
-def places(of: Ranked) -> list[Place]:
+def places(of: Ranked) -> list[CurvePlace]:
     """Return places of both curves in the order of falling probabilities; none if all labels are the same."""
     positive, negative = float(of.hits[-1]), float(of.wrongly[-1])
     if not positive or not negative:
         return []
     some = np.unique(np.linspace(0, len(of.hits) - 1, _MOST_PLACES).round().astype(int))
     return [
-        Place(
+        CurvePlace(
             threshold=float(of.probabilities[place]),
             recall=float(of.hits[place] / positive),
             false_positive_rate=float(of.wrongly[place] / negative),

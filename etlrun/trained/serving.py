@@ -18,7 +18,7 @@ import tensorflow as tf
 from PIL import Image
 
 from etlrun.planning.plan import PlannedStage, given_to_model
-from etlrun.sources.base import Source, Split
+from etlrun.sources.base import Split
 from etlrun.sources.content import cut
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.base import DATA, parameters
@@ -116,7 +116,9 @@ class Serving:
             feature, name = self._pixels, self.image.name
             pixels = given[name] = keras.Input(feature.shape, dtype=feature.dtype, name=name)
             for step in self.image.inside[self._decoded :]:
-                pixels = _scaled(step.stage.rescaling, pixels)
+                of: Any = step.stage.rescaling
+                pixels = keras.ops.flip(pixels, axis=-1) if of.reverses else pixels
+                pixels = keras.layers.Rescaling(of.scale, of.offset, dtype="float32")(pixels)
             outputs = {**outputs, name: pixels}
         found = of_each_class(self.run.flow, self.model(self._handed(outputs)))
         several = dict(zip(self.mains, found.values(), strict=True))
@@ -392,12 +394,6 @@ def stepped(steps: Iterable[PlannedStage], value: Any) -> Any:
     return value
 
 
-def _scaled(rescaling: Any, pixels: Any) -> Any:
-    """Return pixels after layers that scale them."""
-    pixels = keras.ops.flip(pixels, axis=-1) if rescaling.reverses else pixels
-    return keras.layers.Rescaling(rescaling.scale, rescaling.offset, dtype="float32")(pixels)
-
-
 def _output_as_json(head: Head, name: str) -> dict[str, Any]:
     """Return an output as plain values; of several targets with its target and its classes."""
     of = "values of the target" if head.names is None else f"a probability of each {head.noun}"
@@ -433,7 +429,13 @@ def _drawn_columns(given: Sequence[Raw], columns: Columns) -> tuple[dict[str, An
     """Return four values of each input by name, and what columns give for them, tensors by name."""
     if not given:
         return {}, {}
-    arrays = {raw.name: _array(raw) for raw in given}
+    arrays = {}
+    for raw in given:
+        values = np.array(raw.values, object if raw.feature.dtype == "string" else raw.feature.dtype)
+        if not raw.feature.is_sequence:
+            shape = tuple(side or 1 for side in raw.feature.shape)
+            values = np.array(np.broadcast_to(values.reshape(-1, *[1] * len(shape)), (len(values), *shape)))
+        arrays[raw.name] = values
     example = {
         raw.column: in_lists(tf.constant(arrays[raw.name]), arrays.get(raw.lengths))
         if raw.feature.is_sequence
@@ -443,15 +445,6 @@ def _drawn_columns(given: Sequence[Raw], columns: Columns) -> tuple[dict[str, An
     }
     empty = {raw.name: np.array([of or "" for of in raw.some], object) for raw in given if raw.is_missing_when_empty}
     return {**arrays, **empty}, padded(columns.given(example))
-
-
-def _array(raw: Raw) -> npt.NDArray[Any]:
-    """Return the four values of an input, (4, ...)."""
-    values = np.array(raw.values, object if raw.feature.dtype == "string" else raw.feature.dtype)
-    if raw.feature.is_sequence:
-        return values
-    wide = values.reshape(-1, *[1] * len(raw.feature.shape))
-    return np.array(np.broadcast_to(wide, (len(values), *(side or 1 for side in raw.feature.shape))))
 
 
 def _without_padding(value: Any, feature: Feature) -> Any:
@@ -495,8 +488,9 @@ def seen(run: Trained, model: Any, serving: Any, compute: Callable[[Any], Output
         known = plan.spec.dataset.found if isinstance(plan.spec.dataset, Rows) else None
         if known is not None and isinstance(source, RowsSource) and source.kept.known.identity != known.identity:
             return "its dataset has changed"
-        split = _some(whole)
-        reading, examples = Pass(plan, source, split), _examples(source, split)
+        split, parser = _some(whole), source.parser()
+        stored = (split.read(shard.path, shard.skip, shard.take).map(parser) for shard in split.shards)
+        reading, examples = Pass(plan, source, split), [example for dataset in stored for example in dataset]
         predict, found = predictor(model, run.flow, reading.inputs_spec), list[tuple[int, Outputs]]()
         for batch in reading.batches(SKIP_WITH):
             found += zip(batch.numbers.tolist(), serving.joined(predict(batch.inputs)), strict=True)
@@ -515,10 +509,3 @@ def _some(split: Split) -> Split:
     blocks = [(start, start + then - now) for (start, now), (_, then) in pairwise(bounds)]
     shards = tuple(shard for block in blocks for shard in cut(split.shards, *block))
     return dataclasses.replace(split, shards=shards, num_examples=count)
-
-
-def _examples(source: Source, split: Split) -> list[dict[str, Any]]:
-    """Return the examples of a split as they are stored, in the order of their numbers."""
-    parser = source.parser()
-    read = (split.read(shard.path, shard.skip, shard.take).map(parser) for shard in split.shards)
-    return [example for dataset in read for example in dataset]

@@ -22,8 +22,7 @@ from etlrun.sources.rows.table import ENDS, files_of, names_of
 from etlrun.stages.columns import Columns
 from etlrun.stages.flow import Flow
 from etlrun.stages.lazy import tf
-from etlrun.stages.rows import Arrays, Column, Errors, Table, TextFolder
-from etlrun.stages.rows import Rows as Dataset
+from etlrun.stages.rows import Arrays, Column, Rows, Table, TextFolder
 from etlrun.stages.sequences import padded
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError
 from etlrun.trained.load import Trained
@@ -37,7 +36,7 @@ _BLANK = ("", "NA", "null")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows:
+class TableRows:
     """The rows of tables or arrays, which have the columns that a model needs.
 
     Attributes:
@@ -102,7 +101,7 @@ class Rows:
         except tf.errors.InvalidArgumentError:
             self._require_known(numbers)
             raise
-        require_held(kept, self.columns.outputs, found, numbers, lambda at: self.place(int(numbers[at])))
+        require_held(kept, self.columns.outputs, found, numbers, map(self.place, numbers.tolist()))
         return found
 
     def _require_known(self, numbers: Any) -> None:
@@ -119,12 +118,10 @@ class Rows:
                 except tf.errors.InvalidArgumentError as error:
                     values = [of.numpy()[0] for of in given.values()]
                     raise WorldError(
-                        where=f"{self.place(number)}, {', '.join(output.of)}",
-                        found=", ".join(
-                            of.decode(errors="replace") if isinstance(of, bytes) else str(of) for of in values
-                        ),
-                        expected=f"values that the steps of {output.name} accept, as in the training",
-                        remedy="repair the value, or train with a `lookup` whose `oov` is 1",
+                        f"{self.place(number)}, {', '.join(output.of)}",
+                        ", ".join(of.decode(errors="replace") if isinstance(of, bytes) else str(of) for of in values),
+                        f"values that the steps of {output.name} accept, as in the training",
+                        "repair the value, or train with a `lookup` whose `oov` is 1",
                     ) from error
 
 
@@ -135,7 +132,7 @@ def specs_of(flow: Flow, outputs: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tf.TensorSpec(shapes[name], values.dtype) for name, values in outputs.items()}
 
 
-def opened(run: Trained, given: Sequence[str]) -> Rows:
+def opened(run: Trained, given: Sequence[str]) -> TableRows:
     """Return the rows of tables or of arrays for the model of a run.
 
     `given` are patterns of tables, the path of an `.npz`, or those of an `.npy` for each column, named as it is.
@@ -145,80 +142,67 @@ def opened(run: Trained, given: Sequence[str]) -> Rows:
             the training do not have.
     """
     dataset, flow = run.then.spec.dataset, given_to_model(run.then.train)
-    assert isinstance(dataset, Dataset)  # noqa: S101 - for mypy
+    assert isinstance(dataset, Rows)  # noqa: S101 - for mypy
     columns = of_model(run.then)
     known = dataset.found.columns
     needed = [*dict.fromkeys(name for output in columns.outputs for name in output.of if name in known)]
+    are_arrays = all(path.endswith(".npy") for path in given) or (len(given) == 1 and given[0].endswith(".npz"))
     try:
-        if _are_arrays(given):
-            source, paths = _arrays(dataset, given, run.storage)
-        else:
-            source, paths = _tables(dataset, given, needed, run)
+        source, paths = (_arrays if are_arrays else _tables)(run, dataset, given, needed)
     except ConfigError:
         raise
     except EtlrunError as error:
-        raise EtlrunError(
-            [_named(of, dataset, [known[name].type for name in needed]) for of in error.faults]
-        ) from error
+        types = [known[name].type for name in needed]
+        raise EtlrunError([_named(of, dataset, types) for of in error.faults]) from error
     found, where = source.kept.known.columns, ", ".join(paths)
     _require_columns(where, [*found], [*known], needed)
     split = source.split("train", "PATH")
     if faults := [*_unfit(where, source, columns, {name: known[name] for name in needed})]:
         raise ConfigError(faults)
-    return Rows(source=source, split=split, columns=columns, flow=flow)
+    return TableRows(source=source, split=split, columns=columns, flow=flow)
 
 
 def _unfit(where: str, source: RowsSource, columns: Columns, known: Mapping[str, Column]) -> Iterator[Fault]:
     """Yield what does not fit in rows: arrays of another shape than the `known` columns, or values for their steps."""
-    features = {name: of.feature for name, of in source.kept.known.columns.items()}
-    shapes = {name: (features[name].shape, of.feature.shape) for name, of in known.items()}
-    for name, (shape, expected) in shapes.items():
-        if shape != expected:
-            remedy = "save the column as an array of this shape, in an .npz or an .npy"
-            what = f"{name} of shape {shape} in each row"
-            yield Fault(where=where, found=what, expected=f"{expected}, as in the training", remedy=remedy)
-    if all(shape == expected for shape, expected in shapes.values()):
+    found = {name: source.kept.known.columns[name].feature.shape for name in known}
+    unlike = {name: of.feature.shape for name, of in known.items() if found[name] != of.feature.shape}
+    for name, expected in unlike.items():
+        remedy = "save the column as an array of this shape, in an .npz or an .npy"
+        yield Fault(where, f"{name} of shape {found[name]} in each row", f"{expected}, as in the training", remedy)
+    if not unlike:
         yield from unfit_for(source, columns.outputs)
 
 
-def _are_arrays(given: Sequence[str]) -> bool:
-    return all(path.endswith(".npy") for path in given) or (len(given) == 1 and given[0].endswith(".npz"))
-
-
-def _arrays(dataset: Dataset, given: Sequence[str], storage: dict[str, Any]) -> tuple[RowsSource, Sequence[str]]:
+def _arrays(run: Trained, dataset: Rows, given: Sequence[str], _: Sequence[str]) -> tuple[RowsSource, Sequence[str]]:
     """Return arrays with their paths; those of `.npy` are columns of the names of their files."""
     files: Any = given[0] if given[0].endswith(".npz") else {Path(path).stem: path for path in given}
-    return ArraysSource(Arrays(**_like(dataset), files=files, storage=storage)), given
-
-
-def _errors(dataset: object) -> Errors:
-    return dataset.errors if isinstance(dataset, Table | TextFolder) else "strict"
+    return ArraysSource(Arrays(**_like(dataset), files=files, storage=run.storage)), given
 
 
 def _tables(
-    dataset: Dataset, given: Sequence[str], needed: Sequence[str], run: Trained
+    run: Trained, dataset: Rows, given: Sequence[str], needed: Sequence[str]
 ) -> tuple[RowsSource, Sequence[str]]:
     """Return tables, whose columns have the types of the training, with their paths."""
-    known = dataset.found.columns
+    known, now = dataset.found.columns, run.plan.spec.dataset
     types = dataset.types if isinstance(dataset, Table) else {name: known[name].type for name in needed}
-    blank, strip = (dataset.missing, dataset.strip) if isinstance(dataset, Table) else (_BLANK, False)
-    given_now = run.plan.spec.dataset
-    of_needed = {name: of for name, of in types.items() if name in needed}
-    values = {
+    table = Table(
         **_like(dataset),
-        "storage": run.storage,
-        "errors": _errors(given_now),
-        "csv": getattr(given_now, "csv", None),
-    }
-    table = Table(**values, files=tuple(given), columns=of_needed, missing=blank, strip=strip)
+        files=tuple(given),
+        storage=run.storage,
+        errors=getattr(now, "errors", "strict"),
+        csv=getattr(now, "csv", None),
+        columns={name: of for name, of in types.items() if name in needed},
+        missing=dataset.missing if isinstance(dataset, Table) else _BLANK,
+        strip=isinstance(dataset, Table) and dataset.strip,
+    )
     paths = [name_of(path) for of in files_of(table).values() for path in of]
     _require_columns(paths[0], names_of(table), [*known, *dataset.found.left_out], needed)
     return TableSource(table), paths
 
 
-def _like(dataset: Dataset) -> dict[str, Any]:
+def _like(dataset: Rows) -> dict[str, Any]:
     """Return the values of a dataset that those of any rows have, for rows that are read in order."""
-    values = {of.name: getattr(dataset, of.name) for of in dataclasses.fields(Dataset)}
+    values = {of.name: getattr(dataset, of.name) for of in dataclasses.fields(Rows)}
     return {**values, "order": "file", "split_by": None, "known": None}
 
 
@@ -244,11 +228,9 @@ def _require_columns(where: str, found: Sequence[str], trained: Sequence[str], n
     missing, unknown = (
         [name for name in these if name not in those] for these, those in ((needed, found), (found, trained))
     )
-    parts = [f"no column {', '.join(missing)}"] * bool(missing)
-    parts += [
-        f"{'an ' if len(unknown) == 1 else ''}unknown column{'s' * (len(unknown) > 1)} {', '.join(unknown)}"
-    ] * bool(unknown)
+    parts = [f"no column {', '.join(missing)}"] if missing else []
+    parts += [f"the unknown {', '.join(unknown)}"] if unknown else []
     if parts:
         expected = f"the columns that the model takes, {', '.join(needed)}, and none that its training did not have"
         remedy = "name the columns as in the table of the training, and leave out others"
-        raise ConfigError([Fault(where=where, found=" and ".join(parts), expected=expected, remedy=remedy)])
+        raise ConfigError([Fault(where, " and ".join(parts), expected, remedy)])
