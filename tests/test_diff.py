@@ -1,4 +1,3 @@
-import io
 import json
 import re
 from collections.abc import Callable
@@ -7,7 +6,6 @@ from typing import Any
 
 import pytest
 import yaml
-from rich.console import Console
 
 import etlrun
 from etlrun.planning import render
@@ -15,7 +13,7 @@ from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
 from etlrun.record import record as records
 from etlrun.stages import STAGES
-from etlrun.system.terminal import print_parts, say, say_note, tell
+from etlrun.system.terminal import say, say_note, tell
 from tests.configs import composed, refusal_of_diff
 
 
@@ -58,16 +56,10 @@ def test_a_value_of_several_lines_stays_in_its_line_in_all_forms(tmp_path: Path,
     assert ESCAPED in render.text(planned)
 
 
-@pytest.mark.parametrize("printed", [say, tell, say_note, lambda text: print_parts(None, (text, "bold"))])
+@pytest.mark.parametrize("printed", [say, tell, say_note])
 def test_a_line_is_printed_as_one(printed: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:
     printed(LINES)
     assert "".join(capsys.readouterr()).removeprefix("note  ") == f"{ESCAPED}\n"
-
-
-def test_colours_do_not_print_a_line_break_of_a_value() -> None:
-    console = Console(file=io.StringIO(), force_terminal=True, width=200)
-    print_parts(console, (LINES, ""))
-    assert console.file.getvalue() == f"{ESCAPED}\n"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -179,8 +179,11 @@ def test_it_is_printed_in_colours_where_they_are_wanted(
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    show(doc_of(Section("t", [Paragraph("p")], style="bad")))
-    assert capsys.readouterr().out == ("\x1b[1;31mt\x1b[0m\n  p\n\n" if is_coloured else "t\n  p\n\n")
+    monkeypatch.setenv("COLUMNS", "20")  # which are those of a terminal
+    words = Table(["one two three four five six"], [Col("", str, is_long=True)])
+    show(doc_of(Section("t", [words], style="bad")))
+    title = "\x1b[1;31mt\x1b[0m" if is_coloured else "t"
+    assert capsys.readouterr().out == (f"{title}\n  one two three four five six\n\n")
 
 
 def test_a_chart_says_what_it_leaves_out_and_what_is_no_number() -> None:

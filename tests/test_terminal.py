@@ -21,7 +21,6 @@ from etlrun.stages import STAGES
 from etlrun.sweep.ledger import Ledger, RunKey
 from etlrun.sweep.runs import Progress
 from etlrun.system.progress import fetching
-from etlrun.system.terminal import print_table, table_text
 from tests.pty_process import HIDDEN, VISIBLE, Terminal
 
 DONE = outcome(Summary(status="completed", overrides=[], wall_s=60.0))
@@ -74,15 +73,6 @@ def test_what_is_fetched_tells_its_rate_and_the_time_left_in_lines(capsys: pytes
     first, last = capsys.readouterr().err.splitlines()
     assert re.fullmatch(r"etlrun: fetched 300\.0 of 1,200\.0 MB at [\d,.]+ MB/s, \d+ s left", first)
     assert re.fullmatch(r"etlrun: fetched 1,200\.0 of 1,200\.0 MB at [\d,.]+ MB/s, 0 s left", last)
-
-
-def test_a_table_is_whole_where_colours_are_asked_for_without_a_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "20")
-    print_table(["name", "overrides"], [["a", "one two three four five six"]])
-    assert re.search("a +one two three four five six", capsys.readouterr().out)
 
 
 def test_the_line_tells_the_epoch_that_a_running_job_is_in(progress: Progress) -> None:
@@ -233,26 +223,3 @@ def test_a_terminal_that_is_closed_ends_nothing(tmp_path: Path) -> None:
     terminal = Terminal(script(tmp_path, text), tmp_path, **environment())
     assert terminal.finish(closed) == 0
     assert (tmp_path / "done").exists()
-
-
-def test_a_table_shows_any_text_as_it_is_and_escapes_what_is_not_printed() -> None:
-    text = table_text(("class / predicted", "[/b]", "[red]a\x1b[31m"), [("[/b]", "1", "\x1b[2J")])
-    assert text.splitlines() == [
-        "class / predicted  [/b]  [red]a\\x1b[31m",
-        "             [/b]     1         \\x1b[2J",
-    ]
-
-
-def test_a_table_that_a_terminal_has_no_room_for_is_folded_in_its_overrides_and_not_cut(tmp_path: Path) -> None:
-    text = """
-from etlrun.system.terminal import print_table
-print_table(("config", "overrides", "status", "MB"), [("0", "load.prefetch=1 trainer.epochs=2", "completed", "1454")])
-"""
-    wide = ["config  overrides                         status       MB"]
-    wide += ["     0  load.prefetch=1 trainer.epochs=2  completed  1454"]
-    narrow = ["config  overrides         status       MB"]
-    narrow += ["     0  load.prefetch=1   completed  1454", "        trainer.epochs=2"]
-    assert shown(tmp_path, text, columns=60).lines == wide
-    assert shown(tmp_path, text, columns=41).lines == narrow
-    cut = "".join(shown(tmp_path, text, columns=20).lines)  # a terminal wraps what is longer
-    assert re.findall("completed|1454", cut) == ["completed", "1454"]

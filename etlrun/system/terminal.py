@@ -1,36 +1,17 @@
-"""Lines and tables for the terminal and for Markdown, and the formatting of numbers."""
+"""Lines for the terminal, and the formatting of numbers."""
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from etlrun.system.errors import printable
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
-_WIDTH = 200
-"""Columns of a table without a terminal."""
-_ANY_WIDTH = 1_000_000
-"""Columns that are enough for any table."""
 STANDARD_OUTPUT = "standard output"
 """What the message of an error calls it."""
-Rows = Sequence[Sequence[str]]
-
-TEXTS = {
-    "overrides", "status", "reason", "stage", "result", "bound by", "set by", "data", "key", "dataset", "elements",
-    "state", "folder", "best", "created at", "feature", "kind", "name", "package", "where", "fields", "experiments",
-    "machine",
-}  # fmt: skip
-"""Headers of text columns, which are left-aligned."""
-
 
 _MARKS = re.compile(r"[&`<\[@*\\~$]|(?<![^\W_])_|_(?![^\W_])")
 """Characters that Markdown may read as markup; an underscore within a word is none."""
@@ -104,27 +85,6 @@ def _on_stderr(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # where Python flushes the rest at its end
 
 
-def console() -> Console | None:
-    """Return a console for colours; None where standard output is no terminal, since `rich` takes long to import."""
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()  # a shell may close it
-    if not is_terminal and not {"FORCE_COLOR", "TTY_COMPATIBLE"} & os.environ.keys():
-        return None
-    from rich.console import Console
-
-    return Console(highlight=False)
-
-
-def print_parts(console: Console | None, *parts: tuple[str, str]) -> None:
-    """Print a line of texts, escaped as by `say`, each with its style; without a console, the texts alone."""
-    if console is None:
-        say("".join(text for text, _ in parts))
-        return
-    from rich.text import Text
-
-    with printing():
-        console.print(Text.assemble(*((printable(text), style) for text, style in parts)), soft_wrap=True)
-
-
 @contextmanager
 def printing() -> Iterator[None]:
     """Let an `OSError` inside name standard output: a long text is written before its end."""
@@ -157,73 +117,6 @@ def significant(value: float | None) -> str:
     return "-" if value is None else f"{float(f'{value:.5g}'):,.12g}"
 
 
-def _filled(header: Sequence[str], rows: Rows) -> list[int]:
-    """Return the indices of the columns in which at least one row has a value."""
-    return [index for index in range(len(header)) if not rows or any(row[index] for row in rows)]
-
-
-def print_table(header: Sequence[str], rows: Rows) -> None:
-    """Print a table without its empty columns."""
-    if not rows or sys.stdout is None:
-        return
-    from rich.console import Console
-
-    width = Console().width if sys.stdout.isatty() else _WIDTH  # FORCE_COLOR asks for colours alone, as a notebook does
-    table = _table(header, rows)
-    with printing():
-        Console(width=max(width, _least(table))).print(table)  # the terminal wraps lines, and no figure is cut
-
-
-def table_text(header: Sequence[str], rows: Rows) -> str:
-    """Return what `print_table` prints without a terminal."""
-    if not rows:
-        return ""
-    from rich.console import Console
-
-    text, table = io.StringIO(), _table(header, rows)
-    width = max(_WIDTH, _least(table))
-    Console(file=text, width=width, force_terminal=False, force_jupyter=False).print(table)
-    return text.getvalue()
-
-
-def _least(table: Table) -> int:
-    """Return the least width in which all cells of a table are whole, but for those that may be folded."""
-    from rich.console import Console
-
-    return Console(width=_ANY_WIDTH).measure(table).minimum
-
-
-def _table(header: Sequence[str], rows: Rows) -> Table:
-    from rich.cells import cell_len
-    from rich.markup import escape
-    from rich.table import Table
-
-    header, *rows = [[printable(cell) for cell in row] for row in (header, *rows)]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    columns = _filled(header, rows)
-    for index in columns:
-        is_whole = header[index] not in {"overrides", "reason"}
-        cells = [header[index], *(row[index] for row in rows)]
-        table.add_column(
-            escape(header[index]),
-            justify="left" if header[index] in TEXTS else "right",
-            overflow="fold",
-            no_wrap=is_whole,
-            min_width=max(cell_len(part) for cell in cells for part in ([cell] if is_whole else cell.split())),
-        )
-    for row in rows:
-        table.add_row(*(escape(row[index]) for index in columns))
-    return table
-
-
 def plain(text: str) -> str:
     """Escape `text` for one line of Markdown, so that nothing in it renders as markup, a formula or a mention."""
     return re.sub(_MARKS, lambda mark: f"&#{ord(mark.group())};", printable(" ".join(text.split())))
-
-
-def as_markdown(header: Sequence[str], rows: Rows) -> str:
-    """Return the table as Markdown without its empty columns; its cells are Markdown, too: see `plain`."""
-    columns = _filled(header, rows)
-    lines = [[header[index] for index in columns], ["---"] * len(columns)]
-    lines += [[row[index].replace("|", "\\|") for index in columns] for row in rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
