@@ -9,7 +9,7 @@ from etlrun.sweep.ledger import describe, left_out
 from etlrun.system.errors import ConfigError
 from tests.configs import refusal_of_request
 from tests.sweeps import Sweep, ended, results_of
-from tests.test_grid import grid_of, jobs_of
+from tests.test_compose import grid_of, jobs_of
 
 RULE = "extract.num_parallel_calls: found 2; expected at most cycle_length, which is 1"
 REMEDY = "    -> set extract.cycle_length=2 or extract.num_parallel_calls=autotune"

@@ -8,7 +8,7 @@ from tests.configs import plan_of, refusal_of_request, refusal_of_spec, spec_of
 from tests.forked import forked
 from tests.runs import finish, small, summary_of
 from tests.sweeps import Sweep, results_of
-from tests.test_grid import grid_of, jobs_of
+from tests.test_compose import grid_of, jobs_of
 
 FIT = "trainer=fit has it, trainer.drain does not"
 INTERLEAVE = "extract=interleave has it, extract.sequential does not"
