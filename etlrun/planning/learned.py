@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from etlrun.stages.columns import Columns, Output
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Feature
 from etlrun.stages.rows import Column, Known, Rows
-from etlrun.stages.step import Map
 from etlrun.system.errors import EtlrunError, WorldError, headline
 from etlrun.system.files import write_atomically
 
@@ -31,13 +30,11 @@ def columns_of(spec: RunSpec) -> Columns | None:
 
 def with_columns(spec: RunSpec, columns: Columns, dataset: Dataset) -> RunSpec:
     """Return a run with these columns, and this dataset."""
-    transform, evaluation = (_with(of, columns) for of in (spec.transform, spec.eval_transform))
+    transform, evaluation = (
+        replace(of, steps=tuple(columns if isinstance(step, Columns) else step for step in of.steps))
+        for of in (spec.transform, spec.eval_transform)
+    )
     return replace(spec, dataset=dataset, transform=transform, eval_transform=evaluation)
-
-
-def _with(transform: Map, columns: Columns) -> Map:
-    steps = tuple(columns if isinstance(step, Columns) else step for step in transform.steps)
-    return replace(transform, steps=steps)
 
 
 def write(spec: RunSpec, folder: Path) -> None:
@@ -60,16 +57,14 @@ def as_json(columns: Columns, known: Known) -> str:
         "outputs": columns.described(),
         "shares": dict(columns.shares),
     }
-    return "{\n" + ",\n".join(_lines(held)) + "\n}\n"
-
-
-def _lines(held: Mapping[str, Any]) -> Iterator[str]:
+    lines = []
     for key, value in held.items():
+        text = json.dumps(value)
         if isinstance(value, dict) and value:
-            inner = ",\n".join(f"  {json.dumps(name)}: {json.dumps(of)}" for name, of in value.items())
-            yield f' "{key}": {{\n{inner}\n }}'
-        else:
-            yield f' "{key}": {json.dumps(value)}'
+            text = ",\n".join(f"  {json.dumps(name)}: {json.dumps(of)}" for name, of in value.items())
+            text = f"{{\n{text}\n }}"
+        lines.append(f' "{key}": {text}')
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def _plain_column(column: Column) -> dict[str, Any]:

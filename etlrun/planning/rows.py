@@ -32,7 +32,6 @@ from etlrun.stages.load import FullShuffle, Load
 from etlrun.stages.rows import Column, Known, Rows, Table
 from etlrun.stages.sequences import Bucket, batch_of
 from etlrun.stages.splits import SplitBy, Value
-from etlrun.stages.step import Map
 from etlrun.system.errors import ConfigError, Fault
 from etlrun.system.loading import keras_backend, leave_gpus
 
@@ -138,7 +137,9 @@ def lengths_noted(spec: RunSpec, source: RowsSource, splits: list[RowSplit], col
         share, shapes, rows = padding_of(spec, columns, lengths, drops=drops)
         left = np.count_nonzero(lengths <= max(spec.load.boundaries or [lengths.max()])) - rows
         if not rows:
-            raise ConfigError([_of_no_batch(spec.load, split, "drop_remainder" if left else "drop_long")])
+            key, other = ("drop_remainder", "smaller batches") if left else ("drop_long", "add a boundary")
+            key, found = spec.load.key(key), f"true, which leaves out all sequences of {split.name}"
+            raise ConfigError([Fault(key, found, "at least one batch", f"set {key}=false, or {other}")])
         ends = f"{lengths.min():,} to {lengths.max():,} items, {int(np.median(lengths)):,} in the median"
         yield (
             f"{split.name}: {len(lengths):,} sequence{'s' * (len(lengths) > 1)} of {ends}; {share:.1%} of what batches"
@@ -169,12 +170,6 @@ def _too_long(load: Load, split: RowSplit, lengths: npt.NDArray[Any]) -> Iterato
         f"add {{truncate: {last}}} to the steps of the column, or a boundary, or set load.drop_long=true",
     )
     raise ConfigError([fault])
-
-
-def _of_no_batch(load: Load, split: RowSplit, key: str) -> Fault:
-    found, remedy = f"true, which leaves out all sequences of {split.name}", f"set {load.key(key)}=false"
-    remedy = f"{remedy}, or smaller batches" if key == "drop_remainder" else f"{remedy}, or add a boundary"
-    return Fault(load.key(key), found, "at least one batch", remedy)
 
 
 def padding_of(spec: RunSpec, columns: Columns, lengths: npt.NDArray[Any], *, drops: bool) -> tuple[float, int, int]:
@@ -222,7 +217,8 @@ def resolved(spec: RunSpec) -> RunSpec:
     source.dataset = dataset
     require_columns(dataset)
     require_targets(source)
-    splits = _splits(source)
+    names = {"split": dataset.split, "eval_split": dataset.eval_split}
+    splits = [source.split(name, dataset.key(key)) for key, name in names.items() if name is not None]
     notes = (*notes_of(source, splits), *leaks_noted(source, splits))
     dataset = replace(dataset, known=replace(dataset.found, splits=notes))
     columns = columns_of(spec)
@@ -335,16 +331,13 @@ def beside(spec: RunSpec) -> RunSpec:
     columns = replace(columns, outputs=tuple(outputs), beside=True)
     spec = with_columns(spec, columns, spec.dataset)
     of_images = {name for output in outputs for name in output.of if features[name].format == "image"}
-    return _behind_steps(spec) if of_images else spec
-
-
-def _behind_steps(spec: RunSpec) -> RunSpec:
-    """Return a run whose columns come last, since one of them is an image, which the steps decode."""
-
-    def last(transform: Map) -> Map:
-        return replace(transform, steps=tuple(sorted(transform.steps, key=lambda of: isinstance(of, Columns))))
-
-    return replace(spec, transform=last(spec.transform), eval_transform=last(spec.eval_transform))
+    if not of_images:
+        return spec
+    train, evaluation = (  # with the columns last, since the steps decode images
+        replace(of, steps=tuple(sorted(of.steps, key=lambda step: isinstance(step, Columns))))
+        for of in (spec.transform, spec.eval_transform)
+    )
+    return replace(spec, transform=train, eval_transform=evaluation)
 
 
 def _require_input(columns: Columns, inputs: Collection[str], read: Sequence[str] = ()) -> None:
@@ -366,15 +359,6 @@ def _require_inputs(source: RowsSource, outputs: Sequence[Output]) -> None:
         found, expected = f"no column {', '.join(missing)}", f"the columns of the training, {', '.join(needed)}"
         where, remedy = ", ".join(map(name_of, source.kept.stamps)), "name the columns as in the table of the training"
         raise ConfigError([Fault(where, found, expected, remedy)])
-
-
-def _splits(source: RowsSource) -> list[RowSplit]:
-    """Return the rows of the training, and those of the validation if there is one."""
-    dataset = source.dataset
-    names = {"split": dataset.split}
-    if dataset.eval_split is not None:
-        names["eval_split"] = dataset.eval_split
-    return [source.split(name, dataset.key(key)) for key, name in names.items()]
 
 
 def _joined(*several: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:

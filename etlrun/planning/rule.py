@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import yaml
 
-from etlrun.planning.plan import PlannedStage, PlannedStep
+from etlrun.planning.plan import PlannedStage, PlannedStep, at_cache
 from etlrun.planning.spec import RunSpec, bare
 from etlrun.stages.base import Stage
 from etlrun.stages.cache import CACHES
@@ -24,6 +24,7 @@ from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.measure import NoProfile
 from etlrun.stages.model import MobileNetV2
 from etlrun.stages.step import Map
+from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault
 
 TextT = TypeVar("TextT", str, tuple[str, ...])
@@ -53,6 +54,16 @@ class Draft(RunSpec):
         if not self.load.mixes or self.faults:
             return given
         return given.with_feature(given.target, self.dataset.examples.features[given.target])
+
+    @property
+    def held(self) -> Flow:
+        """What the cache holds, if there is one."""
+        return at_cache(self.train)[0][-1].gives
+
+    @property
+    def training(self) -> Trainer:
+        """The trainer of a model, if it is one."""
+        return cast("Trainer", self.trainer)
 
     @property
     def targets(self) -> list[Feature]:
@@ -144,6 +155,7 @@ def faults_of(draft: Draft, rules: Rules, redraft: Callable[[RunSpec], Draft]) -
         remedies = [*dict.fromkeys(filter(None, firsts))] or ends[: not need.advice]
         remedy = ", or ".join(f"{'repair the data and ' * ('=raise' in of)}set {of}" for of in remedies) or need.advice
         condition = re.sub(r"{(.+?)}", lambda key: f"{key[1]}={bare(value_of(draft, key[1]))}", words)
+        values = values.replace(" or ", ", ", max(values.count(" or ") - 1, 0))
         expected = ", ".join(filter(None, (" with ".join(filter(None, (values, condition))), need.because)))
         where = need.key if "." in need.key else f"{need.key}.name"
         yield Fault(where, bare(value_of(draft, need.key)), expected, remedy, is_rule=True)

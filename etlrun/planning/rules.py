@@ -27,7 +27,7 @@ from etlrun.stages.plugins import LOSSES, METRICS, names
 from etlrun.stages.rows import Rows
 from etlrun.stages.step import Step
 from etlrun.stages.trainer import Trainer
-from etlrun.system.errors import Fault, likeliest
+from etlrun.system.errors import Fault
 
 
 def _is_of_rows(s: Draft) -> bool:
@@ -55,88 +55,25 @@ def _losses(s: Draft) -> list[str]:
     return [loss for loss in found if loss != "poisson" or all(target.std is None for target in s.targets)]
 
 
-def _fits_loss(s: Draft) -> bool:
-    return s.fit is None or s.fit.loss in (Trainer.loss, *_losses(s), *names(LOSSES))
-
-
-def _fits_metrics(s: Draft) -> bool:
-    metrics = s.fit.metrics if s.fit else ()
-    return metrics == Trainer.metrics or all(any(is_of_kind(of, kind) for kind in _kinds(s)) for of in metrics)
-
-
-def _metrics(s: Draft) -> Words:
-    return (f"trainer.metrics=[{','.join(default_metrics(_kinds(s)))}]",)
-
-
 def _is_monitored(s: Draft) -> object:
     """Return whether a run compares epochs by the metric that an early stop monitors."""
-    if s.fit is None:
-        return False
-    is_kept_by = s.fit.checkpoint_best is None and kept_by(s) is not None
-    return is_kept_by or (s.model.learns and s.fit.early_stopping.patience is not None)
+    is_kept_by = s.training.checkpoint_best is None and kept_by(s) is not None
+    return is_kept_by or (s.model.learns and s.training.early_stopping.patience is not None)
 
 
-def _metrics_of(s: Draft, target: Feature) -> list[str]:
-    return [name for name in s.fit.metrics if is_of_kind(name, kind_of(target))] if s.fit else []
+def _measured(s: Draft) -> str:
+    """Return all that a run measures, what the validation does first."""
+    found = ["loss"]
+    for name, target in zip(s.dataset.examples.targets, s.targets, strict=True):
+        own = [of for of in s.training.metrics if is_of_kind(of, kind_of(target))]
+        found += [f"{name}_{of}" for of in ("loss", *own)] if s.targets[1:] else own
+    return " or ".join([*(f"val_{name}" for name in found * validates(s)), *found])
 
 
-def _measured(s: Draft) -> list[str]:
-    """Return the names of all that a run measures, those of the validation first."""
-    flow, found = s.dataset.examples, ["loss"]
-    for name, target in zip(flow.targets, s.targets, strict=True):
-        prefix = f"{name}_" if s.targets[1:] else ""
-        found += [f"{prefix}{of}" for of in (*["loss"] * bool(prefix), *_metrics_of(s, target))]
-    return [*(f"val_{name}" for name in found * validates(s)), *found]
-
-
-def _monitored(key: str, is_read: Callable[[Draft], object]) -> Need:
-    """Return what a metric needs by which epochs are compared."""
-
-    def by(s: Draft) -> Words:
-        measured, name = _measured(s), str(value_of(s, key))
-        close = [near] if (near := likeliest(name, measured)) is not None and s.targets[1:] else []
-        added = f"trainer.metrics=[{','.join([*(s.fit.metrics if s.fit else ()), name.removeprefix('val_')])}]"
-        return (*(f"{key}={of}" for of in [*close, *measured]), added)
-
-    def met(s: Draft) -> bool:
-        return not is_read(s) or value_of(s, key) in _measured(s)
-
-    return Need(key, lambda s: f"a metric of the run: {', '.join(_measured(s))}", met=met, by=by)
-
-
-def _random_at(s: Draft) -> int | None:
-    """Return how many steps are before the first random one in front of the cache; None if there is none."""
-    return next((place for place, step in enumerate(_cached_steps(s)) if step.random), None)
-
-
-def _cached_steps(s: Draft) -> list[Step]:
-    return [step.stage for planned in at_cache(s.train)[0] for step in planned.steps]
-
-
-def _before_random(s: Draft) -> Words:
-    return f"cache.at={name_of_point(_cached_steps(s)[: _random_at(s)])}", "cache=none"
-
-
-def _is_small(s: Draft) -> bool:
-    """Return whether the inputs in the cache are of the asked type."""
-    before = at_cache(s.train)[0]
-    given = before[-1].gives if before else None
-    return (
-        s.cache.dtype != "uint8" or given is None or all(given.features[of].dtype != "float32" for of in given.inputs)
-    )
-
-
-def _shows_broken(s: Draft) -> bool:
-    """Return whether what is cached is decoded, so that broken images have been found."""
-    before = at_cache(s.train)[0]
-    features = before[-1].gives.features.values() if before else ()
-    return s.cache.quality is not None or all(feature.format != "image" for feature in features)
-
-
-def _has_one_size(s: Draft) -> bool:
-    """Return whether a cache holds examples of one size, as far as that is known."""
-    before = () if s.faults else at_cache(s.train)[0]
-    return not before or before[-1].gives.example_bytes is not None or s.cache.quality is not None
+def _until_random(s: Draft) -> list[Step]:
+    """Return the steps before the cache as far as the first random one; none if there is none."""
+    steps = [step.stage for planned in at_cache(s.train)[0] for step in planned.steps]
+    return steps[: next((place for place, step in enumerate(steps, 1) if step.random), 0)]
 
 
 def _with_one_size(s: Draft) -> Words:
@@ -146,26 +83,17 @@ def _with_one_size(s: Draft) -> Words:
 
 def _shares(s: Draft) -> int:
     """Return the number of devices that share a batch."""
-    devices = s.fit.devices if s.fit else 1
-    return (s.fit.hosts if s.fit else 1) * (1 if devices == "all" else devices)
-
-
-def _next_size(s: Draft) -> Words:
-    return (f"load.batch_size={-(-s.load.batch_size // _shares(s)) * _shares(s)}",)
+    return s.training.hosts * (1 if s.training.devices == "all" else s.training.devices)
 
 
 def _without_phases(s: Draft) -> Words:
-    epochs = sum(phase.epochs for phase in (s.fit and s.fit.phases) or ())
-    return (f"trainer.phases=null{f' trainer.epochs={epochs}' * bool(s.fit and s.fit.epochs is None)}",)
-
-
-def _in_order(s: Draft) -> Words:
-    return (" ".join(f"{key}=true" for key in unordered(s)),)
+    epochs = sum(phase.epochs for phase in s.training.phases or ())
+    return (f"trainer.phases=null{f' trainer.epochs={epochs}' * (s.training.epochs is None)}",)
 
 
 def _unmixed_metrics(s: Draft) -> list[str]:
     """Return the metrics of a run that two classes of an example have."""
-    found = {name: metric_of(name, "class") for name in (s.fit.metrics if s.fit else ()) if name not in names(METRICS)}
+    found = {name: metric_of(name, "class") for name in s.training.metrics if name not in names(METRICS)}
     return [name for name, metric in found.items() if metric is None or metric.takes_mixed]
 
 
@@ -176,6 +104,8 @@ TRANSFORMED = ("cache.at=transformed",)
 
 CACHED = When("", lambda s: s.cache.keeps)
 TRAINS = When(_whose, lambda s: s.fit)
+CHECKPOINTS = When(_whose, lambda s: s.fit and s.fit.checkpoint_best is not None)
+MONITORS = When(_whose, lambda s: s.fit and _is_monitored(s))
 HOSTS = When("{trainer.hosts}", lambda s: s.fit and s.fit.hosts > 1, ("trainer.hosts=1",))
 DEVICES = When("{trainer.devices}", lambda s: s.fit and s.fit.devices != 1 and s.fit.hosts == 1, ("trainer.devices=1",))
 SERVICE = When("load.service", lambda s: s.load.service is not None, ("load.service=null",))
@@ -223,7 +153,9 @@ SAMPLED = When("{load.sample}", lambda s: s.load.sample != "all", ("load.sample=
 PHASES = When("{trainer.phases}", lambda s: s.fit and s.fit.phases is not None and s.model.layers, _without_phases)
 WEIGHTED = When("{load.class_weights}", lambda s: s.load.class_weights != "none", ("load.class_weights=none",))
 UNLAYERED = When("{model}, which has no base", lambda s: s.fit and not s.model.layers, TO_BASE)
-UNORDERED = When("no fixed order of the examples", unordered, _in_order)
+UNORDERED = When(
+    "no fixed order of the examples", unordered, lambda s: (" ".join(f"{key}=true" for key in unordered(s)),)
+)
 LAST = When("trainer.keep=last", lambda s: s.fit and s.fit.keep == "last" and s.model.learns, ("trainer.keep=best",))
 
 
@@ -246,24 +178,36 @@ SHARED = (
         lambda s: f"a multiple of {_shares(s)}",
         "since all have equal shares",
         met=lambda s: s.load.batch_size % _shares(s) == 0,
-        by=_next_size,
+        by=lambda s: (f"load.batch_size={-(-s.load.batch_size // _shares(s)) * _shares(s)}",),
     ),
 )
 RULES: Rules = {
     CACHED: (
         Need(
             "cache.at",
-            lambda s: f"a point before {_cached_steps(s)[_random_at(s) or 0].path}",
+            lambda s: f"a point before {_until_random(s)[-1].path}",
             "whose first result all later epochs would repeat",
-            met=lambda s: _random_at(s) is None,
-            by=_before_random,
+            met=lambda s: not _until_random(s),
+            by=lambda s: (f"cache.at={name_of_point(_until_random(s)[:-1])}", "cache=none"),
         ),
         Need(
             "cache.dtype",
             "auto",
             "since the inputs before the cache are not uint8",
-            met=_is_small,
+            met=lambda s: (
+                s.cache.dtype != "uint8" or all(s.held.feature(of).dtype != "float32" for of in s.held.inputs)
+            ),
             by=("transform.resize.dtype=uint8", "cache.at=decoded", "cache.dtype=auto"),
+        ),
+        Need(
+            "cache.at",
+            "decoded",
+            "since decoding finds the broken images that dataset.on_corrupt=skip leaves out",
+            met=lambda s: (
+                s.dataset.on_corrupt == "raise"
+                or s.cache.quality is not None
+                or all(of.format != "image" for of in s.held.features.values())
+            ),
         ),
     ),
     HOSTS: (
@@ -310,7 +254,9 @@ RULES: Rules = {
             "cache.at",
             "a point with examples of one size",
             "whose workers find them by it",
-            met=_has_one_size,
+            met=lambda s: (
+                s.faults or not s.cache.keeps or s.cache.quality is not None or s.held.example_bytes is not None
+            ),
             by=_with_one_size,
         ),
         Need(
@@ -331,7 +277,6 @@ RULES: Rules = {
     SKIPS: (
         Need("load.shuffle", "buffer", "since a skipped example would change the numbers of all others"),
         Need("transform.parse_batch", "null", "since one corrupt record would lose all that are parsed with it"),
-        Need("cache.at", "decoded", "since decoding finds broken images", met=_shows_broken),
         Need(
             "trainer.steps_per_epoch",
             "null",
@@ -409,16 +354,23 @@ RULES: Rules = {
         Need("measure.au_min", "null"),
     ),
     TRAINS: (
-        Need("trainer.loss", lambda s: " or ".join(_losses(s)), met=_fits_loss),
+        Need(
+            "trainer.loss",
+            lambda s: " or ".join(_losses(s)),
+            met=lambda s: s.training.loss in (Trainer.loss, *_losses(s), *names(LOSSES)),
+        ),
         Need(
             "trainer.metrics",
             lambda s: ", or ".join(dict.fromkeys(map(metrics_of, _kinds(s)))),
-            met=_fits_metrics,
-            by=_metrics,
+            met=lambda s: (
+                s.training.metrics == Trainer.metrics
+                or all(any(is_of_kind(of, kind) for kind in _kinds(s)) for of in s.training.metrics)
+            ),
+            by=lambda s: (f"trainer.metrics=[{','.join(default_metrics(_kinds(s)))}]",),
         ),
-        _monitored("trainer.checkpoint_best", lambda s: s.fit and s.fit.checkpoint_best is not None),
-        _monitored("trainer.early_stopping.monitor", _is_monitored),
     ),
+    CHECKPOINTS: (Need("trainer.checkpoint_best", _measured),),
+    MONITORS: (Need("trainer.early_stopping.monitor", _measured),),
     LAST: (Need("trainer.checkpoint_best", "null"),),
     NUMBERS: (Need("trainer.label_smoothing", "0.0"),),
     OWN_LOSS: (
@@ -434,7 +386,7 @@ RULES: Rules = {
         Need(
             "trainer.metrics",
             "no precision, recall, f1, or metric of a package",
-            met=lambda s: not (s.fit and s.targets[0].is_class) or list(s.fit.metrics) == _unmixed_metrics(s),
+            met=lambda s: not (s.fit and s.targets[0].is_class) or list(s.training.metrics) == _unmixed_metrics(s),
             by=lambda s: (f"trainer.metrics=[{','.join(_unmixed_metrics(s))}]",),
         ),
     ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -83,7 +83,7 @@ def schema(stages: Stages) -> Node:
     definitions = {name: groups[name] for name in (*GROUPS, "sweep", "tune")}
     for block in definitions.values():
         block["properties"] = {DEFAULTS: _ref(DEFAULTS), **block["properties"]}
-    steps = {_step(name): _object(step) for name, step in stages["transform"].items()}
+    steps = {f"transform.{name}": _object(step) for name, step in stages["transform"].items()}
     return {
         "$schema": DRAFT,
         "title": "Config file of etlrun",
@@ -118,7 +118,7 @@ def _transform(steps: Mapping[str, type[Stage]]) -> Node:
         "anyOf": [{"enum": ["auto"]}, outputs, {"type": "null"}, _ref(REFERENCE)],
     }
     parameters: dict[str, Node] = {
-        name: {"description": summary_of(step), "anyOf": [_ref(_step(name)), {"type": "null"}, _ref(REFERENCE)]}
+        name: {"description": summary_of(step), "anyOf": [_ref(f"transform.{name}"), {"type": "null"}, _ref(REFERENCE)]}
         for name, step in steps.items()
     }
     return {**block, "properties": {**block["properties"], **own, **parameters}}
@@ -128,7 +128,11 @@ def _output() -> Node:
     """Return the schema of an output of `transform.columns`."""
     name: Node = {"type": "string"}
     of = {"description": "Column, or columns, of which it is made.", **_open({"anyOf": [name, _list_of(name)]})}
-    alone = [step.name for step in COLUMN_STEPS.values() if not _fields_required(step)]
+    alone = [
+        step.name
+        for step in COLUMN_STEPS.values()
+        if all(field.default is not dataclasses.MISSING for field in dataclasses.fields(step))  # type: ignore[arg-type] # as in field_metadata
+    ]
     steps = {"description": "Steps in order.", **_open(_list_of({"anyOf": [{"enum": alone}, _with_parameters()]}))}
     block = {"type": "object", "properties": {"of": of, "steps": steps}, "additionalProperties": False}
     return {"anyOf": [block, {"enum": ["drop"]}, _ref(REFERENCE)]}
@@ -149,16 +153,6 @@ def _list_of(items: Node) -> Node:
     return {"type": "array", "items": items}
 
 
-def _fields_required(stage: type[Stage]) -> list[str]:
-    fields = dataclasses.fields(stage)  # type: ignore[arg-type] # as in field_metadata
-    return [field.name for field in fields if field.default is dataclasses.MISSING]
-
-
-def _step(name: str) -> str:
-    """Return the name of the definition of a step."""
-    return f"transform.{name}"
-
-
 def _names(options: Mapping[str, type[Stage]]) -> Node:
     described = "\n".join(f"- {name}: {summary_of(stage)}" for name, stage in options.items())
     return {"description": described, **_open({"enum": names_of(options)})}
@@ -175,22 +169,16 @@ def _chosen(options: Mapping[str, type[Stage]], name: Node) -> Node:
         "description": summary_of(*options.values()),
         "properties": {**every, "name": name},
         "additionalProperties": False,
-        "allOf": [
-            {"if": _has_name(stage.names or (option,), [*options]), "then": {"properties": _only(stage, every)}}
-            for option, stage in options.items()
-        ],
+        "allOf": [_of_option(option, stage, options, every) for option, stage in options.items()],
     }
 
 
-def _has_name(names: Sequence[str], options: Sequence[str]) -> Node:
-    other: Node = {"not": {"anyOf": [{"enum": [*options]}, _ref(REFERENCE)]}}
-    return {"properties": {"name": other if names == ("",) else {"enum": [*names]}}, "required": ["name"]}
-
-
-def _only(stage: type[Stage], every: Mapping[str, Node]) -> dict[str, Any]:
-    """Return what a block with the fields of `every` stage has to have beside it, to be one of `stage`."""
-    own = _fields([stage])
-    return {name: own.get(name, False) for name in every if name != "name" and own.get(name) != every[name]}
+def _of_option(option: str, stage: type[Stage], options: Iterable[str], every: Mapping[str, Node]) -> Node:
+    """Return what a block with the fields of `every` stage has to have where its name selects one of them."""
+    own, others = _fields([stage]), {"not": {"anyOf": [{"enum": [*options]}, _ref(REFERENCE)]}}
+    named = {"enum": [*(stage.names or (option,))]} if option else others
+    only = {name: own.get(name, False) for name in every if name != "name" and own.get(name) != every[name]}
+    return {"if": {"properties": {"name": named}, "required": ["name"]}, "then": {"properties": only}}
 
 
 def _object(stage: type[Stage]) -> Node:
