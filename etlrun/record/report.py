@@ -294,7 +294,7 @@ def of_run(folder: Path, summary: Summary) -> Doc:
         Lines(shown[len(first) :], only=TEXTS),
         Section("Memory and CPU", [*_usage(summary)], only=["html"]),
         Images(_thumbnails(folder), title="First training batch", note=_SCALED, only=["html"]),
-        Lines([*_evaluations(folder, epochs)], title="Evaluations", only=["html"]),
+        Lines([*_evaluations(folder)], title="Evaluations", only=["html"]),
         Lines([(name, _cut(text, _TEXT)) for name, text in _facts(summary, told)], title="Facts", only=["html"]),
         Lines([("", _cut(note, _LINE)) for note in [*summary.remarks[:_MOST_NOTES], more]], title="Notes", only=PAGES),
         Section("Config", [command, Code(config, title="The composed config", is_folded=True)], only=["html"]),
@@ -484,15 +484,13 @@ def _thumbnails(folder: Path) -> list[Picture]:
     return [Picture(url, text, f"Training image, {text}") for url, text in texts]
 
 
-def _evaluations(folder: Path, epochs: Sequence[Epoch]) -> Iterator[tuple[str, Link]]:
+def _evaluations(folder: Path) -> Iterator[tuple[str, Link]]:
     """Yield links to the pages of the evaluations of the run's model."""
-    of_numbers = shown_metric(epochs) in ("mae", "rmse", "r2")
     for path in sorted((folder / EVALUATIONS).glob("*.json"))[:_MOST_NAMES]:
         page = path.with_suffix(".html")
         if page.is_file():
             address = f"{EVALUATIONS}/{quote(page.name, errors='surrogateescape')}"
-            what = "errors and worst examples" if of_numbers else "confusions and worst mistakes"
-            yield _cut(path.stem, _LINE), Link(what, address)
+            yield _cut(path.stem, _LINE), Link("figures and worst examples", address)
 
 
 def _cut(text: str, most: int) -> str:
