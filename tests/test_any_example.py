@@ -183,22 +183,22 @@ IN = "in tiny_boxes/1.0.0"
         ),
         (
             "dataset.features={width: int64}",
-            (f"dataset.features: found width: int64, and 'width' is Scalar(shape=(), dtype=float32) {IN}; expected the "
-             "dtype and shape of the dataset\n    -> write width: float32"),
+            (f"dataset.features: found 'width', which is Scalar(shape=(), dtype=float32), {IN}; expected int64, as "
+             "declared\n    -> write width: float32"),
         ),
         (
             "dataset.features={sides: int32}",
-            (f"dataset.features: found sides: int32, and 'sides' is Tensor(shape=(2,), dtype=int32) {IN}; expected the "
-             "dtype and shape of the dataset\n    -> write sides: int32 2"),
+            (f"dataset.features: found 'sides', which is Tensor(shape=(2,), dtype=int32), {IN}; expected int32, as "
+             "declared\n    -> write sides: int32 2"),
         ),
         (
             "dataset.features={name: float32}",
-            (f"dataset.features: found name: float32, and 'name' is Text(shape=(), dtype=string) {IN}; expected the "
-             "dtype and shape of the dataset\n    -> write name: text"),
+            (f"dataset.features: found 'name', which is Text(shape=(), dtype=string), {IN}; expected float32, as "
+             "declared\n    -> write name: text"),
         ),
         (
             "dataset.target={price: class}",
-            (f"dataset.target: found 'price', which is Scalar(shape=(), dtype=float32) {IN}; expected a feature of "
+            (f"dataset.target: found 'price', which is Scalar(shape=(), dtype=float32), {IN}; expected a feature of "
              "type ClassLabel: kind\n    -> write kind: class"),
         ),
     ],

@@ -104,7 +104,8 @@ IN = "in blocks/1.0.0"
         (
             "{kind: class 4, price: number}",
             (
-                f"dataset.target: found 4 classes, and 'kind' has 3 {IN}; expected the number of the dataset\n"
+                f"dataset.target: found 'kind', which is ClassLabel(shape=(), dtype=int64, "
+                f"num_classes=3), {IN}; expected 4 classes, as declared\n"
                 "    -> write kind: class 3"
             ),
         ),

@@ -41,116 +41,66 @@ def checked(info: Any, dataset: TfdsDataset) -> int | None:
     Raises:
         WorldError: The dataset, which TFDS describes by `info`, has other features.
     """
-    flow = dataset.examples
+    flow, features = dataset.examples, dict(info.features.items())
     for name, key in dataset.keys.items():
-        feature = flow.features[name]
-        if feature.format == "image":
-            where = _where(dataset, name)
-            _typed(info, key, tfds.features.Image, where)
-            if info.features[key].np_dtype == np.float32:  # TFDS stores their bytes as four channels
-                raise WorldError(
-                    where,
-                    f"'{key}', which is {info.features[key]}, in {info.full_name}",
-                    "images of uint8 or uint16",
-                    "choose a dataset whose images are not float32",
-                )
-        elif feature.is_labels or (feature.is_binary and not _is_label(info, key)):
-            stored: Any = info.features[key].get_serialized_info() if key in info.features else None
-            is_plain = hasattr(stored, "np_dtype") and np.dtype(stored.np_dtype).kind in "biu"
-            if not is_plain or tuple(stored.shape) != feature.shape:
-                found = f"no feature '{key}'" if stored is None else f"'{key}', which is {info.features[key]},"
-                remedy = f"name another feature of {', '.join(sorted(info.features))}"
-                if is_plain and feature.is_labels and len(stored.shape) == 1 and stored.shape[0]:
-                    remedy = f"write {key}: labels {stored.shape[0]}"
-                raise WorldError(
-                    _where(dataset, name),
-                    f"{found} in {info.full_name}",
-                    f"{f'{feature.shape[0]} numbers' if feature.is_labels else 'a number'} of 0 or 1 in each example",
-                    remedy,
-                )
-        elif feature.is_class:
-            _typed(info, key, tfds.features.ClassLabel, _where(dataset, name))
-            count = info.features[key].num_classes
-            if feature.classes and count != len(feature.classes):
-                raise WorldError(
-                    _where(dataset, name),
-                    f"{len(feature.classes)} classes, and '{key}' has {count} in {info.full_name}",
-                    "the number of the dataset",
-                    f"write {key}: class {count}",
-                )
-        else:
-            _plain(info, key, feature, _where(dataset, name))
-    is_class = flow.features[flow.target].is_class and len(flow.targets) == 1
-    if is_class and not _is_label(info, dataset.keys[flow.target]):
-        return _TWO  # of a binary target of numbers
-    return int(info.features[dataset.keys[flow.target]].num_classes) if is_class else None
+        has, where = features.get(key), _where(dataset, name)
+        for other in _other(features, key, flow.features[name], where):
+            found = f"no feature '{key}'" if has is None else f"'{key}', which is {has},"
+            raise WorldError(where, f"{found} in {info.full_name}", *other)
+    if not flow.features[flow.target].is_class or len(flow.targets) > 1:
+        return None
+    return int(getattr(info.features[dataset.keys[flow.target]], "num_classes", _TWO))  # of a binary target of numbers
 
 
 def _where(dataset: TfdsDataset, name: str) -> str:
     """Return the key of a config that declares a feature."""
-    if name in (dataset.target or {}):
-        return TfdsDataset.key("target")
-    if name in (dataset.features or {}):
-        return TfdsDataset.key("features")
-    if name == dataset.weight:
-        return TfdsDataset.key("weight")
+    for key, names in (("target", dataset.target), ("features", dataset.features), ("weight", (dataset.weight,))):
+        if name in (names or ()):
+            return TfdsDataset.key(key)
     return _KEYS[name]
 
 
-def _is_label(info: Any, key: str) -> bool:
-    return key in info.features and isinstance(info.features[key], tfds.features.ClassLabel)
+def _other(features: Mapping[str, Any], key: str, feature: Feature, where: str) -> Iterator[tuple[str, str]]:
+    """Yield what is expected of a feature of a dataset that is not as it was declared, and what to do."""
+    has: Any = features.get(key)
+    (dtype, shape, written), labels, is_image = _stored(has), tfds.features.ClassLabel, feature.format == "image"
+    if feature.is_labels or (feature.is_binary and not isinstance(has, labels)):
+        is_whole = dtype == "bool" or "int" in dtype
+        remedy = f"name another feature of {', '.join(sorted(features))}"
+        if is_whole and feature.is_labels and len(shape) == 1 and shape[0]:
+            remedy = f"write {key}: labels {shape[0]}"
+        if not is_whole or shape != feature.shape:
+            numbers = f"{feature.shape[0]} numbers" if feature.is_labels else "a number"
+            yield f"{numbers} of 0 or 1 in each example", remedy
+    elif is_image or feature.is_class:
+        kind, word = (tfds.features.Image, "image") if is_image else (labels, "class")
+        known = [name for name, of in features.items() if isinstance(of, kind)]
+        count = len(feature.classes)
+        if key not in known:
+            write = f"set {where}={{}}" if where in _KEYS.values() else f"write {{}}: {word}"
+            remedy = write.format(known[0]) if known else "choose a dataset of labelled images"
+            yield f"a feature of type {kind.__name__}: {', '.join(known) or 'there is none'}", remedy
+        elif is_image and has.np_dtype == np.float32:  # TFDS stores their bytes as four channels
+            yield "images of uint8 or uint16", "choose a dataset whose images are not float32"
+        elif not is_image and count not in (0, has.num_classes):
+            yield f"{count} classes, as declared", f"write {key}: class {has.num_classes}"
+    elif has is None:
+        remedy = did_you_mean(key, features, otherwise="name features of the dataset")
+        yield f"one of {', '.join(sorted(features))}", remedy
+    elif (dtype, shape) != (feature.dtype, feature.shape):
+        yield f"{feature}, as declared", f"write {key}: {written}" if written else "choose another feature"
 
 
-def _typed(info: Any, key: str, kind: type, where: str) -> None:
-    if key not in info.features or not isinstance(info.features[key], kind):
-        known = [name for name, feature in info.features.items() if isinstance(feature, kind)]
-        found = f"no feature '{key}'" if key not in info.features else f"'{key}', which is {info.features[key]}"
-        is_key = where in _KEYS.values()
-        write = f"set {where}={{}}" if is_key else f"write {{}}: {'image' if kind is tfds.features.Image else 'class'}"
-        raise WorldError(
-            where,
-            f"{found} in {info.full_name}",
-            f"a feature of type {kind.__name__}: {', '.join(known) or 'there is none'}",
-            write.format(known[0]) if known else "choose a dataset of labelled images",
-        )
-
-
-def _plain(info: Any, key: str, feature: Feature, where: str) -> None:
-    """Check a feature of numbers or text, which a serialised example stores as TFDS returns it."""
-    if key not in info.features:
-        known = sorted(info.features)
-        raise WorldError(
-            where,
-            f"no feature '{key}' in {info.full_name}",
-            f"one of {', '.join(known)}",
-            did_you_mean(key, known, otherwise="name features of the dataset"),
-        )
-    has = info.features[key]
-    if where == TfdsDataset.key("weight"):
-        where = f"{where}={key}"
-    stored = has.get_serialized_info()
-    found = np.dtype(stored.np_dtype)
-    dtype, shape = (
-        (("string" if found == np.dtype(object) or found.kind in "SU" else found.name), tuple(stored.shape))
-        if hasattr(stored, "np_dtype")
-        else ("", ())
-    )
-    if (dtype, shape) != (feature.dtype, feature.shape):
-        found = {tfds.features.Image: "image", tfds.features.Text: "text"}.get(type(has), _type_of(dtype, shape))
-        raise WorldError(
-            where,
-            f"{key}: {feature}, and '{key}' is {has} in {info.full_name}",
-            "the dtype and shape of the dataset",
-            f"write {key}: {found}" if found else "choose another feature",
-        )
-
-
-def _type_of(dtype: str, shape: tuple[int | None, ...]) -> str:
-    """Return how a config writes the type of numbers; empty for what no config can declare."""
-    sides = [str(side) for side in shape if side]
-    if dtype not in ITEM_BYTES or len(sides) < len(shape):
-        return ""
-    return f"{dtype} {'x'.join(sides)}" if sides else dtype
+def _stored(has: Any) -> tuple[str, tuple[int | None, ...], str]:
+    """Return dtype and shape of a feature as a serialised example has it, and how a config writes it; else nothing."""
+    stored: Any = None if has is None else has.get_serialized_info()
+    if not hasattr(stored, "np_dtype"):
+        return "", (), ""
+    found, shape = np.dtype(stored.np_dtype), tuple(stored.shape)
+    written = {tfds.features.Text: "text", tfds.features.Image: "image"}.get(type(has), "")
+    if not written and found.name in ITEM_BYTES and all(shape):
+        written = " ".join(filter(None, (found.name, "x".join(map(str, shape)))))
+    return "string" if found.kind in "OSU" else found.name, shape, written
 
 
 SAMPLE_SHARDS = 8
