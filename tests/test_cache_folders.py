@@ -1,16 +1,48 @@
 """Folders of caches that hold other things, too: these are nobody's but their owner's."""
 
+from __future__ import annotations
+
 import shutil
-from collections.abc import Callable
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from etlrun.cache.store import Store
+from etlrun.cache import parts
+from etlrun.cache.store import Identity, Opened, Store, first_difference, nearest
 from etlrun.cli import main as cli
+from etlrun.record.record import held
+from etlrun.system import files
 from etlrun.system.errors import WorldError
 from tests.runs import emulated
-from tests.stores import KEY, PICTURES, keeper_of, published, tree
+from tests.stores import IDENTITY, KEY, PICTURES, keeper_of, published, tree
+
+
+def test_the_first_difference_is_named() -> None:
+    assert first_difference(IDENTITY, IDENTITY) is None
+    assert first_difference(IDENTITY, [["dataset", "pictures/1.0.0"], ["size", [4, 6]]]) == ("size", [4, 5], [4, 6])
+    assert first_difference(IDENTITY, IDENTITY[:1]) == ("size", [4, 5], None)
+    assert first_difference(IDENTITY[:1], IDENTITY) == ("size", None, [4, 5])
+
+
+def test_the_nearest_cache_has_most_in_common(tmp_path: Path) -> None:
+    store = Store(tmp_path / "caches")
+    others: list[Identity] = [
+        [["dataset", "other"], ["size", [4, 5]], ["flip", True]],
+        [["dataset", "pictures/1.0.0"], ["size", [4, 5]], ["flip", True]],
+    ]
+    keys = [published(store, identity) for identity in others]
+    near = nearest(IDENTITY, store.entries())
+    assert near is not None
+    assert near.key == keys[1]
+    assert nearest(IDENTITY, []) is None
+
 
 Captured = pytest.CaptureFixture[str]
 OTHER = "0123456789abcdef0123"
@@ -209,3 +241,208 @@ def test_what_can_be_no_folder_of_caches_is_told(make: Callable[[Path], object],
         f"cache.dir: found {path}: {reason}; expected a folder that can be written to\n"
         "    -> set cache.dir to another folder, or cache=none"
     )
+
+
+@pytest.fixture
+def held_store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "caches")
+
+
+@pytest.fixture
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "SILENT_S", 0.1)
+    monkeypatch.setattr(files, "LONGEST_S", 0.2)
+
+
+@contextmanager
+def stopped_in(held_store: Store) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds the lock of the folder, and that is stopped (Ctrl-Z) in the middle."""
+    code = (
+        f"from etlrun.cache.store import Store\nheld_store = Store({str(held_store.folder)!r})\nheld_store.make()\n"
+        "with held_store._alone():\n    print('there', flush=True)\n    input()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "there\n"
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def waiting(held_store: Store) -> str:
+    return f"etlrun: waiting for another process, which holds {held_store.folder / 'lock'}\n"
+
+
+def fault(held_store: Store, where: str) -> str:
+    lock = held_store.folder / "lock"
+    return (
+        f"{where}: found {lock}, held by another process for more than 0.2 s; "
+        "expected a lock that is held only briefly\n"
+        f"    -> `fuser {lock}` names the process: let it finish, or end it"
+    )
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_a_run_that_starts_beside_a_stopped_process_is_refused(
+    held_store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with stopped_in(held_store), pytest.raises(WorldError) as caught:
+        keeper_of(held_store, print).prepare()
+    assert str(caught.value) == fault(held_store, "cache.dir")
+    assert capsys.readouterr().err == waiting(held_store)
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_a_training_goes_on_where_another_process_stops_in_the_folder(
+    held_store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said: list[str] = []
+    keeper = keeper_of(held_store, said.append)
+    keeper.prepare()
+    fill = keeper.begin()
+    keeper.add(fill, PICTURES[0], fill)
+    with stopped_in(held_store):
+        keeper.publish(fill)
+        assert keeper.begin() == -1
+        keeper.close()
+    assert keeper.passes == ["uncached", "uncached"]
+    held = f"{held_store.folder / 'lock'}, held by another process for more than 0.2 s"
+    assert said == [f"the cache {KEY} could not be written in {held_store.folder}: {held}; passes run without it"]
+    assert capsys.readouterr().err == waiting(held_store)
+    assert sorted(path.name for path in held_store.folder.iterdir()) == [f"{KEY}.claim", "lock"]
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_ls_needs_no_lock_and_gc_and_rm_wait_a_while(held_store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    published(held_store)
+    words = ["--dir", str(held_store.folder)]
+    with stopped_in(held_store):
+        cli.main(["cache", "ls", *words])
+        assert capsys.readouterr().err == ""
+        for command in (["gc", "--max-bytes", "0", "--yes"], ["rm", KEY]):
+            with pytest.raises(SystemExit) as caught:
+                cli.main(["cache", *command, *words])
+            assert caught.value.code == 1
+            told = fault(held_store, f"cache {command[0]}")
+            assert capsys.readouterr().err == f"{waiting(held_store)}etlrun: 1 fault\n  {told}\n"
+    assert [entry.key for entry in held_store.entries()] == [KEY]
+
+
+def test_who_waits_says_so_once_and_goes_on_when_it_can(held_store: Store) -> None:
+    code = f"from etlrun.cache.store import Store; Store({str(held_store.folder)!r}).make()"
+    with stopped_in(held_store) as process:
+        waits = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+        assert waits.stderr is not None
+        assert waits.stderr.readline() == waiting(held_store)
+        process.send_signal(signal.SIGCONT)
+        process.communicate("\n")
+        assert waits.communicate()[1] == ""
+        assert waits.returncode == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
+@pytest.mark.parametrize("name", ["/proc", "/proc/caches"])
+def test_a_folder_that_takes_no_files_is_refused_at_once(name: str) -> None:
+    with pytest.raises(WorldError) as caught:
+        keeper_of(Store(name), print).prepare()
+    path = "/proc/lock" if name == "/proc" else name
+    assert str(caught.value) == (
+        f"cache.dir: found {path}: No such file or directory; expected a folder that can be written to\n"
+        "    -> set cache.dir to another folder, or cache=none"
+    )
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
+def test_a_folder_that_takes_no_files_is_not_taken_for_a_sweep_that_goes_on() -> None:
+    with pytest.raises(WorldError) as caught, held(Path("/proc")):
+        pytest.fail("it was held")
+    assert str(caught.value) == (
+        "/proc: found [Errno 2] No such file or directory: '/proc/lock'; expected a folder that can be written to\n"
+        "    -> choose another hydra.run.dir or hydra.sweep.dir, or free disk space"
+    )
+
+
+EXAMPLES = np.random.default_rng(0).integers(0, 256, (200, 4, 5, 3), dtype=np.uint8)
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opened]:
+    """A cache with a part for each image."""
+    monkeypatch.setattr(parts, "PART_BYTES", 1)
+    store = Store(tmp_path)
+    published(store, pictures=EXAMPLES)
+    assert len(list((tmp_path / KEY).glob("part_*.bin"))) == len(EXAMPLES)
+    there = store.open(KEY)
+    assert there is not None
+    yield there
+    there.close()
+
+
+def open_files(folder: Path) -> int:
+    """How many descriptors of this process are of files in the folder."""
+    count = 0
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            count += link.readlink().is_relative_to(folder)
+    return count
+
+
+def test_more_parts_than_files_may_be_open_are_filled_and_read(tmp_path: Path) -> None:
+    code = f"""
+import resource
+import numpy as np
+from etlrun.cache import parts
+from etlrun.cache.store import Store
+from tests.stores import KEY, published
+from tests.test_cache_folders import EXAMPLES
+parts.PART_BYTES = 1
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+store = Store({str(tmp_path)!r})
+published(store, pictures=EXAMPLES)
+opened = store.open(KEY)
+numbers = np.random.default_rng(0).permutation(len(EXAMPLES))
+pictures, labels = opened.reader.batch(numbers)
+assert (pictures == EXAMPLES[numbers]).all()
+assert (labels == numbers).all()
+opened.close()
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="there is no /proc")
+def test_threads_that_read_at_once_never_read_anothers_file(opened: Opened, tmp_path: Path) -> None:
+    def read(seed: int) -> bool:
+        numbers = np.random.default_rng(seed).permutation(len(EXAMPLES))
+        pictures, labels = opened.reader.batch(numbers)
+        return bool((pictures == EXAMPLES[numbers]).all() and (labels == numbers).all())
+
+    before = open_files(tmp_path)
+    with ThreadPoolExecutor(16) as threads:
+        assert all(threads.map(read, range(100)))
+    assert open_files(tmp_path) <= before + 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="there is no /proc")
+def test_no_file_is_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "PART_BYTES", 1)
+    store = Store(tmp_path)
+    published(store, pictures=EXAMPLES)
+    opened = store.open(KEY)
+    assert opened is not None
+    opened.reader.batch(np.arange(len(EXAMPLES)))
+    assert 0 < open_files(tmp_path) < 70
+    opened.close()
+    assert open_files(tmp_path) == 0
+
+
+def test_what_is_open_outlasts_a_removal(opened: Opened, tmp_path: Path) -> None:
+    """A reader that found a broken byte has the cache removed while others read."""
+    assert Store(tmp_path).remove(KEY, broken=opened.inode)
+    np.testing.assert_array_equal(opened.reader.one(0)[0], EXAMPLES[0])
+    with pytest.raises(FileNotFoundError):
+        opened.reader.one(len(EXAMPLES) - 1)

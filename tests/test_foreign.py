@@ -1,26 +1,34 @@
 """TFRecord files that hold no examples, or that are none: each is named, with what it is and what to do."""
 
+from __future__ import annotations
+
 import gzip
+import random
 import subprocess
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_datasets as tfds
 
 from etlrun.graph.build import Pipeline
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from etlrun.sources.content import Content, Shard
 from etlrun.sources.corrupt import corrupt_records, labels_of
+from etlrun.sources.tfrecord import are_sorted
 from etlrun.stages.dataset import Dataset
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of
-from tests.own import examples, prepared, refused, write_records
+from tests.own import SMALL, examples, image, prepared, refused, write_photos, write_records
 from tests.pictures import jpeg
+from tests.runs import run_here
 
 KEYS = ("--features", "image=image,label=label")
-SMALL = ("transform.resize.size=[8,8]", "load.batch_size=1", "model=emulated", "cache=none", "dataset.split=train")
+SMALL_FILE = ("transform.resize.size=[8,8]", "load.batch_size=1", "model=emulated", "cache=none", "dataset.split=train")
 WITHOUT = "expected TFRecords without compression"
 
 
@@ -39,7 +47,7 @@ def with_an_empty_record(path: Path, place: int = 3) -> Path:
 
 
 def dataset_of(pattern: object, *words: str) -> Dataset:
-    own = ("dataset=tfrecord", f"dataset.files='{pattern}'", "dataset.num_classes=2", *SMALL, *words)
+    own = ("dataset=tfrecord", f"dataset.files='{pattern}'", "dataset.num_classes=2", *SMALL_FILE, *words)
     return plan_of(*own).spec.dataset
 
 
@@ -65,7 +73,13 @@ def test_a_record_of_zero_bytes_is_one_corrupt_record(place: int, tmp_path: Path
         f"    -> {remedy}, or set dataset.on_corrupt=skip to skip and count such records"
     )
     assert split.content.digest is not None
-    own = ["dataset=tfrecord", f"dataset.files='{path}'", "dataset.num_classes=2", *SMALL, "dataset.eval_split=null"]
+    own = [
+        "dataset=tfrecord",
+        f"dataset.files='{path}'",
+        "dataset.num_classes=2",
+        *SMALL_FILE,
+        "dataset.eval_split=null",
+    ]
     plan = plan_of(*own, "dataset.on_corrupt=skip")
     context = contexts_of(plan, source)["train"]
     assert len([*Pipeline(plan.train, context).dataset]) == 5
@@ -222,3 +236,252 @@ def test_a_split_without_records_names_its_files(tmp_path: Path, capsys: pytest.
         "dataset.split: found no examples in 'train[:0]' of *.tfrecord; expected at least one\n"
         "    -> choose a larger part of the split"
     )
+
+
+def shards(folder: Path, numbers: Sequence[int], total: int, head: str = "x.tfrecord") -> None:
+    folder.mkdir(exist_ok=True)
+    for number in numbers:
+        examples: list[dict[str, bytes | int | float]] = [
+            {"image": image(3 * number + of), "label": of % 2} for of in range(3)
+        ]
+        write_records(folder / f"{head}-{number:05}-of-{total:05}", examples)
+
+
+def words(pattern: object, *others: str) -> list[str]:
+    return ["dataset=tfrecord", f"dataset.files='{pattern}'", "dataset.num_classes=2", *others]
+
+
+def message_of(pattern: object, *others: str) -> str:
+    with pytest.raises(EtlrunError) as error:
+        open_source(plan_of(*words(pattern, *others)).spec.dataset)
+    return str(error.value)
+
+
+RESTORE = "restore them, or name the others by a pattern that leaves these out, as with [0-3] for a digit"
+
+
+def test_shards_that_are_missing_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shards(tmp_path / "a", (0, 1, 2, 4), 5)
+    pattern = f"{tmp_path}/a/x.tfrecord-*"
+    assert message_of(pattern) == (
+        f"{pattern}: found 4 of 5 shards, without {tmp_path}/a/x.tfrecord-00003-of-00005; expected all shards that "
+        f"their names promise\n    -> {RESTORE}"
+    )
+    assert refused(capsys, pattern, tmp_path / "data", *KEYS) == [
+        "etlrun: 1 fault",
+        (
+            f"  SOURCE: found 4 of 5 shards, without {tmp_path}/a/x.tfrecord-00003-of-00005; expected all shards that "
+            "their names promise"
+        ),
+        f"    -> {RESTORE}",
+    ]
+
+
+def test_shards_that_a_pattern_leaves_out_are_not_missed(tmp_path: Path) -> None:
+    shards(tmp_path / "a", (0, 1, 2, 4), 5)
+    chosen = plan_of(*words(f"{tmp_path}/a/x.tfrecord-0000[0124]-*")).spec.dataset
+    assert open_source(chosen).counts == {"train": 12}
+
+
+def test_all_shards_are_there_whether_they_are_numbered_from_0_or_1(tmp_path: Path) -> None:
+    for name, numbers in (("zero", (0, 1, 2)), ("one", (1, 2, 3))):
+        shards(tmp_path / name, numbers, 3)
+        chosen = plan_of(*words(f"{tmp_path}/{name}/*")).spec.dataset
+        assert open_source(chosen).counts == {"train": 9}
+
+
+def test_shards_of_two_sets_are_refused(tmp_path: Path) -> None:
+    shards(tmp_path / "a", (0, 1), 2)
+    shards(tmp_path / "a", (0,), 1)
+    shards(tmp_path / "a", (0,), 1, "other.tfrecord")
+    assert message_of(f"{tmp_path}/a/*") == (
+        f"{tmp_path}/a/x.tfrecord-*: found shards of several sets: 1 of 00001 and 2 of 00002; expected shards of one "
+        f"set, with each example once\n    -> name one of them, as {tmp_path}/a/x.tfrecord-*-of-00002"
+    )
+
+
+def test_a_folder_in_the_place_of_files_is_told(tmp_path: Path) -> None:
+    told = f"\n    -> it is a folder: name the files in it, as {tmp_path}/**/*"
+    assert message_of(str(tmp_path)).endswith(told)
+    shards(tmp_path / "a", (0, 1), 2)
+    (tmp_path / "README").touch()
+    assert message_of(str(tmp_path)).endswith(f"{told}.tfrecord*")
+
+
+@pytest.mark.parametrize("name", ["one.tfrecord", "*"])
+def test_brackets_in_a_path_are_told_from_a_set_of_characters(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "b[1]").mkdir()
+    write_records(tmp_path / "b[1]" / "one.tfrecord", [{"image": image(of), "label": of % 2} for of in range(4)])
+    remedy = f"brackets in a pattern are a set of characters: write [[] for a [, as in {tmp_path}/b[[]1]/{name}"
+    assert message_of(f"{tmp_path}/b[1]/{name}").endswith(f"\n    -> {remedy}")
+    assert refused(capsys, f"{tmp_path}/b[1]/{name}", tmp_path / "data", *KEYS)[-1] == f"    -> {remedy}"
+    chosen = plan_of(*words(f"{tmp_path}/b[[]1]/{name}")).spec.dataset
+    assert open_source(chosen).counts == {"train": 4}
+
+
+def with_feature(path: Path, **features: tf.train.Feature) -> Path:
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for _ in range(4):
+            example = tf.train.Example(features=tf.train.Features(feature=features))
+            writer.write(example.SerializeToString())
+    return path
+
+
+def ints(*values: int) -> tf.train.Feature:
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+def texts(*values: bytes) -> tf.train.Feature:
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+
+
+def test_a_label_that_is_one_hot_or_text_is_told_with_what_to_do(tmp_path: Path) -> None:
+    one_hot = with_feature(tmp_path / "a.tfrecord", image=texts(image(0)), label=ints(0, 1))
+    has = "expected one int64 for label; it has image (a string), label"
+    assert message_of(one_hot) == (
+        f"{one_hot}, record 0: found 'label', which is int64 of 2 values; {has} (int64)\n"
+        "    -> write the number of the class as one integer; of a one-hot vector, the place of its 1"
+    )
+    text = with_feature(tmp_path / "b.tfrecord", image=texts(image(0)), label=texts(b"cat"))
+    assert message_of(text) == (
+        f"{text}, record 0: found 'label', which is a string; {has} (a string)\n"
+        f"    -> prepare them, which numbers names: python -m etlrun prepare {text} --name NAME "
+        "--features image=image,label=label"
+    )
+
+
+def test_the_image_and_the_class_of_other_keys_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = with_feature(
+        tmp_path / "a.tfrecord",
+        **{
+            "image/encoded": texts(image(0)),
+            "image/format": texts(b"JPEG"),
+            "image/class/label": ints(1),
+            "image/height": ints(12),
+        },
+    )
+    assert message_of(path).endswith("\n    -> did you mean dataset.image_key=image/encoded?")
+    assert message_of(path, "dataset.image_key=image/encoded").endswith(
+        "\n    -> did you mean dataset.label_key=image/class/label?"
+    )
+    assert refused(capsys, path, tmp_path / "data", *KEYS)[-1] == "    -> did you mean `image/encoded`?"
+    keys = ("--features", "image=image/encoded,label=label")
+    assert refused(capsys, path, tmp_path / "data", *keys)[-1] == "    -> did you mean `image/class/label`?"
+
+
+SORTED = (
+    "The records of train are sorted by class, as 30 of them show that are spread over it: a slice holds few classes, "
+    "and a shuffle buffer mixes neighbours alone. Prepare the files, which mixes them (etlrun prepare --features); or "
+    "set load.shuffle=full, and validate on another split."
+)
+
+
+@pytest.mark.parametrize("order", ["sorted", "mixed"])
+def test_records_that_are_sorted_by_class_are_noted(order: str, tmp_path: Path) -> None:
+    labels = [number // 15 if order == "sorted" else number % 2 for number in range(30)]
+    write_records(tmp_path / "a.tfrecord", [{"image": image(of), "label": label} for of, label in enumerate(labels)])
+    given = words(
+        tmp_path / "a.tfrecord", *(word for word in SMALL if "epochs" not in word), "trainer=drain", "cache=none"
+    )
+    assert (SORTED in run_here(tmp_path / "run", given)[1]["remarks"]) is (order == "sorted")
+
+
+def test_a_file_is_read_from_the_folder_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_records(tmp_path / "a.tfrecord", [{"image": image(of), "label": of % 2} for of in range(30)])
+    monkeypatch.chdir(tmp_path)
+    given = words("a.tfrecord", *(word for word in SMALL if "epochs" not in word), "trainer=drain", "cache=disk")
+    status, summary = run_here(tmp_path / "run", given)
+    assert (status, summary["status"], summary["dataset"]["examples"]["train"]) == (0, "completed", 24)
+
+
+def test_an_order_shows_in_blocks_of_classes() -> None:
+    assert are_sorted([0] * 40 + [1] * 5)
+    assert are_sorted([2] * 20 + [0] * 20 + [1] * 20)
+    assert are_sorted([*range(96)])
+    assert not are_sorted([])
+    assert not are_sorted([0] * 96)
+    assert not are_sorted([0] * 94 + [1] * 2)
+    drawn = random.Random(0)  # noqa: S311 - for a test
+    for classes, share in ((2, 0.05), (2, 0.5), (10, 0.5), (1000, 0.5)):
+        for _ in range(200):
+            labels = [drawn.randrange(1, classes) if drawn.random() < share else 0 for _ in range(96)]
+            assert not are_sorted(labels)
+
+
+class Volumes(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]
+    name = "volumes"
+    VERSION = tfds.core.Version("1.0.0")
+    pkg_dir_path = None
+
+    def _info(self) -> object:
+        features = {"image": tfds.features.Image(), "label": tfds.features.ClassLabel(num_classes=2)}
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+
+    def _split_generators(self, dl_manager: object) -> dict[str, object]:
+        examples = ((of, {"image": np.full((9, 9, 3), of, np.uint8), "label": of % 2}) for of in range(10))
+        return {"train": examples}
+
+    def _generate_examples(self) -> None:
+        raise NotImplementedError
+
+
+def test_files_that_are_no_tfrecords_of_tfds_are_named(tmp_path: Path) -> None:
+    Volumes(data_dir=tmp_path, file_format="array_record").download_and_prepare()
+    given = ["dataset=tfds", "dataset.name=volumes", f"dataset.data_dir={tmp_path}", "dataset.download=false"]
+    with pytest.raises(EtlrunError) as error:
+        open_source(plan_of(*given).spec.dataset)
+    assert str(error.value) == (
+        f"{tmp_path}/volumes/1.0.0: found files of array_record; expected files of tfrecord\n"
+        "    -> prepare it with file_format='tfrecord' into another data_dir, by the program that prepared it; or "
+        "write a copy: tfds.dataset_builders.store_as_tfds_dataset"
+    )
+
+
+LISTS = {
+    "a comma without quotation marks": (
+        "all.csv",
+        'path,label\ndisc/0.jpg,lizard, green\ncross/1.jpg,"lizard, brown"\ndisc/2.jpg,frog,\n',
+        "SOURCE:2: found 3 values for 2 columns; expected a value for each column",
+        'put a value that has a comma in quotation marks, as "a, b"',
+    ),
+    "a column twice": (
+        "all.csv",
+        "path,label,label\ndisc/0.jpg,a,b\ncross/1.jpg,b,a\n",
+        "SOURCE:1: found several columns label; expected each column once",
+        "remove or rename all but one",
+    ),
+    "a key twice": (
+        "all.jsonl",
+        '{"path": "disc/0.jpg", "label": "a", "label": "b"}\n{"path": "cross/1.jpg", "label": "a"}\n',
+        "SOURCE:1: found several values of label; expected each key once",
+        "remove all but one",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_that_says_two_things_is_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, text, found, remedy = LISTS[name]
+    path = write_photos(tmp_path / "photos", 4) / file
+    path.write_text(text)
+    assert refused(capsys, path, tmp_path / "data") == ["etlrun: 1 fault", f"  {found}", f"    -> {remedy}"]
+
+
+def test_empty_values_behind_the_last_column_are_none(tmp_path: Path) -> None:
+    path = write_photos(tmp_path / "photos", 4) / "all.csv"
+    path.write_text("path,label\ndisc/0.jpg,a,\ncross/1.jpg,b,,\n")
+    assert (prepared(path, tmp_path / "data") / "label.labels.txt").read_text().split() == ["a", "b"]
+
+
+def test_a_model_of_one_class_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_records(tmp_path / "a.tfrecord", [{"image": image(of), "label": 0} for of in range(20)])
+    given = [*words(tmp_path / "a.tfrecord"), "transform=small_64", "cache=none", "load.batch_size=4"]
+    given = [word.replace("num_classes=2", "num_classes=1") for word in given]
+    assert run_here(tmp_path / "run", given)[0] == 1
+    assert (
+        "etlrun: failed\n  dataset: found a dataset of one class; expected at least two classes, or a number as the "
+        "target\n"
+        "    -> add examples of another class\n"
+    ) in capfd.readouterr().err

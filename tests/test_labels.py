@@ -1,26 +1,39 @@
 """Figures of classes in plans and runs, and labels of records that can't be read."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
+import tensorflow_datasets as tfds
 
 from etlrun.cli import main as cli
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.planning.plan import Plan
 from etlrun.record.record import Record
+from etlrun.run.backend import seed_all
+from etlrun.run.custom_objects import Crossentropy
 from etlrun.run.session import prepared as prepared_run
 from etlrun.sources.base import open_source
 from etlrun.sources.corrupt import counts_of, labels_of
+from etlrun.sources.on_disk import OnDisk
+from etlrun.sources.slices import slices
 from etlrun.stages import STAGES
+from etlrun.stages.load import SampleByClass, balanced
+from etlrun.stages.splits import FILES, TFDS, malformed
 from etlrun.system.errors import WorldError
+from tests.configs import refusal_of_request
 from tests.own import image, of_folder, of_records, prepared, records, write_photos, write_records
-from tests.programs import program_of
+from tests.programs import losses_in, of_words, program_of
+from tests.quick import shallow
+from tests.runs import losses_of, run_here
 
 BALANCED = ("model=mobilenet_v2_small", "transform.resize.size=[32,32]", "load.class_weights=balanced")
-BY_CLASS = ("load.shuffle=full", "load.sample=uniform_by_class", "extract=sequential", "cache=none")
+SHARES = ("load.shuffle=full", "load.sample=uniform_by_class", "extract=sequential", "cache=none")
 
 
 def notes(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
@@ -46,7 +59,7 @@ def test_a_plan_notes_the_classes_of_a_folder(folder: Path, capsys: pytest.Captu
         "load.class_weights = balanced: training examples by class, with their weights, are "
         f"a cat {cat} ({10 / 2 / cat:.3g}), dög {dog} ({10 / 2 / dog:.3g})."
     )
-    assert notes(capsys, *own, *BY_CLASS) == [
+    assert notes(capsys, *own, *SHARES) == [
         f"load.sample = uniform_by_class: training examples by class are a cat {cat}, dög {dog}."
     ]
     assert not notes(capsys, *own)
@@ -80,7 +93,7 @@ NOWHERE = [("dataset=sample", "dataset.data_dir=nowhere"), ("dataset=folder", "d
 
 @pytest.mark.parametrize("words", NOWHERE, ids=" ".join)
 def test_a_plan_says_where_figures_will_be(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    (note,) = notes(capsys, *words, *BY_CLASS)
+    (note,) = notes(capsys, *words, *SHARES)
     assert note == (
         "load.sample = uniform_by_class: a run counts the labels of 'train[:80%]' when it starts, and notes the "
         "examples by class."
@@ -106,14 +119,14 @@ def broken(folder: Path, kind: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("kind", ["label", "feature", "checksum"])
-@pytest.mark.parametrize("own", [BALANCED, BY_CLASS], ids=["weights", "sample"])
+@pytest.mark.parametrize("own", [BALANCED, SHARES], ids=["weights", "sample"])
 def test_a_record_without_a_class_is_named(own: tuple[str, ...], kind: str, tmp_path: Path) -> None:
     where, found = broken(tmp_path, kind)
     plan = of_records(tmp_path, "dataset.split=train", "dataset.eval_split=null", *own)
     with pytest.raises(WorldError) as error:
         prepared_run(plan, Record(tmp_path), open_source(plan.spec.dataset))
     (fault,) = error.value.faults
-    also = " and load.shuffle=buffer" if own is BY_CLASS else ""
+    also = " and load.shuffle=buffer" if own is SHARES else ""
     assert (fault.where, found in fault.found) == (where, True)
     assert fault.remedy == (
         "write the file again, check dataset.num_classes and the declared features, or set dataset.on_corrupt=skip"
@@ -138,3 +151,161 @@ def test_a_file_that_is_gone_ends_the_count(tmp_path: Path) -> None:
     split = source.split("train", "dataset.split")
     (tmp_path / "b.tfrecord").unlink()
     assert len(labels_of(source, split, by_number=False)) == 12
+
+
+BY_CLASS = ("load.shuffle=full", "load.sample=uniform_by_class", "extract=sequential")
+CLASSES = {"cat": 24, "dog": 6, "eel": 10}
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> list[str]:
+    """A run on 40 images, of which 6 are of the smallest class."""
+    for place, (name, count) in enumerate(CLASSES.items()):
+        (tmp_path / "animals" / name).mkdir(parents=True)
+        for number in range(count):
+            (tmp_path / "animals" / name / f"{number}.jpg").write_bytes(image(100 * place + number))
+    data = ["dataset=folder", f"dataset.dir={tmp_path / 'animals'}", "dataset.split=train", "dataset.eval_split=train"]
+    return [*data, "transform.resize.size=[32,32]", "load.batch_size=10", "trainer.epochs=2", "cache=none"]
+
+
+def test_each_class_is_drawn_at_the_same_odds_and_its_examples_in_turn() -> None:
+    labels = np.repeat([0, 1, 4], [9000, 800, 200])
+    order = SampleByClass.op(labels, 7)
+    assert len(order) == len(labels)
+    for label in (0, 1, 4):
+        drawn = order[labels[order] == label]
+        assert abs(len(drawn) - 10_000 / 3) < 200  # four standard deviations
+        times = np.bincount(drawn, minlength=len(labels))[labels == label]
+        assert times.max() - times.min() <= 1
+    np.testing.assert_array_equal(order, SampleByClass.op(labels, 7))
+    assert (order != SampleByClass.op(labels, 8)).any()
+
+
+def test_weights_are_the_inverse_of_shares_and_one_in_the_mean() -> None:
+    labels = np.array([0] * 6 + [1] * 2 + [3] * 4)
+    weights = balanced(np.bincount(labels, minlength=5).tolist())
+    assert weights == [12 / (3 * 6), 12 / (3 * 2), 0.0, 12 / (3 * 4), 0.0]
+    assert np.mean([weights[label] for label in labels]) == pytest.approx(1)
+
+
+def test_the_weighted_loss_is_that_of_weighted_samples() -> None:
+    labels, outputs = np.array([0, 1, 1, 2]), np.random.default_rng(0).dirichlet([1, 1, 1], 4).astype("float32")
+    weights = [0.5, 2.0, 0.0]  # of a class that the training lacks
+    plain = keras.losses.SparseCategoricalCrossentropy()
+    wanted = plain(labels, outputs, sample_weight=np.array([weights[label] for label in labels]))
+    loss = Crossentropy(weights)
+    assert float(loss(labels, outputs)) == pytest.approx(float(wanted))
+    assert Crossentropy.from_config(loss.get_config()).class_weights == weights
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("own", [("load.class_weights=balanced",), BY_CLASS], ids=" ".join)
+def test_a_program_trains_to_the_losses_of_the_run(
+    own: tuple[str, ...], words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shallow(monkeypatch)
+    status, summary = run_here(tmp_path / "run", [*words, *own])
+    assert status == 0
+    key = next(word for word in own if "balanced" in word or "uniform" in word).replace("=", " = ")
+    noted = {
+        "load.class_weights = balanced": ", with their weights, are cat 24 (0.556), dog 6 (2.22), eel 10 (1.33).",
+        "load.sample = uniform_by_class": " are cat 24, dog 6, eel 10.",
+    }
+    assert f"{key}: training examples by class{noted[key]}" in summary["remarks"]
+    monkeypatch.chdir(tmp_path)
+    keras.backend.clear_session()
+    assert losses_in(of_words([*words, *own], tmp_path)[1].train().history) == losses_of(summary)
+
+
+@pytest.mark.slow
+def test_a_run_with_weights_is_resumed_to_the_same_losses(words: list[str], tmp_path: Path) -> None:
+    own = [*words, "load.class_weights=balanced"]
+    _, whole = run_here(tmp_path / "whole", own)
+    run_here(tmp_path / "half", [*own, "trainer.epochs=1"])
+    seed_all(0)
+    status, resumed = run_here(tmp_path / "rest", [*own, f"trainer.resume={tmp_path / 'half'}"])
+    assert status == 0
+    assert losses_of(resumed) == losses_of(whole)
+    assert len(losses_of(whole)) == 2
+
+
+EXPECTED = "expected splits such as train, train[:80%] or train[100:200], joined by +"
+WHOLE = "write whole numbers of examples or percents, such as train[:80%]"
+NAME = "write NAME or NAME[FROM:TO], such as train[:80%]"
+VALID = (
+    "train", "train[:80%]", "train[80%:]", "train[10:20]", "train[-5:]", "train[:-5%]", "a+b", "a[:1] + b[10%:20%]",
+    "train[0:0]",
+)  # fmt: skip
+OF_TFDS = (
+    "train[:12.5%]",
+    "train[3shard]",
+    "train[-1shard:]",
+    "train[:1_000]",
+    "my-split[:10]",
+    "all",
+    "train[10:50%]",
+)
+MALFORMED = {
+    "train[10": ("a '[' that is not closed at character 6", "close it, as in train[:10]"),
+    "train[:50%": ("a '[' that is not closed at character 6", "close it, as in train[:50%]"),
+    "train[a:b]": ("'a' as an end of a slice at character 7", WHOLE),
+    "train[10: 20]": ("' 20' as an end of a slice at character 10", WHOLE),
+    "train[:150%]": ("'150%', more than 100%, at character 8", WHOLE),
+    "train[1.5:]": ("'1.5' as an end of a slice at character 7", WHOLE),
+    "train[:10]+": ("no split at character 12", "name a split, or remove the +"),
+    "+ train": ("no split at character 1", "name a split, or remove the +"),
+    "train[10]": ("a slice without ':' at character 7", "write train[:10] for what is before it, or train[10:]"),
+    "a + b[50%]": ("a slice without ':' at character 7", "write b[:50%] for what is before it, or b[50%:]"),
+    "train[1:9:2]": ("a third value at character 7", "write train[1:9]: slices have no step"),
+    "train[]": ("a slice without ends at character 6", "write train for all of it"),
+    "train[:10]x": ("'x' behind the slice at character 11", "remove it, or join splits by +"),
+    "train:50%]": ("':' in the name of a split at character 6", NAME),
+    "my split": ("' ' in the name of a split at character 3", NAME),
+    "[:10]": ("'[' in the name of a split at character 1", NAME),
+}
+
+
+@pytest.mark.parametrize(("split", "told"), MALFORMED.items())
+def test_a_malformed_split_is_refused_with_its_place(split: str, told: tuple[str, str]) -> None:
+    assert [*malformed(split, FILES)] == [(f"{split!r} with {told[0]}", told[1])]
+    assert [*malformed(split, TFDS)]
+
+
+def test_the_plan_refuses_each_split_by_its_key() -> None:
+    assert refusal_of_request('dataset.split="train[10"', 'dataset.eval_split="train[:5%]+x["').splitlines() == [
+        f"dataset.split: found 'train[10' with a '[' that is not closed at character 6; {EXPECTED}",
+        "    -> close it, as in train[:10]",
+        f"dataset.eval_split: found 'train[:5%]+x[' with a '[' that is not closed at character 13; {EXPECTED}",
+        "    -> close it, as in x[:80%]",
+    ]
+
+
+@pytest.mark.parametrize("split", [*VALID, *OF_TFDS, *MALFORMED, "train[:]", "train[.5:]", "train[.5%:]"])
+def test_tfds_agrees(split: str) -> None:
+    try:
+        tfds.core.ReadInstruction.from_spec(split)
+        reads = True
+    except (ValueError, TypeError):
+        reads = False
+    assert reads is not any(malformed(split, TFDS))
+
+
+@pytest.mark.parametrize("split", [*VALID, *OF_TFDS[:4], *MALFORMED, "train[:]"])
+def test_sources_of_files_agree(split: str) -> None:
+    reads = bool(slices(split, dict.fromkeys(("train", "a", "b"), 100)))
+    assert reads is not any(malformed(split, FILES)) or split == "train[:150%]"
+
+
+@pytest.mark.parametrize(
+    ("split", "count", "parts", "thinned"),
+    [
+        ("train", 100, 2, "train"),
+        ("train", 30, 2, "train[0:15]+train[50:65]"),
+        ("train[50%:]", 10, 3, "train[50:53]+train[66:69]+train[83:87]"),
+        ("train[:50%]+train[100%:]", 5, 2, "train[0:2]+train[25:28]"),
+        ("train", 2, 3, "train[0:1]+train[33:34]+train[66:67]"),
+        ("all", 5, 2, "all"),
+    ],
+)
+def test_a_sample_is_spread_over_a_split(split: str, count: int, parts: int, thinned: str) -> None:
+    assert OnDisk(full_name="some", sizes={"train": (100, 1)}).thinned(split, count, parts) == thinned

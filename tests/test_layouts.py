@@ -1,23 +1,32 @@
 """Layouts of folders and archives of images that public datasets and storage have: which are splits, and classes."""
 
+from __future__ import annotations
+
+import os
 import unicodedata
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from etlrun.cli import main as cli
 from etlrun.datasets.prepare import archives
 from etlrun.datasets.prepare.archives import Archive
+from etlrun.sources import listing
+from etlrun.sources.base import on_disk
 from etlrun.sources.listing import SUFFIXES, Listing, listed, notes_on
 from etlrun.system.errors import EtlrunError
+from tests.configs import plan_of
+from tests.disks import fill, mounted
 from tests.own import batches, examples, image, of_folder, prepared, refused, write_records
 from tests.pipelines import as_bytes
 from tests.programs import program_of
+from tests.test_cli import etlrun
 
 KINDS = ".jpg, .jpeg, .jfif, .png, .bmp, .gif, .webp"
-TWO = "a folder for each of at least two classes"
+TWO_CLASSES = "a folder for each of at least two classes"
 SPLITS = "folders of splits (train, training, validation, valid, val, test, testing), each with a folder for each class"
 LIST = "write a list with the columns path and label, and prepare it: python -m etlrun prepare LIST.csv"
 CAFE = "café"
@@ -66,14 +75,14 @@ FAULTS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
     "one folder above the classes": (
         ("photos/cat/{}.jpg", "photos/dog/{}.jpg"),
         (
-            "{0}: found images of one class, photos, in the folders cat, dog; expected " + TWO,
+            "{0}: found images of one class, photos, in the folders cat, dog; expected " + TWO_CLASSES,
             "    -> name the folder {0}/photos, if these are the classes",
         ),
     ),
     "a folder above the classes of a split": (
         ("train/train/cat/{}.jpg", "train/train/dog/{}.jpg"),
         (
-            "{0}: found images of one class, train, in the folders cat, dog; expected " + TWO,
+            "{0}: found images of one class, train, in the folders cat, dog; expected " + TWO_CLASSES,
             "    -> move the folders that are in train/train one folder up, if these are the classes",
         ),
     ),
@@ -90,7 +99,7 @@ FAULTS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
     "images without classes": (
         ("{}.jpg",),
         (
-            "{0}: found 3 images in no folder of a class, such as 0.jpg; expected " + TWO,
+            "{0}: found 3 images in no folder of a class, such as 0.jpg; expected " + TWO_CLASSES,
             "    -> put them into folders that are named by their classes; or " + LIST,
         ),
     ),
@@ -104,7 +113,7 @@ FAULTS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
     "another format alone": (
         ("cat/{}.HEIC", "dog/{}.tif"),
         (
-            "{0}: found no images, but 3 files of .heic and 3 files of .tif; expected " + TWO,
+            "{0}: found no images, but 3 files of .heic and 3 files of .tif; expected " + TWO_CLASSES,
             "    -> convert them: python -m etlrun prepare {0} --name NAME --convert",
         ),
     ),
@@ -281,3 +290,221 @@ def test_the_doctor_says_what_a_layout_leaves_open(tmp_path: Path, capsys: pytes
     found = capsys.readouterr().out.splitlines()
     assert [line for line in found if line.startswith("note")] == [f"note      {note}" for note in reversed(notes)]
     assert all(note in (tmp_path / "page.html").read_text() for note in notes)
+
+
+CLASSES = ("a cat", "dög")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """40 files of two classes in a folder."""
+    for number in range(40):
+        place = tmp_path / "pets" / CLASSES[number % 2] / f"no {number}.jpg"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(b"")
+    return tmp_path / "pets"
+
+
+TWO = "a folder for each of at least two classes", "name the folder above those of the classes"
+FAULTS_OF_FOLDERS: dict[str, tuple[tuple[str, ...], str, str, str]] = {
+    "nothing": ((), "{0}: found no images", *TWO),
+    "one class": (("a/1.jpg",), "{0}: found images of one class, a", *TWO),
+    "a class without images": (
+        ("a/1.jpg", "b/2.jpg", "c/notes.txt"),
+        "{0}/c: found a class without images",
+        "files with .jpg, .jpeg, .jfif, .png, .bmp, .gif, .webp",
+        "remove the folder",
+    ),
+    "case": (
+        ("Cat/1.jpg", "cat/2.jpg"),
+        "{0}: found the classes Cat and cat, which differ in case alone",
+        "names that differ on every file system",
+        "merge or rename them",
+    ),
+    "splits beside classes": (
+        ("train/a/1.jpg", "train/b/2.jpg", "c/3.jpg"),
+        "{0}: found the splits train beside c",
+        "either folders of splits, each with a folder for each class, or folders of classes",
+        "move the other folders into a split",
+    ),
+    "a class of validation alone": (
+        ("train/a/1.jpg", "train/b/2.jpg", "val/c/3.jpg"),
+        "{0}/val: found c, not in train",
+        "classes of the training split",
+        "rename them, or add training images",
+    ),
+    "a newline": (
+        ("a\nb/1.jpg", "c/2.jpg", "d/1.jpg"),
+        "{0}/a\\nb: found an unprintable character in the name of a class",
+        "a name that a list of classes, one a line, can hold",
+        "rename the folder",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS_OF_FOLDERS)
+def test_a_folder_that_is_no_dataset_is_refused(name: str, tmp_path: Path) -> None:
+    files, found, expected, remedy = FAULTS_OF_FOLDERS[name]
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_bytes(b"")
+    with pytest.raises(EtlrunError) as error:
+        listed(tmp_path, "dataset.dir")
+    assert str(error.value) == f"{found.format(tmp_path)}; expected {expected}\n    -> {remedy}"
+
+
+def test_a_folder_that_is_missing_or_goes_in_circles_is_refused(folder: Path) -> None:
+    with pytest.raises(EtlrunError) as error:
+        listed(folder / "none", "dataset.dir")
+    message = f"dataset.dir: found {folder}/none: no such folder; expected a folder of classes with images"
+    assert str(error.value) == f"{message}\n    -> check the path"
+    (folder / CLASSES[0] / "loop").symlink_to(folder)
+    with pytest.raises(EtlrunError) as error:
+        listed(folder, "dataset.dir")
+    message = f"{folder}/{CLASSES[0]}/loop: found a link to a folder above it; expected folders without a circle"
+    assert str(error.value) == f"{message}\n    -> remove the link"
+
+
+def test_hidden_and_other_files_are_left_out(folder: Path) -> None:
+    for name in ("notes.txt", ".hidden.jpg", "Thumbs.db"):
+        (folder / CLASSES[0] / name).write_bytes(b"")
+    (folder / "LICENSE").write_bytes(b"")
+    listing = listed(folder, "dataset.dir")
+    assert (len(listing.splits["train"]), listing.ignored) == (40, ("LICENSE", f"{CLASSES[0]}/notes.txt"))
+
+
+@pytest.fixture
+def listed_folders(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the folders of the dataset that have been listed, in order; a change of them counts as long ago."""
+    found: list[str] = []
+    scandir = os.scandir
+
+    def watched(path: str | Path) -> Any:
+        if Path(path).is_relative_to(folder):
+            found.append(Path(path).name)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", watched)
+    monkeypatch.setattr(listing, "SETTLED_NS", 0)
+    for path in (folder, *folder.iterdir()):
+        os.utime(path, ns=(1, 1))
+    return found
+
+
+def test_a_command_lists_a_folder_once(folder: Path, listed_folders: list[str], told: Callable[..., str]) -> None:
+    words = ["dataset=folder", f"dataset.dir='{folder}'", "load.class_weights=balanced"]
+    cli.main(["plan", *words])
+    assert listed_folders.count(CLASSES[0]) == 1
+    base = f"dataset=folder dataset.dir='{folder}' cache=disk"
+    assert "cache of train: cache.disk at source will be rebuilt" in told(base, f"{base} cache.at=source")
+    assert listed_folders.count(CLASSES[0]) == 1
+
+
+@pytest.mark.parametrize("change", ["new", "renamed", "gone", "settling"])
+def test_a_folder_that_has_changed_is_listed_again(
+    change: str, folder: Path, listed_folders: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def count() -> int:
+        words = ["dataset=folder", f"dataset.dir='{folder}'", "dataset.split=train"]
+        found = on_disk(plan_of(*words).spec.dataset).examples("train")
+        return 0 if found is None else found.count
+
+    path = folder / CLASSES[0] / "no 0.jpg"
+    if change == "settling":  # a file that came as its folder was listed might not be seen
+        monkeypatch.setattr(listing, "SETTLED_NS", 3_600_000_000_000)
+    assert count() == 40
+    if change == "new":
+        path.with_name("another.jpg").touch()
+    elif change == "renamed":
+        path.rename(path.with_suffix(".txt"))
+    elif change == "gone":
+        path.unlink()
+    assert count() == {"new": 41, "settling": 40}.get(change, 39)
+    assert listed_folders.count(CLASSES[0]) == 2
+
+
+MADE = "a folder that can be created and written to\n    -> choose another hydra.run.dir, or free disk space"
+LOCAL = "the path of a folder on this machine, without ~"
+
+
+@pytest.mark.parametrize(
+    ("word", "status", "fault"),
+    [
+        ("hydra.run.dir=/proc/x", 1, f"hydra.run.dir: found /proc/x: No such file or directory; expected {MADE}"),
+        ("hydra.run.dir=file", 1, f"hydra.run.dir: found file: Not a directory; expected {MADE}"),
+        ("hydra.run.dir=file/x/y", 1, f"hydra.run.dir: found file/x/y: Not a directory; expected {MADE}"),
+        ("hydra.run.dir=gone", 1, f"hydra.run.dir: found gone: No such file or directory; expected {MADE}"),
+        (f"hydra.run.dir={'x' * 300}", 1, f"hydra.run.dir: found {'x' * 300}: File name too long; expected {MADE}"),
+        ("hydra.run.dir=", 2, f"hydra.run.dir: found nothing; expected {LOCAL}"),
+        ("hydra.run.dir=gs://bucket/run", 2, f"hydra.run.dir: found 'gs://bucket/run'; expected {LOCAL}"),
+        ("hydra.run.dir='~/run'", 2, f"hydra.run.dir: found '~/run'; expected {LOCAL}"),
+        (
+            "hydra.run.dir=${nowhere}",
+            2,
+            (
+                "hydra.run.dir: found ${nowhere}, which the config does not have; expected a reference to a key of the "
+                "config, such as ${trainer.epochs}"
+            ),
+        ),
+        ("hydra.sweep.dir=gs://bucket", 2, f"hydra.sweep.dir: found 'gs://bucket'; expected {LOCAL}"),
+        ("hydra.sweep.dir=", 2, f"hydra.sweep.dir: found nothing; expected {LOCAL}"),
+    ],
+)
+def test_a_folder_that_no_run_can_have_is_refused(
+    word: str,
+    status: int,
+    fault: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "gone").symlink_to("nowhere")
+    with pytest.raises(SystemExit) as ended:
+        cli.main([word, "-m"] if "sweep" in word else [word])
+    assert (ended.value.code, capsys.readouterr().err) == (status, f"etlrun: 1 fault\n  {fault}\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "gone"]
+
+
+def test_a_full_disk_is_refused_before_a_run_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with mounted(tmp_path / "full", "64k") as full:
+        fill(full)
+        with pytest.raises(SystemExit) as ended:
+            cli.main([f"hydra.run.dir={full / 'run'}"])
+    assert (ended.value.code, capsys.readouterr().err) == (
+        1,
+        f"etlrun: 1 fault\n  hydra.run.dir: found {full / 'run'}: No space left on device; expected {MADE}\n",
+    )
+
+
+def test_what_the_system_refuses_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["report", "x" * 300])
+    assert (ended.value.code, capsys.readouterr().err) == (
+        1,
+        (
+            f"etlrun: 1 fault\n  {'x' * 300}/sweep.json: found File name too long; expected a file that this user can "
+            "access\n"
+            "    -> check the permissions of the file and of its parent folders, and the free space on the disk\n"
+        ),
+    )
+
+
+def test_a_report_of_a_missing_folder_fails(tmp_path: Path) -> None:
+    folder = tmp_path / "nowhere"
+    answer = etlrun("report", str(folder), cwd=tmp_path)
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert answer.stderr == (
+        f"etlrun: 1 fault\n  {folder}: found no such folder; expected a folder with a summary.json, or a folder "
+        "of such folders\n    -> pass the folder that a run or a multirun prints at its end\n"
+    )
+
+
+def test_a_report_of_a_folder_without_runs_fails(tmp_path: Path) -> None:
+    answer = etlrun("report", str(tmp_path), cwd=tmp_path)
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert answer.stderr == (
+        f"etlrun: 1 fault\n  {tmp_path}: found no run; expected a folder with a summary.json, or a folder "
+        "of such folders\n    -> pass the folder that a run or a multirun prints at its end\n"
+    )

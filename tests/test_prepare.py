@@ -1,19 +1,29 @@
 """`etlrun prepare`: what it writes, that TFDS and runs read it, and that it ends the same after a kill."""
 
+from __future__ import annotations
+
 import itertools
 import os
 import re
 import shutil
+import subprocess
+import sys
 import threading
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 import tensorflow_datasets as tfds
 
 from etlrun.datasets.prepare import shards
+from etlrun.datasets.prepare.check import Image, assigned
+from etlrun.datasets.prepare.source import Entry
 from etlrun.system.files import alone
 from tests.disks import fill, mounted
 from tests.own import content, examples, labelled, prepared, refused, stamps, write_photos
+from tests.pictures import jpeg
 from tests.runs import emulated, run_here
 
 EXISTS = "version 1.0.0 of own, which is never overwritten"
@@ -248,3 +258,279 @@ def test_real_photos(photos: Path, tmp_path: Path) -> None:
     folder = prepared(tmp_path / "pets", tmp_path / "data", "--split", "train=80,validation=20")
     found = [*examples(folder), *examples(folder, "validation")]
     assert (len(found), {*found}) == (40, labelled(tmp_path / "pets", ("cat", "dog")))
+
+
+def images(counts: dict[int, int]) -> list[Image]:
+    entry = Entry(path="", label="", split="train", size=1)
+    return [
+        Image(entry=entry, digest=f"{label}-{number}", label=label, split="train")
+        for label, count in counts.items()
+        for number in range(count)
+    ]
+
+
+def shares(found: list[Image]) -> dict[int, Counter[str]]:
+    return {label: Counter(of.split for of in found if of.label == label) for label in {of.label for of in found}}
+
+
+THREE = {"train": Decimal(70), "validation": Decimal("17.5"), "test": Decimal("12.5")}
+
+
+def test_each_class_is_divided_by_the_percents() -> None:
+    found = shares(assigned(images({0: 400, 1: 40}), THREE, 0))
+    assert found == {0: {"train": 280, "validation": 70, "test": 50}, 1: {"train": 28, "validation": 7, "test": 5}}
+
+
+def test_what_percents_leave_over_in_small_classes_adds_up() -> None:
+    found = assigned(images(dict.fromkeys(range(100), 2)), {"train": Decimal(75), "test": Decimal(25)}, 0)
+    assert Counter(of.split for of in found) == {"train": 150, "test": 50}
+    assert all(share["train"] for share in shares(found).values())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_class_of_one_image_is_in_the_first_split(seed: int) -> None:
+    found = shares(assigned(images(dict.fromkeys(range(30), 1)), THREE, seed))
+    assert all(share == {"train": 1} for share in found.values())
+
+
+def test_a_split_depends_on_content_and_seed_alone() -> None:
+    one = images({0: 50, 1: 50})
+    other = sorted(one, key=lambda image: image.digest[::-1])
+    split_of = {of.digest: of.split for of in assigned(one, THREE, 0)}
+    assert {of.digest: of.split for of in assigned(other, THREE, 0)} == split_of
+    assert {of.digest: of.split for of in assigned(one, THREE, 1)} != split_of
+
+
+def test_identical_images_are_in_the_same_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_photos(tmp_path / "photos", 20)
+    for number in range(0, 20, 2):
+        shutil.copy(source / "disc" / f"{number}.jpg", source / "disc" / f"copy of {number}.jpg")
+    shutil.copy(source / "disc" / "0.jpg", source / "cross" / "also.jpg")
+    folder = prepared(source, tmp_path / "data", "--split", "train=60,test=40")
+    train, test = ({image for image, _ in examples(folder, split)} for split in ("train", "test"))
+    assert (len(train | test), train & test) == (20, set())
+    assert 4 <= len(test) <= 10
+    out = capsys.readouterr().out
+    assert "leakage" not in out
+    assert "note      images identical to another one in the same split: 10\n" in out
+    assert (
+        "labels    identical images with several labels: 1\n"
+        "          cross/also.jpg (cross) = disc/0.jpg (disc) = disc/copy of 0.jpg (disc)\n"
+    ) in out.replace("disc/copy of 0.jpg (disc) = disc/0.jpg (disc)", "disc/0.jpg (disc) = disc/copy of 0.jpg (disc)")
+
+
+def test_identical_images_across_the_source_s_splits_are_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_photos(tmp_path / "photos", splits=("train", "test"))
+    shutil.copy(source / "train" / "disc" / "2.jpg", source / "test" / "disc" / "other.jpg")
+    folder = prepared(source, tmp_path / "data")
+    assert (len(examples(folder)), len(examples(folder, "test"))) == (12, 13)
+    lines = capsys.readouterr().out.splitlines()
+    assert (
+        lines[3:5]
+        == [
+            "leakage   identical images in several splits: 1",
+            "          train/disc/2.jpg (train) = test/disc/other.jpg (test)",
+        ]
+        or lines[4] == "          test/disc/other.jpg (test) = train/disc/2.jpg (train)"
+    )
+
+
+def test_percents_replace_the_source_s_splits(tmp_path: Path) -> None:
+    whole = write_photos(tmp_path / "whole", 24)
+    divided = write_photos(tmp_path / "divided", splits=("train", "test"))
+    options = ("--split", "fitting=50,holdout=50")
+    found = content(prepared(divided, tmp_path / "two", *options))
+    assert found == content(prepared(whole, tmp_path / "one", *options))
+    assert {name.partition(".")[0] for name in found if "tfrecord" in name} == {"own-fitting", "own-holdout"}
+
+
+def test_a_split_without_examples_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_photos(tmp_path / "photos", 4)
+    assert refused(capsys, source, tmp_path / "data", "--split", "train=98,test=1,rest=1") == [
+        "etlrun: 1 fault",
+        "  --split: found no examples for test, rest among 4 images; expected examples for each split",
+        "    -> choose other percents or more images",
+    ]
+
+
+def test_arguments_are_refused_all_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--version", "1.02.3", "--split", "train=80,all=x", "--shards", "0", "--seed", "-1")
+    wrong = ("--name", "Wild Flowers", *options, "--features", "image=a")
+    assert refused(capsys, tmp_path / "photos", tmp_path, *wrong, status=2) == [
+        "etlrun: 7 faults",
+        "  --name: found 'Wild Flowers'; expected lower-case letters, digits and underscores, a letter first",
+        "    -> write --name wild_flowers",
+        "  --version: found '1.02.3'; expected three numbers without leading zeros",
+        "    -> write a version such as --version 1.0.0",
+        "  --split: found the name 'all'; expected a letter, followed by letters, digits and underscores, and not all",
+        "  --split: found all=x; expected a positive number of percent",
+        "  --shards: found '0'; expected an integer from 1 to 99,999",
+        "  --seed: found '-1'; expected an integer from 0 to 9,223,372,036,854,775,807",
+        "  --features: found 'image=a'; expected image=KEY,label=KEY, the keys of the TFRecords' examples",
+    ]
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("name", ["1st", "class\n", "blüten", "a-b", ""])
+def test_a_name_is_an_identifier(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = refused(capsys, tmp_path / "photos", tmp_path, "--name", name, status=2)[1]
+    assert found == f"  --name: found {name!r}; expected lower-case letters, digits and underscores, a letter first"
+
+
+@pytest.mark.parametrize(
+    ("split", "found"),
+    [
+        ("train=80,test=30", "train=80,test=30, which is 110 percent in all; expected 100 percent in all"),
+        ("train=50,train=50", "train=50,train=50; expected each split once"),
+        ("train=100,test=0", "test=0; expected a positive number of percent"),
+        ("train=inf,test=1", "train=inf; expected a positive number of percent"),
+    ],
+)
+def test_percents(split: str, found: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(capsys, tmp_path, tmp_path, "--split", split, status=2)[1] == f"  --split: found {found}"
+
+
+def test_names_of_other_datasets_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_photos(tmp_path / "photos", 2)
+    assert refused(capsys, source, tmp_path / "data", "--name", "tf_flowers") == [
+        "etlrun: 1 fault",
+        "  --name: found tf_flowers, which is a dataset of TFDS; expected a name of its own",
+        "    -> choose another name, such as --name my_tf_flowers",
+    ]
+    own = refused(capsys, source, tmp_path / "data", "--name", "etlrun_sample", status=2)
+    assert own[1] == "  --name: found etlrun_sample, which is the sample dataset; expected a name of its own"
+
+
+def empty(source: Path) -> None:
+    shutil.rmtree(source)
+    source.mkdir()
+
+
+def of_one_class(source: Path) -> None:
+    shutil.rmtree(source / "disc")
+
+
+def in_two_cases(source: Path) -> None:
+    shutil.copytree(source / "disc", source / "DISC")
+
+
+def with_a_newline(source: Path) -> None:
+    (source / "disc").rename(source / "di\nsc")
+
+
+def with_a_space_at_its_end(source: Path) -> None:
+    (source / "disc").rename(source / "disc ")
+
+
+def in_a_circle(source: Path) -> None:
+    (source / "disc" / "more").symlink_to(source)
+
+
+def gone(source: Path) -> None:
+    shutil.rmtree(source)
+
+
+def a_text(source: Path) -> None:
+    shutil.rmtree(source)
+    source.write_text("text")
+
+
+KINDS = "a folder of classes, a list (.csv or .jsonl), an archive (.zip, .tar, .tar.gz), or TFRecords"
+CLASSES = "a folder for each of at least two classes\n    -> name the folder above those of the classes"
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (empty, f"SOURCE: found no images; expected {CLASSES}"),
+        (of_one_class, f"SOURCE: found images of one class, cross; expected {CLASSES}"),
+        (
+            in_two_cases,
+            (
+                "SOURCE: found the classes DISC and disc, which differ in case alone; expected names that differ on "
+                "every file system\n    -> merge or rename them"
+            ),
+        ),
+        (
+            with_a_newline,
+            (
+                "SOURCE/di\\nsc: found an unprintable character in the name of a class; expected a name that a list of "
+                "classes, one a line, can hold\n    -> rename the folder"
+            ),
+        ),
+        (
+            with_a_space_at_its_end,
+            (
+                "SOURCE: found the class 'disc '; expected a printable name that neither begins nor ends with a space\n"
+                "    -> rename the class"
+            ),
+        ),
+        (
+            in_a_circle,
+            (
+                "SOURCE/disc/more: found a link to a folder above it; expected folders without a circle\n"
+                "    -> remove the link"
+            ),
+        ),
+        (
+            gone,
+            (
+                f"SOURCE: found no such file or folder; expected {KINDS}\n"
+                "    -> add --features image=KEY,label=KEY for a pattern of TFRecords, or check the path"
+            ),
+        ),
+        (
+            a_text,
+            (
+                f"SOURCE: found a file of another kind; expected {KINDS}\n    -> add --features image=KEY,label=KEY if "
+                "these are TFRecords; download or pack a damaged archive again"
+            ),
+        ),
+    ],
+)
+def test_a_folder_that_is_refused(
+    harm: Callable[[Path], None], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_photos(tmp_path / "photos", 4)
+    harm(source)
+    found = refused(capsys, source, tmp_path / "data")
+    assert found[0].startswith("etlrun: ")
+    assert message in "\n".join(found)
+    assert not (tmp_path / "data").exists()
+
+
+def test_names_with_spaces_and_other_alphabets(tmp_path: Path) -> None:
+    source = write_photos(tmp_path / "photos", 4)
+    (source / "disc").rename(source / "große Scheibe 円")
+    (source / "cross" / "1.jpg").rename(source / "cross" / "a\nb c ö.JPEG")
+    folder = prepared(source, tmp_path / "data")
+    assert {*examples(folder)} == labelled(source, ("cross", "große Scheibe 円")) | {(jpeg(1), 0)}
+    assert (folder / "label.labels.txt").read_text(encoding="utf-8").splitlines() == ["cross", "große Scheibe 円"]
+
+
+@pytest.mark.slow
+def test_a_file_without_permission_is_named(tmp_path: Path) -> None:
+    if not shutil.which("setpriv"):
+        pytest.skip("no setpriv, with which root gives up its right to read everything")
+    source = write_photos(tmp_path / "photos", 4)
+    (source / "disc" / "2.jpg").chmod(0)
+    own = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.getuid() == 0 else []
+    words = ["prepare", str(source), "--name", "own", "--data-dir", str(tmp_path / "data"), "--on-corrupt", "skip"]
+    command = [*own, sys.executable, "-m", "etlrun", *words]
+    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert answer.returncode == 1
+    assert answer.stderr == (
+        f"etlrun: 1 fault\n  {source}/disc/2.jpg: found Permission denied; expected an image file\n"
+        "    -> check its permissions and its storage\n"
+    )  # and no line of TensorFlow's
+
+
+def test_data_are_not_written_into_the_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_photos(tmp_path / "photos", 4)
+    assert refused(capsys, source, source / "disc") == [
+        "etlrun: 1 fault",
+        "  --data-dir: found SOURCE/disc, in the source; expected a folder outside of it",
+        "    -> choose another --data-dir",
+    ]

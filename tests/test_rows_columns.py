@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import tensorflow as tf
 import yaml
 from jsonschema import Draft7Validator
 
+from etlrun.datasets.examine.compare import of_sheet
+from etlrun.datasets.examine.show import Wanted, as_text, collect, points
+from etlrun.graph.numbered import rows_drawn
+from etlrun.measure.assessment import step_costs_ms
 from etlrun.planning.render import text
 from etlrun.planning.schema import schema
+from etlrun.report.html import html
 from etlrun.review.difference import compare
 from etlrun.sources.base import open_source
 from etlrun.stages import STAGES
 from etlrun.stages.base import DATA
-from etlrun.stages.flow import MISSING
+from etlrun.stages.column_categories import Bucketize, Cross, Hash, Identity, Lookup, OneHot, Quantiles
+from etlrun.stages.column_numbers import Clip, ColumnStep, Fill, Log1p, MinMax, Missing, Part, Robust, Standardize
+from etlrun.stages.flow import MISSING, MISSING_TIME
+from etlrun.stages.load import FullShuffle
 from tests.configs import composed, plan_of, refusal_of_plan
-from tests.tables import words_of
+from tests.pipelines import training_pipeline
+from tests.tables import houses, words_of
 
 
 def columns_of(columns: Mapping[str, Any]) -> str:
@@ -254,3 +266,119 @@ transform.columns.area.steps[0]: found {tmp_path}/none.txt: No such file or dire
 expected a text file with a value in each line
     -> correct the path; relative ones start in the folder of the command"""
     )
+
+
+NUMBERS = np.array([-1.5, 0.0, 1.0, 2.0, 2.5, 7.25])
+COUNTS = np.array([3, 1, 2, 9, -4, 1])
+WORDS = np.array([b"good", b"ideal", b"fair", b"poor", b"", b"good"], object)
+LAYERS: list[tuple[ColumnStep, Any, Any]] = [
+    (Standardize(mean=1.5, std=2.0), keras.layers.Normalization(mean=1.5, variance=4.0), NUMBERS),
+    (Bucketize(boundaries=(0.0, 1.0, 2.5)), keras.layers.Discretization(bin_boundaries=[0.0, 1.0, 2.5]), NUMBERS),
+    (Lookup(values=(1, 2, 3)), keras.layers.IntegerLookup(vocabulary=[1, 2, 3]), COUNTS),
+    (Lookup(values=(1, 2), oov=3), keras.layers.IntegerLookup(vocabulary=[1, 2], num_oov_indices=3), COUNTS),
+    (Lookup(values=("fair", "good")), keras.layers.StringLookup(vocabulary=["fair", "good"]), WORDS),
+    (Lookup(values=("fair",), oov=3), keras.layers.StringLookup(vocabulary=["fair"], num_oov_indices=3), WORDS),
+    (Hash(bins=7), keras.layers.Hashing(num_bins=7), WORDS),
+    (Hash(bins=7), keras.layers.Hashing(num_bins=7), COUNTS),
+    (Cross(bins=11), keras.layers.HashedCrossing(num_bins=11), (WORDS, COUNTS)),
+    (OneHot(categories=5), keras.layers.CategoryEncoding(5, output_mode="one_hot"), np.array([0, 4, 2, 1])),
+]
+
+
+@pytest.mark.parametrize(("step", "layer", "values"), LAYERS, ids=[f"{of[0].name}{at}" for at, of in enumerate(LAYERS)])
+def test_outputs_equal_those_of_the_layers_of_keras(step: ColumnStep, layer: Any, values: Any) -> None:
+    given = tuple(map(tf.constant, values)) if isinstance(values, tuple) else tf.constant(values)
+    expected, found = layer(given), step.op(given, **step.arguments)
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-6)
+    first = tuple(of[0] for of in given) if isinstance(given, tuple) else given[0]
+    np.testing.assert_array_equal(step.op(first, **step.arguments).numpy(), found.numpy()[0])
+
+
+NAN = float("nan")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+VALUES: dict[str, tuple[ColumnStep, Any, Any]] = {
+    "a number in the place of missing ones": (Fill(value=2.5, filled=2.5), [NAN, 1.0], [2.5, 1.0]),
+    "a text in the place of missing ones": (Fill(value="x", filled="x"), [MISSING, b"a"], [b"x", b"a"]),
+    "nothing is missing": (Fill(value=2, filled=2), [3, 4], [3, 4]),
+    "missing numbers": (Missing(), [NAN, 1.0], [1, 0]),
+    "missing texts": (Missing(), [MISSING, b"a"], [1, 0]),
+    "log1p": (Log1p(), [0.0, 1.0], [0.0, np.log(2)]),
+    "minmax": (MinMax(low=1.0, high=3.0), [1.0, 2.0, 5.0], [0.0, 0.5, 2.0]),
+    "robust": (Robust(median=1.0, range=2.0), [1.0, 4.0], [0.0, 1.5]),
+    "clip": (Clip(range=(0.0, 1.0)), [-1.0, 0.5, 2.0], [0.0, 0.5, 1.0]),
+    "clip below alone": (Clip(range=(0.0, None)), [-1.0, 2.0], [0.0, 2.0]),
+    "quantiles": (Quantiles(count=3, boundaries=(1.0, 2.0)), [0.0, 1.0, 3.0], [0, 1, 2]),
+    "identity": (Identity(categories=3), [2.0, 0.0], [2, 0]),
+    "numbers that are integers": (Lookup(values=(1, 2)), [2.0, 1.5, NAN, 1.0], [2, 0, 0, 1]),
+}
+
+
+@pytest.mark.parametrize(("step", "values", "expected"), VALUES.values(), ids=VALUES)
+def test_steps_compute(step: ColumnStep, values: Any, expected: Any) -> None:
+    found = step.op(tf.constant(values), **step.arguments).numpy()
+    if isinstance(expected[0], bytes):
+        assert found.tolist() == expected
+    else:
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_parts_of_times_are_those_of_the_calendar() -> None:
+    times = [datetime(1969, 12, 31, 23, 59, tzinfo=UTC), datetime(2000, 2, 29, 0, 5, tzinfo=UTC)]
+    times += [datetime(2023, 3, 1, 13, tzinfo=UTC), datetime(1900, 1, 1, tzinfo=UTC)]
+    values = tf.constant([*((of - _EPOCH) // timedelta(microseconds=1) for of in times), MISSING_TIME])
+    for part in ("year", "month", "day", "hour", "minute"):
+        found = Part.op(values, part=part).numpy()
+        assert found[:-1].tolist() == [getattr(of, part) for of in times]
+        assert np.isnan(found[-1])
+    assert Part.op(values, part="weekday").numpy()[:-1].tolist() == [of.weekday() for of in times]
+
+
+def test_a_value_that_is_no_category_ends_the_run() -> None:
+    for step, values in ((Identity(categories=3), [3]), (Lookup(values=(1,), oov="error"), [2])):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            step.op(tf.constant(values), **step.arguments)
+
+
+@pytest.mark.parametrize("target", ["{price: number}", "{band: class}", "{rooms: class}"])
+def test_steps_of_rows_are_timed_one_by_one_whatever_the_target_is_before_them(table: Path, target: str) -> None:
+    inputs = "dataset.inputs=[area,kind]"
+    with training_pipeline(plan_of(*words_of(table, inputs, target=target))) as pipeline:
+        costs = step_costs_ms(pipeline, "transform.map", seconds=0.03)
+    assert [*costs] == ["transform.parse", "transform.columns"]
+
+
+def test_rows_are_drawn_in_the_order_of_their_numbers() -> None:
+    rows = np.random.default_rng(1).permutation(1_000)
+    assert rows_drawn(rows, FullShuffle(seed=0), 1_000, 3).tolist() == rows[FullShuffle.op(1_000, 3)].tolist()
+
+
+def test_rows_are_shown_after_each_step_of_their_columns(table: Path) -> None:
+    columns = (
+        "{area: {of: area, steps: [{fill: median}, log1p, standardize]}, "
+        "day: {of: sold, steps: [{part: weekday}, {identity: 7}]}, "
+        "size: {of: area, steps: [{fill: 0}, standardize]}, both: {of: [rooms, day], steps: [{cross: 5}, one_hot]}}"
+    )
+    words = words_of(table, "dataset.inputs=null", f"transform.columns={columns}", "dataset.order=file")
+    plan = plan_of(*words)
+    assert [(point.path, [*point.features]) for point in points(plan, "train")] == [
+        ("transform.parse", ["area", "band", "garden", "kind", "rooms", "sold"]),
+        ("transform.columns after step 1", ["area", "both", "size"]),
+        ("transform.columns after step 2", ["area"]),
+        ("transform.columns", ["area", "both", "day", "size"]),
+    ]
+    sheet = collect(plan, "train", Wanted(batches=4, examples=7))
+    areas = houses()["area"].to_numpy()[:28]
+    shown = {column.path: [cell["area"] for cell in column.views[0].cells] for column in sheet.columns}
+    filled = np.where(np.isnan(areas), np.nanmedian(houses()["area"].to_numpy()[:160]), areas)
+    np.testing.assert_allclose(shown["transform.parse"], areas)
+    np.testing.assert_allclose(shown["transform.columns after step 1"], filled, rtol=1e-6)
+    np.testing.assert_allclose(shown["transform.columns after step 2"], np.log1p(filled), rtol=1e-6)
+    parsed = sheet.columns[0].views[0]
+    missing = int(np.isnan(areas).sum())
+    assert parsed.shown("area") == f"{np.nanmin(areas):.4g} to {np.nanmax(areas):.4g}, {missing} of 28 missing"
+    first = int(np.flatnonzero(np.isnan(areas))[0])
+    assert "<p>area missing</p>" in html(of_sheet(sheet, "etlrun show"))
+    assert as_text(parsed.cells[first]["area"], parsed.features["area"]) == "missing"
+    times = [str(day)[:10] for day in houses()["sold"].to_pylist()[:28]]
+    assert parsed.shown("sold") == f"{min(times)} to {max(times)}"
+    assert as_text(parsed.cells[0]["sold"], parsed.features["sold"]) == times[0]

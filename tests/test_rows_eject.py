@@ -34,9 +34,8 @@ from tests.pipelines import training_pipeline
 from tests.programs import program_of
 from tests.runs import run_here
 from tests.tables import houses, words_of, write_houses
-from tests.test_rows_arrays import arrays, saved
+from tests.test_rows_arrays import OF_FUNCTIONS, arrays, installed, saved
 from tests.test_rows_arrays import words_of as words_of_arrays
-from tests.test_rows_python import FORMS, installed
 
 EMBEDDED = (
     "transform.columns={area: {steps: [{fill: mean}, standardize]}, kind: {steps: [{lookup: {oov: 2}}, embed]}, "
@@ -208,7 +207,7 @@ def test_its_batches_are_those_of_the_run_from_arrays(tmp_path: Path, *, archive
 
 
 MADE = {
-    **FORMS,
+    **OF_FUNCTIONS,
     "masked": (
         "    some = np.ma.masked_greater(np.arange(20.0), 15)\n"
         "    return {'area': some, 'some': np.arange(40, dtype='>i4').reshape(20, 2), 'price': np.arange(20)}\n"
@@ -277,7 +276,7 @@ def test_a_check_finds_nothing(check: list[str], tmp_path: Path, monkeypatch: py
             args = words_for(Path(), *words, target=target)
             Path(f"{name.replace(' ', '_')}.py").write_text(ejected(plan_of(*args), args, versions()), encoding="utf-8")
         others: dict[str, Sequence[str]] = {"arrays": words_of_arrays(Path(), saved(Path(), arrays()))}
-        others["made"] = installed(tmp_path / "package", monkeypatch, FORMS["arrays"])
+        others["made"] = installed(tmp_path / "package", monkeypatch, OF_FUNCTIONS["arrays"])
         for name, given in others.items():
             Path(f"{name}.py").write_text(ejected(plan_of(*given), given, versions()), encoding="utf-8")
     config = "--config-file" if check[0] == "mypy" else "--config"

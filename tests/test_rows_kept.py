@@ -8,18 +8,41 @@ import signal
 import subprocess
 import sys
 import time
+from decimal import Decimal
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import tensorflow_datasets as tfds
+from pyarrow import csv
 
+import etlrun
 from etlrun.cli.parsers import call
+from etlrun.graph.build import Pipeline
+from etlrun.planning.plan import Plan
+from etlrun.sources.rows import kept as writing
 from etlrun.sources.rows.folders import FACTS
 from etlrun.sources.rows.kept import Kept
+from etlrun.sources.rows.source import RowSplit, RowsSource, gathered
 from etlrun.sources.rows.table import identity_of, kept_of
-from etlrun.system.errors import EtlrunError
+from etlrun.stages.lazy import tf
+from etlrun.stages.load import FullShuffle, SampleByClass
+from etlrun.system.errors import ConfigError, EtlrunError
+from tests.boxes import DRAINED, plan_with, ran
+from tests.boxes import words_of as words_of_boxes
 from tests.configs import plan_of
 from tests.disks import mounted
-from tests.tables import CSV, a_table, kept_from, message, values, words_of
+from tests.pipelines import training_pipeline
+from tests.runs import run_here
+from tests.tables import COLUMNS, CSV, a_table, houses, kept_from, message, values, words_of, write_houses
+from tests.test_any_example import digest_of
+from tests.test_skip_batches import batches_of
+from tests.test_stage_costs import BATCH, seen
+from tests.trained import refused, said
 
 
 def test_a_plan_says_what_is_kept_and_what_is_noted(table: Path, tmp_path: Path) -> None:
@@ -135,3 +158,297 @@ def test_what_is_left_and_cannot_be_removed_names_its_owner(tmp_path: Path) -> N
         f"dataset.dir: found kept/{left.name} of {left.owner()}, which is not complete; expected one that this user "
         f"may remove\n    -> ask {left.owner()} to remove it, or set dataset.dir to another folder"
     )
+
+
+ROWS = (
+    '{"i": 1, "j": 1, "x": 0.5, "b": true, "c": true, "t": "a", "u": "ä", "d": "2020-01-02", "e": "2021-01-01"}\n'
+    '{"i": 2, "x": 1.5, "b": false, "u": "", "e": "2021-01-02"}\n'
+    '{"i": 3, "j": 7, "b": true, "c": false, "t": "b", "u": "ä", "d": "1969-12-31", "e": "2021-01-03"}\n'
+)
+"""Columns of each type, without and with a missing value."""
+CODED = "tu"
+
+
+@pytest.mark.parametrize("numbers", [[2, 0, 1, 2], 1], ids=["batch", "scalar"])
+def test_a_graph_takes_what_numpy_takes(numbers: int | list[int], tmp_path: Path) -> None:
+    kept = kept_from(tmp_path, "a.jsonl", ROWS, columns={"d": "timestamp", "e": "timestamp"})
+    for name, column in kept.known.columns.items():
+        gather = gathered(kept, name)
+        assert gather is not None, name
+        found = tf.function(gather)(tf.constant(numbers, tf.int64))
+        assert found.dtype.name == column.feature.dtype, name
+        expected = kept.take(name, np.atleast_1d(np.array(numbers)))
+        np.testing.assert_array_equal(np.atleast_1d(found.numpy()), expected, name)
+
+
+def test_texts_of_many_values_have_no_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "MOST_CODED", 1)
+    kept = kept_from(tmp_path, "a.jsonl", ROWS, columns={"d": "timestamp", "e": "timestamp"})
+    assert [name for name in kept.known.columns if gathered(kept, name) is None] == [*CODED]
+    assert not [*kept.folder.glob("*.codes.bin")]
+    assert kept.take("t", np.array([1, 2])).tolist() == [b"\xff", b"b"]
+    assert {name: kept.known.columns[name].distinct for name in CODED} == {"t": None, "u": None}
+
+
+INPUTS = ["area", "rooms", "kind", "garden"]
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the houses, and a run on their prices that names its columns, but no inputs."""
+    folder = tmp_path_factory.mktemp("rows")
+    write_houses(folder)
+    words = words_of(folder, "model=linear", "dataset.inputs=null", COLUMNS, target="{price: {number: standardize}}")
+    given = [of for of in words if "emulated" not in of and "step_ms" not in of]
+    assert run_here(folder / "prices", [*given, "trainer.epochs=1"])[0] == 0
+    return folder
+
+
+def loaded(folder: Path) -> etlrun.Run:
+    found = etlrun.load(folder)
+    assert isinstance(found, etlrun.Run)
+    return found
+
+
+def test_rows_without_an_input_that_the_training_chose_are_not_evaluated(
+    rows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    csv.write_csv(houses().drop_columns(["kind", "area"]), path := rows / "lacking.csv")
+    words = ("evaluate", rows / "prices", f"dataset.files={path}", "dataset.split=train")
+    assert refused(capsys, *words, status=2) == [
+        f"  {path}: found no column area, kind; expected the columns of the training, area, rooms, kind, garden, price",
+        "    -> name the columns as in the table of the training",
+    ]
+
+
+TOO_LARGE = (
+    "found {}; expected numbers of at most 3.403e+38, since a model {} float32\n"
+    "    -> repair the value, or write it in the unit of the training"
+)
+
+
+@pytest.mark.parametrize("area", [1e42, -1e300])
+def test_inputs_that_float32_does_not_hold_are_faults(
+    area: float, rows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"area": 50.0, "rooms": 2, "garden": True, "kind": "flat"}
+    with pytest.raises(etlrun.EtlrunError) as caught:
+        loaded(rows / "prices").predict([row, {**row, "area": area}])
+    wanted = TOO_LARGE.format(area, "takes")
+    assert str(caught.value) == f"row 1, area: {wanted}"
+    table = houses().slice(0, 2)
+    table = table.set_column(table.schema.get_field_index("area"), "area", pa.array([50.0, area]))
+    pq.write_table(table.select(INPUTS), inputs := rows / "inputs.parquet")
+    with pytest.raises(SystemExit):
+        said(capsys, "predict", rows / "prices", inputs)
+    assert capsys.readouterr().err.endswith(f"  {inputs}, row 1, area: {wanted}\n")
+    pq.write_table(table, large := rows / "large.parquet")
+    words = (f"dataset.files={large}", "dataset.split=train", "--importance", "0")
+    assert refused(capsys, "evaluate", rows / "prices", *words) == f"  {large}, row 1, area: {wanted}".splitlines()
+
+
+def test_a_target_that_float32_does_not_hold_is_a_fault(rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = houses().slice(0, 2)
+    table = table.set_column(table.schema.get_field_index("price"), "price", pa.array([50.0, 1e40]))
+    pq.write_table(table, large := rows / "costly.parquet")
+    words = (f"dataset.files={large}", "dataset.split=train", "--importance", "0")
+    wanted = f"  {large}, row 1, price: {TOO_LARGE.format(1e40, 'predicts')}"
+    assert refused(capsys, "evaluate", rows / "prices", *words) == wanted.splitlines()
+
+
+ROW = {"area": 50.0, "rooms": 2, "garden": True, "kind": "flat"}
+KINDS = "expected a number of 64 bits, a truth value, a text, a time, or a list of numbers or of texts"
+ABSENT = "convert the value, or leave it out, which is missing"
+EMPTY = "repair the value: the column has the type of the training"
+UNFIT: dict[str, tuple[Any, str]] = {
+    "bytes": ([{**ROW, "area": b"3"}], f"row 0, area: found a value of type bytes; {KINDS}\n    -> {ABSENT}"),
+    "a set": ([ROW, {**ROW, "area": {1}}], f"row 1, area: found a value of type set; {KINDS}\n    -> {ABSENT}"),
+    "a complex": ([{**ROW, "area": 1j}], f"row 0, area: found a value of type complex; {KINDS}\n    -> {ABSENT}"),
+    "too many digits": (
+        [{**ROW, "area": 10**5000}],
+        f"row 0, area: found a value of type int; {KINDS}\n    -> {ABSENT}",
+    ),
+    "a key": (
+        [{**ROW, b"area": 3}],
+        (
+            "row 0: found the key b'area'; expected names of columns, which are texts\n"
+            "    -> name the columns as in the table of the training"
+        ),
+    ),
+    "an empty text": (
+        [{**ROW, "area": ""}],
+        f"row 0, area: found an empty text; expected a value of type number\n    -> {EMPTY}",
+    ),
+    "an empty text behind a number": (
+        [ROW, {**ROW, "area": ""}],
+        "row 1, area: found an empty text; expected a number, as in row 0\n    -> repair the row",
+    ),
+    "images": (
+        b"abc",
+        (
+            "predict: found images for a model of area, band, garden, kind, rooms, sold; expected paths or rows\n"
+            "    -> pass rows as mappings from columns to values, or dataset.split=SPLIT"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_values_that_no_table_has_are_faults(name: str, rows: Path) -> None:
+    given, message = UNFIT[name]
+    with pytest.raises(etlrun.EtlrunError) as caught:
+        loaded(rows / "prices").predict(given)
+    assert str(caught.value) == message
+
+
+def test_decimals_are_numbers(rows: Path) -> None:
+    run = loaded(rows / "prices")
+    given = [{**ROW, "area": Decimal("50.0"), "rooms": Decimal(2)}, {**ROW, "area": Decimal("NaN")}]
+    wanted = run.predict([ROW, {**ROW, "area": None}])
+    assert run.predict(given) == wanted
+
+
+BESIDE = (
+    "+transform.columns={width: {steps: [{standardize: {mean: 0.5, std: 0.25}}]}, "
+    "wide: {of: width, steps: [{bucketize: [0.25, 0.5]}, one_hot]}, height: drop}"
+)
+
+
+@pytest.fixture(scope="module")
+def digest(boxes: Path) -> str:
+    """Of what TFDS itself reads of the training examples, with the outputs computed for whole batches."""
+    dataset = tfds.load("tiny_boxes", data_dir=boxes, split="train[:80%]", download=False).batch(7)
+    return digest_of((outputs(batch["width"]), batch["price"]) for batch in dataset)
+
+
+def outputs(width: tf.Tensor) -> dict[str, tf.Tensor]:
+    exact = tf.cast(width, tf.float64)
+    wide = tf.one_hot(tf.cast(exact >= 0.25, tf.int64) + tf.cast(exact >= 0.5, tf.int64), 3)
+    return {"width": tf.cast((exact - 0.5) / 0.25, tf.float32), "wide": wide}
+
+
+CACHES: dict[str, tuple[str, ...]] = {
+    "no cache": ("cache=none",),
+    "in memory": ("cache=memory",),
+    "on disk": ("cache=disk",),
+    "before the columns": ("cache=memory", "cache.at=source"),
+}
+
+
+@pytest.mark.parametrize("name", CACHES)
+def test_outputs_stand_beside_the_other_features(name: str, digest: str, boxes: Path, tmp_path: Path) -> None:
+    words = words_of_boxes(boxes, *DRAINED, *CACHES[name], BESIDE, f"cache.dir={tmp_path / 'caches'}")
+    status, summary = ran(tmp_path / "run", words)
+    assert (status, {epoch["digest"] for epoch in summary["epochs"]}) == (0, {digest})
+
+
+def test_a_plan_shows_outputs_beside_the_other_features(boxes: Path) -> None:
+    planned = plan_with(
+        None, words_of_boxes(boxes, "trainer=drain", BESIDE.replace("height: drop", "more: {of: height}"))
+    )
+    given = "{height: float32, more: float32, wide: float32 [3] in [0, 1], width: float32}, price: float32"
+    assert str(planned.train[-1].gives) == f"8 x {given}"
+
+
+def refusal_of(boxes: Path, columns: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        plan_with(None, words_of_boxes(boxes, "trainer=drain", f"+transform.columns={columns}"))
+    return str(caught.value)
+
+
+def test_columns_beside_other_features_learn_nothing(boxes: Path) -> None:
+    columns = "{width: {steps: [log1p, standardize]}, heigth: {steps: [log1p]}, price: drop}"
+    assert refusal_of(boxes, columns) == (
+        "transform.columns.heigth.of: found heigth; expected one of the columns width, height, or an output above it\n"
+        "    -> did you mean `height`?\n"
+        "transform.columns.price: found price, which is the target; expected inputs alone\n"
+        "    -> leave it out; dataset.target says what is made of it"
+    )
+    assert refusal_of(boxes, "{width: {steps: [log1p, standardize]}, height: {steps: [one_hot]}}") == (
+        "transform.columns.width.steps[1]: found a step that learns from the training split; "
+        "expected its values, since this dataset is not read by columns\n"
+        "    -> give all values of the step, such as {standardize: {mean: 0, std: 1}}, or read its TFRecord files as "
+        "rows: dataset=table\n"
+        "transform.columns.height.steps[0]: found float32; expected the index of a category\n"
+        "    -> put `lookup`, `bucketize` or `hash` before it"
+    )
+    assert refusal_of(boxes, "{width: drop, height: drop}") == (
+        "transform.columns: found no input; expected at least one\n"
+        "    -> name columns with their steps in transform.columns"
+    )
+    assert refusal_of(boxes, "auto") == (
+        "transform.columns: found auto; expected a dataset of rows\n    -> set transform.columns to a mapping, or null"
+    )
+
+
+FULL, BY_CLASS = "load.shuffle=full", "load.sample=uniform_by_class"
+CONFIGS = {
+    "shuffled": (FULL,),
+    "without a remainder": (FULL, "load.drop_remainder=true"),
+    "one batch": (FULL, "load.batch_size=1000"),
+    "by class": (FULL, BY_CLASS),
+    "in order": ("load.shuffle_buffer=0",),
+}
+SKIPPED = 3
+
+
+def planned(table: Path, *words: str) -> Plan:
+    target = "{band: class}" if BY_CLASS in words else "{price: number}"
+    columns = "transform.columns={area: {of: area, steps: [{fill: 0}]}}"
+    return plan_of(*words_of(table, columns, *words, target=target))
+
+
+def order_of(pipeline: Pipeline, words: tuple[str, ...], number: int) -> Any:
+    """The rows of a pass, in their order."""
+    source, split, seed = pipeline.context.source, pipeline.split, int(pipeline.context.pass_seed(number))
+    assert isinstance(split, RowSplit)
+    if FULL not in words:
+        return split.rows
+    return split.rows[
+        SampleByClass.op(source.labels_of(split), seed) if BY_CLASS in words else FullShuffle.op(len(split.rows), seed)
+    ]
+
+
+@pytest.mark.parametrize("words", CONFIGS.values(), ids=CONFIGS)
+def test_batches_are_those_of_the_order_of_the_pass(words: tuple[str, ...], table: Path) -> None:
+    plan = planned(table, *words)
+    load = plan.spec.load
+    with training_pipeline(plan) as pipeline:
+        source = pipeline.context.source
+        assert isinstance(source, RowsSource)
+        for number in (1, 2):
+            areas = np.nan_to_num(source.kept.take("area", order_of(pipeline, words, number))).astype(np.float32)
+            expected = [areas[first : first + load.batch_size] for first in range(0, len(areas), load.batch_size)]
+            whole = [batch for batch in expected if len(batch) == load.batch_size or not load.drop_remainder]
+            found = [area.numpy() for area, _ in pipeline.dataset]
+            assert [batch.tolist() for batch in found] == [batch.tolist() for batch in whole]
+
+
+@pytest.mark.parametrize("is_endless", [False, True], ids=["passes", "endless"])
+@pytest.mark.parametrize("words", [CONFIGS["shuffled"], CONFIGS["in order"]], ids=["shuffled", "in order"])
+def test_a_pass_goes_on_behind_the_batches_that_are_skipped(
+    words: tuple[str, ...],
+    table: Path,
+    is_endless: bool,  # noqa: FBT001 - which dataset is read
+) -> None:
+    found = []
+    for skipped in (0, SKIPPED):
+        with training_pipeline(planned(table, *words)) as pipeline:
+            pipeline.skip_passes(1)
+            pipeline.skip_batches(skipped)
+            passes = (
+                [*islice(pipeline.endless(), 50 - skipped)] if is_endless else [*pipeline.dataset, *pipeline.dataset]
+            )
+            found.append(batches_of(passes))
+    whole, resumed = found
+    assert resumed == whole[SKIPPED:]
+
+
+def test_the_order_of_a_pass_is_no_cost_of_an_example(table: Path) -> None:
+    costs = seen(planned(table, FULL, f"load.batch_size={BATCH}"))
+    rows = {row.stage: row for row in costs.rows}
+    assert [*rows] == ["extract.sequential", "load.shuffle_full", "load.batch", "transform.map", "load.prefetch"]
+    assert rows["extract.sequential"].cost_ms == rows["load.shuffle_full"].cost_ms == 0
+    assert rows["extract.sequential"].examples == rows["load.shuffle_full"].examples == rows["load.batch"].examples
+    assert 0 < rows["load.batch"].cost_ms < rows["transform.map"].cost_ms
+    assert costs.periods.work.period_ms == pytest.approx(sum(row.cost_ms for row in costs.rows))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import tensorflow as tf
 from etlrun.eject.program import ejected
 from etlrun.measure.digest import Digest
 from etlrun.planning.plan import Plan, given_to_model
+from etlrun.record.summary import read_summary
 from etlrun.run import model as models
 from etlrun.sources.base import open_source
 from etlrun.stages.columns import Labels
@@ -25,7 +29,9 @@ from tests.configs import plan_of, refusal_of_plan
 from tests.networks import compile_with
 from tests.pipelines import training_pipeline
 from tests.programs import program_of
+from tests.runs import run_here
 from tests.tables import NUM_ROWS, houses, words_of
+from tests.trained import said
 
 TARGETS = "{price: {number: standardize}, band: {class: {weight: 0.5}}, garden: binary, tags: {labels: ','}}"
 NAMES = ("price", "band", "garden", "tags")
@@ -244,3 +250,200 @@ def test_columns_may_have_the_names_of_the_layers_of_a_target(
     assert [*outputs_of(model, given_to_model(planned.train)).values()] == [outputs]
     program = ejected(planned, [], {})
     assert all(f'name="{name}"' in program for name in layers)
+
+
+def changed(folder: Path, **columns: Any) -> None:
+    """Write the rows again, some columns of which are others."""
+    found = several()
+    for name, values in columns.items():
+        found = found.set_column(found.column_names.index(name), name, pa.array(values))
+    pyarrow.parquet.write_table(found, folder / "houses.parquet")
+
+
+TIMES = several()["times"].to_pylist()
+COLUMNS = "area, rooms, kind, sold, garden, price, band, tags, times"
+OF_WEIGHTS = {
+    "none": ({}, "count", f"no column count; expected one of {COLUMNS}\n    -> check its name"),
+    "missing": (
+        {"times": [1, None, *TIMES[2:]]},
+        "times",
+        (
+            "1 row of times without a value, the first of which is row 1; expected a weight of each row\n"
+            "    -> correct the column, or set dataset.weight=null"
+        ),
+    ),
+    "NaN": (
+        {"times": [1.0, float("nan"), *map(float, TIMES[2:])]},
+        "times",
+        (
+            "1 row of times without a value, the first of which is row 1; expected a weight of each row\n"
+            "    -> correct the column, or set dataset.weight=null"
+        ),
+    ),
+    "negative": (
+        {"times": [*TIMES[:5], -2, *TIMES[6:]]},
+        "times",
+        "times of -2 in row 5; expected weights of at least 0\n    -> correct the column, or set dataset.weight=null",
+    ),
+    "all 0": (
+        {"times": [0] * NUM_ROWS},
+        "times",
+        (
+            "times, which is 0 in each of the 160 rows of train[:80%]; expected a positive weight of some row\n"
+            "    -> choose another split, or set dataset.weight=null\n"
+            "dataset.weight: found times, which is 0 in each of the 40 rows of train[80%:]; expected a positive weight "
+            "of some row\n    -> choose another split, or set dataset.weight=null"
+        ),
+    ),
+    "text": (
+        {},
+        "kind",
+        (
+            "kind, which is text; expected a column with a number in each row\n"
+            "    -> correct the column, or set dataset.weight=null"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OF_WEIGHTS)
+def test_weights_that_are_none_are_refused(tmp_path: Path, case: str) -> None:
+    columns, name, message = OF_WEIGHTS[case]
+    changed(tmp_path, **columns)
+    found = refusal_of_plan(*words_of(tmp_path, "dataset.inputs=[rooms]", f"dataset.weight={name}"))
+    assert found == f"dataset.weight: found {message}"
+
+
+NOT_TO_LEARN = {
+    "no separator": (
+        {"tags": ["sea,old"] * NUM_ROWS},
+        "{tags: labels}",
+        (
+            "tags, which is text, such as 'sea,old'; expected the text between two labels\n"
+            "    -> set 'dataset.target={tags: {labels: \",\"}}'"
+        ),
+    ),
+    "numbers": (
+        {},
+        "{times: {labels: ','}}",
+        (
+            "times, which is int64 in [0, 2]; expected a column of text, of which the separator divides the labels\n"
+            "    -> set 'dataset.target={times: labels}'"
+        ),
+    ),
+    "no array": (
+        {},
+        "{times: labels}",
+        (
+            "times of shape [], int64 in [0, 2]; expected an array with a 0 or a 1 for each label\n"
+            "    -> save such an array, or name another column"
+        ),
+    ),
+    "no label": (
+        {"tags": [" , "] * NUM_ROWS},
+        "{tags: {labels: ','}}",
+        (
+            "0 labels in the training split; expected from 1 to 10,000 different ones\n"
+            "    -> name the text between two labels of a row: {labels: ','}"
+        ),
+    ),
+    "of the validation alone": (
+        {"tags": ["sea"] * 180 + ["sea,hill"] * 20},
+        "{tags: {labels: ','}}",
+        (
+            "tags of hill in 20 rows of train[80%:], the first of which is row 180; expected values that train[:80%] "
+            "has, since no other label is learned\n"
+            "    -> choose splits that have all labels, such as a larger training split, or leave these rows out"
+        ),
+    ),
+    "two at once": (
+        {},
+        "{cost: number, kind: class}",
+        (
+            f"no column cost; expected one of {COLUMNS}\n    -> check its name\n"
+            "dataset.target: found 12 rows of kind without a value, the first of which is row 13; expected a value in "
+            "each row to learn from\n    -> leave these rows out of the files"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_TO_LEARN)
+def test_targets_that_can_not_be_learned_are_refused(tmp_path: Path, case: str) -> None:
+    columns, target, message = NOT_TO_LEARN[case]
+    changed(tmp_path, **columns)
+    given = words_of(tmp_path, "dataset.inputs=[rooms]", "dataset.order=file", target=target)
+    assert refusal_of_plan(*given) == f"dataset.target: found {message}"
+
+
+UNLIKE: dict[tuple[str, ...], str] = {
+    ("transform.columns={far: {of: times}}",): (
+        "transform.columns.far.of: found times, which is the weight; expected inputs alone\n"
+        "    -> leave it out; dataset.weight says what is made of it"
+    ),
+    ("transform.columns={far: {of: band}}",): (
+        "transform.columns.far.of: found band, which is a target; expected inputs alone\n"
+        "    -> leave it out; dataset.target says what is made of it"
+    ),
+}
+
+
+@pytest.mark.parametrize("others", UNLIKE)
+def test_values_for_other_targets_are_refused(rows: Path, others: tuple[str, ...]) -> None:
+    assert refusal_of_plan(*learning(rows, *others)) == UNLIKE[others]
+
+
+@pytest.fixture(scope="module")
+def words_of_rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    folder = tmp_path_factory.mktemp("rows")
+    pyarrow.parquet.write_table(several(), folder / "houses.parquet")
+    stopping = ("trainer.early_stopping.patience=2", "trainer.early_stopping.monitor=val_price_mae")
+    return learning(folder, *stopping, "load.batch_size=20")
+
+
+@pytest.fixture(scope="module")
+def run(words_of_rows: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of four targets, whose rows are weighted."""
+    folder = tmp_path_factory.mktemp("run") / "run"
+    status, summary = run_here(folder, [*words_of_rows])
+    assert (status, summary["status"]) == (0, "completed")
+    return folder
+
+
+def test_it_records_the_measures_of_each_target_in_turn(run: Path) -> None:
+    summary = read_summary(run)
+    assert summary is not None
+    measured = [*summary.epochs[0].metrics]
+    assert measured[:5] == ["price_mae", "price_rmse", "price_r2", "price_loss", "band_accuracy"]
+    assert [name.removeprefix("val_") for name in measured[len(measured) // 2 :]] == measured[: len(measured) // 2]
+
+
+@pytest.mark.slow
+def test_its_program_trains_to_the_same_losses(
+    run: Path, words_of_rows: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    summary, history = read_summary(run), program_of(plan_of(*words_of_rows), tmp_path).train().history
+    assert summary is not None
+    assert history["loss"] == [epoch.loss for epoch in summary.epochs]
+    assert history["val_loss"] == [epoch.val_loss for epoch in summary.epochs]
+
+
+def test_predictions_have_the_columns_of_each_target(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pyarrow.parquet.write_table(several().drop_columns([*NAMES, "times"])[:5], tmp_path / "new.parquet")
+    rows = [*csv.DictReader(io.StringIO(said(capsys, "predict", run, tmp_path / "new.parquet")))]
+    assert [*rows[0]] == [
+        *("row", "price_value", "band_class", "band_probability_cheap", "band_probability_dear"),
+        *("garden_class", "garden_probability_false", "garden_probability_true"),
+        *("tags_labels", *(f"tags_probability_{label}" for label in LABELS)),
+    ]
+    for row in rows:
+        shares = np.array([float(row[f"tags_probability_{label}"]) for label in LABELS])
+        assert row["tags_labels"] == ", ".join(np.array(LABELS)[shares > 0.5])
+        assert float(row["garden_probability_false"]) + float(row["garden_probability_true"]) == pytest.approx(1)
+    text = said(capsys, "predict", run, tmp_path / "new.parquet", "--format", "jsonl", "--top", "1")
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [line["price"]["value"] for line in lines] == [float(row["price_value"]) for row in rows]
+    assert [[*line["band"]["probabilities"]] for line in lines] == [[row["band_class"]] for row in rows]

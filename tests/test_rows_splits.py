@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
 from etlrun.graph.figures import with_figures
+from etlrun.planning import render
+from etlrun.planning.planner import plan
 from etlrun.sources.base import on_disk, open_source
+from etlrun.sources.rows import leaks
+from etlrun.sources.rows.arrays import KeptArrays, write_arrays
+from etlrun.sources.rows.leaks import hashes_of
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.columns import Columns
 from etlrun.system.errors import EtlrunError
-from tests.configs import plan_of, refusal_of_plan
-from tests.tables import NUM_ROWS, houses, words_of
+from tests.configs import plan_of, refusal_of_plan, spec_of
+from tests.pipelines import training_pipeline
+from tests.runs import run_here
+from tests.tables import NUM_ROWS, houses, kept_from, words_of
+from tests.test_rows_eject import require_same_batches
+from tests.trained import said
 
 NO_COLUMN = "area, rooms, kind, sold, garden, price, band"
 
@@ -275,3 +286,199 @@ def test_arrays_are_split_by_the_values_of_one_of_them(tmp_path: Path) -> None:
     assert refusal_of_plan(*words, "dataset.split_by={group: x}") == (
         f"{WHERE}.group: found x of shape [3] in each row; expected one value in each row\n    -> choose another column"
     )
+
+
+SPLITS = ("dataset.order=file", "dataset.split='train[:100]'", "dataset.eval_split='train[100:]'")
+
+
+def leaky(folder: Path, **others: Any) -> tuple[str, ...]:
+    """Arguments of a run on 120 rows: of the last 20, 3 are as in the training, and 2 are with another target."""
+    rng = np.random.default_rng(0)
+    area, kind, price = rng.random(120), rng.integers(0, 50, 120), rng.random(120)
+    for row, same in ((100, 7), (101, 7), (102, 99), (103, 0), (104, 1)):
+        area[row], kind[row] = area[same], kind[same]
+        price[row] = price[same] + (row in (103, 104))
+    area[[5, 105]] = np.nan
+    pyarrow.parquet.write_table(
+        pa.table({"area": area, "kind": kind, "price": price, **others}), folder / "houses.parquet"
+    )
+    return tuple(word for word in words_of(folder, *SPLITS) if not word.startswith("dataset.inputs"))
+
+
+def notes_on(words: tuple[str, ...]) -> list[str]:
+    return [note for note in plan_of(*words).remarks if "of 20 rows" in note]
+
+
+def test_rows_in_two_splits_are_noted_with_the_same_and_with_another_target(tmp_path: Path) -> None:
+    assert notes_on(leaky(tmp_path)) == [
+        "3 of 20 rows of train[100:] are also in train[:100], with the same target.",
+        "2 of 20 rows of train[100:] have the inputs of rows in train[:100], and another target.",
+    ]
+
+
+def test_a_column_with_another_value_in_each_row_is_left_out(tmp_path: Path) -> None:
+    assert notes_on(leaky(tmp_path, id=np.arange(120), name=[f"house {row}" for row in range(120)])) == [
+        "3 of 20 rows of train[100:] are also in train[:100], with the same target if id and name are left out.",
+        (
+            "2 of 20 rows of train[100:] have the inputs of rows in train[:100], and another target if id and name are "
+            "left out."
+        ),
+    ]
+
+
+def test_rows_that_are_equal_by_chance_or_read_twice_are_not_noted(table: Path, tmp_path: Path) -> None:
+    few = words_of(table, "dataset.inputs=[rooms,garden]", target="{band: class}")
+    assert not [note for note in plan_of(*few).remarks if "also in" in note or "have the inputs" in note]
+    words = (*leaky(tmp_path), "dataset.eval_split='train[90:]'")
+    assert not [note for note in plan_of(*words).remarks if "also in" in note]
+
+
+def test_rows_are_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = leaky(tmp_path)
+    before = plan(spec_of(*words)).remarks
+    monkeypatch.setattr(leaks, "hashes_of", None)
+    assert plan(spec_of(*words)).remarks == before
+    with pytest.raises(TypeError):
+        plan(spec_of(*words, "dataset.eval_split='train[101:]'"))
+
+
+def test_equal_rows_have_equal_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = ["1,x,0.0,true", "1,x,-0.0,true", "1,y,0.0,true", "1,x,0.5,true", ",x,0.0,true", "NA,x,0.0,true"]
+    rows += ["1,,0.0,true", "1,x,0.0,false", "0,x,1.0,true"]
+    kept = kept_from(tmp_path, "a.csv", "\n".join(["a,kind,price,garden", *rows]))
+    names, numbers = [*kept.known.columns], np.arange(9)
+    found = hashes_of(kept, names, numbers)
+    assert found[0] == found[1]
+    assert found[4] == found[5]
+    assert len({*found.tolist()}) == 7
+    monkeypatch.setattr(leaks, "_AT_ONCE", 2)
+    np.testing.assert_array_equal(hashes_of(kept, names, numbers[::-1]), found[::-1])
+    assert len({*hashes_of(kept, ["garden"], numbers).tolist()}) == 2
+    assert found[0] == 111092985487745740  # in any process, since splits are kept by it
+
+
+def test_arrays_of_several_dimensions_are_compared_by_each_value(tmp_path: Path) -> None:
+    x = np.array([[1, 2], [2, 1], [1, 2]], np.float32)
+    write_arrays(tmp_path, {"x": x, "y": np.array([1, 1, 1])}, where="", identity="a", title="a")
+    first, other, equal_to_first = hashes_of(KeptArrays({}, tmp_path), ["x", "y"], np.arange(3))
+    assert first == equal_to_first != other
+
+
+TAGS: list[Any] = [["sea", "old"], [], ["park"], ["old", "old, but new"], ["sea"]] * 4
+NAMES = ("old", "old, but new", "park", "sea")
+
+
+def rows(**others: list[Any]) -> dict[str, list[Any]]:
+    return {"area": [float(n) for n in range(20)], "tags": TAGS, **others}
+
+
+def write_labels(path: Path, **others: Any) -> Path:
+    given = rows(**others)
+    if path.suffix == ".jsonl":
+        names = given.keys()
+        lines = [dict(zip(names, of, strict=True)) for of in zip(*given.values(), strict=True)]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    elif path.suffix == ".feather":
+        tags = pa.array(given["tags"], pa.large_list(pa.large_string()))
+        pyarrow.feather.write_feather(pa.table({**given, "tags": tags}), path)
+    else:
+        pyarrow.parquet.write_table(pa.table(given), path)
+    return path
+
+
+def words_of_labels(
+    path: Path, *others: str, model: str = "model=emulated", target: str = "{tags: labels}"
+) -> tuple[str, ...]:
+    given = (f"dataset.files={path}", f"dataset.dir={path.parent / 'kept'}", "dataset.inputs=[area]")
+    split = ("dataset.order=file", "dataset.split='train[:50%]'", "dataset.eval_split='train[50%:]'")
+    small = ("load.batch_size=5", "trainer.epochs=2", "load=shuffled", model)
+    return ("experiment=table", *given, *split, f"dataset.target={target}", *small, *others)
+
+
+def labels_in(path: Path, *others: str) -> Any:
+    order = ("load.shuffle=buffer", "load.shuffle_buffer=0")
+    with training_pipeline(plan_of(*words_of_labels(path, *order, *others))) as pipeline:
+        return np.concatenate([target for _, target in pipeline.dataset.as_numpy_iterator()])
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.feather", "a.jsonl"])
+def test_lists_of_texts_are_labels(name: str, tmp_path: Path) -> None:
+    path = write_labels(tmp_path / name)
+    (target,) = [of for of in render.text(plan_of(*words_of_labels(path))).splitlines() if "<- tags" in of][:1]
+    assert target.split("<- ")[1] == "tags: labels (of lists, values [old, old, but new, park, sea])"
+    np.testing.assert_array_equal(labels_in(path), [[label in of for label in NAMES] for of in TAGS[:10]])
+    require_same_batches(plan_of(*words_of_labels(path)), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl"])
+def test_lists_of_numbers_are_labels_if_they_are_declared(name: str, tmp_path: Path) -> None:
+    path = write_labels(tmp_path / name, tags=[[7, 10], [], [8]] * 6 + [[7]] * 2)
+    found = labels_in(path, "dataset.columns={tags: text}")
+    np.testing.assert_array_equal(found[:3], [[1, 1, 0], [0, 0, 0], [0, 0, 1]])
+    require_same_batches(plan_of(*words_of_labels(path, "dataset.columns={tags: text}")), tmp_path)
+
+
+def test_a_model_is_evaluated_by_the_names_of_its_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_labels(tmp_path / "a.parquet")
+    status, _ = run_here(tmp_path / "run", [*words_of_labels(path, "model.units=[4]", model="model=tabular")])
+    assert status == 0
+    found = said(capsys, "evaluate", tmp_path / "run", "--format", "json")
+    assert [name for name in NAMES if f'"{name}"' in found] == list(NAMES)
+
+
+TOLD = {
+    "an unknown label": (
+        {"tags": [*TAGS[:19], ["hill", "sea"]]},
+        "{tags: labels}",
+        (
+            "tags of hill in 1 row of train[50%:], the first of which is row 19; expected values that train[:50%] has, "
+            "since no other label is learned\n"
+            "    -> choose splits that have all labels, such as a larger training split, or leave these rows out"
+        ),
+    ),
+    "a missing list": (
+        {"tags": [*TAGS[:19], None]},
+        "{tags: labels}",
+        (
+            "1 row of tags without a value, the first of which is row 19; expected a value in each row to learn from\n"
+            "    -> leave these rows out of the files"
+        ),
+    ),
+    "a missing label": (
+        {"tags": [["sea", None], *TAGS[1:]]},
+        "{tags: labels}",
+        (
+            "1 row of tags without a value, the first of which is row 0; expected a value in each row to learn from\n"
+            "    -> leave these rows out of the files"
+        ),
+    ),
+    "numbers": (
+        {"tags": [[3]] * 20},
+        "{tags: labels}",
+        (
+            "tags, which is lists of numbers; expected lists of texts as labels\n"
+            "    -> set 'dataset.columns={tags: text}', which reads them as labels, or name another column"
+        ),
+    ),
+    "no labels": (
+        {},
+        "{tags: class}",
+        (
+            "tags, which is lists of texts; expected one value in each row\n"
+            "    -> set 'dataset.target={tags: labels}', or name another column"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_lists_that_are_no_labels(name: str, tmp_path: Path) -> None:
+    changed, target, told = TOLD[name]
+    path = write_labels(tmp_path / "a.parquet", **changed)
+    assert refusal_of_plan(*words_of_labels(path, target=target)) == f"dataset.target: found {told}"
+
+
+def test_lists_of_texts_are_no_inputs_of_their_own(tmp_path: Path) -> None:
+    path = write_labels(tmp_path / "a.parquet", kind=["a", "b"] * 10)
+    plan = plan_of(*(of for of in words_of_labels(path, target="{kind: class}") if "inputs" not in of))
+    assert "tags is no input, since it has lists of texts: they may be labels to predict" in plan.remarks

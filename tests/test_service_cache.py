@@ -18,8 +18,8 @@ from tests.networks import trained_here
 from tests.pipelines import training_pipeline
 from tests.runs import events_of, losses_of
 from tests.service import BATCHES, Cluster, as_bytes, at, clusters, killed, planned, served
-from tests.test_cache_runs import digests, on_disk, part_of, passes
 from tests.test_cache_store import flip
+from tests.test_caches import digests, on_disk, part_of, passes
 
 pytestmark = pytest.mark.slow
 

@@ -16,8 +16,8 @@ from etlrun.sources.rows.table import kept_of
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of
 from tests.tables import a_table, message, values
+from tests.test_rows_dialects import write_examples
 from tests.test_rows_eject import require_same_batches
-from tests.test_rows_examples import write
 from tests.test_text_faults import words_of
 
 TEXTS = [*(b"day night good w%d" % n for n in range(10)), b"caf\xe9 a\xff\xfeb", b"night \xe2\x82", "ü".encode()]
@@ -41,7 +41,7 @@ WRITERS: dict[str, Any] = {
     "a.parquet": lambda path: pyarrow.parquet.write_table(of_texts(), path),
     "b.feather": lambda path: pyarrow.feather.write_feather(of_texts("codes"), path),
     "a.feather": lambda path: pyarrow.feather.write_feather(of_texts(), path),
-    "a.tfrecord": lambda path: write(
+    "a.tfrecord": lambda path: write_examples(
         path, *({"text": [text], "label": [label]} for text, label in zip(TEXTS, LABELS, strict=True))
     ),
 }

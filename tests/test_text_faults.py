@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from tests.configs import plan_of
-from tests.test_rows_python import refusal
+from tests.test_rows_arrays import refusal_of_function
 
 Rows = Sequence[tuple[str, str]]
 STEPS = "{standardize_text: lower_and_strip_punctuation}, {tokenize: whitespace}"
@@ -62,7 +62,7 @@ def lengths_noted(path: Path, rows: Rows, *others: str) -> str:
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_sequence_behind_the_last_boundary_is_refused_with_its_row(name: str, tmp_path: Path) -> None:
     WRITERS[name](tmp_path / name, rows_with(at_7=" ".join(["day"] * 700)))
-    assert refusal(*words_of(tmp_path / name)) == (
+    assert refusal_of_function(*words_of(tmp_path / name)) == (
         f"load.boundaries: found 700 items in {tmp_path / name}, row 7; 1 of 40 sequences of train are longer than "
         "512; expected at most 512 items, the last boundary\n"
         "    -> add {truncate: 512} to the steps of the column, or a boundary, or set load.drop_long=true"
@@ -89,7 +89,7 @@ def test_a_text_of_10_megabytes_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "... !"])
 def test_nothing_is_learned_from_texts_without_words(text: str, tmp_path: Path) -> None:
     write_json_lines(tmp_path / "rows.jsonl", rows_with(**{f"at_{n}": text for n in range(40)}))
-    assert refusal(*words_of(tmp_path / "rows.jsonl")) == (
+    assert refusal_of_function(*words_of(tmp_path / "rows.jsonl")) == (
         "transform.columns.text.steps[2]: found no value in the 40 rows of the training split; expected at least one "
         "value to learn from\n    -> leave the column out, or give the values in the config"
     )

@@ -20,7 +20,7 @@ from etlrun.sources.rows.table import ENDS
 from tests.conftest import Once
 from tests.forked import forked
 from tests.runs import are_equal, finish, kill_after_state, run_here, summary_of, variables_of
-from tests.test_rows_texts import words_of as words_of_folder
+from tests.test_rows_texts import words_of_texts as words_of_folder
 from tests.test_rows_texts import write_texts
 from tests.texts import words_of, write_reviews
 from tests.trained import refused, said

@@ -1,7 +1,15 @@
 """What a run can use: the pixels of TensorFlow's decoder and of turbo beside Pillow's, and the names of the rest."""
 
+from __future__ import annotations
+
 import io
+import os
+import shutil
 import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +18,155 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from etlrun.cache.store import folder_of
+from etlrun.config.grid import resolve
+from etlrun.config.request import Request
 from etlrun.datasets.examine.scan import look_at
 from etlrun.datasets.prepare.check import problem as refused_by_prepare
-from etlrun.graph.build import Pipeline
+from etlrun.graph.build import Pipeline, fits
 from etlrun.graph.datasets import accepted
 from etlrun.graph.parts import of_pass
-from etlrun.run.session import contexts_of
+from etlrun.measure.assessment import Work
+from etlrun.planning.plan import Plan
+from etlrun.record.record import Record
+from etlrun.run import run
+from etlrun.run.session import at_work, contexts_of, opened, prepared
 from etlrun.sources.base import Problem, open_source
-from etlrun.sources.corrupt import CONVERT, corrupt_records, problem
+from etlrun.sources.content import sha256_of_all
+from etlrun.sources.corrupt import CONVERT, Losses, corrupt_records, pillow_as_header_reader, problem
+from etlrun.sources.folder import sha256_and_refusal
+from etlrun.sources.listing import SUFFIXES
+from etlrun.stages import STAGES
 from etlrun.stages.image import Decode
 from etlrun.stages.turbo import Turbo
+from etlrun.system.errors import WorldError
+from etlrun.trained.predict import ImageFiles
+from tests import pictures
+from tests.configs import composed, plan_of
 from tests.encoded import HEIGHT, JPEG, LOSSLESS, REFUSED, SAME, WIDTH, png
 from tests.own import of_records, write_photos, write_records
-from tests.runs import run_here
-from tests.test_pixels import plan_of_folder
+from tests.pictures import jpeg
+from tests.programs import of_tiny
+from tests.runs import emulated, run_here, summary_of
+from tests.test_prepare_broken import of_format
+
+SIDES = 16_000, 12_000
+LARGE_PIXELS = b"an image of 16,384 x 11,000 pixels, more than 178,956,970 in all\0a smaller image"
+REASON = "an image of 16,000 x 12,000 pixels, more than 178,956,970 in all"
+
+
+def bomb_of(width: int = SIDES[0], height: int = SIDES[1]) -> bytes:
+    """A PNG of black pixels of one bit."""
+    rows = zlib.compress(bytes((width // 8 + 1) * height), 9)
+    chunks = (b"IHDR" + struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0), b"IDAT" + rows, b"IEND")
+    framed = (struct.pack(">I", len(of) - 4) + of + struct.pack(">I", zlib.crc32(of)) for of in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(framed)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve photos and a bomb_of of 24 kB."""
+    photos = write_photos(tmp_path_factory.mktemp("of") / "photos")
+    (photos / "disc" / "bomb_of.png").write_bytes(bomb_of())
+    return photos
+
+
+def plan_of_folder(folder: Path, *words: str) -> Plan:
+    small = ("transform.resize.size=[8,8]", "load.batch_size=1", "model=emulated", "cache=none", "dataset.split=train")
+    own = ("dataset=folder", f"dataset.dir='{folder}'", "dataset.eval_split=null", *small)
+    return plan_of(*own, *words)
+
+
+@pytest.mark.parametrize("words", [(), ("transform.decode.library=tensorflow",)])
+def test_a_run_skips_and_names_an_image_of_too_many_pixels(words: tuple[str, ...], folder: Path) -> None:
+    plan = plan_of_folder(folder, "dataset.on_corrupt=skip", *words)
+    source = open_source(plan.spec.dataset)
+    context = contexts_of(plan, source)["train"]
+    assert len([*Pipeline(plan.train, context).dataset]) == 12
+    (corrupt,) = corrupt_records(source, context.split)
+    assert context.losses.records == [corrupt]
+    assert str(corrupt.error()) == (
+        f"{folder}/disc/bomb_of.png: found {REASON}; expected a smaller image\n"
+        "    -> restore or remove the file, or set dataset.on_corrupt=skip to skip and count such records"
+    )
+
+
+def test_no_record_of_a_run_names_the_file_of_such_an_image(folder: Path) -> None:
+    source = open_source(plan_of_folder(folder).spec.dataset)
+    split = source.split("train", "dataset.split")
+    records = [record.numpy() for shard in split.shards for record in split.read(shard.path, shard.skip, shard.take)]
+    assert len(records) == 13
+    assert [record for record in records if b"bomb_of.png" in record] == []
+    assert len({record[8:] for record in records}) == 13
+
+
+def test_images_of_a_part_and_of_predictions_are_refused_before_they_are_read(folder: Path) -> None:
+    plan = plan_of_folder(folder)
+    split = open_source(plan.spec.dataset).split("train", "dataset.split")
+    paths = [str(folder / "disc" / "bomb_of.png"), str(next((folder / "disc").glob("*.jpg")))]
+    files = ImageFiles(plan.spec.dataset).files(paths, {})
+    parts = [split.part(number, number + 1) for number in range(split.num_examples)]
+    for of in (files, *parts):
+        records = [record.numpy() for shard in of.shards for record in of.read(shard.path, shard.skip, shard.take)]
+        assert not any(b"bomb_of.png" in record for record in records)
+    assert files.refused(0) == (REASON, "a smaller image")
+    assert files.refused(1) is None
+    assert sum(part.refused(0) is not None for part in parts) == 1
+
+
+def test_a_file_that_cannot_be_read_is_left_to_the_reading(folder: Path) -> None:
+    files = ImageFiles(plan_of_folder(folder).spec.dataset).files([str(folder / "disc")], {})
+    assert files.refused(0) is None
+    assert files.images.records.tolist() == [b"00000000" + bytes(folder / "disc")]
+
+
+def test_the_hash_of_a_file_does_not_depend_on_its_pixels(folder: Path) -> None:
+    found = {path.name: sha256_and_refusal(str(path)) for path in folder.rglob("*.*")}
+    assert {name: of[:8] for name, of in found.items()} == {
+        path.name: sha256_of_all(str(path)) for path in folder.rglob("*.*")
+    }
+    assert {name: of[8:] for name, of in found.items() if of[8:]} == {
+        "bomb_of.png": f"{REASON}\0a smaller image".encode()
+    }
+
+
+def test_the_doctor_says_the_same() -> None:
+    with pillow_as_header_reader():
+        assert look_at(bomb_of()).reason == REASON
+
+
+@pytest.mark.parametrize(("size", "is_read"), [(100_000, False), (400_000, True)])
+def test_the_header_of_a_jpeg_is_read_where_that_many_pixels_fit(size: int, is_read: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    data = bytearray(jpeg(0))
+    place = data.index(b"\xff\xc0") + 5  # of the height, in the start of the frame
+    data[place : place + 4] = struct.pack(">HH", 11_000, 16_384)
+    path = tmp_path / "a.jpg"
+    path.write_bytes(data + bytes(size - len(data)))
+    assert sha256_and_refusal(str(path))[8:] == (LARGE_PIXELS if is_read else b"")
+
+
+def test_of_a_gif_the_first_frame_is_read_and_of_an_animated_webp_none(tmp_path: Path) -> None:
+    photos = write_photos(tmp_path / "photos")
+    (photos / "disc" / "a.gif").write_bytes(of_format("GIF", 3))
+    (photos / "disc" / "b.jpg").write_bytes(of_format("WEBP", 3))
+    (photos / "disc" / "c.avif").write_bytes(b"")
+    (photos / "disc" / "d.txt").write_bytes(b"")
+    (photos / "disc" / "e.webp").write_bytes(of_format("WEBP"))
+    (photos / "disc" / "f.JFIF").write_bytes(jpeg(99))
+    source = open_source(plan_of_folder(photos).spec.dataset)
+    command = f"Convert it: python -m etlrun prepare {photos} --name NAME --convert"
+    assert source.notes == (
+        f"1 image of a format that TensorFlow doesn't decode is left out: disc/c.avif. {command}",
+        f"1 file of the folder has no suffix of an image ({', '.join(SUFFIXES)}) and is left out: disc/d.txt.",
+        "Of GIFs the first frame is read: disc/a.gif.",
+    )
+    split = source.split("train", "dataset.split")
+    assert split.num_examples == 16
+    (corrupt,) = corrupt_records(source, split)
+    assert str(corrupt.error()).splitlines()[0] == (
+        f"{photos}/disc/b.jpg: found an animated WebP, of which TensorFlow decodes no frame; expected an image: "
+        "convert it, as to PNG"
+    )
 
 
 def by_turbo(data: bytes, size: tuple[int, int] = (HEIGHT, WIDTH)) -> Any:
@@ -157,3 +300,170 @@ def test_a_run_skips_what_it_says(library: str, split: str, tmp_path: Path) -> N
     assert status == 0
     assert summary["skipped"]["train"] == len(wanted)
     assert summary["epochs"][0]["examples"] == part.num_examples - len(wanted)
+
+
+REMEDY = "check the file's permissions and its storage"
+SHARD = "a shard of tiny_pictures/1.2.0"
+
+
+def to_a_folder(shard: Path) -> None:
+    shard.unlink()
+    shard.mkdir()
+
+
+def to_a_pipe(shard: Path) -> None:
+    shard.unlink()
+    os.mkfifo(shard)
+
+
+def to_what_can_not_be_read(shard: Path) -> None:
+    """Reading its first byte is an I/O error."""
+    shard.unlink()
+    shard.symlink_to("/proc/self/mem")
+
+
+def to_a_dead_link(shard: Path) -> None:
+    shard.unlink()
+    shard.symlink_to("nowhere")
+
+
+def told(shard: Path, found: str) -> str:
+    if found == "no such file":
+        remedy = f"remove {shard.parent} and run again, so that the dataset is prepared again"
+        return f"{shard}: found {found}; expected {SHARD}\n    -> {remedy}"
+    return f"{shard}: found {found}; expected {SHARD} that can be read\n    -> {REMEDY}"
+
+
+@pytest.mark.parametrize("on_corrupt", ["raise", "skip"])
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        (to_a_folder, "not a regular file"),
+        (to_a_pipe, "not a regular file"),
+        (to_a_dead_link, "no such file"),
+        (to_what_can_not_be_read, "Input/output error"),
+    ],
+)
+def test_what_can_not_be_read_is_named_at_the_start(
+    damage: Callable[[Path], None], found: str, on_corrupt: str, tiny: Path, tmp_path: Path
+) -> None:
+    shard = pictures.damaged(tiny, tmp_path / "data", damage)
+    words = emulated(tmp_path / "data", f"dataset.on_corrupt={on_corrupt}")
+    status, summary = run_here(tmp_path / "run", words)
+    assert status == 1
+    assert summary["error"] == told(shard, found)
+    assert "epochs" not in summary or not summary["epochs"]
+
+
+@pytest.mark.slow
+def test_a_file_without_permission_is_named_at_the_start(tiny: Path, tmp_path: Path) -> None:
+    if not shutil.which("setpriv"):
+        pytest.skip("no setpriv, with which root gives up its right to read everything")
+    shard = pictures.damaged(tiny, tmp_path / "data", lambda shard: shard.chmod(0))
+    own = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.getuid() == 0 else []
+    words = [*emulated(tmp_path / "data", "dataset.on_corrupt=skip"), f"hydra.run.dir={tmp_path / 'run'}"]
+    command = [*own, sys.executable, "-m", "etlrun", *words]
+    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert answer.returncode == 1
+    assert summary_of(tmp_path / "run")["error"] == told(shard, "Permission denied")
+
+
+READERS = {
+    "sequential": ("extract=sequential",),
+    "interleave, serial": ("extract.num_parallel_calls=null",),
+    "interleave, one call": ("extract.num_parallel_calls=1",),
+    "interleave": (),
+    "tfds": ("extract=tfds",),
+}
+
+
+def error_of(data_dir: Path, folder: Path, damage: Callable[[], object], *overrides: str) -> str:
+    """With which a run ends whose files are damaged when it has found them all, and has read nothing."""
+    words = emulated(data_dir, *overrides)
+    plan = resolve(Request(overrides=words), STAGES).plan
+    run.freeze(folder, composed(*words), words)
+    work = prepared(plan, Record(folder), opened(plan))
+    damage()
+    with pytest.raises(WorldError) as caught:
+        read(work)
+    return str(caught.value)
+
+
+def read(work: Work) -> None:
+    with at_work(work):
+        for pipeline in work.pipelines.values():
+            for _ in pipeline.dataset:
+                pass
+
+
+@pytest.mark.parametrize("on_corrupt", ["raise", "skip"])
+@pytest.mark.parametrize("reader", READERS)
+def test_a_file_that_goes_while_it_is_needed_is_named(reader: str, on_corrupt: str, tiny: Path, tmp_path: Path) -> None:
+    shard = pictures.damaged(tiny, tmp_path / "data", lambda _: None)
+    words = (f"dataset.on_corrupt={on_corrupt}", "cache=none", *READERS[reader])
+    assert error_of(tmp_path / "data", tmp_path / "run", shard.unlink, *words) == told(shard, "no such file")
+
+
+@pytest.mark.parametrize("on_corrupt", ["raise", "skip"])
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_an_error_of_the_storage_is_named_in_every_pipeline(
+    split: str, on_corrupt: str, tiny: Path, tmp_path: Path
+) -> None:
+    pictures.damaged(tiny, tmp_path / "data", lambda _: None)
+    shard = sorted((tmp_path / "data").rglob("*.tfrecord-*"))[0 if split == "train" else -1]
+    words = (f"dataset.on_corrupt={on_corrupt}", "dataset.split='train[:24]'", "dataset.eval_split='train[-12:]'")
+    found = error_of(tmp_path / "data", tmp_path / "run", lambda: to_what_can_not_be_read(shard), *words)
+    assert found == told(shard, "Input/output error")
+
+
+def test_a_cache_on_disk_is_not_left_without_what_could_not_be_read(tiny: Path, tmp_path: Path) -> None:
+    shard = pictures.damaged(tiny, tmp_path / "data", lambda _: None)
+    caches = tmp_path / "caches"
+    words = ("dataset.on_corrupt=skip", "cache=disk", f"cache.dir={caches}", "dataset.eval_split=null")
+    assert error_of(tmp_path / "data", tmp_path / "run", shard.unlink, *words) == told(shard, "no such file")
+    assert list(caches.glob("*/cache.json")) == []
+
+
+@pytest.mark.parametrize(("kept", "lost"), [(38, None), (37, 1), (30, None)])
+def test_nothing_but_broken_records_is_missing(kept: int, lost: int | None, tiny: Path, tmp_path: Path) -> None:
+    damage = pictures.with_feature("label", None) if lost else lambda _: None
+    pictures.damaged(tiny, tmp_path / "data", damage)
+    source = open_source(resolve(Request(overrides=emulated(tmp_path / "data")), STAGES).plan.spec.dataset)
+    split, losses = source.split("train[:80%]", "dataset.split"), Losses()
+    if kept == 30:
+        with pytest.raises(WorldError) as caught:
+            losses.explain(source, split, kept)
+        assert str(caught.value) == (
+            "dataset.on_corrupt: found 30 examples in a pass over 'train[:80%]', which has 38, 0 of them corrupt; "
+            "expected 38: only corrupt records may be missing\n"
+            "    -> check the storage for errors; dataset.on_corrupt=raise reports examples that a step can't process"
+        )
+        assert losses.failure is caught.value
+    else:
+        losses.explain(source, split, kept)
+        assert losses.failure is None
+        assert len(losses.records or ()) == (lost or 0)
+
+
+def test_a_forecast_ends_where_a_file_can_not_be_opened(tiny: Path, tmp_path: Path) -> None:
+    pictures.damaged(tiny, tmp_path / "data", lambda _: None)
+    words = emulated(tmp_path / "data", "extract=sequential", "cache=memory", "cache.at=decoded")
+    plan = resolve(Request(overrides=words), STAGES).plan
+    contexts = contexts_of(plan, open_source(plan.spec.dataset))
+    pipelines = {name: Pipeline(plan.pipelines[name], context) for name, context in contexts.items()}
+    whole = fits(plan, pipelines, folder_of(None))
+    min((tmp_path / "data").rglob("*.tfrecord-*")).unlink()
+    assert fits(plan, pipelines, folder_of(None)) < whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reader", ["sequential", "interleave, serial", "tfds"])
+def test_a_program_ends_where_a_file_can_not_be_opened(reader: str, tiny: Path, tmp_path: Path) -> None:
+    shard = pictures.damaged(tiny, tmp_path / "data", lambda _: None)
+    words = ("dataset.on_corrupt=skip", "cache=none", *READERS[reader])
+    _, module = of_tiny(tmp_path / "data", tmp_path, *words)
+    dataset = module.train_dataset()
+    shard.unlink()
+    with pytest.raises(tf.errors.NotFoundError, match=f"{shard}; No such file or directory"):
+        for _ in dataset:
+            pass
