@@ -360,7 +360,8 @@ BLOCKS = "in blocks/1.0.0"
             "{price: binary}",
             (
                 f"dataset.target: found 'price', which is Scalar(shape=(), dtype=float32), {BLOCKS}; expected a number "
-                "of 0 or 1 in each example\n    -> name another feature of image, is_old, kind, price, tags, weight, width"
+                "of 0 or 1 in each example\n    -> name another feature of image, is_old, kind, price, tags, "
+                "weight, width"
             ),
         ),
     ],
