@@ -329,7 +329,18 @@ class Assessment:
         stages, rows = self._stages(name), self._rows(name)
         steady_s = sum(loop.measured_s - loop.fill_s for loop in train.loops)
         waits_s = sum(loop.input_wait_s for loop in train.loops)
-        advised = advice(verdict.stage, self.work.plan, rows, self._conditions(name))
+        advised = advice(
+            verdict.stage,
+            self.work.plan,
+            rows,
+            {
+                "cores": cores(),
+                "shards": len(self.work.pipelines[name].split.shards),
+                "cached_bytes": sum(map(cached_bytes, self.work.pipelines.values())),
+                "epochs": len(self.loops["train"]),
+                "fetched_bytes": self._fetched_bytes(self.work.pipelines),
+            },
+        )
         epochs, copies = self._with_au(train), self.work.train.context.source.copies
         self.work.record.update(
             verdict=dataclasses.replace(verdict, advice=told(verdict.advice or advised, self.work.plan.spec)),
@@ -416,13 +427,3 @@ class Assessment:
 
     def _step_costs_ms(self, name: str, stage: str) -> Mapping[str, float]:
         return step_costs_ms(self.work.pipelines[name], stage, seconds=self.probe_s())
-
-    def _conditions(self, name: str) -> dict[str, Any]:
-        """Return the conditions, beside the plan, that advice depends on."""
-        return {
-            "cores": cores(),
-            "shards": len(self.work.pipelines[name].split.shards),
-            "cached_bytes": sum(map(cached_bytes, self.work.pipelines.values())),
-            "epochs": len(self.loops["train"]),
-            "fetched_bytes": self._fetched_bytes(self.work.pipelines),
-        }

@@ -198,7 +198,13 @@ class StageCosts:
         if node.name.startswith("ParallelInterleave"):
             if self._fetches:  # then the own time of this node is that of all of its threads, which wait for shards
                 own_ms, work = 0.0, before.work
-            reading = _slower(before.asking.scaled(self._files_share(node, before.asking)), before.behind)
+            readers = max(1, _setting(node, "parallelism") or 1)
+            files = list(node.inputs)[1:]
+            records = sum(self._nodes[key].num_elements for key in files) or 1
+            waiting = sum(self._side_ms(key, "TFRecord") for key in files) / records / (before.asking.period_ms or 1.0)
+            reading = _slower(
+                before.asking.scaled(waiting / readers + (1 - waiting) / min(readers, self._threads)), before.behind
+            )
             return Periods(Thread(), _slower(Thread({stage: own_ms}), reading), work)
         if node.name.startswith("Prefetch"):
             return Periods(Thread(), before.slowest.plus(stage, own_ms), work)
@@ -228,14 +234,6 @@ class StageCosts:
                 mean.work.and_then(one.work.scaled(share)),
             )
         return mean
-
-    def _files_share(self, node: Any, asking: Thread) -> float:
-        """Return the fraction of one reader's time that concurrent readers take: all wait for storage at once."""
-        readers = max(1, _setting(node, "parallelism") or 1)
-        files = list(node.inputs)[1:]
-        records = sum(self._nodes[key].num_elements for key in files) or 1
-        waiting = sum(self._side_ms(key, "TFRecord") for key in files) / records / (asking.period_ms or 1.0)
-        return waiting / readers + (1 - waiting) / min(readers, self._threads)
 
     def _size(self, identity: int) -> int:
         return 1 + sum(self._size(key) for key in self._nodes[identity].inputs)

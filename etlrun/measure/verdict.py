@@ -178,7 +178,8 @@ def row(loop: Loop) -> StageCost:
 def verdict_on_fetching(side: Side, waited: str) -> Verdict:
     """Return the verdict on a pipeline whose passes wait for shards, of which steps `waited` so long."""
     loops = [loop for loop in side.loops if is_limit(loop)]
-    arrive, consumed = arriving_per_s(loops), _consumed_per_s(side)
+    arrive = arriving_per_s(loops)
+    consumed = side.example_bytes / side.example_s if side.example_s and side.example_bytes else None
     if arrive is None or consumed is None or arrive >= consumed:
         first_s = sum(loop.first_fetch_s for loop in loops)
         because = f"{waited}; each pass first waits for shards, {first_s:.2f} s in all"
@@ -198,11 +199,6 @@ def arriving_per_s(loops: Sequence[Loop]) -> float | None:
     """Return the bytes per second that arrived while shards were fetched; None if none was."""
     busy_s, count = sum(loop.traffic.busy_s for loop in loops), sum(loop.traffic.bytes for loop in loops)
     return count / busy_s if busy_s > 0 and count else None
-
-
-def _consumed_per_s(side: Side) -> float | None:
-    """Return the bytes of shards that the model would consume per second; None if its step is not known."""
-    return side.example_bytes / side.example_s if side.example_s and side.example_bytes else None
 
 
 INPUT_GAIN = 1.10
@@ -249,7 +245,11 @@ def _of_training(
         return _unknown(why, "with more steps")
     if why := _held_up(train):
         return _unknown(why, "with measure.digest=false")
-    total_s, waited = train.measured_s, _waited(train, is_later=is_later)
+    after = " after the first epoch" * is_later
+    text = f"{_seconds(train.waits_s)} of {_seconds(train.measured_s)} were spent waiting for data{after}"
+    if train.handovers_s > WORTH_REPORTING * train.measured_s:
+        text += f", {_seconds(train.handovers_s)} of it for handing over batches that were ready"
+    total_s, waited = train.measured_s, text
     error_s = math.hypot(*(_error_s(loop.waits_s) for loop in train.loops))
     low, high = (
         total_s / max(total_s - max(train.avoidable_s + error, 0.0), total_s / 100) for error in (-error_s, error_s)
@@ -294,14 +294,6 @@ def _apart(side: Side, step_costs: StepCosts, cores: int) -> Apart:
 
 def _unknown(why: str, again: str) -> Verdict:
     return Verdict(kind="unknown", because=f"inconclusive: {why}", advice=f"Run again {again}.")
-
-
-def _waited(side: Side, *, is_later: bool) -> str:
-    after = " after the first epoch" * is_later
-    text = f"{_seconds(side.waits_s)} of {_seconds(side.measured_s)} were spent waiting for data{after}"
-    if side.handovers_s > WORTH_REPORTING * side.measured_s:
-        text += f", {_seconds(side.handovers_s)} of it for handing over batches that were ready"
-    return text
 
 
 def judge_alone(side: Side, rate_per_s: float | None, step_ms: float = 0.0) -> Verdict:

@@ -30,11 +30,6 @@ _MOST_READY, _MOST_READY_VALUES = 16, 2**22
 """Batches of further shapes that are kept, and values in them."""
 
 
-def shapes_of(batch: Any) -> Shapes:
-    """Return the shapes of all tensors of a batch, of which some may be None."""
-    return tuple(tuple(of.shape) for of in tf.nest.flatten(batch) if of is not None)
-
-
 class Watch:
     """Measurements of the passes over one pipeline.
 
@@ -76,21 +71,17 @@ class Watch:
 
     def fetched(self, wait_s: float, batch: Any) -> None:
         """Record a batch (inputs, target) that arrived after `wait_s` seconds."""
-        shapes = shapes_of(batch)
+        shapes = tuple(tuple(of.shape) for of in tf.nest.flatten(batch) if of is not None)
         self.meter.fetched(wait_s, shapes)
         if shapes not in self.shapes or not self.ready:
             self.shapes.setdefault(shapes, self.passed)
-            self._keep(shapes, batch)
+            values = sum(math.prod(shape) for kept in (*self.ready, shapes) for shape in kept)
+            if not self.ready or (len(self.ready) < _MOST_READY and values <= _MOST_READY_VALUES):
+                self.ready[shapes] = batch
         if self.digest is not None:
             began_s = time.perf_counter()
             self.digest.add(*batch)
             self.meter.held_up(time.perf_counter() - began_s)
-
-    def _keep(self, shapes: Shapes, batch: Any) -> None:
-        """Keep the first batch; one of further shapes if it is small, so that the last of a pass of images is not."""
-        values = sum(math.prod(shape) for kept in (*self.ready, shapes) for shape in kept)
-        if not self.ready or (len(self.ready) < _MOST_READY and values <= _MOST_READY_VALUES):
-            self.ready[shapes] = batch
 
     def look(self, iterator: Any) -> None:
         """Save the model of the graph that tf.data keeps for AUTOTUNE, which takes 0.3 ms.

@@ -154,18 +154,6 @@ def unfit_keras(trainer: Trainer, backend: str, version: str) -> Fault | None:
     )
 
 
-def require_fit(backend: str, trainer: Trainer, found: Sequence[str], listed: Sequence[Gpu]) -> None:
-    """Raise `WorldError` if a GPU of the training, its driver or cuDNN can't run what the backend is built for.
-
-    `found` are the names of the GPUs that the backend sees, and `listed` those of the driver.
-    """
-    used = found[: None if trainer.devices == "all" else trainer.devices]
-    for fault in (first_unfit(backend, [gpu for gpu in listed if gpu.name in used]), unfit_cudnn(trainer, backend)):
-        if fault is not None:
-            remedy = f"{fault.remedy}, or set {trainer.key('device')}=cpu"
-            raise WorldError(fault.where, fault.found, fault.expected, remedy)
-
-
 def first_unfit(backend: str, gpus: Iterable[Gpu]) -> Fault | None:
     """Return why the first of these GPUs that can't run what Keras's `backend` is built for can't; None if all can."""
     built, driver = built_for(backend), driver_version()
@@ -315,15 +303,31 @@ def prepare(fit: Trainer | None, *, joins: bool = False) -> Iterator[Backend]:
         found = accelerators()
     listed = driver_gpus()
     if device == "gpu" and not found:
-        raise _no_gpu(name, listed)
+        though = f", though the driver lists {_names(listed)}" if listed else ""
+        raise WorldError(
+            Trainer.key("device"),
+            f"no GPU that Keras's {name} backend can see{though}",
+            "a GPU, since trainer.device=gpu",
+            f"{_remedy(name, listed)}, or set trainer.device=auto",
+        )
     if found and fit and device != "cpu":
-        require_fit(name, fit, found, listed)
+        used = found[: None if fit.devices == "all" else fit.devices]
+        for fault in (first_unfit(name, [gpu for gpu in listed if gpu.name in used]), unfit_cudnn(fit, name)):
+            if fault is not None:
+                remedy = f"{fault.remedy}, or set {fit.key('device')}=cpu"
+                raise WorldError(fault.where, fault.found, fault.expected, remedy)
     unseen = _unseen(name, listed) if device == "auto" and not found else ""
     policy = keras.config.dtype_policy()
     chosen = fit and precision(fit, found, listed)
     keras.config.set_dtype_policy(chosen or "float32")  # a notebook may have set another one
     try:
-        yield Backend(name=name, versions=_versions(), host=_host(found, listed, fit), unseen=unseen)
+        versions = {"python": platform.python_version()}
+        for package in _VERSIONED:
+            try:
+                versions[package] = version_of(package)
+            except metadata.PackageNotFoundError:
+                continue
+        yield Backend(name=name, versions=versions, host=_host(found, listed, fit), unseen=unseen)
         leave()
     finally:
         keras.config.set_dtype_policy(policy)
@@ -348,16 +352,6 @@ def _imported(device: str) -> str:
         if name == "jax":
             keep_executables()
     return name
-
-
-def _no_gpu(name: str, listed: Sequence[Gpu]) -> WorldError:
-    though = f", though the driver lists {_names(listed)}" if listed else ""
-    return WorldError(
-        Trainer.key("device"),
-        f"no GPU that Keras's {name} backend can see{though}",
-        "a GPU, since trainer.device=gpu",
-        f"{_remedy(name, listed)}, or set trainer.device=auto",
-    )
 
 
 def seed_all(seed: int) -> None:
@@ -461,22 +455,6 @@ def _hidden_by(name: str) -> str | None:
     return "JAX_PLATFORMS" if name == "jax" and platforms and not platforms & {"cuda", "gpu"} else None
 
 
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for package in _VERSIONED:
-        try:
-            versions[package] = version_of(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
-
-
-def _device(found: Sequence[str], fit: Trainer | None) -> str:
-    """Return the name of the device on which a model computes, and how many there are."""
-    of_host, hosts = _device_of_host(found, fit), here().count
-    return of_host if hosts == 1 else f"{of_host}, on each of {hosts} hosts"
-
-
 def _device_of_host(found: Sequence[str], fit: Trainer | None) -> str:
     if not found:
         return _cpu(fit)
@@ -499,8 +477,9 @@ def _cpu(fit: Trainer | None) -> str:
 def _host(found: Sequence[str], listed: Sequence[Gpu], fit: Trainer | None) -> Host:
     import keras
 
+    of_host, hosts = _device_of_host(found, fit), here().count
     return Host(
-        device=_device(found, fit),
+        device=of_host if hosts == 1 else f"{of_host}, on each of {hosts} hosts",
         processor=processor(),
         cores=cores(),
         memory_bytes=psutil.virtual_memory().total,

@@ -172,6 +172,7 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
         learns = self.assessment.work.plan.spec.model.learns
         described = loop.described()
         described |= {key: here().count * described[key] for key in _OF_HOSTS}
+        watches = {"digest": self.train, "validation_digest": self.validation}
         record_epoch(
             self.assessment,
             Epoch(
@@ -184,7 +185,11 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
                 validation_s=validation.wall_s,
                 validation_startup_s=validation.startup_s,
                 validation_wait_s=validation.fill_s + validation.input_wait_s,
-                **self._digests(),
+                **{
+                    key: joint(watch.digest.taken(watch.meter.ahead))
+                    for key, watch in watches.items()
+                    if watch is not None and watch.digest is not None
+                },
                 **{key: value for key, value in found.items() if key in MEASURES},
                 **({"metrics": further} if further else {}),
             ),
@@ -207,14 +212,6 @@ class EpochRecorder(keras.callbacks.Callback):  # type: ignore[misc]
     def learning_rate(self) -> float:
         """The learning rate of the next step."""
         return float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
-
-    def _digests(self) -> dict[str, str]:
-        watches = {"digest": self.train, "validation_digest": self.validation}
-        return {
-            key: joint(watch.digest.taken(watch.meter.ahead))
-            for key, watch in watches.items()
-            if watch is not None and watch.digest is not None
-        }
 
 
 def _places(flow: Flow, trainer: Trainer) -> Callable[[str], int]:
@@ -239,7 +236,13 @@ class Profiler(keras.callbacks.Callback):  # type: ignore[misc]
         inside = [end for first, end in self.windows if first <= self.step < end]
         if inside and not self.end:
             self.end = inside[0]
-            _start_profile(f"{self.folder}/steps_{self.step:06}_{self.end:06}")
+            folder = f"{self.folder}/steps_{self.step:06}_{self.end:06}"
+            if keras.backend.backend() == "jax":
+                import jax
+
+                jax.profiler.start_trace(folder)
+            else:
+                tf.profiler.experimental.start(folder)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Stop the profile at the end of the window."""
@@ -250,26 +253,13 @@ class Profiler(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_end(self, logs: Any = None) -> None:
         """Stop the profile when the training ends within a window."""
         if self.end:
-            _stop_profile()
+            if keras.backend.backend() == "jax":
+                import jax
+
+                jax.profiler.stop_trace()
+            else:
+                tf.profiler.experimental.stop()
             self.end = 0
-
-
-def _start_profile(folder: str) -> None:
-    if keras.backend.backend() == "jax":
-        import jax
-
-        jax.profiler.start_trace(folder)
-    else:
-        tf.profiler.experimental.start(folder)
-
-
-def _stop_profile() -> None:
-    if keras.backend.backend() == "jax":
-        import jax
-
-        jax.profiler.stop_trace()
-    else:
-        tf.profiler.experimental.stop()
 
 
 _TRAINING, _VALIDATION = "training", "validation"

@@ -104,9 +104,34 @@ def previous_run(planned: Plan, stages: Stages) -> PreviousRun | None:
         return None
     left = _left_in(Path(trainer.resume))
     before = plan(recalled(parse(known_config(left.folder, _START_NEW), stages), left.folder))
-    _same_rows(planned.spec.dataset, before.spec.dataset, left.folder)
+    if (
+        isinstance(planned.spec.dataset, Rows)
+        and isinstance(before.spec.dataset, Rows)
+        and planned.spec.dataset.found.identity != before.spec.dataset.found.identity
+    ):
+        raise WorldError(
+            planned.spec.dataset.key(planned.spec.dataset.given_by),
+            f"rows of the identity {planned.spec.dataset.found.identity}",
+            f"those of the identity {before.spec.dataset.found.identity}, which {left.folder} has read",
+            f"{planned.spec.dataset.restore}, or {_START_NEW}",
+        )
     before = as_recorded(before, left.folder / PLAN)
-    _same_config(planned, before, left.folder)
+    now, then, fit = planned.decisive, before.decisive, planned.spec.fit
+    free = {f"{Trainer.path}.devices", f"{Trainer.path}.hosts"}
+    if fit is not None and not fit.schedule.needs_run:  # otherwise the rate depends on the number
+        free.add(_epochs(fit))
+    faults = [
+        Fault(
+            key.replace(f"{Trainer.path}.", f"{Trainer.block}."),
+            show(now.get(key)),
+            f"{show(then.get(key))}, as in {left.folder}",
+            f"resume with the same values, or {_START_NEW}",
+        )
+        for key in sorted(now.keys() | then.keys())
+        if now.get(key) != then.get(key) and key not in free
+    ]
+    if faults:
+        raise ConfigError([*_other_library(planned, before, left.folder), *faults])
     _same_place(trainer, before.spec.fit, left)
     done, last = len(left.epochs), trainer.planned_phases[-1]
     if done > last.end:
@@ -199,36 +224,6 @@ def _left_in(folder: Path) -> PreviousRun:
             kept[summary.kept.epoch] = folder / MODEL
         return PreviousRun(folder=folder, checkpoint=checkpoint, state=state, epochs=epochs[:done], kept=kept)
     raise WorldError(f"{Trainer.key('resume')}={folder}", found, expected, remedy)
-
-
-def _same_rows(now: Dataset, then: Dataset, folder: Path) -> None:
-    """Raise `WorldError` if the run in a folder has read other rows than those of now."""
-    if isinstance(now, Rows) and isinstance(then, Rows) and now.found.identity != then.found.identity:
-        raise WorldError(
-            now.key(now.given_by),
-            f"rows of the identity {now.found.identity}",
-            f"those of the identity {then.found.identity}, which {folder} has read",
-            f"{now.restore}, or {_START_NEW}",
-        )
-
-
-def _same_config(planned: Plan, before: Plan, folder: Path) -> None:
-    now, then, fit = planned.decisive, before.decisive, planned.spec.fit
-    free = {f"{Trainer.path}.devices", f"{Trainer.path}.hosts"}
-    if fit is not None and not fit.schedule.needs_run:  # otherwise the rate depends on the number
-        free.add(_epochs(fit))
-    faults = [
-        Fault(
-            key.replace(f"{Trainer.path}.", f"{Trainer.block}."),
-            show(now.get(key)),
-            f"{show(then.get(key))}, as in {folder}",
-            f"resume with the same values, or {_START_NEW}",
-        )
-        for key in sorted(now.keys() | then.keys())
-        if now.get(key) != then.get(key) and key not in free
-    ]
-    if faults:
-        raise ConfigError([*_other_library(planned, before, folder), *faults])
 
 
 def _other_library(planned: Plan, before: Plan, folder: Path) -> Iterator[Fault]:

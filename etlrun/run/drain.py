@@ -9,7 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from etlrun.measure.assessment import Assessment, Work
+from etlrun.measure.assessment import Assessment
 from etlrun.measure.watched import Watched
 from etlrun.planning.plan import Plan, reads_features
 from etlrun.record.record import Record
@@ -18,7 +18,6 @@ from etlrun.run.backend import peak_gpu_bytes
 from etlrun.run.devices import distributed
 from etlrun.run.epochs import Steps, record_epoch
 from etlrun.run.session import at_work, batches_of, opened, prepared
-from etlrun.stages.trainer import Drain, Trainer
 from etlrun.system.files import sync
 from etlrun.system.progress import doing
 from etlrun.system.signals import raise_if_interrupted
@@ -35,32 +34,28 @@ def drain(plan: Plan, record: Record) -> None:
     with at_work(work):
         trainer = plan.spec.trainer
         with assessment, Hold(trainer.step_ms, trainer.step_cores) as hold:
-            _passes(work, assessment, trainer, hold)
+            until_s = None if trainer.seconds is None else time.perf_counter() + trainer.seconds
+            watch, epoch, is_late = work.watches["train"], 0, False
+            reading, batches = Watched(work.train.dataset, watch), batches_of(work.train)
+            while not is_late and (trainer.epochs is None or epoch < trainer.epochs):
+                epoch += 1
+                assessment.begin("train")
+                doing(Steps(f"pass {epoch}", batches, watch))
+                for _batch in reading:
+                    raise_if_interrupted()
+                    hold.step()
+                    watch.meter.stepped()
+                    is_late = until_s is not None and time.perf_counter() > until_s
+                    if is_late:
+                        break
+                loop = assessment.end("train")
+                digest = {"digest": watch.digest.taken()} if watch.digest is not None else {}
+                described = loop.described()
+                record_epoch(assessment, Epoch(epoch=epoch, **described, **digest))
+                rate = f"{described['examples_per_s']:7.1f} examples/s"
+                tell(f"pass {epoch}  {loop.wall_s:6.1f} s  {rate}")
+                is_late = until_s is not None and time.perf_counter() > until_s
         assessment.conclude(())
-
-
-def _passes(work: Work, assessment: Assessment, limits: Trainer | Drain, hold: Hold) -> None:
-    until_s = None if limits.seconds is None else time.perf_counter() + limits.seconds
-    watch, epoch, is_late = work.watches["train"], 0, False
-    reading, batches = Watched(work.train.dataset, watch), batches_of(work.train)
-    while not is_late and (limits.epochs is None or epoch < limits.epochs):
-        epoch += 1
-        assessment.begin("train")
-        doing(Steps(f"pass {epoch}", batches, watch))
-        for _batch in reading:
-            raise_if_interrupted()
-            hold.step()
-            watch.meter.stepped()
-            is_late = until_s is not None and time.perf_counter() > until_s
-            if is_late:
-                break
-        loop = assessment.end("train")
-        digest = {"digest": watch.digest.taken()} if watch.digest is not None else {}
-        described = loop.described()
-        record_epoch(assessment, Epoch(epoch=epoch, **described, **digest))
-        rate = f"{described['examples_per_s']:7.1f} examples/s"
-        tell(f"pass {epoch}  {loop.wall_s:6.1f} s  {rate}")
-        is_late = until_s is not None and time.perf_counter() > until_s
 
 
 def fill(plan: Plan, record: Record) -> None:

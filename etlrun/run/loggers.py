@@ -152,7 +152,21 @@ class Log:
             return
         self._writer = Behind(resolve_name(stage.writer)())
         self._record.listeners.append(self)
-        opening = self._opening(stage, planned, previous)
+        folder, summary = self._record.folder.absolute(), self._record.summary
+        options = asdict(stage)  # type: ignore[call-overload] # each logger is a dataclass
+        before = _logged(previous, stage.name, options) if previous is not None else {}
+        opening = Opening(
+            logger=stage.name,
+            options=options,
+            folder=str(folder),
+            name="/".join(folder.parts[-2:]),
+            group=None if summary.in_flight is None else folder.parent.name,
+            parameters=dict(leaves("", read_config(self._record.folder))),
+            texts={"overrides": " ".join(summary.overrides), "fingerprint": planned.fingerprint},
+            began_s=summary.created_s or 0.0,
+            continues=before.get("run"),
+            done=before.get("epochs", 0),
+        )
         self._known: dict[str, Any] = {"logger": stage.name, "options": dict(opening.options), "epochs": opening.done}
         self._do(lambda writer: self._keep(run=writer.open(opening)))
 
@@ -164,7 +178,12 @@ class Log:
             texts = {"dataset/name": name, **{f"dataset/{of}": digest or "" for of, digest in digests.items()}}
             self._do(lambda writer: writer.texts(texts))
         elif kind == "epoch" and (last := summary.epochs[-1]).epoch > self._known["epochs"]:
-            self._do(partial(self._epoch, last, figures_of(last)))
+            written = last.written
+            self._do(
+                partial(
+                    self._epoch, last, dict(_numbers({**written.pop("metrics", {}), **written}, without=_NOT_FIGURES))
+                )
+            )
         elif kind == "ended":
             verdict = asdict(summary.verdict) if summary.verdict is not None else {}
             texts = {f"verdict/{key}": value for key, value in verdict.items() if isinstance(value, str)}
@@ -184,23 +203,6 @@ class Log:
         self._known |= known
         if self._known.get("run"):
             write_atomically(self._record.folder / LOG, json.dumps(self._known) + "\n")
-
-    def _opening(self, stage: Logger, planned: Plan, previous: Path | None) -> Opening:
-        folder, summary = self._record.folder.absolute(), self._record.summary
-        options = asdict(stage)  # type: ignore[call-overload] # each logger is a dataclass
-        before = _logged(previous, stage.name, options) if previous is not None else {}
-        return Opening(
-            logger=stage.name,
-            options=options,
-            folder=str(folder),
-            name="/".join(folder.parts[-2:]),
-            group=None if summary.in_flight is None else folder.parent.name,
-            parameters=dict(leaves("", read_config(self._record.folder))),
-            texts={"overrides": " ".join(summary.overrides), "fingerprint": planned.fingerprint},
-            began_s=summary.created_s or 0.0,
-            continues=before.get("run"),
-            done=before.get("epochs", 0),
-        )
 
     def _do(self, work: Callable[[Writer], object], patience_s: float | None = None) -> None:
         """Have the thread of the log do some work; with `patience_s` wait until all of it is done."""
@@ -236,12 +238,6 @@ def _logged(folder: Path, logger: str, options: Mapping[str, Any]) -> dict[str, 
     except (OSError, ValueError):
         return {}
     return known if (known.get("logger"), known.get("options")) == (logger, dict(options)) else {}
-
-
-def figures_of(epoch: Epoch) -> dict[str, float]:
-    """Return the figures of an epoch by their names in `summary.json`, the further metrics by those in Keras."""
-    written = epoch.written
-    return dict(_numbers({**written.pop("metrics", {}), **written}, without=_NOT_FIGURES))
 
 
 def _figures_at_end(record: Record) -> Iterator[tuple[str, float]]:

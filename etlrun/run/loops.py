@@ -31,21 +31,12 @@ def read_from_python(model: keras.Model, stage: ImageModel | Emulated, train: An
         model.train_function = _slept(stage.step_ms / 1000)
         model.test_function = _slept(stage.eval_step_ms / 1000)
     elif keras.backend.backend() == "tensorflow":
-        _watch_trained_alone(model)
+        for variable in model.variables:
+            variable.value._trainable = variable.trainable  # noqa: SLF001 - TensorFlow has no other way
         later = None if validation is None else _function(model, model.test_step, validation)
         model.train_function = _traced(_function(model, model.train_step, train), later)
         if later is not None:
             model.test_function = _traced(later)
-
-
-def _watch_trained_alone(model: keras.Model) -> None:
-    """Let TensorFlow trace the gradients of trained weights alone.
-
-    Keras doesn't tell it which layers are frozen, and the gradients of their weights would be traced for nothing, which
-    takes as long as the step itself.
-    """
-    for variable in model.variables:
-        variable.value._trainable = variable.trainable  # noqa: SLF001 - TensorFlow has no other way
 
 
 def _slept(seconds: float) -> Callable[..., Any]:
@@ -199,20 +190,22 @@ def ready_steps(model: keras.Model, work: Work, assessment: Assessment) -> list[
             break
         own = Watch(with_digest=False)
         own.meter = watch.meter = Meter(times_compiled=number)
-        found.append(_timed(model, batch, own, probe_s * shares.get(shapes, 1.0)))
+        if (
+            keras.backend.backend() == "jax"
+        ):  # averages share the memory of weights after each `fit`: a step overwrites it
+            for variable in model.optimizer.variables:
+                variable.assign(keras.ops.copy(variable))
+        ready = tf.data.Dataset.from_tensors(batch).repeat()
+        own.meter.begin()
+        began_s = time.process_time()
+        with without_end_warnings():
+            model.fit(
+                Watched(ready, own),
+                callbacks=[_Floor(own.meter, (probe_s * shares.get(shapes, 1.0)))],
+                shuffle=False,
+                verbose=0,
+            )
+        loop = own.meter.end()
+        loop.cores = (time.process_time() - began_s) / loop.wall_s
+        found.append(loop)
     return found
-
-
-def _timed(model: keras.Model, batch: Any, watch: Watch, seconds: float) -> Loop:
-    """Return the loop of steps on a batch that is ready."""
-    if keras.backend.backend() == "jax":  # averages share the memory of weights after each `fit`: a step overwrites it
-        for variable in model.optimizer.variables:
-            variable.assign(keras.ops.copy(variable))
-    ready = tf.data.Dataset.from_tensors(batch).repeat()
-    watch.meter.begin()
-    began_s = time.process_time()
-    with without_end_warnings():
-        model.fit(Watched(ready, watch), callbacks=[_Floor(watch.meter, seconds)], shuffle=False, verbose=0)
-    loop = watch.meter.end()
-    loop.cores = (time.process_time() - began_s) / loop.wall_s
-    return loop

@@ -209,11 +209,6 @@ def at_work(work: Work) -> Iterator[None]:
             for keeper in keepers:
                 keeper.close()
     _report_skipped(work)
-    _report_changed(work)
-
-
-def _report_changed(work: Work) -> None:
-    """Remove the digest of splits with files that changed during the run, and add a note."""
     changed = {name: pipeline.content.changed() for name, pipeline in work.pipelines.items()}
     dataset = work.record.summary.dataset
     digests = {name: None if changed[name] else digest for name, digest in dataset.digest.items()}

@@ -134,7 +134,12 @@ def _imported(port: int) -> Any:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the GPUs are for models
     with loading():
         import tensorflow as tf
-    _require_free(port)
+    try:
+        with socket.socket() as own:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closed connections hold no server up
+            own.bind(("", port))
+    except OSError as error:
+        raise _taken(port, error.strerror or str(error)) from error
     return tf.data.experimental.service
 
 
@@ -154,16 +159,6 @@ def _serve(
             time.sleep(_POLL_S)
     except KeyboardInterrupt:
         del server
-
-
-def _require_free(port: int) -> None:
-    """Raise `WorldError` if another process serves at `port`: TensorFlow's servers would share it, and the clients."""
-    try:
-        with socket.socket() as own:
-            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closed connections hold no server up
-            own.bind(("", port))
-    except OSError as error:
-        raise _taken(port, error.strerror or str(error)) from error
 
 
 def _taken(port: int, reason: str) -> WorldError:

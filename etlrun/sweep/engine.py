@@ -294,7 +294,8 @@ class _Engine:
 
     def _ended(self, job: Job) -> None:
         job.settle()
-        run, has_failed = job.run, _has_failed(job.folder)
+        summary = read_summary(job.folder)
+        run, has_failed = job.run, (summary is not None and summary.status == FAILED)
         self.attempts[run] = self.attempts.get(run, 0) + 1
         if has_failed and self.attempts[run] <= self.sweep.retries and not self.interrupts:
             self.progress.say(f"{run.name} failed; retrying (attempt {self.attempts[run] + 1})")
@@ -304,11 +305,6 @@ class _Engine:
         if has_failed and self.sweep.on_error == "stop":
             self.progress.say("stopping after a failed job (sweep.on_error=stop)")
             self.waiting.clear()
-
-
-def _has_failed(folder: Path) -> bool:
-    summary = read_summary(folder)
-    return summary is not None and summary.status == FAILED
 
 
 @contextmanager

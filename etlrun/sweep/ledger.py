@@ -289,10 +289,6 @@ class Ledger:
             elif before is None and config.identity not in identities:
                 self.configs.append(replace(config, number=len(self.configs)))
                 yield f"config {self.configs[-1].number} is new: {' '.join(config.overrides)}"
-        self._leave_out(unfit)
-
-    def _leave_out(self, unfit: Iterable[Unfit]) -> None:
-        """Add further combinations that are left out, unless they are configs of the sweep."""
         configs = {_meaning(config.overrides) for config in self.configs}
         found = {_meaning(combination.overrides): combination for combination in (*self.unfit, *unfit)}
         self.unfit = [combination for meaning, combination in found.items() if meaning not in configs]

@@ -275,7 +275,12 @@ def unfinished(ledger: Ledger, outcomes: Outcomes) -> list[RunKey]:
     }
     wanted = {ledger.caches_of(run) for run in left}
     left |= {
-        run for run, of in outcomes.items() if of and run.fills in wanted and run.fills and _is_gone(ledger, run, of)
+        run
+        for run, of in outcomes.items()
+        if of
+        and run.fills in wanted
+        and run.fills
+        and (not Store(ledger.configs[run.config].values["cache"]["dir"]).has(of.cache))
     }
     return [run for run in outcomes if run in left]
 
@@ -284,11 +289,6 @@ def as_compared(ledger: Ledger, run: RunKey, of: Outcome) -> Outcome:
     """Return an outcome for comparisons: a run that has filled a cache which it was to read ran without it."""
     is_reader = of.has_filled and not run.fills and ledger.caches_of(run)
     return replace(of, state=UNCACHED) if is_reader else of
-
-
-def _is_gone(ledger: Ledger, run: RunKey, of: Outcome) -> bool:
-    """Return whether the cache that a job has filled is no longer there."""
-    return not Store(ledger.configs[run.config].values["cache"]["dir"]).has(of.cache)
 
 
 class Runs:

@@ -83,7 +83,30 @@ class Reader:
         names, known = names_examined(source), source.kept.known.columns
         self.figures: list[ColumnFigures] = []
         for name in names:
-            self.figures.append(_figures(self, name))
+            column = self.source.kept.known.columns[name]
+            counts: Counter[Any] | None = None if column.distinct is None or column.feature.shape else Counter()
+            sums = _Sums()
+            for _, values in self.batches(name):
+                there = _add(sums, values)
+                if counts is not None and len(there):
+                    found = pc.value_counts(there)
+                    counts.update(dict(zip(*(found.field(part).to_pylist() for part in (0, 1)), strict=True)))
+            is_time = column.type == "timestamp"
+            frequent, least = (counts or Counter()).most_common(_TOP), max(2, _LEAST_SHARE * sums.rows)
+            self.figures.append(
+                ColumnFigures(
+                    name=name,
+                    type=column.type,
+                    rows=sums.rows,
+                    missing=sums.missing,
+                    distinct=None if counts is None else len(counts),
+                    blanks=sums.blanks,
+                    mean=_value(sums.total / sums.counted, is_time=is_time) if sums.counted else None,
+                    quantiles=_quantiles(self, name, sums, is_time=is_time) if column.type != "truth" else (),
+                    top={plain(value, column.type): count for value, count in frequent if count >= least},
+                    counts=counts,
+                )
+            )
             done(1)
         texts = [name for name in names if known[name].type == "text"]
         of_words = [name for name in texts if name in tokenized or is_prose(known[name], self.sample(name))]
@@ -114,31 +137,6 @@ class Reader:
 def _flat(values: pa.Array) -> pa.Array:
     is_list = pa.types.is_fixed_size_list(values.type) or pa.types.is_large_list(values.type)
     return values.flatten() if is_list else values
-
-
-def _figures(reader: Reader, name: str) -> ColumnFigures:
-    column = reader.source.kept.known.columns[name]
-    counts: Counter[Any] | None = None if column.distinct is None or column.feature.shape else Counter()
-    sums = _Sums()
-    for _, values in reader.batches(name):
-        there = _add(sums, values)
-        if counts is not None and len(there):
-            found = pc.value_counts(there)
-            counts.update(dict(zip(*(found.field(part).to_pylist() for part in (0, 1)), strict=True)))
-    is_time = column.type == "timestamp"
-    frequent, least = (counts or Counter()).most_common(_TOP), max(2, _LEAST_SHARE * sums.rows)
-    return ColumnFigures(
-        name=name,
-        type=column.type,
-        rows=sums.rows,
-        missing=sums.missing,
-        distinct=None if counts is None else len(counts),
-        blanks=sums.blanks,
-        mean=_value(sums.total / sums.counted, is_time=is_time) if sums.counted else None,
-        quantiles=_quantiles(reader, name, sums, is_time=is_time) if column.type != "truth" else (),
-        top={plain(value, column.type): count for value, count in frequent if count >= least},
-        counts=counts,
-    )
 
 
 @dataclass

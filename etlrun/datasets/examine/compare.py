@@ -34,7 +34,12 @@ def before_and_after(old: Plan, new: Plan, pipeline: str, examples: int) -> Shee
 
 def first_examples(plan: Plan, pipeline: str, examples: int) -> Sheet:
     """Return those of one plan, after each of its steps."""
-    return collect(_as_it_is(plan), pipeline, Wanted(batches=1, examples=examples, passes=1))
+    dataset = plan.spec.dataset.as_it_is()
+    return collect(
+        dataclasses.replace(plan, spec=dataclasses.replace(plan.spec, dataset=dataset)),
+        pipeline,
+        Wanted(batches=1, examples=examples, passes=1),
+    )
 
 
 def compared(old: Sheet, new: Sheet) -> Sheet:
@@ -51,11 +56,6 @@ def compared(old: Sheet, new: Sheet) -> Sheet:
         columns=tuple(column for column in columns if column is not None),
         notes=tuple(_notes(old, new)),
     )
-
-
-def _as_it_is(plan: Plan) -> Plan:
-    dataset = plan.spec.dataset.as_it_is()
-    return dataclasses.replace(plan, spec=dataclasses.replace(plan.spec, dataset=dataset))
 
 
 def _notes(old: Sheet, new: Sheet) -> Iterator[str]:

@@ -42,7 +42,13 @@ def read(plan: Plan, pipeline: str, examples: int) -> Sample:
     """
     if reads_features(plan):
         plan = planner.plan(replace(plan.spec, cache=planner.NO_CACHE))
-    _refuse_elsewhere(plan)
+    dataset = plan.spec.dataset
+    if dataset.urls:
+        raise _elsewhere(dataset.key(dataset.given_by), f"{dataset.urls[0]}, from which nothing is fetched")
+    if plan.spec.load.service is not None:
+        raise _elsewhere(Service.path, "a service, which no one starts")
+    if dataset.as_it_is() != dataset and not on_disk(dataset).sizes:
+        raise _elsewhere(dataset.key("name"), f"{dataset.title}, which is not prepared here")
     source = open_source(plan.spec.dataset.as_it_is())
     whole, some = _splits(source, pipeline, examples)
     context = Context(source=source, split=some, seed=plan.spec.trainer.seed)
@@ -58,17 +64,6 @@ def read(plan: Plan, pipeline: str, examples: int) -> Sample:
             "",
         )
     return Sample(hashes=found, split_examples=whole.num_examples)
-
-
-def _refuse_elsewhere(plan: Plan) -> None:
-    """Raise `WorldError` for examples that would be fetched or prepared, or that other processes make."""
-    dataset = plan.spec.dataset
-    if dataset.urls:
-        raise _elsewhere(dataset.key(dataset.given_by), f"{dataset.urls[0]}, from which nothing is fetched")
-    if plan.spec.load.service is not None:
-        raise _elsewhere(Service.path, "a service, which no one starts")
-    if dataset.as_it_is() != dataset and not on_disk(dataset).sizes:
-        raise _elsewhere(dataset.key("name"), f"{dataset.title}, which is not prepared here")
 
 
 def _elsewhere(where: str, found: str) -> WorldError:

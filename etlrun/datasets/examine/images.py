@@ -195,28 +195,6 @@ def _findings(
             skipped = ", or set dataset.on_corrupt=skip" if scan.lost < scan.split.num_examples else ""
             places = [f"{place}: {reason}" for place, reason in scan.broken[:NAMED]]
             yield Finding(text, f"repair or convert them{skipped}", places)
-    yield from _identical(scans)
-    yield from near_findings(scans, class_names, begin)
-    for scan in scans:
-        yield from of_pixels(scan)
-    for of in figures:
-        missing = [name for name, count in of.classes.items() if not count]
-        remedy = "try load.class_weights=balanced, or load.sample=uniform_by_class with load.shuffle=full"
-        if missing:
-            text = f"{of.name} has no example of {', '.join(missing[:NAMED])}"
-            yield Finding(text, "choose a larger part of the dataset, or add images")
-        elif (found := of_balance(of.name, of.classes, "examples of", str, remedy)) is not None:
-            yield found
-    sizes = [step.stage.size for stage in plan.train for step in stage.steps if hasattr(step.stage, "size")]
-    for scan in scans if sizes else ():
-        height, width = sizes[0]
-        is_small = (scan.looks["height"] < height) | (scan.looks["width"] < width)
-        text = f"have a side below the {height}x{width} pixels to which they are resized"
-        yield from scan.found(is_small, text, "choose a smaller transform.resize.size, or replace them by larger ones")
-
-
-def _identical(scans: Sequence[Scan]) -> Iterator[Finding]:
-    """Yield the findings of the same bytes in several splits, under several labels, or several times in one split."""
     sound = [np.flatnonzero(~scan.looks["is_broken"]) for scan in scans]
     numbers, splits = np.concatenate(sound), np.repeat(np.arange(len(scans)), [len(of) for of in sound])
     digests, labels = (
@@ -239,6 +217,23 @@ def _identical(scans: Sequence[Scan]) -> Iterator[Finding]:
         return scan.place(number)
 
     yield from of_equal(groups, kinds, ("image", "images"), where, image=image)
+    yield from near_findings(scans, class_names, begin)
+    for scan in scans:
+        yield from of_pixels(scan)
+    for of in figures:
+        missing = [name for name, count in of.classes.items() if not count]
+        remedy = "try load.class_weights=balanced, or load.sample=uniform_by_class with load.shuffle=full"
+        if missing:
+            text = f"{of.name} has no example of {', '.join(missing[:NAMED])}"
+            yield Finding(text, "choose a larger part of the dataset, or add images")
+        elif (found := of_balance(of.name, of.classes, "examples of", str, remedy)) is not None:
+            yield found
+    sizes = [step.stage.size for stage in plan.train for step in stage.steps if hasattr(step.stage, "size")]
+    for scan in scans if sizes else ():
+        height, width = sizes[0]
+        is_small = (scan.looks["height"] < height) | (scan.looks["width"] < width)
+        text = f"have a side below the {height}x{width} pixels to which they are resized"
+        yield from scan.found(is_small, text, "choose a smaller transform.resize.size, or replace them by larger ones")
 
 
 def measured(plan: Plan) -> tuple[Floats, Floats, int]:

@@ -163,35 +163,6 @@ def _findings(splits: Sequence[Reader], begin: Begin) -> Iterator[Finding]:
     yield from _equal_rows(splits, begin("equal rows", sum(len(split.rows) for split in splits)))
     yield from of_drift(splits)
     yield from of_targets(splits)
-    yield from of_values(splits)
-
-
-def _columns(splits: Sequence[Reader]) -> Iterator[tuple[ColumnFigures, ...]]:
-    """Yield the figures of each column in all splits."""
-    return zip(*(split.figures for split in splits), strict=True)
-
-
-def _shares(splits: Sequence[Reader], counts: Iterable[int], rows: Iterable[int]) -> str:
-    """Return counts among the rows of splits in words."""
-    each = zip(splits, counts, rows, strict=True)
-    return " and in ".join(share_of(count, of, f"rows of {split.name}") for split, count, of in each)
-
-
-def kind_of(dataset: Rows, name: str) -> str:
-    """Return what a column to predict is, such as `class`."""
-    kind: Any = dataset.target[name]
-    return kind if isinstance(kind, str) else str(next(iter(kind)))
-
-
-def inputs_without(source: RowsSource, names: Sequence[str]) -> str:
-    """Return the override, for a shell, that leaves these columns out of the inputs."""
-    kept = [name for name in source.dataset.examples.inputs if name not in names]
-    listed = ",".join(name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False) for name in kept)
-    return shlex.quote(f"{source.dataset.key('inputs')}=[{listed}]")
-
-
-def of_values(splits: Sequence[Reader]) -> Iterator[Finding]:
-    """Yield the findings of each column, of which the first split is the one that is trained on."""
     train = splits[0]
     targets = train.source.dataset.target
     same = [of.name for of in train.figures if of.distinct is not None and of.distinct <= 1 and not of.missing]
@@ -219,6 +190,30 @@ def of_values(splits: Sequence[Reader]) -> Iterator[Finding]:
             yield Finding(text, remedy)
     for column in _columns(splits):
         yield from _far(splits, column)
+
+
+def _columns(splits: Sequence[Reader]) -> Iterator[tuple[ColumnFigures, ...]]:
+    """Yield the figures of each column in all splits."""
+    return zip(*(split.figures for split in splits), strict=True)
+
+
+def _shares(splits: Sequence[Reader], counts: Iterable[int], rows: Iterable[int]) -> str:
+    """Return counts among the rows of splits in words."""
+    each = zip(splits, counts, rows, strict=True)
+    return " and in ".join(share_of(count, of, f"rows of {split.name}") for split, count, of in each)
+
+
+def kind_of(dataset: Rows, name: str) -> str:
+    """Return what a column to predict is, such as `class`."""
+    kind: Any = dataset.target[name]
+    return kind if isinstance(kind, str) else str(next(iter(kind)))
+
+
+def inputs_without(source: RowsSource, names: Sequence[str]) -> str:
+    """Return the override, for a shell, that leaves these columns out of the inputs."""
+    kept = [name for name in source.dataset.examples.inputs if name not in names]
+    listed = ",".join(name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False) for name in kept)
+    return shlex.quote(f"{source.dataset.key('inputs')}=[{listed}]")
 
 
 def _far(splits: Sequence[Reader], column: Sequence[ColumnFigures]) -> Iterator[Finding]:
@@ -531,12 +526,12 @@ def _unstable(train: Reader, split: Reader, before: ColumnFigures, after: Column
     by_chance = (1 / sizes[0] + 1 / sizes[1]) * (bins - 1 + _SPREADS * np.sqrt(2 * max(bins - 1, 1)))
     if index >= max(MOST_UNSTABLE, by_chance):
         text = f"{name} differs between {train.name} and {split.name} (population stability index {index:.2f})"
-        yield Finding(text, _remedy(train), tuple(_shown(train, split, before, after)))
-
-
-def _remedy(train: Reader) -> str:
-    remedy = "split rows at random, unless the validation is to be of other rows than the training"
-    return f"{remedy}: dataset.order=random" if train.source.dataset.order == "file" else remedy
+        remedy = "split rows at random, unless the validation is to be of other rows than the training"
+        yield Finding(
+            text,
+            f"{remedy}: dataset.order=random" if train.source.dataset.order == "file" else remedy,
+            tuple(_shown(train, split, before, after)),
+        )
 
 
 def _shown(train: Reader, split: Reader, *figures: ColumnFigures) -> Iterator[str]:

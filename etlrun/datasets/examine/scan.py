@@ -84,7 +84,14 @@ def look_at(data: bytes) -> Look:
     look, image = Look(digest=digest_of(data), size_bytes=len(data)), None
     try:
         image = Image.open(io.BytesIO(data))
-        look = _with_header(look, image, data)
+        is_deep = image.mode.startswith(("I", "F")) or (image.format == "PNG" and data[_DEPTH_AT] > 8)  # noqa: PLR2004 - bits
+        look = look._replace(
+            width=image.width,
+            height=image.height,
+            format=image.format or "",
+            colours=_DEEP if is_deep else _COLOURS.get(image.mode, image.mode),
+            orientation=_orientation(image),
+        )
     except UNREADABLE:  # TensorFlow says why, or can read it
         image = None
     if problem := refused(io.BytesIO(data), len(data)):
@@ -103,17 +110,6 @@ def look_at(data: bytes) -> Look:
     if brightest - darkest < _FLAT:  # type: ignore[operator] # of one channel
         return look._replace(is_flat=True)
     return look._replace(hash=int(np.packbits(imagehash.phash(small).hash).view(">u8")[0]))
-
-
-def _with_header(look: Look, image: Image.Image, data: bytes) -> Look:
-    is_deep = image.mode.startswith(("I", "F")) or (image.format == "PNG" and data[_DEPTH_AT] > 8)  # noqa: PLR2004 - bits
-    return look._replace(
-        width=image.width,
-        height=image.height,
-        format=image.format or "",
-        colours=_DEEP if is_deep else _COLOURS.get(image.mode, image.mode),
-        orientation=_orientation(image),
-    )
 
 
 def _orientation(image: Image.Image) -> int:
@@ -398,7 +394,14 @@ def near(
         for start in range(0, len(hashes), _COLUMNS):
             bits = np.bitwise_count(wanted ^ hashes[None, start : start + _COLUMNS])
             if of_other_labels:
-                _leave_out(bits, rows, ours[start : start + _COLUMNS], keys)
+                columns = ours[start : start + _COLUMNS]
+                own = np.searchsorted(columns, rows)
+                is_here = (own < len(columns)) & (columns[np.minimum(own, len(columns) - 1)] == rows)
+                bits[np.flatnonzero(is_here), own[is_here]] = BITS + 1  # first, so that few rows are looked at
+                for place in np.flatnonzero(bits.min(axis=1) <= BITS):
+                    close = np.flatnonzero(bits[place] <= BITS)
+                    is_shared = np.logical_or.reduce([key[rows[place]] == key[columns[close]] for key in keys])
+                    bits[place, close[is_shared]] = BITS + 1
             closest = bits.min(axis=1)
             closer = np.flatnonzero(closest < least)  # of equal ones, the first stays
             at[closer] = start + bits[closer].argmin(axis=1)
@@ -413,22 +416,6 @@ def near(
         found.append(of)
         done(len(rows))
     return np.concatenate(found)
-
-
-def _leave_out(
-    bits: npt.NDArray[np.uint8],
-    rows: npt.NDArray[np.int64],
-    columns: npt.NDArray[np.int64],
-    keys: Sequence[npt.NDArray[np.int64]],
-) -> None:
-    """Let no image be near itself or one with which it shares one of the `keys`; `bits` are (rows, columns)."""
-    own = np.searchsorted(columns, rows)
-    is_here = (own < len(columns)) & (columns[np.minimum(own, len(columns) - 1)] == rows)
-    bits[np.flatnonzero(is_here), own[is_here]] = BITS + 1  # first, so that few rows are looked at
-    for place in np.flatnonzero(bits.min(axis=1) <= BITS):
-        close = np.flatnonzero(bits[place] <= BITS)
-        is_shared = np.logical_or.reduce([key[rows[place]] == key[columns[close]] for key in keys])
-        bits[place, close[is_shared]] = BITS + 1
 
 
 _CONVERT = "convert them, as `etlrun prepare --convert` does: what is transparent becomes white"

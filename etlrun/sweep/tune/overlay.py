@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -77,18 +76,13 @@ def again(found: Found, overrides: list[str]) -> str:
     zipped = [f"sweep.zip=[[{','.join(changes)}]]"] if len(changes) > 1 else []
     step = [f"trainer.step_ms={scene.step_ms:.4g}", f"trainer.step_cores={scene.step_cores:.3g}"]
     trainer = ["trainer=drain", f"trainer.epochs={scene.epochs}", *step]
-    idle = _without_model(found.baseline.config)
+    neutral = {Measure.key("au_min"): None, Load.key("class_weights"): "none"}
+    words = [f"{key}={bare(value)}" for key, value in neutral.items() if value_of(found.baseline.config, key) != value]
+    idle = words if value_of(found.baseline.config, "profile.name") == "none" else [*words, "profile=none"]
     replaced = ("trainer", *(word.partition("=")[0] for word in idle))
     others = _others(found, overrides, with_experiment=True)
     kept = [word for word in others if not word.lstrip("+").startswith(replaced)]
     return shlex.join(["etlrun", "-m", *found.files, *kept, *trainer, *idle, *pairs, *zipped, "sweep.repeats=5"])
-
-
-def _without_model(config: Mapping[str, Any]) -> list[str]:
-    """Return overrides for what a config sets that `trainer=drain`, which has no model, refuses."""
-    neutral = {Measure.key("au_min"): None, Load.key("class_weights"): "none"}
-    words = [f"{key}={bare(value)}" for key, value in neutral.items() if value_of(config, key) != value]
-    return words if value_of(config, "profile.name") == "none" else [*words, "profile=none"]
 
 
 def _others(found: Found, overrides: list[str], *, with_experiment: bool = False) -> list[str]:

@@ -22,7 +22,6 @@ from etlrun.run import backend
 from etlrun.sources.base import on_disk, open_source
 from etlrun.stages.cache import CACHES
 from etlrun.stages.dataset import Dataset, Fetch
-from etlrun.stages.load import Load
 from etlrun.stages.model import Emulated
 from etlrun.stages.sweep import Tune
 from etlrun.sweep.tune.space import (
@@ -246,18 +245,15 @@ class Surrogate:
     def expected(self) -> Expected:
         """Return what is expected, with the noise and the drift that explain the windows best."""
         if self._known is None or len(self._known.spread) != len(self.ran):
-            self._known = self._fitted()
+            among, surprise = self._effects(self.ran, self.ran), np.array(self._logs) - self._prior[self.ran]
+            usual = statistics.median(surprise.tolist()) if self.ran else 0.0
+            surprise, spread = np.clip(surprise, usual - _MOST, usual + _MOST), np.ones(len(surprise))
+            for _ in range(_TURNS):
+                noise, drift, weights = _likeliest(among, surprise, spread)
+                spread = (_FREEDOM + (noise * spread * weights) ** 2) / (_FREEDOM + 1)
+            means = self._prior + self._effects(range(len(self._prior)), self.ran) @ weights
+            self._known = Expected(means=means, noise=noise, drift=drift, spread=spread)
         return self._known
-
-    def _fitted(self) -> Expected:
-        among, surprise = self._effects(self.ran, self.ran), np.array(self._logs) - self._prior[self.ran]
-        usual = statistics.median(surprise.tolist()) if self.ran else 0.0
-        surprise, spread = np.clip(surprise, usual - _MOST, usual + _MOST), np.ones(len(surprise))
-        for _ in range(_TURNS):
-            noise, drift, weights = _likeliest(among, surprise, spread)
-            spread = (_FREEDOM + (noise * spread * weights) ** 2) / (_FREEDOM + 1)
-        means = self._prior + self._effects(range(len(self._prior)), self.ran) @ weights
-        return Expected(means=means, noise=noise, drift=drift, spread=spread)
 
     def promising(self, over: int, most: int, tied: float, admitted: Callable[[int], bool]) -> list[int]:
         """Return configs that are expected to exceed the speed of `over` most, beyond a difference that is a tie.
@@ -449,24 +445,19 @@ def _step(job: Job, windows: Windows, number: int) -> tuple[float, float]:
         return spec.trainer.step_ms, spec.trainer.step_cores
     if not spec.model.learns:
         return cast("Emulated", spec.model).step_ms, 0.0
-    window = completed(windows.run("model", _with_model(job, windows, spec.load, number)))
+    dataset, some = job.plan.spec.dataset, min(number, _STEPS * spec.load.batch_size)
+    own = in_short(job.config, on_disk(dataset).thinned(dataset.split, some, _PARTS), windows.caches)
+    own["cache"] |= {"name": "none"}
+    own["trainer"] |= {"epochs": 1, "steps_per_epoch": None, "phases": None, "resume": None}
+    own["trainer"] |= {"checkpoint_best": None, "checkpoint_every_steps": None}
+    own["trainer"]["early_stopping"] |= {"patience": None}
+    window = completed(windows.run("model", own))
     if window.step_floor_ms is None:
         expected = "the time of a training step, from at least two batches"
         found, remedy = "no step that could be measured", "set a smaller load.batch_size"
         raise WorldError("the model", found, expected, remedy)
     is_accelerated = bool(window.host.accelerators)
     return window.step_floor_ms, 0.0 if is_accelerated else window.step_floor_cores or 1.0
-
-
-def _with_model(job: Job, windows: Windows, load: Load, number: int) -> dict[str, Any]:
-    """Return the config of a short run of the model itself."""
-    dataset, some = job.plan.spec.dataset, min(number, _STEPS * load.batch_size)
-    own = in_short(job.config, on_disk(dataset).thinned(dataset.split, some, _PARTS), windows.caches)
-    own["cache"] |= {"name": "none"}
-    own["trainer"] |= {"epochs": 1, "steps_per_epoch": None, "phases": None, "resume": None}
-    own["trainer"] |= {"checkpoint_best": None, "checkpoint_every_steps": None}
-    own["trainer"]["early_stopping"] |= {"patience": None}
-    return own
 
 
 def _passes(plan: Plan, number: int) -> int:

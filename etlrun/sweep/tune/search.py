@@ -276,7 +276,17 @@ class Search:
         found, base = self.found, self.space.baseline
         costs = predict.costs(self.space, self._scene, self.windows, self.cores)
         self.predictor = Predictor(self._scene, costs, base.config, self.cores)
-        configs = [{}, *self._promising()]
+        base_s, rivals = self.space.baseline.times_s[0], list[Changes]()
+        unfit = {_kind(cache): self._unfit(cache) for cache in self.space.caches}
+        for changes in filter(None, self.space):
+            reason = unfit[_kind(changes)]
+            if not reason and self.predictor.seconds(changes)[0] > base_s * (1 - ALIKE):
+                reason = "can't be faster, by its prediction"
+            if reason:
+                self.found.left_out[reason] += 1
+            else:
+                rivals.append(changes)
+        configs = [{}, *rivals]
         if len(configs) == 1:
             found.end, found.why = KEEP, "no other config is predicted to be faster"
             return
@@ -331,20 +341,6 @@ class Search:
             rate = self._scene.examples * self._scene.epochs / time_s
             self.say(f"{name:>6}  {candidate.words}: {rate:,.0f} examples/s")
         return time_s
-
-    def _promising(self) -> list[Changes]:
-        """Return what the configs change that may be faster, and count the others by why they are left out."""
-        base_s, rivals = self.space.baseline.times_s[0], list[Changes]()
-        unfit = {_kind(cache): self._unfit(cache) for cache in self.space.caches}
-        for changes in filter(None, self.space):
-            reason = unfit[_kind(changes)]
-            if not reason and self.predictor.seconds(changes)[0] > base_s * (1 - ALIKE):
-                reason = "can't be faster, by its prediction"
-            if reason:
-                self.found.left_out[reason] += 1
-            else:
-                rivals.append(changes)
-        return rivals
 
     def _unfit(self, cache: Changes) -> str:
         """Return why a cache does not fit into memory or on the disk; empty if it does."""
