@@ -1,8 +1,31 @@
+"""What a terminal shows of the steps of a run, and how a run leaves it."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from base64 import b64decode
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
+import tensorflow as tf
+from PIL import Image
 
 from etlrun.measure import meter as meters
 from etlrun.measure.meter import Loop, Meter, StepKind
+from etlrun.measure.watched import MOST, Interval, Usage, Watch, halved
+from etlrun.record import report
+from etlrun.record.record import Record
 from etlrun.remote.copies import Traffic
+from etlrun.run import epochs
+from etlrun.run.epochs import Steps
+from tests.pty_process import HIDDEN, VISIBLE, Terminal
+from tests.run_pages import course, epoch
+from tests.runs import emulated, summary_of
 
 
 class Clock:
@@ -163,3 +186,210 @@ def test_an_epoch_is_described_with_median_and_percentile() -> None:
         "fill_wait_s": 2.0,
         "digest_s": 0.0,
     }
+
+
+def test_intervals_are_halved_by_the_largest_memory_and_the_mean_of_the_cores() -> None:
+    found = [Interval(1.0, 5, 1.0), Interval(4.0, 3, 2.0), Interval(5.0, 7, 0.5)]
+    assert [*halved(found)] == [Interval(4.0, 5, 1.75), Interval(5.0, 7, 0.5)]
+    assert [*halved([])] == []
+
+
+def test_a_series_has_bounded_length_over_the_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+    monkeypatch.setattr("time.perf_counter", lambda: now_s)
+    monkeypatch.setattr("time.process_time", lambda: 1.5 * now_s)
+    usage = Usage()
+    assert usage.described() is None
+    for step in range(1, 40_001):
+        now_s = step * 0.03
+        usage.look()
+    described = usage.described()
+    assert described is not None
+    assert MOST / 2 - 1 <= len(described["at_s"]) == len(described["rss_bytes"]) < MOST
+    assert described["at_s"] == sorted(described["at_s"])
+    assert now_s - 10 < described["at_s"][-1] <= now_s
+    assert set(described["cores"]) == {1.5}
+    assert min(described["rss_bytes"]) > 10**7
+
+
+@pytest.mark.parametrize(
+    ("values", "pixels"),
+    [
+        ([0.0, 0.5, 1.0], [0, 128, 255]),
+        ([-1.0, 0.0, 1.0], [0, 128, 255]),
+        ([0.0, 128.0, 255.0], [0, 128, 255]),
+        ([-3.0, 0.0, 3.0], [0, 128, 255]),
+        ([float("nan"), float("inf"), 1.0], [0, 0, 255]),
+        ([0.0, 0.0, 0.0], [0, 0, 0]),
+        ([7.0, 300.0, 7.0], [0, 255, 0]),
+    ],
+)
+def test_floats_are_scaled_back(values: list[float], pixels: list[int]) -> None:
+    image = np.array(values, np.float32).reshape(1, 1, 3, 1)
+    assert epochs.scaled_back(image, is_float=True).ravel().tolist() == pixels
+
+
+def written(folder: Path, batch: Any, classes: list[str] | None = None) -> list[dict[str, str]]:
+    epochs.write_thumbnails(folder, batch, classes)
+    found: list[dict[str, str]] = json.loads((folder / report.THUMBNAILS).read_text())
+    return found
+
+
+@pytest.mark.parametrize(("dtype", "channels"), [("uint8", 3), ("float32", 3), ("bfloat16", 1)])
+def test_at_most_16_images_of_at_most_64_pixels_are_kept(tmp_path: Path, dtype: str, channels: int) -> None:
+    images = tf.cast(tf.fill((20, 128, 96, channels), 1), dtype)
+    found = written(tmp_path, (images, tf.range(20)), [f"class {number}" for number in range(19)])
+    assert [image["target"] for image in found] == [f"class {number}" for number in range(16)]
+    image = Image.open(BytesIO(b64decode(found[0]["url"].partition(",")[2])))
+    assert image.size == (48, 64)
+    (tmp_path / "summary.json").write_text('{"status": "completed", "overrides": []}')
+    report.write(tmp_path)
+    assert (tmp_path / "report.html").read_text().count("<img src=") == 16
+
+
+@pytest.mark.parametrize(
+    ("target", "classes", "texts"),
+    [
+        (tf.constant([1, 5]), ["cat", "dog"], ["dog", "5"]),
+        (tf.constant([0.25, 2.0]), None, ["0.25", "2"]),
+        (tf.constant([[0.0, 1.0, 0.75], [1.0, 0.0, 0.5]]), ["cat", "dog"], ["75% cat, 25% dog", "50% dog, 50% cat"]),
+        (tf.zeros((2, 4)), None, ["", ""]),
+        ({"a": tf.zeros(2)}, None, ["", ""]),
+    ],
+)
+def test_an_image_has_its_target(tmp_path: Path, target: Any, classes: list[str] | None, texts: list[str]) -> None:
+    inputs = {"weight": tf.zeros((2, 1)), "image": tf.zeros((2, 8, 8, 3))}
+    assert [image["target"] for image in written(tmp_path, (inputs, target), classes)] == texts
+
+
+@pytest.mark.parametrize("shape", [(4, 8), (4, 8, 8), (4, 8, 8, 7), (4, 1, 1, 3)])
+def test_a_batch_without_images_has_none(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    epochs.write_thumbnails(tmp_path, (tf.zeros(shape), tf.zeros(4)), None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fault_of_the_page_does_not_end_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = course(tmp_path, epoch(1))
+    monkeypatch.setattr(report, "stages_of", lambda *_: 1 / 0)
+    report.renew(record)
+    event = json.loads((tmp_path / "events.jsonl").read_text().splitlines()[-1])
+    assert (event["event"], event["error"]) == ("page_failed", "ZeroDivisionError: division by zero")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_page_that_cannot_be_written_is_kept_as_the_refusal(tmp_path: Path) -> None:
+    record: Record = course(tmp_path, epoch(1))
+    (tmp_path / "report.html").mkdir()
+    with pytest.raises(IsADirectoryError):
+        report.renew(record)
+    assert isinstance(record.refusal, IsADirectoryError)
+
+
+EPOCH = re.compile(r"epoch 2/3  [━╌]{8,30}  (\d+)/19  \d:\d\d:\d\d left  [\d,.]+ examples/s  wait \d+%")
+
+
+def watch(*steps: tuple[float, float, int, bool]) -> Watch:
+    """A watch of steps: their seconds, those of their waits, their examples, and whether each may compile."""
+    found = Watch(with_digest=False)
+    add(found, *steps)
+    return found
+
+
+def add(to: Watch, *steps: tuple[float, float, int, bool]) -> None:
+    loop = to.meter.loop
+    for step_s, wait_s, examples, starts_up in steps:
+        loop.steps_s.append(step_s)
+        loop.waits_s.append(wait_s)
+        loop.examples.append(examples)
+        loop.starts_up.append(starts_up)
+
+
+def line(of: Steps, width: int = 120) -> str:
+    return of.painted(width, ascii_only=True).plain
+
+
+def test_the_first_step_is_awaited() -> None:
+    assert line(Steps("epoch 1/2", None, watch())) == "epoch 1/2  first step, 0 s"
+    assert line(Steps("epoch 1/2", 4, watch((9.0, 1.0, 8, True)))) == f"epoch 1/2  {'#' * 7}{'-' * 23}  1/4"
+
+
+def test_steps_tell_the_time_left_of_the_run_their_rate_and_their_wait() -> None:
+    seen = watch((9.0, 0.0, 8, True), (0.75, 0.25, 8, False), (0.75, 0.25, 8, False))
+    seen.meter.loop.fill_s = 2.0
+    steps = Steps("epoch 1/3", 10, seen, epochs_left=2, others_s=60.0)
+    shown = f"epoch 1/3  {'#' * 9}{'-' * 21}  3/10  0:01:27 left  8.0 examples/s  wait 62%"
+    assert line(steps) == shown
+    assert line(steps) == shown  # nothing is counted again
+    add(seen, (1.75, 0.25, 8, False))
+    assert line(steps) == f"epoch 1/3  {'#' * 12}{'-' * 18}  4/10  0:01:35 left  6.0 examples/s  wait 46%"
+
+
+def test_steps_of_another_process_and_of_another_loop_are_told_apart() -> None:
+    seen = watch((0.5, 0.0, 8, False))
+    seen.resumed_batches = 5
+    steps = Steps("epoch 1/1", 10, seen)
+    assert "  6/10  0:00:02 left  16.0 examples/s  wait 0%" in line(steps)
+    seen.resumed_batches = 0
+    seen.meter.begin()
+    assert line(steps) == f"epoch 1/1  {'-' * 30}  first step, 0 s"
+
+
+def test_steps_of_an_unknown_number_have_no_bar_and_no_time_left() -> None:
+    steps = Steps("pass 1", None, watch((0.5, 0.5, 8, False)))
+    assert re.fullmatch(r"pass 1  \d s  8.0 examples/s  wait 50%", line(steps))
+
+
+def start(words: list[str], cwd: Path) -> Terminal:
+    return Terminal(["-m", "tests.quick_jobs", *words], cwd, 100, PYTHONPATH=str(Path(__file__).parents[1]))
+
+
+@pytest.mark.slow
+def test_a_run_on_a_terminal_shows_its_parts_and_steps_and_leaves_its_lines(tiny: Path, tmp_path: Path) -> None:
+    words = emulated(tiny, "trainer.epochs=3", "cache=none", "model.step_ms=60", f"hydra.run.dir={tmp_path / 'run'}")
+    terminal = start(words, tmp_path)
+    assert terminal.finish() == 0, terminal.text
+    lines = terminal.lines
+    counts = [int(match[1]) for text in lines if (match := EPOCH.fullmatch(text))]
+    assert counts
+    assert counts == sorted(counts)
+    parts = [text.split("  ")[0] for text in lines]
+    assert "import TensorFlow" in parts  # drawn by a thread of its own, before or after the device
+    own = ["device", "data", "epoch 1/3", "status", "tables"]
+    places = [parts.index(name) for name in own]
+    assert places == sorted(places)
+    assert len([text for text in lines if re.match(r"epoch \d/3 +\d+\.\d s ", text)]) == 3
+    assert terminal.text.count(HIDDEN) == terminal.text.count(VISIBLE) == 1
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_run_leaves_a_clean_line_and_the_command_that_resumes_it(tiny: Path, tmp_path: Path) -> None:
+    def interrupted(terminal: Terminal) -> bool:
+        if not any(re.match(r"epoch (?!1/)\d+/400  .* left", text) for text in terminal.lines):
+            return False
+        terminal.process.send_signal(signal.SIGINT)
+        return True
+
+    folder = tmp_path / "run"
+    terminal = start(emulated(tiny, "trainer.epochs=400", "cache=none", f"hydra.run.dir={folder}"), tmp_path)
+    assert terminal.finish(interrupted) == 130, terminal.text
+    assert f"\x1b[1A\x1b[2Ketlrun: interrupted; resume with: etlrun trainer.resume={folder}\r\n" in terminal.text
+    assert terminal.text.count(HIDDEN) == terminal.text.count(VISIBLE) == 1
+    assert summary_of(folder)["status"] == "interrupted"
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_when_its_terminal_is_closed(tiny: Path, tmp_path: Path) -> None:
+    def closed(terminal: Terminal) -> bool:
+        if not any(text.startswith("epoch 2/") for text in terminal.lines):
+            return False
+        terminal.close()
+        return True
+
+    folder = tmp_path / "run"
+    words = emulated(tiny, "trainer.epochs=6", "cache=none", "model.step_ms=30", f"hydra.run.dir={folder}")
+    program = "import signal, runpy; signal.signal(signal.SIGHUP, signal.SIG_IGN)"
+    program += "; runpy.run_module('tests.quick_jobs', run_name='__main__')"
+    terminal = Terminal(["-c", program, *words], tmp_path, PYTHONPATH=str(Path(__file__).parents[1]))
+    terminal.finish(closed)
+    summary = summary_of(folder)
+    assert (summary["status"], len(summary["epochs"])) == ("completed", 6)

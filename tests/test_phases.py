@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import keras
+import numpy as np
 import pytest
 from jsonschema import Draft7Validator
 
+from etlrun.config.grid import resolve
+from etlrun.config.request import Request
 from etlrun.planning import render
 from etlrun.planning.schema import schema
 from etlrun.review.difference import compare
+from etlrun.run.callbacks import EpochRecorder
+from etlrun.run.checkpoint import previous_run
 from etlrun.stages import STAGES
 from etlrun.stages.model import APPLICATIONS, unfreeze
+from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, refusal_of_request
+from tests.programs import losses_in, of_words
+from tests.quick import shallow
+from tests.runs import are_equal, events_of, losses_of, run_here, small, summary_of, variables_of
 
 FROZEN = ("model=mobilenet_v2", "trainer.epochs=null")
 TWO = "trainer.phases=[{epochs: 3}, {epochs: 5, unfreeze: last_block, learning_rate: 1e-5}]"
@@ -115,3 +127,173 @@ def test_last_layers_are_trained_without_their_batch_normalizations() -> None:
 )
 def test_editors_check_phases(phases: object, *, is_valid: bool) -> None:
     assert Draft7Validator(schema(STAGES)).is_valid({"trainer": {"phases": phases}}) is is_valid
+
+
+PHASES = "trainer.phases=[{epochs: 2}, {epochs: 2, unfreeze: 6, learning_rate: 0.01}]"
+BASE = ("trainer.epochs=null", PHASES, "load.batch_size=6", "trainer.checkpoint_every_steps=3")
+OTHERS = ("trainer.ema_momentum=0.8", "trainer.schedule.name=cosine", "trainer.checkpoint_best=val_loss")
+NONE, FEATURES = ("cache=none", *OTHERS), ("cache=memory", "cache.at=features", *OTHERS)
+
+
+def words(tiny: Path, *overrides: str) -> list[str]:
+    return [word for word in small(tiny, *BASE, *overrides) if word != "trainer.epochs=1"]
+
+
+@pytest.fixture(scope="module")
+def whole(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[str, ...]], Path]:
+    """The folder of an undisturbed run with these overrides."""
+    folders: dict[tuple[str, ...], Path] = {}
+
+    def run(overrides: tuple[str, ...]) -> Path:
+        if overrides not in folders:
+            folders[overrides] = tmp_path_factory.mktemp("whole")
+            assert run_here(folders[overrides], words(tiny, *overrides))[0] == 0
+        return folders[overrides]
+
+    return run
+
+
+def test_cached_features_serve_the_frozen_phase(whole: Callable[[tuple[str, ...]], Path]) -> None:
+    plain, cached = (summary_of(whole(overrides)) for overrides in (NONE, FEATURES))
+    np.testing.assert_allclose(losses_of(cached), losses_of(plain), atol=1e-4)
+    assert cached["cache"]["at"] == "features"
+    assert cached["cache"]["pipelines"]["train"]["held_bytes"] > 38 * 1280 * 4
+    assert "The verdict and the stages are those from phase 2 on, which reads images." in cached["remarks"]
+
+
+@pytest.mark.slow
+def test_a_run_that_is_stopped_again_and_again_ends_to_the_bit(
+    whole: Callable[[tuple[str, ...]], Path], tiny: Path, tmp_path: Path
+) -> None:
+    """Inside phase 1, between the phases, and inside both epochs of phase 2."""
+    places = {"phase_1": (1, 5, 0), "between": (2, 1, 3), "phase_2": (2, 5, 0), "later": (3, 5, 3), "end": (9, 9, 3)}
+    step, given = EpochRecorder.on_train_batch_end, words(tiny, *FEATURES)
+    for name, (epochs, steps, resumed_steps) in places.items():
+
+        def stops(self: EpochRecorder, batch: int, logs: Any = None, *, at: Any = (epochs, steps)) -> None:
+            step(self, batch, logs)
+            if (len(self.record.summary.epochs), batch + 1) == at:
+                raise KeyboardInterrupt
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(EpochRecorder, "on_train_batch_end", stops)
+            assert run_here(tmp_path / name, given)[0] == (0 if name == "end" else 130)
+        given = [*words(tiny, *FEATURES), f"trainer.resume={tmp_path / name}"]
+        if name not in ("phase_1", "phase_2"):
+            done = summary_of(tmp_path / name)["epochs"]
+            assert done[{"between": 1, "later": 2, "end": 3}[name]]["resumed_steps"] == resumed_steps
+    found, wanted = summary_of(tmp_path / "end"), summary_of(whole(FEATURES))
+    assert losses_of(found) == losses_of(wanted)
+    assert are_equal(variables_of(tmp_path / "end"), variables_of(whole(FEATURES)))
+    assert found["phases"] == wanted["phases"]
+    assert [epoch["phase"] for epoch in found["epochs"]] == [1, 1, 2, 2]
+
+
+@pytest.mark.slow
+def test_the_last_phase_goes_on_with_more_epochs(
+    whole: Callable[[tuple[str, ...]], Path], tiny: Path, tmp_path: Path
+) -> None:
+    constant = ("cache=none", "trainer.ema_momentum=0.8")
+    long, short = words(tiny, *constant), [word for word in words(tiny, *constant) if word != PHASES]
+    short = [*short, PHASES.replace("{epochs: 2, unfreeze", "{epochs: 1, unfreeze")]
+    assert run_here(tmp_path / "short", short)[0] == 0
+    assert run_here(tmp_path / "long", [*long, f"trainer.resume={tmp_path / 'short'}"])[0] == 0
+    assert losses_of(summary_of(tmp_path / "long")) == losses_of(summary_of(whole(constant)))
+    assert are_equal(variables_of(tmp_path / "long"), variables_of(whole(constant)))
+    assert summary_of(tmp_path / "long")["phases"] == summary_of(whole(constant))["phases"]
+    assert refused([*short, f"trainer.resume={tmp_path / 'long'}"]) == (
+        f"trainer.phases[1].epochs: found 1; expected at least 2, the epochs that {tmp_path / 'long'} has completed in "
+        "this phase\n    -> give the phase 2 epochs or more"
+    )
+
+
+def test_earlier_phases_and_those_of_a_schedule_over_them_stay_as_long(
+    whole: Callable[[tuple[str, ...]], Path], tiny: Path
+) -> None:
+    folder = whole(NONE)
+    for given, where, found in (
+        (PHASES.replace("{epochs: 2}", "{epochs: 3}"), "trainer.phases[0].epochs", "3"),
+        (PHASES.replace("{epochs: 2, un", "{epochs: 3, un"), "trainer.phases[1].epochs", "3"),
+    ):
+        resumed = [*(word for word in words(tiny, *NONE) if word != PHASES), given, f"trainer.resume={folder}"]
+        assert refused(resumed) == (
+            f"{where}: found {found}; expected 2, as in {folder}\n"
+            "    -> resume with the same values, or start a new run without trainer.resume"
+        )
+
+
+def refused(given: list[str]) -> str:
+    """The whole message with which a run is not resumed."""
+    with pytest.raises(EtlrunError) as caught:
+        previous_run(resolve(Request(overrides=given), STAGES).plan, STAGES)
+    return str(caught.value)
+
+
+def test_the_record_has_the_phases(whole: Callable[[tuple[str, ...]], Path]) -> None:
+    folder = whole(NONE)
+    summary, page = summary_of(folder), (folder / "report.html").read_text()
+    head, more = 1280 * 2 + 2, 16 * 8 + 8 * 1280
+    first = {"phase": 1, "first_epoch": 1, "last_epoch": 2, "unfreeze": None, "learning_rate": 0.001}
+    second = {"phase": 2, "first_epoch": 3, "last_epoch": 4, "unfreeze": "6", "learning_rate": 0.01}
+    assert summary["phases"] == [
+        {**first, "trainable_parameters": head},
+        {**second, "trainable_parameters": head + more},
+    ]
+    begun = [event for event in events_of(folder) if event["event"] in ("phase_began", "epoch")]
+    assert [event["event"] for event in begun] == ["phase_began", "epoch", "epoch"] * 2
+    assert [event["phase"] for event in begun] == [1, 1, 1, 2, 2, 2]
+    accuracies = [epoch["val_accuracy"] for epoch in summary["epochs"]]
+    best = 3 if accuracies[2] >= accuracies[3] else 4
+    line = (
+        f"epochs 3 to 4, base trained: last 6 layers, {head + more:,} parameters, learning rate 0.01: "
+        f"val accuracy {accuracies[3]:.4f} at its end, best {max(accuracies[2:]):.4f} in epoch {best}"
+    )
+    assert f"- phase     2: {line}\n" in (folder / "report.md").read_text()
+    assert f"<dt>phase 2</dt><dd>{line}</dd>" in page
+    assert "Phase 2 begins with epoch 3." in page
+
+
+def test_batch_normalizations_stay_as_they_were(whole: Callable[[tuple[str, ...]], Path]) -> None:
+    folder = whole(NONE)
+    saved = keras.models.load_model(folder / "model.keras").layers[-2]
+    trained = [layer.name for layer in saved.layers if layer.trainable and layer.weights]
+    assert trained == ["expanded_conv_project", "Conv_1"]
+    frozen = [layer for layer in saved.layers if isinstance(layer, keras.layers.BatchNormalization)]
+    assert len(frozen) == 4
+    for layer in frozen:
+        gamma, beta, mean, variance = layer.get_weights()
+        assert (gamma == 1).all() and (beta == 0).all() and (mean == 0).all() and (variance == 1).all()  # noqa: PT018
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("overrides", "tolerance"), [(NONE, 0.0), (FEATURES, 1e-4)], ids=["images", "features"])
+def test_a_program_reaches_the_losses(
+    overrides: tuple[str, ...],
+    tolerance: float,
+    whole: Callable[[tuple[str, ...]], Path],
+    tiny: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shallow(monkeypatch)
+    trained = of_words(words(tiny, *overrides), tmp_path)[1].train()
+    found = [epoch for of in trained for epoch in losses_in(of.history)]
+    np.testing.assert_allclose(found, losses_of(summary_of(whole(overrides))), atol=tolerance, rtol=0)
+
+
+@pytest.mark.slow
+def test_a_run_of_images_goes_on_from_one_phase_to_the_next(
+    whole: Callable[[tuple[str, ...]], Path], tiny: Path, tmp_path: Path
+) -> None:
+    def stops(self: EpochRecorder, *_: Any) -> None:
+        if len(self.record.summary.epochs) == 1:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EpochRecorder, "on_test_begin", stops)
+        assert run_here(tmp_path / "stopped", words(tiny, *NONE))[0] == 130
+    given = [*words(tiny, *NONE), f"trainer.resume={tmp_path / 'stopped'}"]
+    assert run_here(tmp_path / "resumed", given)[0] == 0
+    assert losses_of(summary_of(tmp_path / "resumed")) == losses_of(summary_of(whole(NONE)))
+    assert are_equal(variables_of(tmp_path / "resumed"), variables_of(whole(NONE)))

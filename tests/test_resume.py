@@ -1,21 +1,47 @@
+""""""
+
+from __future__ import annotations
+
 import json
 import os
 import shutil
 import signal
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from zipfile import ZipFile
 
+import keras
 import pytest
 
 import etlrun
 from etlrun.config.request import Request
+from etlrun.record.record import Record, is_nobodys
+from etlrun.record.summary import Epoch
+from etlrun.run.callbacks import EpochRecorder
+from etlrun.run.checkpoint import best_epoch, states_in
+from etlrun.run.state import State
 from etlrun.sources.base import open_source
+from etlrun.stages import STAGES
+from etlrun.stages.network import Network
 from etlrun.system.errors import ConfigError, WorldError
-from tests.configs import spec_of
+from tests.configs import refusal_of_plan, spec_of
 from tests.forked import forked
 from tests.pictures import damaged, int_feature, with_feature
-from tests.runs import are_equal, emulated, events_of, finish, run_here, small, summary_of, variables_of
+from tests.quick import shallow
+from tests.runs import (
+    are_equal,
+    emulated,
+    events_of,
+    finish,
+    kill_after_state,
+    run_here,
+    small,
+    summary_of,
+    variables_of,
+)
 
 NO_SIGNAL = 0
 LONG = ("trainer.epochs=5", "model.batch_norm_momentum=0.9")
@@ -248,3 +274,245 @@ def test_other_records_are_refused_and_unknown_ones_noted(tiny: Path, tmp_path: 
     (first / "summary.json").write_text(json.dumps(old))
     status, summary = run_here(tmp_path / "unknown", [*on, f"dataset.data_dir={other}"])
     assert (status, len(summary["epochs"]), remark in summary["remarks"]) == (0, 2, True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dropped(Network):
+    """A network that somebody has written, with dropout."""
+
+    path: ClassVar[str] = "model.dropped"
+    predicts: ClassVar[bool] = True
+
+    @staticmethod
+    def network(inputs: Mapping[str, keras.KerasTensor]) -> keras.KerasTensor:
+        """(batch, height, width, 3) -> probabilities (batch, 2)."""
+        (image,) = inputs.values()
+        image = keras.layers.Conv2D(8, 3, strides=4, activation="relu")(image)
+        image = keras.layers.Dropout(0.5)(keras.layers.GlobalAveragePooling2D()(image))
+        return keras.layers.Dense(2, activation="softmax", dtype="float32")(image)
+
+
+def trained(folder: Path, tiny: Path, *overrides: str) -> tuple[int, dict[str, Any]]:
+    words = [word for word in small(tiny, "cache=none", *overrides) if not word.startswith("model.")]
+    stages = {**STAGES, "model": {**STAGES["model"], "dropped": Dropped}}
+    return run_here(folder, words, stages=stages, model="dropped")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param((), id="float32"),
+        pytest.param(("trainer.mixed_precision=mixed_float16",), id="float16"),
+        pytest.param(("trainer.gradient_accumulation_steps=2",), id="accumulated"),
+    ],
+)
+def test_dropout_goes_on_as_if_undisturbed(words: tuple[str, ...], tiny: Path, tmp_path: Path) -> None:
+    undisturbed, left, resumed = (tmp_path / name for name in ("undisturbed", "left", "resumed"))
+    assert trained(undisturbed, tiny, *words, "trainer.epochs=2")[0] == 0
+    assert trained(left, tiny, *words, "trainer.epochs=1")[0] == 0
+    assert trained(resumed, tiny, *words, "trainer.epochs=2", f"trainer.resume={left}")[0] == 0
+    assert summary_of(resumed)["epochs"][1]["loss"] == summary_of(undisturbed)["epochs"][1]["loss"]
+    assert are_equal(variables_of(resumed), variables_of(undisturbed))
+
+
+def test_a_checkpoint_without_the_states_of_its_seeds_is_refused(tiny: Path, tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    assert trained(left, tiny, "trainer.epochs=1")[0] == 0
+    path = left / "checkpoints/epoch_0001.keras"
+    with ZipFile(path) as file, ZipFile(tmp_path / "other", "w") as other:
+        for name in file.namelist():
+            if name != "seeds.json":
+                other.writestr(name, file.read(name))
+    shutil.move(tmp_path / "other", path)
+    status, summary = trained(tmp_path / "resumed", tiny, "trainer.epochs=2", f"trainer.resume={left}")
+    assert status == 1
+    assert summary["error"] == (
+        f"{path}: found the states of 0 seeds in a model of 1; expected a checkpoint with the states of all seeds, "
+        "from which dropout draws\n    -> start a new run without trainer.resume"
+    )
+
+
+EPOCHS = ("trainer.epochs=2", "load.batch_size=2", "model.batch_norm_momentum=0.9", "measure.digest=true")
+EVERY = "trainer.checkpoint_every_steps=3"
+NO_DIGEST = "measure.digest=false"
+
+
+def results(folder: Path) -> list[list[Any]]:
+    keys = ("loss", "accuracy", "val_loss", "val_accuracy", "digest", "validation_digest")
+    return [[epoch.get(key) for key in keys] for epoch in summary_of(folder)["epochs"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("epochs", "overrides"),
+    [
+        pytest.param(0, ("cache=none",), id="first epoch"),
+        pytest.param(1, ("cache=memory", "trainer.steps_per_epoch=16"), id="epochs of steps"),
+        pytest.param(0, ("cache=disk", "load.shuffle=full", "extract=sequential"), id="by number"),
+        pytest.param(1, ("cache=disk", "cache.at=features", NO_DIGEST), id="features"),
+        pytest.param(1, ("cache=none", "load=plain", "dataset.on_corrupt=skip", "trainer.optimizer=sgd"), id="skip"),
+    ],
+)
+def test_a_run_killed_inside_an_epoch_ends_as_if_undisturbed(
+    epochs: int, overrides: tuple[str, ...], tiny: Path, tmp_path: Path
+) -> None:
+    apart = (f"cache.dir={tmp_path / 'cache'}",) if "cache=disk" in overrides else ()
+    words = small(tiny, *EPOCHS, EVERY, "load.shuffle_buffer=16", *overrides, *apart)
+    words = [word for word in words if not (word.startswith("load.shuffle_buffer") and "load=plain" in words)]
+    undisturbed, killed, resumed = (tmp_path / name for name in ("undisturbed", "killed", "resumed"))
+    assert run_here(undisturbed, words)[0] == 0
+    kill_after_state(forked([*words, f"hydra.run.dir={killed}"], killed.parent), killed, epochs)
+    assert is_nobodys(killed)
+    status, _, err = finish(forked([f"trainer.resume={killed}", f"hydra.run.dir={resumed}"], tmp_path))
+    assert status == 0, err
+    assert results(resumed) == results(undisturbed)
+    assert are_equal(variables_of(resumed), variables_of(undisturbed))
+    resumed_epoch = summary_of(resumed)["epochs"][epochs]
+    whole = summary_of(undisturbed)["epochs"][epochs]
+    assert resumed_epoch["resumed_steps"] > 0
+    assert resumed_epoch["resumed_steps"] + resumed_epoch["steps"] == whole["steps"]
+    assert not list((resumed / "checkpoints").glob("*.npz"))
+
+
+@pytest.mark.slow
+def test_features_of_weights_from_a_file_are_those_of_a_first_epoch_that_goes_on(tiny: Path, tmp_path: Path) -> None:
+    weights = tmp_path / "base.weights.h5"
+    with pytest.MonkeyPatch.context() as patch:
+        shallow(patch)
+        network = keras.applications.MobileNetV2((32, 32, 3), alpha=0.35, include_top=False, weights=None)
+        network.save_weights(weights)
+    words = small(tiny, *EPOCHS, EVERY, NO_DIGEST, "trainer.epochs=1", "cache.at=features", f"model.weights={weights}")
+    undisturbed, stopped, resumed = (tmp_path / name for name in ("undisturbed", "stopped", "resumed"))
+    assert run_here(undisturbed, words)[0] == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EpochRecorder, "on_test_batch_end", _interrupt)
+        assert run_here(stopped, words)[0] == 130
+    assert run_here(resumed, [*words, f"trainer.resume={stopped}"])[0] == 0
+    assert results(resumed) == results(undisturbed)
+    assert are_equal(variables_of(resumed), variables_of(undisturbed))
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_in_its_validation_trains_no_step_again(tiny: Path, tmp_path: Path) -> None:
+    words = small(tiny, *EPOCHS, "trainer.checkpoint_every_steps=1", "trainer.epochs=1", "cache=none")
+    undisturbed, killed, resumed = (tmp_path / name for name in ("undisturbed", "killed", "resumed"))
+    assert run_here(undisturbed, words)[0] == 0
+    steps = summary_of(undisturbed)["epochs"][0]["steps"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EpochRecorder, "on_test_batch_end", _interrupt)
+        assert run_here(killed, words)[0] == 130
+    assert [path.name for path in states_in(killed)] == [f"epoch_0000_step_{steps:06}.npz"]
+    assert run_here(resumed, [*words, f"trainer.resume={killed}"])[0] == 0
+    assert results(resumed) == results(undisturbed)
+    assert are_equal(variables_of(resumed), variables_of(undisturbed))
+    epoch = summary_of(resumed)["epochs"][0]
+    assert (epoch["resumed_steps"], epoch["steps"]) == (steps, 0)
+
+
+def _interrupt(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="module")
+def interrupted(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("interrupted")
+    words = small(tiny, *EPOCHS, "trainer.epochs=2", EVERY, "cache=none")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EpochRecorder, "on_test_batch_end", _interrupt)
+        assert run_here(folder, words)[0] == 130
+    return folder
+
+
+def resumption(left: Path, folder: Path) -> str:
+    """The error of a run that resumes the one in `left`."""
+    words = Request(overrides=[f"trainer.resume={left}"]).resuming().overrides
+    status, summary = run_here(folder, words)
+    assert status == 1
+    return str(summary["error"])
+
+
+def test_a_damaged_state_is_refused(interrupted: Path, tmp_path: Path) -> None:
+    left = shutil.copytree(interrupted, tmp_path / "left")
+    (state,) = states_in(left)
+    state.write_bytes(state.read_bytes()[:1000])
+    remedy = (
+        "remove the file, so that the run is resumed from its last epoch, or start a new run without trainer.resume"
+    )
+    assert resumption(left, tmp_path / "run") == (
+        f"{state}: found a file that can't be read: BadZipFile: File is not a zip file; expected the complete state "
+        f"that a run saves after a step\n    -> {remedy}"
+    )
+
+
+def test_a_state_of_another_model_is_refused(interrupted: Path, tmp_path: Path) -> None:
+    left = shutil.copytree(interrupted, tmp_path / "left")
+    (path,) = states_in(left)
+    state = State.load(path)
+    replace(state, variables=state.variables[1:]).save(path, Record(left))
+    assert resumption(left, tmp_path / "run").startswith(
+        f"{path}: found {len(state.variables) - 1} variables of another model"
+    )
+
+
+def test_a_disk_that_fills_while_a_state_is_written_ends_the_run(tiny: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    words = small(tiny, *EPOCHS, "trainer.checkpoint_every_steps=1", "cache=none")
+    (folder / "checkpoints").parent.mkdir(parents=True)
+    (folder / "checkpoints").write_text("a file where the folder of checkpoints would be")
+    status, summary = run_here(folder, words)
+    assert status == 1
+    assert summary["error"].startswith(f"{folder}: found [Errno")
+
+
+@pytest.mark.slow
+def test_the_last_epochs_and_the_best_are_kept(tiny: Path, tmp_path: Path) -> None:
+    folder, resumed = tmp_path / "run", tmp_path / "resumed"
+    kept = ("trainer.checkpoint_keep=2", "cache=memory", "measure.digest=true")
+    words = small(tiny, "trainer.epochs=4", *kept)
+    assert run_here(folder, words)[0] == 0
+    losses = [epoch["val_loss"] for epoch in summary_of(folder)["epochs"]]
+    assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == [
+        "epoch_0003.keras",
+        "epoch_0004.keras",
+    ]
+    assert summary_of(folder)["best_epoch"] == 1 + losses.index(min(losses))
+    without, plain = tmp_path / "without", [word for word in words if "checkpoint" not in word]
+    assert run_here(without, plain)[0] == 0
+    assert results(folder) == results(without)
+    assert run_here(resumed, [*words, "trainer.epochs=5", f"trainer.resume={folder}"])[0] == 0
+    assert sorted(path.name for path in (resumed / "checkpoints").iterdir()) == [
+        "epoch_0004.keras",
+        "epoch_0005.keras",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [((3.0, 1.0, 2.0), 2), ((1.0, 1.0), 1), (("NaN", 2.0, 1.0), 3), (("NaN",), None), ((), None)],
+)
+def test_the_best_epoch_is_the_first_of_the_best(values: tuple[Any, ...], expected: int | None) -> None:
+    epochs = [Epoch(epoch=number, loss=value) for number, value in enumerate(values, 1)]
+    assert best_epoch(epochs, "loss") == expected
+    assert best_epoch(epochs, None) is None
+
+
+def test_larger_accuracies_are_better() -> None:
+    epochs = [Epoch(epoch=number, accuracy=value) for number, value in enumerate((0.5, 0.75, 0.75), 1)]
+    assert best_epoch(epochs, "accuracy") == 2
+
+
+def test_a_state_needs_a_fixed_order() -> None:
+    loose = ("transform.deterministic=false", "extract.deterministic=false")
+    assert refusal_of_plan("trainer.checkpoint_every_steps=10", *loose) == (
+        "trainer.checkpoint_every_steps: found 10; expected null with extract.deterministic and "
+        "transform.deterministic=false, since a resumed pass then has another order\n"
+        "    -> set extract.deterministic=true and transform.deterministic=true, or trainer.checkpoint_every_steps=null"
+    )
+
+
+def test_the_best_by_a_metric_that_there_is_not_is_refused() -> None:
+    assert refusal_of_plan("trainer.checkpoint_best=val_loss", "dataset.eval_split=null") == (
+        "trainer.checkpoint_best: found 'val_loss'; expected loss or accuracy, since dataset.eval_split is null\n"
+        "    -> set trainer.checkpoint_best=loss or an eval_split"
+    )

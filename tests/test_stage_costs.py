@@ -1,14 +1,20 @@
 """What tf.data tells of running pipelines, matched with their plans."""
 
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tensorflow as tf
 
-from etlrun.measure.assessment import settled_values, with_settled
+from etlrun.measure.assessment import ceiling_per_s, settled_values, with_settled
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.watched import Watch, Watched
 from etlrun.planning.plan import Plan
+from etlrun.run.drain import Hold
 from tests.configs import TENSORFLOW, plan_of
 from tests.conftest import Once
 from tests.pipelines import training_pipeline
@@ -154,3 +160,59 @@ def test_a_run_with_a_batch_for_more_examples_than_there_are_counts_those_that_t
     status, summary = run_here(tmp_path, emulated(tiny, *words, *many, "cache=none"))
     assert status == 0
     assert {row["stage"]: row["examples"] for row in summary["stages"]}["load.prefetch"] == 200 * 48
+
+
+OF_PROBE = tf.zeros([4, 2])
+
+
+class Batches:
+    """A pipeline whose batches are there, but for the first one of the probe, which takes `late_s`."""
+
+    stages = ()
+
+    def __init__(self, late_s: float) -> None:
+        self.late_s, self.count = late_s, 0
+
+    def repeated_alone(self, *_: Any, **__: Any) -> Iterator[Any]:
+        while True:
+            if self.count == 1:
+                time.sleep(self.late_s)
+            self.count += 1
+            yield OF_PROBE
+
+
+@pytest.mark.parametrize(("late_s", "goes_on"), [(0.06, True), (1.0, False)])
+def test_a_late_batch_does_not_stand_for_a_pipeline(late_s: float, goes_on: bool) -> None:  # noqa: FBT001
+    pipeline: Any = Batches(late_s)
+    found = ceiling_per_s(pipeline, [], from_cache=False, seconds=0.05)
+    assert (pipeline.count > 2) is goes_on  # one was read before, and a slow pipeline is not read for long
+    assert found <= 4 * pipeline.count / late_s
+
+
+@pytest.mark.parametrize(("cores", "computed_ms"), [(0, 0), (0.5, 10), (1, 20), (2.5, 50)])
+def test_a_step_takes_its_time_and_its_cores(cores: float, computed_ms: float) -> None:
+    with Hold(20, cores) as hold:
+        hold.step()  # starts the threads
+        began_s, computed_s = time.perf_counter(), time.process_time()
+        hold.step()
+        took_s, computed_s = time.perf_counter() - began_s, time.process_time() - computed_s
+    assert took_s >= 0.02
+    assert computed_s >= computed_ms / 1000
+
+
+def test_no_step_takes_no_thread() -> None:
+    with Hold(0, 2) as hold:
+        hold.step()
+        assert hold._pool is None
+
+
+def test_a_batch_that_is_held_is_the_same(tiny: Path, tmp_path: Path) -> None:
+    words = [word for word in small(tiny, "trainer=drain", "measure.digest=true") if not word.startswith("model.")]
+    found: list[dict[str, Any]] = []
+    for step in ((), ("trainer.step_ms=5",), ("trainer.step_ms=5", "trainer.step_cores=1")):
+        status, summary = run_here(tmp_path / str(len(found)), [*words, *step])
+        assert status == 0
+        assert summary["epochs"][0]["wall_s"] >= 6 * 0.005 * bool(step)
+        found.append(summary)
+    assert len({summary["epochs"][0]["digest"] for summary in found}) == 1
+    assert len({summary["plan_fingerprint"] for summary in found}) == 1

@@ -1,11 +1,22 @@
+"""Each gain that a report prints follows from the seconds that it prints beside it."""
+
+from __future__ import annotations
+
 import dataclasses
+import re
+from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from etlrun.measure.meter import Loop, StepKind
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.verdict import Side, floors_of, judge_alone, utilisation
-from etlrun.record.summary import Apart, Verdict
+from etlrun.record.report import lines
+from etlrun.record.summary import Apart, Summary, Verdict
+from etlrun.remote.copies import Traffic
 from tests.judged import BATCH, CORES, KIND, PATHS, STEP_S, approx, costs, loop, side, verdict
 
 
@@ -322,3 +333,93 @@ def test_the_utilisation_of_a_run_is_that_of_its_epochs_by_their_time() -> None:
         loop.measured_s / total_s * (utilisation([of_run.of_epochs(n, n + 1)]) or 0.0) for n, loop in enumerate(epochs)
     ]
     assert utilisation([of_run]) == approx(sum(shares))
+
+
+def fetching(of: Loop, waited_s: float, first_s: float = 0.0) -> Loop:
+    """A loop whose reader waited so long for shards, in the end and before the first batch; they came at 40 MB/s."""
+    traffic = Traffic(bytes=200_000_000, requests=8, busy_s=5.0, waited_s=waited_s)
+    return dataclasses.replace(of, traffic=traffic, first_fetch_s=first_s)
+
+
+def test_shards_that_arrive_too_slowly_limit_a_run_whatever_other_stages_take() -> None:
+    slow = side(fetching(loop(0.1), 6.0), of=costs(map=80.0), example_bytes=1_000_000.0)
+    assert verdict(slow) == Verdict(
+        kind="input",
+        stage="extract.fetch",
+        pipeline="train",
+        max_gain=approx(2.0),
+        train_max_gain=approx(2.0),
+        because="10.0 s of 20.0 s were spent waiting for data; shards arrive at 40.0 MB/s, and the model consumes "
+        "100.0 MB/s",
+        arriving_bytes_per_s=40e6,
+        consumed_bytes_per_s=approx(100e6),
+    )
+    assert verdict(dataclasses.replace(slow, loops=(dataclasses.replace(slow.loops[0], costs=None),))) == verdict(slow)
+    assert judge_alone(slow, 50.0).because == (
+        "the pipeline alone delivers 50 examples/s, limited by extract.fetch: shards arrive at 40.0 MB/s"
+    )
+
+
+def test_one_long_wait_for_a_shard_is_no_accident() -> None:
+    long = fetching(loop(waits_s=[5.0] + [0.0] * 99), 6.0)
+    assert verdict(side(long, example_bytes=1_000_000.0)).stage == "extract.fetch"
+
+
+def test_shards_that_are_there_in_time_do_not_limit_a_run() -> None:
+    """The reader of shards has waited for the first one, and hardly since."""
+    in_time = side(fetching(loop(0.1), 1.5, 1.0), of=costs(map=80.0), example_bytes=1_000_000.0)
+    assert verdict(in_time).stage == "transform.map"
+    assert judge_alone(in_time, 50.0).because == "the pipeline alone delivers 50 examples/s, limited by transform.map"
+
+
+def test_the_first_shards_of_passes_are_named_where_those_behind_come_in_time() -> None:
+    found = verdict(side(fetching(loop(fill_s=5.0), 4.0, 4.0), of=costs(map=20.0), example_bytes=100_000.0))
+    assert (found.stage, found.arriving_bytes_per_s) == ("extract.fetch", None)
+    assert found.because == (
+        "5.00 s of 15.0 s were spent waiting for data; each pass first waits for shards, 4.00 s in all"
+    )
+    assert verdict(side(fetching(loop(fill_s=5.0), 2.0, 2.0), of=costs(map=20.0))).stage == "load.shuffle"
+
+
+_WAITS, _STEPS = st.floats(0.0, 0.3), st.floats(0.001, 0.3)
+
+
+@st.composite
+def _loops(draw: st.DrawFn) -> Loop:
+    steps = draw(st.integers(1, 30))
+    waits, taken = ([draw(of) for _ in range(steps)] for of in (_WAITS, _STEPS))
+    starts = [draw(st.booleans()) for _ in range(steps)]
+    fill_s, start_s, tail_s, idle_s = (draw(st.floats(0.0, 5.0)) for _ in range(4))
+    wall_s = sum(waits) + sum(taken) + fill_s + start_s + tail_s + idle_s
+    return Loop(waits, taken, [BATCH] * steps, starts, fill_s, start_s, tail_s, 0.0, wall_s, kinds=[KIND] * steps)
+
+
+_RUNS = st.lists(_loops(), min_size=1, max_size=4)
+
+
+@given(_RUNS, st.none() | _RUNS, st.floats(0.001, 0.3), st.floats(0.0, 0.05))
+@settings(max_examples=150)
+def test_each_gain_follows_from_the_seconds_beside_it(
+    train: list[Loop], validation: list[Loop] | None, floor_s: float, handover_s: float
+) -> None:
+    values: dict[str, Any] = {"of": costs(map=80.0), "floors": {KIND: floor_s}, "handover_s": handover_s}
+    sides = [side(*train, **values), *([side(*validation, name="validation", **values)] if validation else [])]
+    summary = Summary(status="completed", overrides=[], verdict=verdict(*sides))
+    told = dict(lines(summary, Path("run")))
+    pairs = []
+    if found := re.search(r": training at most ([\d.]+)x faster", told["verdict"]):
+        waited = re.match(r"([\d.]+) s of ([\d.]+) s were spent waiting for data", told["because"])
+        assert waited is not None
+        pairs.append((found[1], waited[1], waited[2]))
+    apart = re.findall(r"(?:took|waited) ([\d.]+) of ([\d.]+) s[a-z_. ]*: ([\d.]+)x without", told.get("apart", ""))
+    assert len(apart) == len(summary.verdict.apart if summary.verdict else ())
+    pairs += [(gain, lost, total) for lost, total, gain in apart]
+    for gain, waited_s, total_s in pairs:
+        total, waiting = float(total_s) - _half(total_s), float(waited_s) + _half(waited_s)
+        assert float(gain) >= 1.0
+        assert waiting >= total or float(gain) - _half(gain) <= total / (total - waiting) + 1e-9
+
+
+def _half(text: str) -> float:
+    """Half of the last digit of a number."""
+    return float(0.5 * 10.0 ** -len(text.partition(".")[2]))
