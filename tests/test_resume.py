@@ -27,7 +27,7 @@ from etlrun.sources.base import open_source
 from etlrun.stages import STAGES
 from etlrun.stages.network import Network
 from etlrun.system.errors import ConfigError, WorldError
-from tests.configs import refusal_of_plan, spec_of
+from tests.configs import spec_of
 from tests.forked import forked
 from tests.pictures import damaged, int_feature, with_feature
 from tests.quick import shallow
@@ -500,19 +500,3 @@ def test_the_best_epoch_is_the_first_of_the_best(values: tuple[Any, ...], expect
 def test_larger_accuracies_are_better() -> None:
     epochs = [Epoch(epoch=number, accuracy=value) for number, value in enumerate((0.5, 0.75, 0.75), 1)]
     assert best_epoch(epochs, "accuracy") == 2
-
-
-def test_a_state_needs_a_fixed_order() -> None:
-    loose = ("transform.deterministic=false", "extract.deterministic=false")
-    assert refusal_of_plan("trainer.checkpoint_every_steps=10", *loose) == (
-        "trainer.checkpoint_every_steps: found 10; expected null with extract.deterministic and "
-        "transform.deterministic=false, since a resumed pass then has another order\n"
-        "    -> set extract.deterministic=true and transform.deterministic=true, or trainer.checkpoint_every_steps=null"
-    )
-
-
-def test_the_best_by_a_metric_that_there_is_not_is_refused() -> None:
-    assert refusal_of_plan("trainer.checkpoint_best=val_loss", "dataset.eval_split=null") == (
-        "trainer.checkpoint_best: found 'val_loss'; expected loss or accuracy, since dataset.eval_split is null\n"
-        "    -> set trainer.checkpoint_best=loss or an eval_split"
-    )

@@ -18,7 +18,7 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
 from etlrun.cache.store import folder_of
-from etlrun.datasets.examine.compare import before_and_after, of_sheet, picture, pixels_of
+from etlrun.datasets.examine.compare import compared, first_examples, of_sheet, picture, pixels_of
 from etlrun.datasets.examine.show import Column, Row, Sheet, View, Wanted, as_text, collect
 from etlrun.graph.build import Pipeline
 from etlrun.planning.plan import Plan
@@ -369,7 +369,7 @@ def test_a_diff_shows_the_steps_whose_examples_differ(told: Any, tiny: Path, tmp
     text = told(*sides(tiny, "transform.resize.method=area"), "--show", str(folder), "--format", "markdown")
     page, image = folder / "diff.html", folder / "diff.png"
     link, name = str(folder).replace(" ", "%20"), "4 examples of train before and after"
-    assert f"\n[{name}]({link}/diff.html)\n\n![{name}]({link}/diff.png)\n" in text
+    assert f"- [{name}]({link}/diff.html)\n\n![{name}]({link}/diff.png)\n" in text
     html = page.read_text()
     assert html.count("<img") == 4 * 2 * 3
     heads = re.findall(r"<th scope=\"col\"[^>]*>([^<]+)<", html)
@@ -383,7 +383,7 @@ def test_a_diff_shows_the_steps_whose_examples_differ(told: Any, tiny: Path, tmp
 
 def test_a_diff_shows_how_far_its_images_are_apart_and_gives_the_mean(tiny: Path) -> None:
     old, new = (plan_of(*emulated(tiny, f"transform.resize.method={method}")) for method in ("bilinear", "area"))
-    resized, scaled = before_and_after(old, new, "train", 2).columns
+    resized, scaled = compared(*(first_examples(plan, "train", 2) for plan in (old, new))).columns
     for column, factor in ((resized, 1.0), (scaled, 1 / 127.5)):
         one, other, apart = column.views
         assert apart.name == "difference"
@@ -396,9 +396,10 @@ def test_a_diff_shows_how_far_its_images_are_apart_and_gives_the_mean(tiny: Path
 
 def test_images_of_other_sizes_have_no_difference(tiny: Path) -> None:
     old, new = (plan_of(*emulated(tiny, f"transform.resize.size=[{side},{side}]")) for side in (16, 32))
-    assert [[view.name for view in column.views] for column in before_and_after(old, new, "train", 2).columns] == [
-        ["before", "after"]
-    ] * 2
+    assert [
+        [view.name for view in column.views]
+        for column in compared(*(first_examples(plan, "train", 2) for plan in (old, new))).columns
+    ] == [["before", "after"]] * 2
 
 
 def test_a_diff_without_images_says_why(told: Any, tiny: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Thumbnails of images, and their text for HTML pages."""
+"""Thumbnails of images, and their addresses for pages."""
 
 from __future__ import annotations
 

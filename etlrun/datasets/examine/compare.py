@@ -23,15 +23,6 @@ from etlrun.system.thumbnails import SIDE, data_url, thumbnail
 BEFORE, AFTER, DIFFERENCE = "before", "after", "difference"
 
 
-def before_and_after(old: Plan, new: Plan, pipeline: str, examples: int) -> Sheet:
-    """Return the first examples of a pipeline in both plans, in the first pass, at the points where they differ.
-
-    Raises:
-        WorldError: Data is missing or corrupt; nothing is prepared.
-    """
-    return compared(*(first_examples(plan, pipeline, examples) for plan in (old, new)))
-
-
 def first_examples(plan: Plan, pipeline: str, examples: int) -> Sheet:
     """Return those of one plan, after each of its steps."""
     dataset = plan.spec.dataset.as_it_is()
