@@ -196,7 +196,7 @@ class Judge:
         """Yield the faults that end the command: invalid or unused values, and rules that all jobs break."""
         for key, idle in self.idle.items():
             if len(idle) == self._given[key] or self._is_search:
-                yield idle[0].fault()
+                yield idle[0].fault
         wrong = [fault for fault in self._faults.values() if not fault.is_rule]
         nothing_fits = not self.jobs and not wrong
         for text, fault in self._faults.items():

@@ -14,7 +14,7 @@ from etlrun.planning.spec import RunSpec, bare, show
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Parameter, Stage, parameters
 from etlrun.stages.cache import Cache, NoCache
 from etlrun.stages.flow import Flow
-from etlrun.stages.image import CenterCrop, Decode, Resize
+from etlrun.stages.image import Decode
 from etlrun.stages.load import Batch, FullShuffle, Load, Shuffle
 from etlrun.stages.measure import Trace, Window
 from etlrun.stages.mix import Mix
@@ -326,23 +326,6 @@ def as_recorded(plan: Plan, path: Path) -> Plan:
     return replace(plan, code=code)
 
 
-def unfit_for_fast(steps: Map) -> tuple[str, str, str, str]:
-    """Return the fault of `fast` where `turbo` does not resize what it decodes: of values of `resize`, or its place."""
-    where, off = Decode.key("fast"), "set transform.decode.fast=false, or "
-    place = next(place for place, step in enumerate(steps.steps) if isinstance(step, Decode))
-    behind = steps.steps[place + 1 : place + 3]
-    if behind and not isinstance(behind[0], CenterCrop):
-        behind = behind[:1]
-    resize = next((step for step in behind if isinstance(step, Resize)), None)
-    if resize is None:
-        expected = "`resize` right after `decode`, and no cache between the two, since its size decides the scale"
-        return where, "true", expected, f"{off}move the step or the cache between the two"
-    values = {resize.key(name): (str(found).lower(), str(of).lower()) for name, found, of in resize.beyond_turbo}
-    found = ", ".join(f"{key}={value}" for key, (value, _) in values.items())
-    fit = " ".join(f"{key}={value}" for key, (_, value) in values.items())
-    return where, f"true, with {found}", f"{fit}, as OpenCV resizes", f"{off}{fit}"
-
-
 def is_fast(steps: Map) -> bool:
     """Return whether images are decoded more coarsely than TensorFlow does."""
     return any(isinstance(step, Decode) and step.fast for step in steps.steps)
@@ -352,17 +335,6 @@ def with_library(steps: Map, library: Literal["tensorflow", "turbo"]) -> Map:
     """Return the same steps with images decoded by that library."""
     decoded = (replace(step, library=library) if isinstance(step, Decode) else step for step in steps.steps)
     return replace(steps, steps=tuple(decoded))
-
-
-def by_tensorflow(spec: RunSpec) -> RunSpec:
-    """Return the same run with images decoded and resized by TensorFlow; as it is if it decodes them `fast`."""
-    if is_fast(spec.transform) or is_fast(spec.eval_transform):
-        return spec
-    return replace(
-        spec,
-        transform=with_library(spec.transform, "tensorflow"),
-        eval_transform=with_library(spec.eval_transform, "tensorflow"),
-    )
 
 
 def resizes(spec: RunSpec, library: Literal["tensorflow", "turbo"] | None = None) -> bool:
@@ -376,8 +348,11 @@ def resizes(spec: RunSpec, library: Literal["tensorflow", "turbo"] | None = None
 
 
 def served(spec: RunSpec) -> RunSpec:
-    """Return the run with images decoded by TensorFlow if it reads from a service."""
-    return spec if spec.load.service is None else by_tensorflow(spec)
+    """Return the run with images decoded by TensorFlow if it reads from a service; `fast` is refused there."""
+    if spec.load.service is None or is_fast(spec.transform) or is_fast(spec.eval_transform):
+        return spec
+    train, evaluation = (with_library(of, "tensorflow") for of in (spec.transform, spec.eval_transform))
+    return replace(spec, transform=train, eval_transform=evaluation)
 
 
 _REPORTED = f"{Trainer.path}.metrics"

@@ -15,10 +15,8 @@ from etlrun.planning.plan import (
     PlannedStep,
     code_in,
     given_to_model,
-    is_fast,
     place_of_point,
     served,
-    unfit_for_fast,
     validates,
     with_defaults,
     with_library,
@@ -254,8 +252,6 @@ class _Planner:
         part = [step for step, fits in zip(whole.steps, is_turbo, strict=True) if fits]
         turbo = turbo_of(part, whole, skips=self.spec.dataset.on_corrupt == "skip")
         if turbo is None:
-            if is_fast(whole):
-                self._add(*unfit_for_fast(whole))
             whole = with_library(whole, "tensorflow")
             dataset = self.spec.dataset
             yield RowsMap.of(whole, dataset.found) if isinstance(dataset, Rows) and whole.is_first else whole

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from etlrun.planning.plan import (
+    PlannedStage,
     at_cache,
     is_fast,
     kept_by,
@@ -81,6 +82,12 @@ def _with_one_size(s: Draft) -> Words:
     return tuple(f"cache.at={step.stage.points[0]}" for step in steps if isinstance(step.stage, Step))
 
 
+def _is_undone(planned: PlannedStage) -> bool:
+    """Return whether TensorFlow decodes an image that was to be decoded `fast`."""
+    decodes = [step.stage for step in planned.steps if isinstance(step.stage, Decode)]
+    return any(step.fast and step.library == "tensorflow" for step in decodes)
+
+
 def _shares(s: Draft) -> int:
     """Return the number of devices that share a batch."""
     return s.training.hosts * (1 if s.training.devices == "all" else s.training.devices)
@@ -125,6 +132,10 @@ IN_MEMORY = When(
     "{cache}",
     lambda s: s.cache.keeps and not s.cache.outlives_run and not s.given.sequences,  # of which no cache keeps any
     lambda s: ("cache=none", "cache=disk") if _is_of_rows(s) else ("cache=disk", "cache=none"),
+)
+COARSE = When(
+    "steps that OpenCV does not resize right behind it",
+    lambda s: value_of(s, "transform.decode.library") == "turbo" and any(map(_is_undone, (*s.train, *s.evaluation))),
 )
 FEATURES = When("cache.at=features", lambda s: s.cache.keeps_features, TRANSFORMED)
 UNFROZEN = When(
@@ -207,6 +218,19 @@ RULES: Rules = {
                 s.dataset.on_corrupt == "raise"
                 or s.cache.quality is not None
                 or all(of.format != "image" for of in s.held.features.values())
+            ),
+        ),
+    ),
+    COARSE: (
+        Need(
+            Decode.key("fast"),
+            "false",
+            by=(
+                "transform.resize.dtype=uint8",
+                "transform.resize.antialias=false",
+                "transform.resize.method=bilinear",
+                "transform.resize.dtype=uint8 transform.resize.antialias=false",
+                "transform.decode.fast=false",
             ),
         ),
     ),

@@ -38,11 +38,8 @@ def innermost(error: ValidationError) -> list[Any]:
     """Return the details of an error, without those of a list whose items have faults: pydantic finds it too short."""
     details = error.errors(include_url=False)
     places = [detail["loc"] for detail in details]
-    return [of for of in details if not any(_is_in(place, of["loc"]) for place in places)]
-
-
-def _is_in(place: tuple[int | str, ...], other: tuple[int | str, ...]) -> bool:
-    return len(place) > len(other) > 0 and place[: len(other)] == other
+    inside = {place[:end] for place in places for end in range(1, len(place))}
+    return [detail for detail in details if detail["loc"] not in inside]
 
 
 def owner_of(stage_type: type[Stage], location: list[str]) -> tuple[type[Stage], list[str]]:
@@ -71,9 +68,6 @@ def value_at(block: Mapping[str, Any], keys: list[str]) -> Any:
     return value
 
 
-TRANSFORM = "transform"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Unused:
     """An unused value.
@@ -82,23 +76,15 @@ class Unused:
         key: Dotted key.
         value: Its value.
         why: The reason.
-        found: Description of the value for an error.
-        expected: What would be valid instead.
-        remedy: The option to choose so that the value is used.
+        fault: The error for a value that was set explicitly, or by a file that has no other use.
         is_default: Whether a config that omits it means the same.
     """
 
     key: str
     value: Any
     why: str
-    found: str
-    expected: str
-    remedy: str
+    fault: Fault
     is_default: bool = False
-
-    def fault(self) -> Fault:
-        """Return the error for a value that was set explicitly, or by a file that has no other use."""
-        return Fault(self.key, self.found, self.expected, self.remedy)
 
 
 def unused(config: Mapping[str, Any], stages: Stages) -> Iterator[Unused]:
@@ -109,7 +95,7 @@ def unused(config: Mapping[str, Any], stages: Stages) -> Iterator[Unused]:
     for group, options in stages.items():
         block = config.get(group)
         if isinstance(block, Mapping):
-            yield from _of_steps(block, options) if group == TRANSFORM else _of_options(group, block, options)
+            yield from _of_steps(block, options) if group == "transform" else _of_options(group, block, options)
 
 
 def told(values: Sequence[Unused]) -> Iterator[str]:
@@ -147,14 +133,10 @@ def _of_options(group: str, block: Mapping[str, Any], options: Mapping[str, type
         for key, value in leaves(str(name), item) if name != "name" and name not in known else ():
             owners = [f"{group}={option}" for option, other in options.items() if _has(other, key.split("."))]
             if owners:
-                yield Unused(
-                    key=f"{group}.{key}",
-                    value=value,
-                    why=f"{' and '.join(owners)} {'has' if len(owners) == 1 else 'have'} it, {chosen.path} does not",
-                    found="an unknown key",
-                    expected=f"one of the keys {', '.join(known)}" if known else "no key here",
-                    remedy=f"choose {' or '.join(owners)}, which has it",
-                )
+                why = f"{' and '.join(owners)} {'has' if len(owners) == 1 else 'have'} it, {chosen.path} does not"
+                expected, where = f"one of the keys {', '.join(known)}" if known else "no key here", f"{group}.{key}"
+                fault = Fault(where, "an unknown key", expected, f"choose {' or '.join(owners)}, which has it")
+                yield Unused(key=where, value=value, why=why, fault=fault)
 
 
 def _of_steps(block: Mapping[str, Any], steps: Mapping[str, type[Stage]]) -> Iterator[Unused]:
@@ -167,15 +149,13 @@ def _of_steps(block: Mapping[str, Any], steps: Mapping[str, type[Stage]]) -> Ite
             continue
         for key, value in leaves(name, parameters):
             if key == name or _has(step, key.split(".")[1:]):
-                yield Unused(
-                    key=f"{TRANSFORM}.{key}",
-                    value=value,
-                    why=f"{name} is not one of the steps",
-                    found="a parameter of a step that is not used",
-                    expected=f"`{name}` in transform.steps or transform.eval_steps",
-                    remedy="add the step, or leave it out",
-                    is_default=value == getattr(step, key.partition(".")[2], step),
+                found, expected = (
+                    "a parameter of a step that is not used",
+                    f"`{name}` in transform.steps or transform.eval_steps",
                 )
+                fault = Fault(f"transform.{key}", found, expected, "add the step, or leave it out")
+                why, is_default = f"{name} is not one of the steps", value == getattr(step, key.partition(".")[2], step)
+                yield Unused(key=fault.where, value=value, why=why, fault=fault, is_default=is_default)
 
 
 def _has(stage_type: type[Stage], keys: Sequence[str]) -> bool:

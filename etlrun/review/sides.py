@@ -298,7 +298,7 @@ def composed(words: list[str], files: Composer, folders: Folders, given: Given |
             parse_command(swept, Sweep)
         made = plan(parse(config, STAGES))
         # An error in files; on a command line, the user may have selected another option.
-        idle = [value.fault() for value in made.spec.unused if not value.is_default]
+        idle = [value.fault for value in made.spec.unused if not value.is_default]
         if idle:
             raise ConfigError(idle)  # noqa: TRY301
     except ConfigError as error:
