@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any
@@ -169,12 +169,13 @@ def qualities(completed: Completed) -> dict[int, dict[str, Quality]]:
     names = (f"val_{metric}", "val_loss") if "val_loss" in known else (metric, "loss")
     found: dict[int, dict[str, Quality]] = {number: {} for number in completed}
     for name in names:
-        values = {number: _by_repeat(several, name) for number, several in completed.items()}
-        sound = {number: of for number, of in values.items() if of and all(map(math.isfinite, of.values()))}
-        over_baseline = _over_baseline(sound, is_lower_better=falls(name))
-        for number, of in values.items():
-            if of:
-                found[number][name] = _quality(list(of.values()), over_baseline.get(number), name)
+        rounds = {number: of for number, runs in completed.items() if (of := _rounds(number, runs, name))}
+        values = {number: [*chain.from_iterable(of.values())] for number, of in rounds.items()}
+        sound = {number: of for number, of in rounds.items() if all(map(math.isfinite, values[number]))}
+        apart = [abs(pair[0] - pair[1]) for pair in sound.get(BASELINE, {}).values() if len(pair) > 1]
+        over_baseline = _over(sound, BASELINE, name, statistics.median(apart) if apart else 0.0)
+        for number, every in values.items():
+            found[number][name] = _quality(every, over_baseline.get(number), name)
     return found
 
 
@@ -210,38 +211,42 @@ def quality_of_one_seed(completed: Completed, name: str) -> dict[int, dict[str, 
 
 def tied_by(completed: Completed, name: str) -> list[int]:
     """Return the configs that are not shown to be worse than the best by that measure, the best first, by rounds."""
-    sign = -1.0 if falls(name) else 1.0
     sound = {number: of for number, of in completed.items() if not any(one.diverged for _, one in of)}
-    means = {number: _means(of, number) for number, several in sound.items() if (of := _by_repeat(several, name))}
-    if not means:
+    rounds = {number: of for number, every in sound.items() if (of := _rounds(number, every, name))}
+    if not rounds:
         return []
-    best = max(means, key=lambda number: sign * statistics.fmean(means[number].values()))
-    return [best, *(number for number, lead in _over(means, best, sign).items() if lead.call in {BETTER, TIED})]
+    sign = -1.0 if falls(name) else 1.0
+    best = max(rounds, key=lambda number: sign * statistics.fmean(map(statistics.fmean, rounds[number].values())))
+    return [best, *(number for number, lead in _over(rounds, best, name).items() if lead.call in {BETTER, TIED})]
 
 
-def _means(values: Mapping[int, float], number: int) -> dict[int, float]:
-    """Return the mean of each round of a config: of two runs of the baseline, of one of the others."""
-    return {turn: statistics.fmean(of) for turn, of in _rounds(values, number).items()}
-
-
-def _rounds(values: Mapping[int, float], number: int) -> dict[int, list[float]]:
+def _rounds(number: int, several: Sequence[tuple[Run, Outcome]], name: str) -> dict[int, list[float]]:
+    """Return the measure by round: of two runs of the baseline in each, of one of other configs."""
     found: dict[int, list[float]] = {}
-    for repeat, value in values.items():
-        found.setdefault(repeat if number != BASELINE else repeat // 2, []).append(value)
+    for run, of in several:
+        if name in of.measures:
+            turn = run.repeat if number != BASELINE else run.repeat // 2
+            found.setdefault(turn, []).append(of.measures[name])
     return found
 
 
 def _over(
-    means: Mapping[int, Mapping[int, float]], reference: int, sign: float, margin: float = 0.0
+    rounds: Mapping[int, Mapping[int, Sequence[float]]], reference: int, name: str, margin: float = 0.0
 ) -> dict[int, Lead]:
-    """Return the improvement of each config over another one in their common rounds; below 0 it is worse."""
-    base = means.get(reference, {})
-    rounds = {
-        number: np.array([sign * (of[turn] - base[turn]) for turn in of if turn in base])
-        for number, of in means.items()
-        if number != reference
-    }
-    return leads(rounds, margin)
+    """Return the improvement of each config over another one in their common rounds; below 0 it is worse.
+
+    A difference is beyond `margin`, such as that of the baseline's own two runs.
+    """
+    sign = -1.0 if falls(name) else 1.0
+    means = {number: {turn: statistics.fmean(of) for turn, of in turns.items()} for number, turns in rounds.items()}
+    base = means.pop(reference, {})
+    return leads(
+        {
+            number: np.array([sign * (of[turn] - base[turn]) for turn in of if turn in base])
+            for number, of in means.items()
+        },
+        margin,
+    )
 
 
 def notes_on_quality(completed: Completed) -> Iterator[str]:
@@ -258,18 +263,6 @@ def notes_on_quality(completed: Completed) -> Iterator[str]:
             f"runs {', '.join(unsound)} ended with an accuracy or a loss that is not finite: their configs have no "
             "mean of it, and it is not compared"
         )
-
-
-def _by_repeat(several: Iterable[tuple[Run, Outcome]], name: str) -> dict[int, float]:
-    return {run.repeat: of.measures[name] for run, of in several if name in of.measures}
-
-
-def _over_baseline(values: Mapping[int, Mapping[int, float]], *, is_lower_better: bool) -> dict[int, Lead]:
-    """Return the improvement of each config over the baseline, beyond the difference of its own two runs."""
-    pairs = _rounds(values.get(BASELINE, {}), BASELINE).values()
-    apart = [abs(pair[0] - pair[1]) for pair in pairs if len(pair) > 1]
-    means = {number: _means(of, number) for number, of in values.items()}
-    return _over(means, BASELINE, -1.0 if is_lower_better else 1.0, statistics.median(apart) if apart else 0.0)
 
 
 def _quality(values: Sequence[float], lead: Lead | None, name: str) -> Quality:
