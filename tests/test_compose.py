@@ -1,4 +1,4 @@
-""""""
+"""Overrides of a command line: how they are composed, what is refused, and what is proposed instead."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_earlier_runs_tell_how_long_it_takes(
 def test_a_plan_of_a_multirun_is_refused_as_the_multirun_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert refused(capsys, "-m", *UNFIT, "sweep.unfit=refuse").startswith(f"etlrun: 1 fault\n  {RULE}\n")
     assert refused(capsys, "-m", "load.prefetch=0,1", "--format", "mermaid").endswith(
-        "etlrun: 1 fault\n  --format mermaid is for one config; with -m choose from text, json\n"
+        "  --format: found mermaid; expected a format for one config\n    -> with -m choose from text, json\n"
     )
     assert refused(capsys, "-m", "sweep.resume=somewhere") == (
         "etlrun: 1 fault\n  sweep.resume: found a sweep; expected null in the plan of a new sweep\n"

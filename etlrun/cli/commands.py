@@ -102,9 +102,7 @@ COMMANDS = {
     "report": Command(
         "FOLDER", "print the report of a run, or of a folder of runs", TRAIN, "etlrun report RUN", "runs.report"
     ),
-    "runs": Command(
-        "ls", "list runs and sweeps", TRAIN, "etlrun runs ls outputs", "runs.listing", ("text", "json", "paths")
-    ),
+    "runs": Command("ls", "list runs and sweeps", TRAIN, "etlrun runs ls outputs", "runs.listing"),
     "freeze": Command(
         "RUN",
         "print the values that AUTOTUNE chose, as YAML",

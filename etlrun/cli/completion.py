@@ -15,7 +15,7 @@ from typing import Any
 
 from etlrun.cli.commands import COMMANDS
 from etlrun.cli.help import LISTS, concepts
-from etlrun.config.folders import config_dir, options_of
+from etlrun.config.folders import chosen_in, config_dir, content_of, options_of, values_of
 from etlrun.system.errors import ConfigError, Fault
 
 _OPTIONS = (
@@ -168,8 +168,10 @@ def _overrides(before: Sequence[str], word: str) -> Iterator[str]:
 
 def _leaves(folders: Sequence[Path], before: Sequence[str], group: str) -> dict[str, list[str]]:
     """Return the dotted keys of the chosen option of a group, each with the values that are known."""
-    option = _chosen(folders, before).get(group)
-    return {} if option is None else dict(_flat(group, _values(folders, f"{group}/{option}")))
+    words = dict(word.lstrip("+").split("=", maxsplit=1) for word in before if "=" in word)
+    names = ("config", f"experiment/{words.get('experiment')}")
+    option = {**chosen_in(*(content_of(name, *folders) for name in names)), **words}.get(group)
+    return {} if option is None else dict(_flat(group, values_of(f"{group}/{option}", *folders)))
 
 
 def _flat(path: str, value: Any) -> Iterator[tuple[str, list[str]]]:
@@ -179,43 +181,3 @@ def _flat(path: str, value: Any) -> Iterator[tuple[str, list[str]]]:
         return
     texts = ["true", "false"] if isinstance(value, bool) else ["null" if value is None else str(value)]
     yield path, [text for text in texts if _UNQUOTED.fullmatch(text)]
-
-
-def _chosen(folders: Sequence[Path], before: Sequence[str]) -> dict[str, str]:
-    """Return the option of each group: by default, of the experiment, or on the command line."""
-    words = dict(word.lstrip("+").split("=", maxsplit=1) for word in before if "=" in word)
-    files = [_load(folders, "config"), _load(folders, f"experiment/{words.get('experiment')}")]
-    defaults = [entry for file in files for entry in _listed(file) if isinstance(entry, Mapping)]
-    listed = {
-        str(key).removeprefix("override ").lstrip("/"): option for entry in defaults for key, option in entry.items()
-    }
-    return {**listed, **words}
-
-
-def _values(folders: Sequence[Path], path: str, depth: int = 5) -> dict[str, Any]:
-    """Return the values of a file and of those that it is derived from in its group."""
-    file, values = _load(folders, path), {}
-    group = path.partition("/")[0]
-    for entry in _listed(file) if depth else ():
-        if isinstance(entry, str) and entry != "_self_":
-            values.update(_values(folders, f"{group}/{entry}", depth - 1))
-    return {**values, **{key: value for key, value in file.items() if key != "defaults"}}
-
-
-def _listed(file: Mapping[str, Any]) -> list[Any]:
-    defaults = file.get("defaults")
-    return defaults if isinstance(defaults, list) else []
-
-
-def _load(folders: Sequence[Path], path: str) -> dict[str, Any]:
-    """Return the values of the first file of that path; none if it can't be read."""
-    import yaml
-
-    for folder in folders:
-        try:
-            text = (folder / f"{path}.yaml").read_bytes()
-            values = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - a safe one
-        except (OSError, ValueError, yaml.YAMLError):
-            continue
-        return values if isinstance(values, dict) else {}
-    return {}

@@ -52,8 +52,15 @@ class Arguments(NamedTuple):
     example: str = ""
 
 
-def _argument(*names: str, says: str, **options: Any) -> Argument:
-    return Argument(names, {"help": says, **options})
+def _argument(form: str, says: str, **options: Any) -> Argument:
+    """Return an argument of a form such as `--config-dir, -cd DIR`, `folder DIR`, or `--all`, which is a flag."""
+    *names, last = form.split(", ")
+    name, _, value = last.partition(" ")
+    if value:
+        options["metavar"] = value
+    elif name.startswith("-") and not options:
+        options["action"] = "store_true"
+    return Argument((*names, name), {"help": says, **options})
 
 
 def _number(low: int, high: float = float("inf"), name: str = "a positive integer") -> Callable[[str], int]:
@@ -102,71 +109,56 @@ def _folder(text: str) -> Path:
 
 
 _POSITIVE = _number(1)
-_RUN = _argument("run", type=Path, metavar="RUN", says="folder of a completed run")
+_RUN = _argument("run RUN", "folder of a completed run", type=Path)
 _OVERRIDES = _argument(
-    "overrides", nargs="*", metavar="OVERRIDE", says="KEY=VALUE or GROUP=OPTION, as for a run: etlrun help overrides"
+    "overrides OVERRIDE", "KEY=VALUE or GROUP=OPTION, as for a run: etlrun help overrides", nargs="*"
 )
 _EPOCH = _argument(
-    "--epoch",
-    metavar="last|N",
-    says="take the model of the last epoch, or of epoch N, of which there is a checkpoint; default: the one kept",
+    "--epoch last|N",
+    "take the model of the last epoch, or of epoch N, of which there is a checkpoint; default: the one kept",
 )
-_CACHES = _argument("--dir", metavar="DIR", says="cache.dir of the runs; default: the user's cache folder")
+_CACHES = _argument("--dir DIR", "cache.dir of the runs; default: the user's cache folder")
 _TRUSTED = _argument(
-    "--trusted-network",
-    action="store_true",
-    says="there is neither encryption nor authentication: who reaches a port can run operations here",
+    "--trusted-network", "there is neither encryption nor authentication: who reaches a port can run operations here"
 )
 _CORRUPT = {"choices": ["raise", "skip"], "default": "raise"}
 
 
 def _config_dir(says: str = "folder of your configs, beside etlrun's") -> Argument:
-    return _argument("--config-dir", "-cd", metavar="DIR", says=says)
+    return _argument("--config-dir, -cd DIR", says)
 
 
 def _port(low: int, default: int) -> Argument:
     says = f"port to listen on; default: {default or 'any that is free'}"
     kind = _number(low, _LAST_PORT, f"an integer from {low} to {_LAST_PORT}")
-    return _argument("--port", type=kind, default=default, metavar="PORT", says=says)
+    return _argument("--port PORT", says, type=kind, default=default)
 
 
 _COMPARED = (
+    _argument("old OLD", "quoted overrides, a config file, the folder of a run or of a sweep, or a git revision"),
     _argument(
-        "old",
-        metavar="OLD",
-        says="quoted overrides, a config file, the folder of a run or of a sweep, or a git revision",
-    ),
-    _argument(
-        "new",
-        metavar="NEW",
+        "new NEW",
+        (
+            "the same; default: the configs of the working tree; of a run or a sweep, those that its overrides "
+            "compose now"
+        ),
         nargs="?",
-        says="the same; default: the configs of the working tree; of a run or a sweep, those that its overrides "
-        "compose now",
     ),
-    _argument(
-        "--experiment",
-        metavar="NAME",
-        says="compare only this experiment of the revisions; default beside a run: its own",
-    ),
+    _argument("--experiment NAME", "compare only this experiment of the revisions; default beside a run: its own"),
     _config_dir("folder of your configs, compared instead of the project's"),
-    _argument("--stat", action="store_true", says="print a line for each experiment that changes, and sums"),
-    _argument("--exit-code", action="store_true", says="exit with status 1 if a plan differs"),
+    _argument("--stat", "print a line for each experiment that changes, and sums"),
+    _argument("--exit-code", "exit with status 1 if a plan differs"),
     _argument(
-        "--fail-on",
+        "--fail-on KIND[,KIND]",
+        f"exit with status 4 for changes of these kinds, or for such experiments: {','.join(FORBIDDEN)}",
         action="extend",
         type=_forbidden,
         default=[],
-        metavar="KIND[,KIND]",
-        says=f"exit with status 4 for changes of these kinds, or for such experiments: {','.join(FORBIDDEN)}",
     ),
     _argument(
-        "--label",
-        action="append",
-        default=[],
-        metavar="NAME",
-        says="label of the change, which may waive rules of etlrun-policy.yaml",
+        "--label NAME", "label of the change, which may waive rules of etlrun-policy.yaml", action="append", default=[]
     ),
-    _argument("--show", type=_folder, metavar="DIR", says="folder for images of examples whose data differ"),
+    _argument("--show DIR", "folder for images of examples whose data differ", type=_folder),
 )
 _COMPARES = (
     "Compare two configs, and report whether the difference changes the data, the order, the training, or only the "
@@ -175,31 +167,29 @@ _COMPARES = (
 ARGUMENTS = {
     "plan": Arguments(
         "Print the plan of a run, without running it.",
-        [_argument("--multirun", "-m", action="store_true", says="preview all combinations that `etlrun -m` runs")],
+        [_argument("--multirun, -m", "preview all combinations that `etlrun -m` runs")],
     ),
     "show": Arguments(
         "Show the examples that training sees, after each step of the plan: one row per example, one column per step. "
         "No cache is read or filled.",
         [
-            _argument("--output", type=Path, default=Path("show.html"), metavar="FILE.html", says="the page to write"),
-            _argument("--png", type=Path, metavar="FILE.png", says="an image of the same to write"),
-            _argument("--split", choices=["train", "validation"], default="train", says="pipeline to show"),
-            _argument("--batches", type=_POSITIVE, default=1, metavar="N", says="number of batches; default: 1"),
-            _argument("--examples", type=_POSITIVE, default=8, metavar="N", says="examples of each; default: 8"),
-            _argument(
-                "--passes", type=_POSITIVE, metavar="N", says="passes in which random steps are shown; default: 3"
-            ),
+            _argument("--output FILE.html", "the page to write", type=Path, default=Path("show.html")),
+            _argument("--png FILE.png", "an image of the same to write", type=Path),
+            _argument("--split", "pipeline to show", choices=["train", "validation"], default="train"),
+            _argument("--batches N", "number of batches; default: 1", type=_POSITIVE, default=1),
+            _argument("--examples N", "examples of each; default: 8", type=_POSITIVE, default=8),
+            _argument("--passes N", "passes in which random steps are shown; default: 3", type=_POSITIVE),
         ],
     ),
     "eject": Arguments("Print a Python program equivalent to a run, which needs only tf.data, TFDS and Keras."),
     "tune": Arguments(
         "Find the fastest config that sees the same data, prove that it is faster, and write it down for a review. Its "
         "settings are keys of the group `tune`: tune.budget_s, tune.allow, tune.seed, tune.resume.",
-        [_argument("--write", type=Path, metavar="FILE", says="file for the result: conf/experiment/NAME.yaml")],
+        [_argument("--write FILE", "file for the result: conf/experiment/NAME.yaml", type=Path)],
     ),
     "report": Arguments(
         "Print the report of a run, of a sweep, or of a folder of runs.",
-        [_argument("folder", type=Path, metavar="FOLDER", says="folder of a run, of a sweep, or of runs")],
+        [_argument("folder FOLDER", "folder of a run, of a sweep, or of runs", type=Path)],
     ),
     "runs": Arguments(
         "List runs and sweeps.",
@@ -209,17 +199,16 @@ ARGUMENTS = {
                 [
                     _argument(
                         "--format",
+                        "output format; default: text; paths: folders of those that have ended, one per line",
                         choices=("text", "json", "paths"),
                         default="text",
-                        says="output format; default: text; paths: folders of those that have ended, one per line",
                     ),
                     _argument(
-                        "folder",
+                        "folder FOLDER",
+                        "folder of runs; default: outputs",
                         nargs="?",
                         default=Path("outputs"),
                         type=Path,
-                        metavar="FOLDER",
-                        says="folder of runs; default: outputs",
                     ),
                 ],
                 example=COMMANDS["runs"].example,
@@ -233,15 +222,13 @@ ARGUMENTS = {
         "and splits that differ. Of a device: what a convolution, a product in mixed precision and a copy of a batch "
         "take. Nothing is written but the page.",
         [
-            _argument("--html", type=Path, metavar="FILE", says="page with samples to write"),
-            _argument("--device", action="store_true", says="test the device and its driver, not the dataset"),
-            _argument("--all", action="store_true", says="all splits of the dataset, not only those of the config"),
+            _argument("--html FILE", "page with samples to write", type=Path),
+            _argument("--device", "test the device and its driver, not the dataset"),
+            _argument("--all", "all splits of the dataset, not only those of the config"),
             _argument(
-                "--report",
-                action="store_true",
-                says="print versions, device, plan and last run as Markdown for an issue, without secrets",
+                "--report", "print versions, device, plan and last run as Markdown for an issue, without secrets"
             ),
-            _argument("--run", type=Path, metavar="RUN", says="folder of the run in the report; default: the last"),
+            _argument("--run RUN", "folder of the run in the report; default: the last", type=Path),
         ],
     ),
     "stats": Arguments(
@@ -253,29 +240,25 @@ ARGUMENTS = {
         "list (.csv or .jsonl) with the columns path, label and optionally split; a zip or tar archive of such a "
         "folder; or a pattern of TFRecords, with --features.",
         [
-            _argument("source", metavar="SOURCE", says="folder, list, archive, or pattern of TFRecords"),
-            _argument("--name", required=True, metavar="NAME", says="name of the dataset"),
-            _argument("--version", default="1.0.0", metavar="X.Y.Z", says="version of the dataset; default: 1.0.0"),
-            _argument("--data-dir", metavar="DIR", says="data folder of TFDS, or its URL; default: TFDS's own"),
-            _argument(
-                "--split",
-                metavar="NAME=PERCENT,...",
-                says="splits of each class; default: those of the source",
-            ),
-            _argument("--shards", metavar="N", says="shards of each split; default: shards of 100 to 200 MB"),
-            _argument("--seed", metavar="N", says="seed of the order and of the splits; default: 0"),
+            _argument("source SOURCE", "folder, list, archive, or pattern of TFRecords"),
+            _argument("--name NAME", "name of the dataset", required=True),
+            _argument("--version X.Y.Z", "version of the dataset; default: 1.0.0", default="1.0.0"),
+            _argument("--data-dir DIR", "data folder of TFDS, or its URL; default: TFDS's own"),
+            _argument("--split NAME=PERCENT,...", "splits of each class; default: those of the source"),
+            _argument("--shards N", "shards of each split; default: shards of 100 to 200 MB"),
+            _argument("--seed N", "seed of the order and of the splits; default: 0"),
             _argument(
                 "--on-corrupt",
+                "end at the first image that can't be used (default), or leave such images out",
                 **_CORRUPT,
-                says="end at the first image that can't be used (default), or leave such images out",
             ),
             _argument(
                 "--convert",
+                "make upright JPEGs or PNGs of HEIC, AVIF, WebP, TIFF, GIF and BMP, and of photos that EXIF turns",
                 action="store_const",
                 const="yes",
-                says="make upright JPEGs or PNGs of HEIC, AVIF, WebP, TIFF, GIF and BMP, and of photos that EXIF turns",
             ),
-            _argument("--features", metavar="image=KEY,label=KEY", says="keys of the examples of TFRecords"),
+            _argument("--features image=KEY,label=KEY", "keys of the examples of TFRecords"),
         ],
     ),
     "vocabulary": Arguments(
@@ -283,8 +266,8 @@ ARGUMENTS = {
         "steps before it leave them, and write it; or on files with a text in each line, as they are: etlrun "
         "vocabulary --size 8000 --out vocab.txt FILE ...",
         [
-            _argument("--size", type=_POSITIVE, required=True, metavar="N", says="maximum number of pieces"),
-            _argument("--out", type=Path, metavar="FILE", says="file to write; default: the one that the config names"),
+            _argument("--size N", "maximum number of pieces", type=_POSITIVE, required=True),
+            _argument("--out FILE", "file to write; default: the one that the config names", type=Path),
         ],
     ),
     "check": Arguments(
@@ -292,9 +275,9 @@ ARGUMENTS = {
         "and line, and what makes a config slow.",
         [
             _config_dir("folder of your configs, checked instead of the project's"),
-            _argument("--strict", action="store_true", says="experiments without a comment at the top are faults, too"),
-            _argument("--golden", type=Path, metavar="DIR", says="folder of the golden plans of your experiments"),
-            _argument("--update", action="store_true", says="write the golden plans instead of comparing them"),
+            _argument("--strict", "experiments without a comment at the top are faults, too"),
+            _argument("--golden DIR", "folder of the golden plans of your experiments", type=Path),
+            _argument("--update", "write the golden plans instead of comparing them"),
         ],
     ),
     "diff": Arguments(_COMPARES.format(""), _COMPARED),
@@ -302,9 +285,7 @@ ARGUMENTS = {
         _COMPARES.format(" Then read some examples of both sides, without a training."),
         [
             *_COMPARED,
-            _argument(
-                "--examples", type=_POSITIVE, default=2000, metavar="N", says="examples of each split; default: 2000"
-            ),
+            _argument("--examples N", "examples of each split; default: 2000", type=_POSITIVE, default=2000),
         ],
     ),
     "evaluate": Arguments(
@@ -314,23 +295,22 @@ ARGUMENTS = {
         [
             _RUN,
             _argument(
-                "overrides",
+                "overrides OVERRIDE",
+                "dataset.split=SPLIT for another split than the run's validation; data and speed may differ",
                 nargs="*",
-                metavar="OVERRIDE",
-                says="dataset.split=SPLIT for another split than the run's validation; data and speed may differ",
             ),
             _argument(
-                "--threshold",
+                "--threshold X",
+                "probability above which the second of two classes is predicted; default: 0.5",
                 type=float,
-                metavar="X",
-                says="probability above which the second of two classes is predicted; default: 0.5",
             ),
             _argument(
-                "--importance",
+                "--importance N",
+                (
+                    "permute each column N times in all examples, to see what it is worth; 0 leaves this out; "
+                    "default: 5 times, in as many rows as cost little"
+                ),
                 type=int,
-                metavar="N",
-                says="permute each column N times in all examples, to see what it is worth; 0 leaves this out; "
-                "default: 5 times, in as many rows as cost little",
             ),
             _EPOCH,
         ],
@@ -340,27 +320,26 @@ ARGUMENTS = {
         [
             _RUN,
             _argument(
-                "given",
+                "given PATH|OVERRIDE",
+                (
+                    "image files and their folders; tables, or arrays of NumPy; URLs of such files; or "
+                    "dataset.split=SPLIT for those of a dataset"
+                ),
                 nargs="*",
-                metavar="PATH|OVERRIDE",
-                says="image files and their folders; tables, or arrays of NumPy; URLs of such files; or "
-                "dataset.split=SPLIT for those of a dataset",
             ),
             _argument(
                 "--format",
+                "CSV (default), JSON lines, or Parquet, which --output is for",
                 choices=["csv", "jsonl", "parquet"],
                 default="csv",
-                says="CSV (default), JSON lines, or Parquet, which --output is for",
             ),
-            _argument(
-                "--output", metavar="FILE", says="new file to write, or a URL of S3 or GCS; default: standard output"
-            ),
+            _argument("--output FILE", "new file to write, or a URL of S3 or GCS; default: standard output"),
             _EPOCH,
-            _argument("--top", type=int, metavar="K", says="only the K likeliest classes; default: all"),
+            _argument("--top K", "only the K likeliest classes; default: all", type=int),
             _argument(
                 "--on-corrupt",
+                "end at the first image that can't be used (default), or list all of them on standard error",
                 **_CORRUPT,
-                says="end at the first image that can't be used (default), or list all of them on standard error",
             ),
         ],
     ),
@@ -369,19 +348,17 @@ ARGUMENTS = {
         "can hold, a description (export.json) and a model card.",
         [
             _RUN,
-            _argument("--format", required=True, metavar="FORMAT", says=f"one of {', '.join(EXPORTS)}"),
+            _argument("--format FORMAT", f"one of {', '.join(EXPORTS)}", required=True),
             _EPOCH,
-            _argument(
-                "--output", metavar="FOLDER", says="new folder, or a URL of S3 or GCS; default: RUN/exports/FORMAT"
-            ),
+            _argument("--output FOLDER", "new folder, or a URL of S3 or GCS; default: RUN/exports/FORMAT"),
         ],
     ),
     "init": Arguments(
         "Write a new project: configs, a step and a model of its own, tests, a workflow that reviews configs, and a "
         "README. No file is overwritten.",
         [
-            _argument("folder", metavar="DIR", says="the folder of the project: a new one, or an empty one"),
-            _argument("--name", metavar="NAME", says="name of its package; default: that of the folder"),
+            _argument("folder DIR", "the folder of the project: a new one, or an empty one"),
+            _argument("--name NAME", "name of its package; default: that of the folder"),
         ],
     ),
     "cache": Arguments(
@@ -398,19 +375,15 @@ ARGUMENTS = {
                 [
                     _CACHES,
                     _argument(
-                        "--max-bytes",
-                        type=_bytes,
-                        required=True,
-                        metavar="N",
-                        says="total size to keep: bytes, or such as 50MB",
+                        "--max-bytes N", "total size to keep: bytes, or such as 50MB", type=_bytes, required=True
                     ),
-                    _argument("--yes", action="store_true", says="remove what is shown"),
+                    _argument("--yes", "remove what is shown"),
                 ],
                 example="etlrun cache gc --max-bytes 50GB",
             ),
             "rm": Arguments(
                 "remove a cache",
-                [_CACHES, _argument("key", metavar="KEY", says="key of the cache, or a prefix of it")],
+                [_CACHES, _argument("key KEY", "key of the cache, or a prefix of it")],
                 example="etlrun cache rm 4bc028587e6d",
             ),
         },
@@ -425,18 +398,16 @@ ARGUMENTS = {
                 "compute batches",
                 [
                     _argument(
-                        "--dispatcher",
+                        "--dispatcher HOST:PORT",
+                        "address of the dispatcher",
                         type=_matching(r"\S+:[0-9]+", "HOST:PORT"),
                         required=True,
-                        metavar="HOST:PORT",
-                        says="address of the dispatcher",
                     ),
                     _argument(
-                        "--host",
+                        "--host NAME",
+                        "name under which runs reach this machine; default: localhost",
                         type=_matching(r"\S+", "a name of this machine"),
                         default="localhost",
-                        metavar="NAME",
-                        says="name under which runs reach this machine; default: localhost",
                     ),
                     _port(0, 0),
                     _TRUSTED,
@@ -453,10 +424,9 @@ ARGUMENTS = {
         "Describe a command, a group of configs, an option, a key or a concept.",
         [
             _argument(
-                "topic",
+                "topic TOPIC",
+                "such as plan, cache, cache.disk, load.prefetch or resume; without one, what the topics are",
                 nargs="*",
-                metavar="TOPIC",
-                says="such as plan, cache, cache.disk, load.prefetch or resume; without one, what the topics are",
             ),
             _config_dir(),
         ],
@@ -592,7 +562,7 @@ def parser_of(name: str) -> Parser:
             _add(inner, of.arguments)
     if command.selects_config:
         _add(parser, [_OVERRIDES])
-        name_of = _argument("--config-name", "-cn", metavar="NAME", says="primary config; default: config")
+        name_of = _argument("--config-name, -cn NAME", "primary config; default: config")
         _add(parser.add_argument_group("options of configs"), [_config_dir(), name_of])
     forms = parser.add_mutually_exclusive_group() if command.formats else parser
     for each in found.arguments:

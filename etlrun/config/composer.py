@@ -246,7 +246,7 @@ class Composer:
         self.loader = loader
         self._name = config_name
         self._parsed = Made(OverridesParser.create().parse_override)
-        self._is_group = Made(self._has_group)
+        self._is_group = Made[str](lambda key: any(source.is_group(key) for source in loader.get_sources()))
         self._sets = Made(self._is_value)
         self._chooses = Made(self._is_choice)
         self._option = Made(self._file_of_block)
@@ -254,7 +254,7 @@ class Composer:
         self._derived = Made(self._files_of_block)
         self._layers = Made(self._listed)
         self._of_options = Made(self._merged)
-        self._whole = Made(self._with_references)
+        self._whole = Made[Words](lambda words: with_references(self.unresolved(words)))
         self._by_hydra: dict[Words, DictConfig | Exception] = {}
 
     def with_hydra(self, overrides: Sequence[str]) -> DictConfig:
@@ -339,12 +339,6 @@ class Composer:
             raise ConfigError([refusal(error)]) from error
         return [group for group in found if not group.startswith("hydra/")]
 
-    def _with_references(self, words: Words) -> dict[str, Any]:
-        return with_references(self.unresolved(words))
-
-    def _has_group(self, key: str) -> bool:
-        return any(source.is_group(key) for source in self.loader.get_sources())
-
     def _with_options(self, words: Words) -> dict[str, Any]:
         """Return a config of options alone: each is composed once, with those that change more than their own block."""
         others, blocks = self._apart(words)
@@ -367,12 +361,9 @@ class Composer:
         layers = self._layers[others]
         old = [layer for layer in layers if layer.package in groups]
         has_all = len(groups) == len(words) - len(others) == len({layer.package for layer in old})
-        is_apart = has_all and all(self._derived[layer.path] for layer in old) and not any(map(self._refers, layers))
-        return (others, blocks) if is_apart else (words, {})
-
-    def _refers(self, layer: Layer) -> bool:
-        file = self._file[layer.path]
-        return file is None or file.refers
+        is_apart = has_all and all(self._derived[layer.path] for layer in old)
+        files = [self._file[layer.path] for layer in layers]
+        return (words, {}) if not is_apart or any(file is None or file.refers for file in files) else (others, blocks)
 
     def _merged(self, words: Words) -> dict[str, Any]:
         """Return the config of options, merged of its files, or as Hydra makes it if one of them configures Hydra."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from etlrun.system.errors import ConfigError, Fault
 
@@ -45,3 +47,37 @@ def options_of(*folders: Path) -> dict[str, list[str]]:
             if not path.name.startswith("."):
                 found.setdefault(path.parent.name, set()).add(path.stem)
     return {group: sorted(options) for group, options in sorted(found.items())}
+
+
+def chosen_in(*contents: Mapping[str, Any]) -> dict[str, str]:
+    """Return the option that the defaults lists of these contents of files choose for each group."""
+    entries = [entry for content in contents for entry in _defaults(content) if isinstance(entry, Mapping)]
+    return {str(key).removeprefix("override ").lstrip("/"): option for each in entries for key, option in each.items()}
+
+
+def values_of(name: str, *folders: Path, deepest: int = 5) -> dict[str, Any]:
+    """Return the values of a config such as `cache/disk`, and of those that it is derived from in its group."""
+    content, values = content_of(name, *folders), dict[str, Any]()
+    for entry in _defaults(content) if deepest else ():
+        if isinstance(entry, str) and entry != "_self_":
+            values |= values_of(f"{name.partition('/')[0]}/{entry}", *folders, deepest=deepest - 1)
+    return values | {key: value for key, value in content.items() if key != "defaults"}
+
+
+def content_of(name: str, *folders: Path) -> dict[str, Any]:
+    """Return what stands in the first file of a config; nothing if none can be read."""
+    import yaml
+
+    for folder in folders:
+        try:
+            text = (folder / f"{name}.yaml").read_bytes()
+            content = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - a safe one
+        except (OSError, ValueError, yaml.YAMLError):
+            continue
+        return content if isinstance(content, dict) else {}
+    return {}
+
+
+def _defaults(content: Mapping[str, Any]) -> list[Any]:
+    defaults = content.get("defaults")
+    return defaults if isinstance(defaults, list) else []

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from etlrun.config.folders import config_dir, file_of, options_of
+from etlrun.config.folders import chosen_in, config_dir, content_of, file_of, options_of, values_of
 from etlrun.planning.hints import DATASETS, attributes_of, hints_of, listed_stage, nested_stage, summary_of
 from etlrun.planning.schema import COLUMNS, STEPS
 from etlrun.planning.spec import GROUPS, RunSpec
@@ -194,18 +194,13 @@ def _options() -> dict[str, list[str]]:
 @cache
 def _chosen() -> dict[str, str]:
     """Return the option of each group that the primary config chooses."""
-    listed = yaml.safe_load((config_dir() / "config.yaml").read_text(encoding="utf-8"))["defaults"]
-    return {group: option for item in listed if isinstance(item, dict) for group, option in item.items()}
+    return chosen_in(content_of("config", config_dir()))
 
 
 @cache
 def _values(group: str, option: str) -> dict[str, Any]:
-    """Return the values of an option, with those of the options that it stands on; empty if no file has it."""
-    if option not in _options().get(group, ()):
-        return {}
-    own: dict[str, Any] = yaml.safe_load(file_of(f"{group}.{option}", config_dir()).read_text(encoding="utf-8"))
-    below = [name for name in own.pop("defaults", []) if name != "_self_"]
-    return {key: value for found in (*(_values(group, name) for name in below), own) for key, value in found.items()}
+    """Return the values of an option; none if no file has it."""
+    return values_of(f"{group}/{option}", config_dir())
 
 
 def markdown(stages: Stages) -> str:

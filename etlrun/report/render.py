@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import shutil
 import sys
@@ -27,14 +28,17 @@ def as_csv(doc: Doc) -> str:
 
 def as_json(doc: Doc) -> str:
     """Return what a document has as JSON: plain values of its own, or its rows."""
-    from pydantic_core import to_json
+    from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
     if doc.json is not None:
         values = doc.json()
     else:
         table = _rows(doc)
         values = [{column.name: column.value(row) for column in table.columns} for row in table.rows]
-    return to_json(values, indent=2).decode() + "\n"
+    try:
+        return to_json(values, indent=2).decode() + "\n"
+    except PydanticSerializationError:  # of names of files that are no Unicode
+        return json.dumps(to_jsonable_python(values), indent=2) + "\n"
 
 
 def _rows(doc: Doc) -> Table:
