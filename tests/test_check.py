@@ -1,3 +1,7 @@
+""""""
+
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest
@@ -5,10 +9,129 @@ import pytest
 from etlrun.cli.parsers import call
 from etlrun.review.check import check as checked
 from etlrun.review.folders import working_tree
-from etlrun.stages import STAGES
-from tests.configs import CONF, EXPERIMENTS, TRAINER_KEYS
+from tests.configs import CONF, EXPERIMENTS, refusal_of_request, yaml_files
+from tests.golden import Case, Golden, cases
 from tests.own_configs import faults, write
-from tests.repository import OTHER, TRANSFORM
+from tests.repository import OTHER
+
+OURS = {name: (name.partition("/")[0], name.partition("/")[2]) for name in yaml_files() if "/" in name}
+
+
+def derived(folder: Path, group: str, option: str, values: str = "") -> str:
+    """Write an option of one's own that is one of the project's, with other values; return its name."""
+    package = "# @package _global_\n" * (group == "experiment")
+    write(folder / group / f"my_{option}", f"{package}defaults: [{option.removesuffix('.yaml')}, _self_]\n{values}")
+    return f"{folder.name}/{group}/my_{option}"
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_an_own_option_that_is_one_of_the_projects_is_sound(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    derived(tmp_path / "mine", *OURS[name])
+    call("check", ["--config-dir", "mine"])
+    told = capsys.readouterr().out
+    assert told.endswith(" s: no fault\n")
+    assert str(CONF) not in told
+
+
+def test_own_options_of_every_group_are_sound_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for group, option in dict(OURS.values()).items():
+        derived(tmp_path / "mine", group, option)
+    call("check", ["--config-dir", "mine"])
+    told = capsys.readouterr().out
+    assert told.endswith(" s: no fault\n")
+    assert str(CONF) not in told
+
+
+ALONE = "does not fit the defaults of the other groups"
+
+
+def test_columns_of_a_table_are_sound_beside_an_experiment_that_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    derived(tmp_path / "mine", "transform", "columns.yaml", "columns: {area: {of: area, steps: [log1p]}}\n")
+    columns = "transform: {columns: {area: {of: area, steps: [log1p]}}}\n"
+    values = f"dataset: {{files: houses.csv, target: {{price: number}}}}\n{columns}"
+    write(tmp_path / "houses.csv", "area,price\n1,3\n2,5\n3,7\n4,8\n5,9\n")
+    derived(tmp_path / "mine", "experiment", "table.yaml", values)
+    call("check", ["--config-dir", "mine"])
+    told = capsys.readouterr().out
+    where = "mine/transform/my_columns.yaml:2: transform.columns.area.of is area"
+    assert f"note: transform=my_columns {ALONE}: {where}" in told
+    assert told.endswith(" s: no fault\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "unfit"),
+    [
+        (
+            "dataset/folder.yaml",
+            "dir: photos\n",
+            ["dataset=my_folder does not fit extract=tfds: {}: extract.name is tfds"],
+        ),
+        (
+            "dataset/tfrecord.yaml",
+            "files: 'old/*.tfrecord'\nnum_classes: 3\n",
+            ["dataset=my_tfrecord does not fit extract=tfds: {}: extract.name is tfds"],
+        ),
+        (
+            "transform/small_64.yaml",
+            "steps: [decode, resize, random_flip, scale_minus_one_one]\n",
+            [f"transform=my_small_64 {ALONE}: {{}}: cache.at is transformed"],
+        ),
+        (
+            "trainer/fine_tune.yaml",
+            "phases: [{epochs: 1}]\n",
+            [
+                f"trainer=my_fine_tune {ALONE}: {{}}: model.trainable is true",
+                "model=emulated does not fit trainer=my_fine_tune: {}:2: trainer.phases is [{{epochs: 1}}]",
+                "model=linear does not fit trainer=my_fine_tune: {}:2: trainer.phases is [{{epochs: 1}}]",
+                "model=tabular does not fit trainer=my_fine_tune: {}:2: trainer.phases is [{{epochs: 1}}]",
+                "model=text does not fit trainer=my_fine_tune: {}:2: trainer.phases is [{{epochs: 1}}]",
+            ],
+        ),
+        ("model/keras_application.yaml", "name: MobileNet\n", []),
+    ],
+)
+def test_a_pair_that_does_not_fit_is_no_fault_of_a_file_that_fits_elsewhere(
+    name: str, values: str, unfit: list[str], mine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = derived(mine, *OURS[name], values)
+    call("check", ["--config-dir", "mine"])
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("note")] == [f"note: {line.format(file)}" for line in unfit]
+    assert last.endswith(" s: no fault")
+
+
+def test_an_option_fits_with_two_others(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = "# Numbers.\ndefaults: [tfds, _self_]\nname: iris\nfeatures: {features: float32 4}\n"
+    write(mine / "dataset" / "iris.yaml", numbers)
+    assert len(faults()) == 3
+    write(mine / "transform" / "none.yaml", "# Nothing.\ndefaults: [small_64, _self_]\nsteps: []\neval_steps: []\n")
+    call("check", ["--config-dir", "mine"])
+    assert capsys.readouterr().out.endswith("no fault\n")
+
+
+def test_a_file_that_nothing_uses_is_told_beside_other_faults(mine: Path) -> None:
+    write(mine / "other" / "lone.yaml", "a: 1\n")
+    write(mine / "other" / "named.yaml", "a: 1\n")
+    write(mine / "load" / "broken.yaml", "defaults: [/other/named]\nprefetch: [\n")
+    assert [fault.partition("; ")[0] for fault in faults()] == [
+        "mine/load/broken.yaml:2: found no value while parsing a flow node",
+        "mine/other/lone.yaml: found a file that no config uses",
+    ]
+
+
+def test_a_value_that_a_person_gives_is_no_fault(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(mine / "dataset" / "any.yaml", "# Any.\ndefaults: [tfds, _self_]\nsplit: ???\n")
+    call("check", ["--config-dir", "mine"])
+    assert capsys.readouterr().out.endswith("no fault\n")
 
 
 def test_the_configs_of_the_project_are_sound() -> None:
@@ -37,167 +160,16 @@ def test_a_folder_in_which_nothing_is_checked_is_refused(mine: Path) -> None:
     )
 
 
-STEPS = "steps: [decode, resize, random_flip, scale_minus_one_one]\n"
+@pytest.mark.parametrize("case", cases("check"))
+def test_a_fault_is_told_once_with_its_file_and_line(case: Case, golden: Golden, mine: Path) -> None:
+    write(mine / case["file"], case["text"])
+    golden(case, "\n".join(faults()).replace(str(CONF), "CONF"))
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "expected"),
-    [
-        (
-            "transform/small_48.yaml",
-            TRANSFORM.replace("[48, 48]", "[48, 0]"),
-            (
-                "mine/transform/small_48.yaml:4: transform.resize.size, in experiment=small and 7 more: found [48, 0]; "
-                "expected [height, width], two integers from 1 to 65,536"
-            ),
-        ),
-        (
-            "transform/small_48.yaml",
-            TRANSFORM + "steps: [decode, resise]\n",
-            (
-                "mine/transform/small_48.yaml:5: transform.steps[1], in experiment=small and 7 more: found 'resise'; "
-                f"expected one of {', '.join(STAGES['transform'])}\n"
-                "    -> did you mean `resize`?"
-            ),
-        ),
-        (
-            "transform/small_48.yaml",
-            TRANSFORM + "rescale: {scale: 2.0}\n",
-            (
-                "mine/transform/small_48.yaml:5: transform.rescale.scale, in experiment=small and 7 more: found a "
-                "parameter of a step that is not used; expected `rescale` in transform.steps or "
-                "transform.eval_steps\n    -> add the step, or leave it out"
-            ),
-        ),
-        (
-            "experiment/other.yaml",
-            OTHER.replace("epochs: 3", "epoch: 3"),
-            (
-                "mine/experiment/other.yaml:5: trainer.epoch, in experiment=other: found an unknown key; expected "
-                f"one of the keys {TRAINER_KEYS}\n    -> did you mean `trainer.epochs`?"
-            ),
-        ),
-        (
-            "experiment/other.yaml",
-            OTHER.replace("trainer:\n  epochs: 3", "transform: {" + STEPS.strip() + "}"),
-            (
-                "mine/experiment/other.yaml: cache.at, in experiment=other: found transformed; expected a point before "
-                "transform.random_flip, whose first result all later epochs would repeat\n    -> set cache.at=resize"
-            ),
-        ),
-        (
-            "experiment/other.yaml",
-            OTHER + "defaults: [override /cash: none]\n",
-            (
-                "mine/experiment/other.yaml:6, in experiment=other: found Could not override 'cash'. No match in the "
-                "defaults list.; expected a config that Hydra can compose\n    -> did you mean `cache`?"
-            ),
-        ),
-        (
-            "experiment/other.yaml",
-            OTHER.replace("# @package _global_\n", ""),
-            (
-                "mine/experiment/other.yaml:1: experiment, in experiment=other: found an unknown key; expected one "
-                "of the "
-                "keys dataset, extract, transform, cache, load, model, trainer, profile, logger, measure\n"
-                "    -> begin the file of the experiment with the line `# @package _global_`"
-            ),
-        ),
-        (
-            "experiment/other.yaml",
-            OTHER + "load: {prefetch: [}\n",
-            "mine/experiment/other.yaml:6: found no value while parsing a flow node; expected YAML",
-        ),
-        (
-            "transforms/small_96.yaml",
-            TRANSFORM,
-            (
-                "mine/transforms/small_96.yaml: found a file that no config uses; expected an option of a group in a "
-                "defaults list\n    -> move it to the folder of its group, or delete it"
-            ),
-        ),
-        (
-            "transform/small_96.yml",
-            TRANSFORM,
-            "mine/transform/small_96.yml: found the suffix .yml; expected .yaml, the only suffix that Hydra reads",
-        ),
-        (
-            "transform/small_48.yaml",
-            "# 48x48 pixels.\ndefaults: [_self_, small_64]\nresize: {size: [48, 48]}\n",
-            (
-                f"mine/transform/small_48.yaml:3: transform.resize.size: found a value that has no effect; expected "
-                f"a value that {CONF}/transform/small_64.yaml:11 does not override in every config\n"
-                "    -> remove it, or put `_self_` last in its defaults list"
-            ),
-        ),
-        (
-            "experiment/default.yaml",
-            OTHER,
-            (
-                "mine/experiment/default.yaml: found default; expected another name: this one is reserved for the run "
-                "without an experiment"
-            ),
-        ),
-        (
-            "dataset/sample.yaml",
-            "# Mine.\nsplit: 5\n",
-            (
-                "mine/dataset/sample.yaml: found a file that Hydra never reads, since the project has a file of "
-                "that name; expected a unique name\n    -> rename it; it may begin with `defaults: [NAME, _self_]`"
-            ),
-        ),
-        (
-            "sweep/many.yaml",
-            "# Many.\ndefaults: [standard, _self_]\nrepeats: lots\n",
-            (
-                "mine/sweep/many.yaml:3: sweep.repeats, in sweep=many and 2 more: found 'lots'; "
-                "expected an integer from 1 to 1,000"
-            ),
-        ),
-        (
-            "load/odd.yaml",
-            "# Odd.\ndefaults: 3\n",
-            (
-                "mine/load/odd.yaml:2, in load=odd: found Invalid defaults list in 'load/odd', defaults must be a list "
-                "(got int); expected a config that Hydra can compose"
-            ),
-        ),
-        (
-            "mine.yaml",
-            "# Mine.\ndefaults: [config, _self_]\nload: {batch_size: 0}\n",
-            "mine/mine.yaml:3: load.batch_size, in --config-name=mine: found 0; expected a positive integer",
-        ),
-        (
-            "experiment/other.yaml",
-            OTHER + "measure: {silence: {serial: no}}\n",
-            (
-                "mine/experiment/other.yaml:6: measure.silence, in experiment=other: found {serial: false}; "
-                "expected a mapping from names of checks to reasons"
-            ),
-        ),
-        (
-            "experiment/other.yaml",
-            OTHER + "measure: {silence: {serial: no reason}}\n",
-            (
-                "mine/experiment/other.yaml:6: measure.silence.serial, in experiment=other: found an unknown check; "
-                "expected one of serial_map, no_prefetch, cache_early, cache_unread, cache_above_memory, "
-                "parallelism_above_cores\n    -> did you mean `serial_map`?"
-            ),
-        ),
-        (
-            "experiment/other.yaml",
-            OTHER + "measure: {silence: {serial_map: ' '}}\n",
-            (
-                "mine/experiment/other.yaml:6: measure.silence.serial_map, in experiment=other: found no reason; "
-                "expected "
-                "the reason for silencing the check\n    -> state it in a few words"
-            ),
-        ),
-    ],
-)
-def test_a_fault_is_told_once_with_its_file_and_line(mine: Path, name: str, text: str, expected: str) -> None:
-    write(mine / name, text)
-    assert faults() == [expected]
+def test_what_hydra_refuses_is_told_of_a_run_as_by_check(mine: Path) -> None:
+    write(mine / "experiment" / "other.yaml", "# @package _global_\ndefaults: [override /dataste: tfds]\n")
+    (told,) = faults()
+    assert refusal_of_request("experiment=other", config_dir=Path("mine")) == told.replace(", in experiment=other", "")
 
 
 def test_all_faults_are_told_at_once(mine: Path) -> None:

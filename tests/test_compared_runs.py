@@ -1,5 +1,7 @@
 """`etlrun diff` of two runs, of two sweeps, and of one of them with what its overrides compose now."""
 
+from __future__ import annotations
+
 import json
 import shlex
 from dataclasses import fields
@@ -13,6 +15,9 @@ from etlrun.config.request import Request
 from etlrun.config.request import composed as composed_by
 from etlrun.record.record import Record
 from etlrun.record.summary import COMPLETED, FAILED
+from etlrun.review.review import matched
+from etlrun.review.runs import compare_runs, measured, qualities
+from etlrun.review.sides import Variant
 from etlrun.stages import STAGES
 from etlrun.stages.load import Load
 from etlrun.sweep.ledger import Ledger
@@ -22,6 +27,43 @@ from tests.repository import Repository
 from tests.runs import emulated, finish, start, summary_of
 from tests.tables import words_of
 
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (
+            (100.0, 102.0, 98.0, 101.0),
+            (150.0, 153.0, 147.0, 151.5),
+            "100.5 (4 runs) -> 150.8 (4 runs), 1.50x (95% interval 1.45 to 1.55)",
+        ),
+        ((0.5,) * 4, (0.5,) * 4, "0.5 (4 runs) -> 0.5 (4 runs), 1.00x (95% interval 1.00 to 1.00)"),
+        ((100.0,), (90.0,), "100 (1 run) -> 90 (1 run), 0.90x; a single run has no spread"),
+        ((1.0, 2.0), (0.0, 1.0), "1.5 (2 runs) -> 0.5 (2 runs), 0.33x; a value is zero"),
+        ((0.0,) * 4, (0.0,) * 4, "0 (4 runs) -> 0 (4 runs)"),
+    ],
+)
+def test_a_ratio_has_an_interval_where_both_sides_have_a_spread(
+    old: tuple[float, ...], new: tuple[float, ...], told: str
+) -> None:
+    assert measured("examples/s", old, new).told() == f"examples/s: {told}"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "told"),
+    [
+        (range(4), "4.5 (4 runs) -> 3.95 (4 runs), -0.55 (95% interval -0.7753 to -0.3247, 4 seeds)"),
+        (range(2), "3.5 (2 runs) -> 3.05 (2 runs), -0.45; fewer than 3 seeds on both sides have no interval"),
+    ],
+)
+def test_losses_are_compared_by_seed(seeds: range, told: str) -> None:
+    old = [(seed, {"val_loss": 3.0 + seed, "loss": 1.0}) for seed in seeds]
+    new = [(seed, {"val_loss": 2.6 + 0.9 * seed}) for seed in seeds]
+    assert [of.told() for of in qualities(old, new)] == [f"val_loss: {told}"]
+    others = [(seed + 9, of) for seed, of in new]
+    (apart,) = (of.told() for of in qualities(old, others))
+    assert apart.endswith(", no run of one seed on both sides")
+
+
 HOST = {"processor": "AMD EPYC", "cores": 2}
 VERSIONS = {"python": "3.11.7", "keras": "3.14.0"}
 
@@ -29,10 +71,10 @@ VERSIONS = {"python": "3.11.7", "keras": "3.14.0"}
 def a_run(folder: Path, *words: str, rate: float = 100.0, **values: Any) -> Path:
     """A completed run of two epochs, of which the second one has this rate and half of this loss."""
     record = Record.create(folder, composed(*words), list(words))
-    return measured(record, rate, **values)
+    return in_runs(record, rate, **values)
 
 
-def measured(record: Record, rate: float, **values: Any) -> Path:
+def in_runs(record: Record, rate: float, **values: Any) -> Path:
     rates, losses = (rate / 2, rate), (rate / 50, rate / 100)
     epochs = [
         {"examples": int(10 * of), "wall_s": 10.0, "examples_per_s": of, "loss": loss, "val_loss": loss}
@@ -129,7 +171,7 @@ def swept(folder: Path, *words: str, rates: dict[str, float]) -> Path:
     ledger = Ledger.create(folder, found.sweep, found.jobs, {**REQUEST, "overrides": [*words]})
     for run in ledger.runs:
         if run.name in rates:
-            measured(Record(ledger.start(run)), rates[run.name])
+            in_runs(Record(ledger.start(run)), rates[run.name])
     return folder
 
 
@@ -140,7 +182,7 @@ def test_a_run_beside_a_revision_is_compared_with_its_own_experiment(
     monkeypatch.chdir(repository.folder)
     words = ["experiment=small", "load.prefetch=1"]
     config = composed_by(Request(overrides=words, config_dir="mine"))
-    run = str(measured(Record.create(tmp_path / "run", config, words, config_dir="mine"), 100.0))
+    run = str(in_runs(Record.create(tmp_path / "run", config, words, config_dir="mine"), 100.0))
     change = "changes only the speed\n  load.prefetch  {}  speed\n\n"
     own = ("--config-dir", "mine")
     assert told(run, "main", *own) == f"{run} -> main\n" + change.format("1 -> autotune")
@@ -292,3 +334,67 @@ def test_a_run_keeps_the_name_of_its_config(tiny: Path, tmp_path: Path) -> None:
     assert [summary_of(tmp_path / name)["config_name"] for name in "ab"] == ["whole", "whole"]
     again = shlex.join(["python", "-m", "etlrun", "--config-dir", str(tmp_path / "own"), "--config-name", "whole"])
     assert f"{again} " in (tmp_path / "a/report.html").read_text()
+
+
+def names(old: list[str], new: list[str]) -> list[tuple[str, bool, bool]]:
+    """The jobs with these overrides, and whether the old and the new sweep has each."""
+    sides = [[Variant(config=None, plan=None, overrides=tuple(of.split())) for of in words] for words in (old, new)]
+    return [(name, was is not None, now is not None) for name, was, now in matched(*sides)]
+
+
+def test_jobs_are_matched_by_the_keys_that_either_sweep_has_several_values_of() -> None:
+    assert names(["a=1 c=5", "a=2 c=5"], ["c=6 a=2", "c=6 a=1"]) == [("a=1", True, True), ("a=2", True, True)]
+    assert names(["a=1 b=1"], ["a=1 b=1", "a=1 b=2"]) == [("b=1", True, True), ("b=2", False, True)]
+    assert names(["a=1", "a=2"], ["a=1 b=1", "a=1 b=2"]) == [
+        ("a=1", True, False),
+        ("a=2", True, False),
+        ("a=1 b=1", False, True),
+        ("a=1 b=2", False, True),
+    ]
+    assert names(["+a=1", "a=1 +a=2"], ["++a=2", "~a"]) == [
+        ("a=1", True, False),
+        ("a=2", True, True),
+        ("~a", False, True),
+    ]
+    assert names(["a=1"], ["b=1"]) == [("", True, True)]
+
+
+def test_runs_that_are_not_completed_are_compared_where_no_other_is(tmp_path: Path) -> None:
+    old = [a_run(tmp_path / "a"), a_run(tmp_path / "b", rate=1.0, status=FAILED)]
+    lost = [a_run(tmp_path / "c", rate=50.0, status=FAILED)]
+    found = compare_runs(old, lost)
+    assert (found.runs, found.others) == ((1, 1), {"status": ("1 completed, 1 failed", "failed")})
+    assert next((of.measure, of.old, of.new) for of in found.measured) == ("examples/s", (100.0,), (50.0,))
+
+
+def test_what_is_not_known_of_each_run_is_no_difference(tmp_path: Path) -> None:
+    versions = ({"python": "3.11", "keras": "3.14"}, {"python": "3.11"})
+    old = [a_run(tmp_path / str(number), versions=of) for number, of in enumerate(versions)]
+    new = [a_run(tmp_path / "new", versions={"python": "3.12"}), a_run(tmp_path / "other", versions={"python": "3.11"})]
+    assert compare_runs(old, new).packages == {"python": ("3.11", "1 3.12, 1 3.11")}
+
+
+def test_jobs_that_fill_caches_are_not_compared(told: Any, tmp_path: Path) -> None:
+    words, rates = ("load.prefetch=0,1", "model=emulated", "cache=disk"), {"0": 100.0, "1": 100.0}
+    old = swept(tmp_path / "a", *words, rates=rates)
+    filled = swept(tmp_path / "b", *words, rates=rates)
+    (name,) = {path.name for path in map(Path, fills_of(filled))}
+    a_run(filled / name, rate=7.0)
+    assert told(str(old), str(filled)).splitlines().count("  measured examples/s: 100 -> 100, 1.00x") == 1
+    assert told(str(old), str(filled)).splitlines()[1] == "load.prefetch=0, load.prefetch=1: changes nothing"
+
+
+def fills_of(folder: Path) -> list[str]:
+    from etlrun.sweep.ledger import Ledger
+
+    return [run.name for run in Ledger.open(folder).runs if run.fills]
+
+
+def test_a_sweep_is_composed_of_the_config_that_it_named(told: Any, tmp_path: Path) -> None:
+    old, own = swept(tmp_path / "a", "load.prefetch=0,1", "model=emulated", rates={}), tmp_path / "own"
+    own.mkdir()
+    (own / "whole.yaml").write_text("defaults: [config, _self_]\ntrainer: {epochs: 9}\n")
+    known = json.loads((old / "sweep.json").read_text())
+    known["request"] |= {"config_dir": str(own), "config_name": "whole"}
+    (old / "sweep.json").write_text(json.dumps(known))
+    assert "  trainer.epochs  4 -> 9  training" in told(str(old)).splitlines()

@@ -1,5 +1,12 @@
+""""""
+
+from __future__ import annotations
+
+import dataclasses
 import json
 import re
+import shlex
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,13 +15,270 @@ import pytest
 import yaml
 
 import etlrun
+from etlrun.cli.parsers import call
 from etlrun.planning import render
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
 from etlrun.record import record as records
+from etlrun.report.render import RENDER
+from etlrun.review.caches import FIRST, REBUILT, VALID, Kept
+from etlrun.review.document import matrix, of_review
+from etlrun.review.folders import working_tree
+from etlrun.review.review import Review, Reviewed, review
+from etlrun.review.sides import of_folders, resolve
 from etlrun.stages import STAGES
 from etlrun.system.terminal import say, say_note, tell
-from tests.configs import composed, refusal_of_diff
+from tests.configs import composed, plan_of, refusal_of_diff
+from tests.repository import Repository
+from tests.test_compared_runs import swept
+
+NEW = "# @package _global_\ntrainer: {epochs: 1}\n"
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    """A repository in which experiments have changed since its commit, one of them its name alone."""
+    monkeypatch.chdir(tmp_path)
+    repository = Repository.small(tmp_path)
+    for name in ("gone", "same"):
+        repository.write(f"experiment/{name}.yaml", NEW)
+    repository.write("experiment/before.yaml", NEW.replace("1", "7"))
+    repository.commit("More")
+    (repository.configs / "experiment/before.yaml").rename(repository.configs / "experiment/after.yaml")
+    repository.replace("transform/small_48.yaml", "[48, 48]", "[40, 40]")
+    repository.replace("experiment/small.yaml", "epochs: 2", "epochs: 3")
+    repository.replace("experiment/other.yaml", "epochs: 3", "epochs: 3\nload: {prefetch: 1}")
+    repository.write("experiment/more.yaml", "# @package _global_\n# More.\ntrainer: {epochs: 4}\n")
+    (repository.configs / "experiment/gone.yaml").unlink()
+    return repository
+
+
+SUMS = "4 of 6 change: 1 the data, 1 the training, 1 the speed, 1 removed, 1 new"
+
+
+def test_each_experiment_that_changes_has_a_line(mine: Repository, told: Any) -> None:
+    del mine
+    assert told("HEAD", "--config-dir", "mine", "--stat") == (
+        "other  speed           1 difference\n"
+        "small  data, training  2 differences\n"
+        "gone   is removed\n"
+        "after  is before under another name\n"
+        "more   is new\n"
+        f"{SUMS}\n"
+    )
+    assert told("HEAD", "HEAD", "--config-dir", "mine", "--stat") == "nothing changes\n"
+
+
+def kept(state: str, size_bytes: int | None) -> Kept:
+    return Kept(pipeline="train", target="cache.disk at transformed", state=state, size_bytes=size_bytes)
+
+
+def test_what_is_filled_stands_beside_it(mine: Repository) -> None:
+    del mine
+    now = working_tree("mine")
+    found = review(resolve("HEAD", now, None), of_folders("now", now, None), None)
+    caches = {
+        "small": (kept(REBUILT, 2_000_000), kept(FIRST, 3_000_000)),
+        "other": (kept(REBUILT, 9), kept(FIRST, None)),
+        "more": (kept(VALID, 7_000_000),),
+    }
+    experiments = tuple(dataclasses.replace(of, caches=caches.get(of.name, ())) for of in found.experiments)
+    doc = of_review(dataclasses.replace(found, experiments=experiments), is_short=True)
+    assert RENDER["text"](doc).splitlines()[:2] == [
+        "other  speed           1 difference   fills caches of unknown size",
+        "small  data, training  2 differences  fills 5 MB",
+    ]
+
+
+def test_faults_and_a_broken_policy_are_told_too(mine: Repository, told: Any) -> None:
+    mine.replace("experiment/small.yaml", "epochs: 3", "epochs: many")
+    assert told("HEAD", "--config-dir", "mine", "--stat", "--fail-on", "order", status=2) == (
+        "other  speed  1 difference\n"
+        "gone   is removed\n"
+        "small  cannot be compared\n"
+        "after  is before under another name\n"
+        "more   is new\n"
+        "  mine/experiment/small.yaml:8: trainer.epochs: found 'many'; expected a positive integer\n"
+        "3 of 6 change: 1 the speed, 1 removed, 1 new; 1 cannot be compared\n"
+        "policy: cannot judge small\n"
+    )
+
+
+def test_a_single_config_has_no_name(told: Any) -> None:
+    words = "transform.resize.antialias=true load.prefetch=1"
+    assert told("", words, "--stat") == "data, speed  2 differences\n1 of 1 change: 1 the data, 1 the speed\n"
+    assert told("", "", "--stat") == "nothing changes\n"
+    loose = "load.drop_remainder=true transform.deterministic=false"
+    assert told(loose, f"{loose} load.prefetch=1", "--stat").splitlines()[0] == "perhaps data, speed  1 difference"
+
+
+def test_it_is_no_format_beside_another_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        call("diff", ["", "", "--stat", "--format", "json"])
+    assert caught.value.code == 2
+    fault = "  --format: found --stat, too; expected one of them"
+    assert capsys.readouterr().err.splitlines()[1:] == [fault, "    -> see etlrun diff --help"]
+
+
+def test_jobs_of_sweeps_have_the_ratio_of_their_rates(tmp_path: Path, told: Any) -> None:
+    rates = {"0": 100.0, "1": 100.0}
+    old = swept(tmp_path / "a", "load.prefetch=0,1", "model=emulated", rates=rates)
+    new = swept(tmp_path / "b", "load.prefetch=0,2", "model=emulated", rates={"0": 150.0})
+    assert told(str(old), str(new), "--stat") == (
+        "load.prefetch=0  nothing  0 differences  examples/s 1.50x\n"
+        f"load.prefetch=1  is in {old} alone\n"
+        f"load.prefetch=2  is in {new} alone\n"
+        f"2 of 3 change: 1 in {old} alone, 1 in {new} alone\n"
+    )
+
+
+QUOTE = 'quote overrides as one argument: "experiment=parallel load.prefetch=1"'
+
+
+def refusal(why: str, remedy: str) -> str:
+    return (
+        f"HEAD: found neither overrides, nor a file, a folder or a git revision of that name, since {why}; expected "
+        "overrides in one argument, a config file, the folder of a run or of a sweep, or a git revision\n"
+        f"    -> {remedy}; {QUOTE}"
+    )
+
+
+def test_there_is_no_repository_and_then_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    remedy = "run it in a repository (`git status` says why this is none)"
+    assert refusal_of_diff("HEAD", "cache=none") == refusal("git reads no repository here", remedy)
+    subprocess.run(["git", "init", "--quiet"], check=True)
+    assert refusal_of_diff("HEAD", "cache=none") == refusal("the repository has no commit", "commit the configs first")
+
+
+def test_there_is_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert refusal_of_diff("HEAD", "cache=none") == refusal("git is not installed", "install git")
+
+
+@pytest.mark.parametrize(
+    ("word", "both"),
+    [
+        ("main~1..main", "main~1 main"),
+        ("main~1..", "main~1 HEAD"),
+        ("..main", "HEAD main"),
+        ("main~1...main", "$(git merge-base main~1 main) main"),
+    ],
+)
+def test_a_range_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, both: str) -> None:
+    Repository.small(tmp_path).commit("Another")
+    monkeypatch.chdir(tmp_path)
+    assert refusal_of_diff(word) == (
+        f"{word}: found a range of revisions; expected overrides in one argument, a config file, the folder of a run "
+        f"or of a sweep, or a git revision\n    -> give both revisions: {both}"
+    )
+    assert refusal_of_diff("main..none").endswith(f"    -> {QUOTE}")
+
+
+@pytest.mark.parametrize("word", ["HEAD^1", "HEAD~1", "main~3"])
+def test_a_clone_is_shallow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+    Repository.small(tmp_path / "whole").commit("Another")
+    monkeypatch.chdir(tmp_path)
+    subprocess.run(["git", "clone", "--quiet", "--depth", "1", f"file://{tmp_path}/whole", "clone"], check=True)
+    monkeypatch.chdir("clone")
+    remedy = "fetch more commits, such as with git fetch --deepen 1"
+    assert refusal_of_diff(word, "HEAD") == (
+        refusal("the clone is shallow", remedy).replace("HEAD", word, 1).removesuffix(f"; {QUOTE}")
+    )
+    assert refusal_of_diff("none~1", "HEAD").endswith(f"    -> {QUOTE}")
+
+
+MINE = ("--config-dir", "mine", "--format", "json")
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    made = Repository.small(tmp_path / "repository")
+    monkeypatch.chdir(made.folder)
+    return made
+
+
+def test_the_matrix_has_each_experiment_that_changes_or_is_new(repository: Repository, told: Any) -> None:
+    repository.write("experiment/old.yaml", "# @package _global_\n# Old.\nload: {prefetch: 1}\n")
+    repository.write("load/one.yaml", "defaults: [shuffled, _self_]\nprefetch: 1\n")
+    repository.commit("Others")
+    (repository.configs / "experiment" / "old.yaml").unlink()
+    repository.replace("transform/small_48.yaml", "[48, 48]", "[32, 32]")
+    repository.replace("experiment/small.yaml", "epochs: 2", "epochs: 5")
+    repository.replace("load/one.yaml", "prefetch: 1", "prefetch: 2")
+    repository.write("experiment/new.yaml", "# @package _global_\n# New.\nload: {prefetch: 3}\n")
+    repository.commit("Smaller")
+    found = json.loads(told("HEAD~1", "HEAD", *MINE))
+    small = {"experiment": "small", "overrides": "experiment=small", "state": "compared", "kinds": ["data", "training"]}
+    new: dict[str, Any] = {
+        "experiment": "new",
+        "overrides": "experiment=new",
+        "state": "added",
+        "kinds": [],
+        "since": None,
+    }
+    assert found["matrix"] == {"include": [{**small, "since": "transform.resize"}, new]}
+    assert (found["kinds"], found["changed"], found["failed"]) == (["data", "training", "speed"], True, False)
+
+
+def test_an_odd_name_is_chosen_by_a_quoted_override(repository: Repository, told: Any) -> None:
+    repository.write("experiment/größe, $(x) 1.yaml", "# @package _global_\n# Odd.\nload: {prefetch: 1}\n")
+    repository.commit("Odd")
+    (odd,) = json.loads(told("HEAD~1", "HEAD", *MINE))["matrix"]["include"]
+    assert odd["experiment"] == "größe, $(x) 1"
+    side = shlex.quote(odd["overrides"])
+    assert json.loads(told(side, f"{side} load.prefetch=2", *MINE))["kinds"] == ["speed"]
+
+
+def test_what_cannot_be_composed_has_failed_and_is_not_to_be_run(repository: Repository, told: Any) -> None:
+    repository.replace("experiment/small.yaml", "epochs: 2", "epochs: 0")
+    found = json.loads(told("HEAD", *MINE, status=2))
+    assert (found["matrix"], found["kinds"], found["changed"], found["failed"]) == ({"include": []}, [], True, True)
+
+
+@pytest.mark.usefixtures("repository")
+def test_nothing_is_to_be_run_without_a_change(told: Any) -> None:
+    found = json.loads(told("HEAD", *MINE))
+    assert (found["matrix"], found["kinds"], found["changed"], found["failed"]) == ({"include": []}, [], False, False)
+
+
+def test_single_configs_are_no_experiments_of_a_matrix(told: Any) -> None:
+    found = json.loads(told("", "load.prefetch=1", "--format", "json"))
+    assert (found["matrix"], found["kinds"], found["changed"], found["failed"]) == (
+        {"include": []},
+        ["speed"],
+        True,
+        False,
+    )
+
+
+def test_the_run_without_an_experiment_is_chosen_by_no_override() -> None:
+    reviewed = Reviewed(name="default", old=None, new=plan_of(), state="added")
+    review = Review(old="HEAD", new="the working tree", experiments=(reviewed,), files=())
+    assert matrix(review)["include"] == [
+        {"experiment": "default", "overrides": "", "state": "added", "kinds": [], "since": None}
+    ]
+
+
+def test_what_perhaps_changes_the_data_does_so_in_all_forms(repository: Repository, told: Any) -> None:
+    repository.replace("experiment/small.yaml", "epochs: 2}", "epochs: 2, steps_per_epoch: 2}")
+    repository.commit("A part of the data")
+    repository.replace("experiment/small.yaml", "epochs: 2", "epochs: 3")
+    headline = "changes perhaps the data, from load.batch on, and the training"
+    found = json.loads(told("HEAD", *MINE))
+    (small,) = (of for of in found["experiments"] if of["name"] == "small")
+    assert (found["kinds"], found["matrix"]["include"][0]["kinds"], small["changes"]) == (3 * (["data", "training"],))
+    assert (found["matrix"]["include"][0]["since"], small["headline"]) == ("load.batch", headline)
+    both = "HEAD", "--config-dir", "mine"
+    assert f"\n#### small: {headline}\n" in told(*both, "--format", "markdown")
+    assert told(*both).startswith(f"small: {headline}\n")
+    stat = told(*both, "--stat").splitlines()
+    assert stat[0].startswith("small  perhaps data, training  1 difference")
+    assert stat[1] == "1 of 2 change: 1 the data, 1 the training"
+    changed = etlrun.diff("HEAD", config_dir="mine")
+    assert (changed.changes_data, changed.changes_training, changed.changes_order) == (True, True, False)
+    assert "found perhaps a change of the data in small" in told(*both, "--fail-on", "data", status=4)
 
 
 def test_overrides_are_compared(told: Any) -> None:

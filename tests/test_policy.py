@@ -1,19 +1,83 @@
 """Policies of a repository, which judge its changes: what breaks them, what waives them, and which one judges."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from etlrun.cli import main as cli
+from etlrun.cli.parsers import call
+from etlrun.config.request import Request, files_digest
+from etlrun.review.facts import Facts
+from etlrun.review.folders import working_tree
+from etlrun.review.policy import Policy, Rule, policy_of
+from etlrun.review.review import judged, review
+from etlrun.review.sides import resolve
+from etlrun.stages.base import DATA
+from tests.own_configs import faults, write
 from tests.repository import SMALL, Repository
+
+
+def policy(folder: Path, text: str) -> Policy:
+    write(folder / "etlrun-policy.yaml", text)
+    found = policy_of(working_tree("mine"))
+    assert found is not None
+    return found
+
+
+def test_rules_have_their_place_and_label(mine: Path) -> None:
+    file = "mine/etlrun-policy.yaml"
+    assert policy(mine, "#\ndata: {label: ' a '}\norder: {}\ntraining:\n  label: Größe (ok)\n").rules == (
+        Rule(name="data", where="data", file=file, line=2, label="a"),
+        Rule(name="order", where="order", file=file, line=3),
+        Rule(name="training", where="training", file=file, line=4, label="Größe (ok)"),
+    )
+
+
+@pytest.mark.parametrize("text", ["", "# Nothing yet.\n", "{}\n"])
+def test_a_policy_may_have_no_rule(text: str, mine: Path) -> None:
+    found = policy(mine, text)
+    assert (found.rules, found.faults) == ((), ())
+
+
+def test_a_policy_that_cannot_be_read_is_no_missing_one(mine: Path) -> None:
+    (mine / "etlrun-policy.yaml").symlink_to("nowhere.yaml")
+    found = policy_of(working_tree("mine"))
+    assert found is not None
+    told = "mine/etlrun-policy.yaml: found No such file or directory; expected a readable file or folder"
+    assert [str(fault) for fault in found.faults] == [told] == faults()
+
+
+def test_a_policy_is_no_config(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = files_digest(Request(overrides=[], config_dir="mine"))
+    assert policy(mine, "data: {}\n").faults == ()
+    call("check", ["--config-dir", "mine"])
+    assert capsys.readouterr().out.endswith(" s: no fault\n")
+    assert files_digest(Request(overrides=[], config_dir="mine")) == before
+    assert "mine/etlrun-policy.yaml" not in working_tree("mine").files
+
+
+def test_examples_that_were_read_differently_are_other_data() -> None:
+    read = Facts(lines=[], is_same=False, is_ordered=False, digests={})
+    now = working_tree(None)
+    sides = resolve("", now, None), resolve("load.prefetch=1", now, None)
+    found = review(*sides, None)
+    found = replace(found, experiments=(replace(found.experiments[0], facts=read),))
+    answer = judged(found, sides, [DATA], []).policy
+    assert answer is not None
+    told = "--fail-on: found perhaps a change of the data (examples that were read differ); expected none"
+    assert [str(fault) for fault in answer.broken] == [told]
+
 
 Told = tuple[int, list[str], str]
 Diff = Callable[..., Told]
 BASE = "HEAD~1:mine/etlrun-policy.yaml"
 NEW = "HEAD:mine/etlrun-policy.yaml"
-DATA = "a change of the data in small by transform.resize.size"
+OF_DATA = "a change of the data in small by transform.resize.size"
 
 
 @pytest.fixture
@@ -52,7 +116,7 @@ def test_a_broken_rule_ends_with_its_status_and_says_once_what_breaks_and_what_w
     repository: Repository, diff: Diff
 ) -> None:
     smaller(repository)
-    rule = f"{BASE}:1: data: found {DATA}; expected none without the label approved"
+    rule = f"{BASE}:1: data: found {OF_DATA}; expected none without the label approved"
     assert diff() == (
         4,
         [f"policy: 1 rule broken ({BASE})", f"  {rule}", "    -> give it the label approved"],
@@ -63,7 +127,7 @@ def test_a_broken_rule_ends_with_its_status_and_says_once_what_breaks_and_what_w
 @pytest.mark.parametrize("words", [("--label", "other, approved"), ("--label", "a", "--label", "approved")])
 def test_a_label_waives_its_rule(words: tuple[str, ...], repository: Repository, diff: Diff) -> None:
     smaller(repository)
-    waived = f"  {BASE}:1: data: found {DATA}, which the label approved waives"
+    waived = f"  {BASE}:1: data: found {OF_DATA}, which the label approved waives"
     assert diff("HEAD~1", "HEAD", *words) == (0, [f"policy: passed ({BASE})", waived], "")
 
 
@@ -72,7 +136,7 @@ def test_no_label_waives_a_rule_without_one_or_what_fail_on_names(repository: Re
     assert diff("HEAD~1", "HEAD", "--label", "data", "--label", "")[0] == 4
     repository.write("etlrun-policy.yaml", "data: {label: approved}\n")
     status, lines, _ = diff("HEAD~2", "--label", "approved", "--fail-on", "data", "--fail-on", "order")
-    assert (status, lines[1]) == (4, f"  --fail-on: found {DATA}; expected none")
+    assert (status, lines[1]) == (4, f"  --fail-on: found {OF_DATA}; expected none")
 
 
 def test_speed_alone_passes_every_rule_of_kinds(repository: Repository, diff: Diff) -> None:
@@ -299,13 +363,13 @@ def test_comments_and_documents_have_the_policy(repository: Repository, capsys: 
     base = BASE.replace("~", "&#126;")
     assert capsys.readouterr().out.startswith(
         f"### etlrun: HEAD&#126;1 → HEAD\n\n**1 of 2 change: 1 the data**\n\n#### policy: 1 rule broken ({base})\n\n"
-        f"- {base}:1: data: found {DATA}; expected none without the label approved -> give it "
+        f"- {base}:1: data: found {OF_DATA}; expected none without the label approved -> give it "
         "the label approved\n\n#### small: changes the data"
     )
     cli.main([*words, "json", "--label", "approved"])
     assert json.loads(capsys.readouterr().out)["policy"] == {
         "broken": [],
-        "waived": [f"{BASE}:1: data: found {DATA}, which the label approved waives"],
+        "waived": [f"{BASE}:1: data: found {OF_DATA}, which the label approved waives"],
         "file": BASE,
         "note": "",
         "faults": [],
