@@ -183,11 +183,6 @@ class Pipeline:
 
     def _next_pass(self) -> tf.data.Dataset:
         began_s = time.perf_counter()
-        batches = self._built_pass()
-        self.building_s = self.building_s or time.perf_counter() - began_s - self.filling_s
-        return batches
-
-    def _built_pass(self) -> tf.data.Dataset:
         self._number += 1
         self._fill_first()
         self.context.passes_begun.assign(self._number, read_value=False)
@@ -199,7 +194,9 @@ class Pipeline:
                 self._traced.get_concrete_function(*[tf.TensorSpec((), tf.int64)] * 3)
             count = [tf.constant(self.keeper.count, tf.int64)] if mode == READ else []
             decided += [tf.constant(mode), *count]
-        return self._of_pass(skipped, *decided) if skipped else self._begun_by(*decided)
+        batches = self._of_pass(skipped, *decided) if skipped else self._begun_by(*decided)
+        self.building_s = self.building_s or time.perf_counter() - began_s - self.filling_s
+        return batches
 
     def _begun_by(self, *decided: tf.Tensor) -> tf.data.Dataset:
         """Return `_of_pass`, traced once for all passes: to make each anew takes as long as to read a few batches."""
@@ -431,18 +428,12 @@ def _bytes_of(plan: Plan, pipelines: Mapping[str, Pipeline]) -> int:
     for name, pipeline in pipelines.items():
         before, _, _ = at_cache(plan.pipelines[name])
         flow, count = before[-1].gives, pipeline.split.num_examples
-        known = cache_bytes(flow, count)
-        size += cache_bytes(flow, count, _varying_bytes(pipeline, before)) or 0 if known is None else known
+        known, varying = cache_bytes(flow, count), 0.0
+        if known is None:  # since examples differ in size, of which the first ones say how
+            tries = tf.data.Dataset.range(_SAMPLE)  # a file that can't be opened raises on every read
+            sample = tf.data.Dataset.zip((tries, pipeline.uncached(before))).ignore_errors().as_numpy_iterator()
+            features = [tf.nest.flatten(example) for _, example in sample]
+            sizes = [len(of) if isinstance(of, bytes) else int(of.nbytes) for each in features for of in each]
+            varying = sum(sizes) / len(features) - flow.fixed_bytes if features else 0.0
+        size += cache_bytes(flow, count, varying) or 0 if known is None else known
     return size
-
-
-def _varying_bytes(pipeline: Pipeline, before: Sequence[PlannedStage]) -> float:
-    """Return the mean size of what differs in size between examples after these stages, of the first examples."""
-    tries = tf.data.Dataset.range(_SAMPLE)  # a file that can't be opened raises on every read
-    sample = tf.data.Dataset.zip((tries, pipeline.uncached(before)))
-    sizes = [sum(map(_size, tf.nest.flatten(example))) for _, example in sample.ignore_errors().as_numpy_iterator()]
-    return sum(sizes) / len(sizes) - before[-1].gives.fixed_bytes if sizes else 0.0
-
-
-def _size(feature: Any) -> int:
-    return len(feature) if isinstance(feature, bytes) else int(feature.nbytes)

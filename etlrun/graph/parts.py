@@ -38,7 +38,7 @@ def every_nth(
     the batches of this part from 0.
     """
     for_all, for_own = _divided(stages, cached)
-    reading, batch = context, _batch(for_own)
+    reading, batch = context, next(of.stage for of in for_own if isinstance(of.stage, Batch))
     if any(planned.stage.keeps for planned in stages):  # a cache has the order of the files in the first pass
         reading = dataclasses.replace(context, passes_begun=tf.constant(1, tf.int64))
     records = chained(cached and cached.numbers(), for_all, reading).batch(batch.batch_size)
@@ -53,7 +53,7 @@ def _divided(stages: Stages, cached: Mapped | None) -> tuple[list[PlannedStage],
 
     The examples of a cache keep the order in which they are read: without it, they are shuffled as they are read.
     """
-    before, _, after = at_cache(_inside(stages))
+    before, _, after = at_cache([planned for planned in stages if planned.stage.scope is not Scope.AROUND])
     inside = after if cached else [*before, *after]
     shuffles = [planned for planned in inside if planned.stage.only_reorders]
     others = [planned for planned in inside if not planned.stage.only_reorders]
@@ -86,12 +86,3 @@ def _not_portable(found: str) -> ConfigError:
     expected = "operations of TensorFlow, which another process can run"
     remedy = "leave the step out, or set load=shuffled"
     return ConfigError([Fault(where=Service.path, found=found, expected=expected, remedy=remedy)])
-
-
-def _inside(stages: Stages) -> list[PlannedStage]:
-    """Return the stages of a pass."""
-    return [planned for planned in stages if planned.stage.scope is not Scope.AROUND]
-
-
-def _batch(stages: Stages) -> Batch:
-    return next(planned.stage for planned in stages if isinstance(planned.stage, Batch))

@@ -45,46 +45,51 @@ from etlrun.stages.trainer import Drain, Trainer
 
 Stages = Mapping[str, Mapping[str, type[Stage]]]
 
-_OWN: Stages = {
-    "extract": {"tfds": Tfds, "sequential": Sequential, "interleave": Interleave},
-    "transform": {
-        "decode": Decode,
-        "center_crop": CenterCrop,
-        "resize": Resize,
-        "pad": Pad,
-        "random_crop": RandomCrop,
-        "random_resized_crop": RandomResizedCrop,
-        "random_flip": RandomFlip,
-        "random_flip_up_down": RandomFlipUpDown,
-        "random_rotation": RandomRotation,
-        "random_translation": RandomTranslation,
-        "random_zoom": RandomZoom,
-        "random_brightness": RandomBrightness,
-        "random_contrast": RandomContrast,
-        "random_saturation": RandomSaturation,
-        "random_hue": RandomHue,
-        "random_grey": RandomGrey,
-        "rand_augment": RandAugment,
-        "cutout": Cutout,
-        "random_erasing": RandomErasing,
-        "normalize": Normalize,
-        "rescale": Rescale,
-        "scale_zero_one": ScaleZeroOne,
-        "scale_minus_one_one": ScaleMinusOneOne,
-        "zero_center_bgr": ZeroCenterBgr,
-    },
-    "cache": CACHES,
-    "model": {
-        "mobilenet_v2": MobileNetV2,
-        "keras_application": KerasApplication,
-        "tabular": Tabular,
-        "text": TextModel,
-        "emulated": Emulated,
-    },
-    "trainer": {"fit": Trainer, "drain": Drain},
-    "profile": {"none": NoProfile, "trace": Trace},
-    "logger": LOGGERS,
-}
+_STAGES: tuple[type[Stage], ...] = (
+    Tfds,
+    Sequential,
+    Interleave,
+    Decode,
+    CenterCrop,
+    Resize,
+    Pad,
+    RandomCrop,
+    RandomResizedCrop,
+    RandomFlip,
+    RandomFlipUpDown,
+    RandomRotation,
+    RandomTranslation,
+    RandomZoom,
+    RandomBrightness,
+    RandomContrast,
+    RandomSaturation,
+    RandomHue,
+    RandomGrey,
+    RandAugment,
+    Cutout,
+    RandomErasing,
+    Normalize,
+    Rescale,
+    ScaleZeroOne,
+    ScaleMinusOneOne,
+    ZeroCenterBgr,
+    *CACHES.values(),
+    MobileNetV2,
+    KerasApplication,
+    Tabular,
+    TextModel,
+    Emulated,
+    Trainer,
+    Drain,
+    NoProfile,
+    Trace,
+    *LOGGERS.values(),
+)
+"""Stages of etlrun, which configs select by the group and the name in their `path`."""
+_OWN: dict[str, dict[str, type[Stage]]] = {}
+for _stage in _STAGES:
+    _group, _, _name = _stage.path.partition(".")
+    _OWN.setdefault(_group, {})[_name] = _stage
 SOURCES |= {"tfrecord": TFRecords, "table": Table, "arrays": Arrays, "python": Python, "text_folder": TextFolder}
 STAGES, UNUSABLE = with_installed(_OWN)
 """The registry, and the faults of installed packages whose stages can't be used, which make every config invalid."""

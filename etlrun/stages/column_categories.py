@@ -131,7 +131,10 @@ class Lookup(ColumnStep):
 
     def fitted(self, values: Values, incoming: Feature) -> Self:
         if incoming.is_sequence:
-            found, counts = self._in_parts(values)
+            counted = values(counts=(self.min_count, self.top or MOST_VALUES + 1))
+            if not len(counted):
+                known(values())
+            found, counts = listed(counted)
         else:
             found, counts = most_frequent(known(values()))
         kept = [value for value, count in zip(found, counts, strict=True) if count >= self.min_count][: self.top]
@@ -147,13 +150,6 @@ class Lookup(ColumnStep):
                 f"lower `min_count`; the most frequent value is {most}",
             )
         return self._limited(tuple(kept))
-
-    def _in_parts(self, values: Values) -> tuple[list[Any], list[int]]:
-        """Return items of sequences and their counts as `most_frequent` does, without those that it does not keep."""
-        counted = values(counts=(self.min_count, self.top or MOST_VALUES + 1))
-        if not len(counted):
-            known(values())
-        return listed(counted)
 
     def gives(self, incoming: Feature) -> Feature:
         if incoming.format not in (None, "text") or incoming.categories is not None:

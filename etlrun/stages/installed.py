@@ -57,20 +57,11 @@ _LOSSES = tuple(dict.fromkeys(loss for kind in KINDS.values() for loss in kind.l
 """Losses of etlrun."""
 
 
-def of_function(entry: EntryPoint, made: Any) -> Plugin | str:
-    """Return the loss, metric or callback that an entry point names; a text that says why it can't be used."""
-    group, name = entry.group, entry.name
+def _wrong(group: str, name: str, made: Any) -> Iterator[str]:
+    """Yield what is wrong with a loss, a metric or a callback, or with its name."""
     if not isinstance(made, FunctionType):
-        return f"{made!r}, which is not a function"
-    if wrong := next(_wrong(group, name, made), None):
-        return wrong
-    functions = with_called(made)
-    remember(functions)
-    return beyond(functions, KERAS) or Plugin.of(entry, name, made, functions)
-
-
-def _wrong(group: str, name: str, made: FunctionType) -> Iterator[str]:
-    """Yield what is wrong with a function, or with its name."""
+        yield f"{made!r}, which is not a function"
+        return
     if getattr(sys.modules.get(made.__module__), made.__name__, None) is not made:
         yield f"{made.__qualname__}, which its module does not have under its own name"
     given = parameters_of(made)
@@ -181,7 +172,12 @@ def with_installed(
     for entry in [of for of in installed() if of.group in _EXPECTED] if entries is None else entries:
         imported = {*sys.modules}
         try:
-            made = _loaded(entry)
+            module = sys.modules.get(entry.module)
+            if getattr(getattr(module, "__spec__", None), "_initializing", False):
+                # It imports etlrun while it is imported: whoever imports it gets the new one, as of any module that
+                # replaces itself.
+                del sys.modules[entry.module]
+            made = entry.load()
         except Exception as error:  # noqa: BLE001 - importing another package may raise anything
             faults.append(fault_of(entry, f"{type(error).__name__}: {error}", _EXPECTED[entry.group]))
             continue
@@ -196,14 +192,6 @@ def with_installed(
     return registry, tuple(faults)
 
 
-def _loaded(entry: EntryPoint) -> Any:
-    """Return what an entry point names; a module that is being imported, and imports etlrun, is begun anew."""
-    module = sys.modules.get(entry.module)
-    if getattr(getattr(module, "__spec__", None), "_initializing", False):
-        del sys.modules[entry.module]  # whoever imports it gets the new one, as of any module that replaces itself
-    return entry.load()
-
-
 @cache
 def installed() -> tuple[EntryPoint, ...]:
     """Return the entry points by which installed packages add something, whether it can be used or not."""
@@ -213,46 +201,34 @@ def installed() -> tuple[EntryPoint, ...]:
 
 def _added(entry: EntryPoint, made: Any, registry: Registry) -> Plugin | Fault:
     """Add what an entry point names to the registry, and return it; a fault if it can't be used."""
-    is_dataset = isinstance(made, type) and issubclass(made, Dataset)
-    expected = _A_DATASET if is_dataset and entry.group == STEPS else _EXPECTED[entry.group]
-    if entry.group in FUNCTIONS:
-        found: Plugin | str = of_function(entry, made)
-    elif entry.group == MODELS:
-        found = _model(entry, made, registry)
+    group, name, functions = entry.group, entry.name, tuple[Any, ...]()
+    is_dataset, expected = isinstance(made, type) and issubclass(made, Dataset), _EXPECTED[group]
+    if group in FUNCTIONS:
+        wrong = next(_wrong(group, name, made), None)
+        functions = () if wrong else with_called(made)
+        remember(functions)
+        wrong = wrong or beyond(functions, KERAS)
+    elif group == MODELS:
+        wrong = _unfit_model(made, registry)
+        functions = () if wrong else with_called(made.network)
+        remember(functions)
+    elif is_dataset:
+        expected, wrong = _A_DATASET, None
+        if not is_dataclass(made) or ":" not in getattr(made, "source", ""):
+            wrong = f"{made.__name__}, which is not a dataclass with a `source`"
+        elif name in {*SOURCES, "tfds"}:
+            wrong = f"the name {name}, which etlrun already has"
     else:
-        found = _dataset(entry, made) if is_dataset else _step(entry, made, registry)
-    return fault_of(entry, found, expected) if isinstance(found, str) else found
-
-
-def _dataset(entry: EntryPoint, made: type[Dataset]) -> Plugin | str:
-    if wrong := _unfit(entry.name, made):
-        return wrong
-    SOURCES[entry.name] = made
-    return Plugin.of(entry, entry.name, made)
-
-
-def _step(entry: EntryPoint, made: Any, registry: Registry) -> Plugin | str:
-    if wrong := breach(made) or _misplaced(made, registry):
-        return wrong
-    name = made.path.partition(".")[2]
-    registry["transform"][name] = made
-    return Plugin.of(entry, name, made, (*made.calls, made.op))
-
-
-def _model(entry: EntryPoint, made: Any, registry: Registry) -> Plugin | str:
-    if wrong := _unfit_model(made, registry):
-        return wrong
-    name, functions = made.path.partition(".")[2], with_called(made.network)
-    remember(functions)
-    registry["model"][name] = made
+        wrong = breach(made) or _misplaced(made, registry)
+        functions = () if wrong else (*made.calls, made.op)
+    if wrong:
+        return fault_of(entry, wrong, expected)
+    if is_dataset:
+        SOURCES[name] = made
+    elif group not in FUNCTIONS:
+        of, _, name = made.path.partition(".")
+        registry[of][name] = made
     return Plugin.of(entry, name, made, functions)
-
-
-def _unfit(name: str, dataset: type[Dataset]) -> str | None:
-    """Return why a class can't be the dataset of that name; None if it can."""
-    if not is_dataclass(dataset) or ":" not in getattr(dataset, "source", ""):
-        return f"{dataset.__name__}, which is not a dataclass with a `source`"
-    return f"the name {name}, which etlrun already has" if name in {*SOURCES, "tfds"} else None
 
 
 def breach(step: object) -> str | None:

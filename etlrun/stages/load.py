@@ -46,29 +46,6 @@ def sizes_of(buckets: Load) -> tuple[int, ...]:
     return buckets.batch_sizes or (buckets.batch_size,) * len(boundaries)
 
 
-def unfit_buckets(buckets: Load) -> Faults:
-    """Yield key, found, expected and remedy of each value that the others do not allow."""
-    boundaries = buckets.boundaries or ()
-    for name in ("batch_sizes", "tokens_per_batch", "drop_long"):
-        if not boundaries and (value := getattr(buckets, name)) not in (None, False):
-            found = str(value).lower() if value is True else str([*value] if isinstance(value, tuple) else value)
-            expected = f"{'false' if name == 'drop_long' else 'null'}, since there are no load.boundaries"
-            yield name, found, expected, "set load=bucketed, or leave it out"
-    if falling := next((pair for pair in pairwise(boundaries) if pair[0] >= pair[1]), None):
-        yield "boundaries", f"{falling[1]} behind {falling[0]}", "integers, each above the one before it", "sort them"
-    if boundaries and buckets.batch_sizes is not None and len(buckets.batch_sizes) != len(boundaries):
-        expected = f"{len(boundaries)} of them, one for each boundary"
-        yield (
-            "batch_sizes",
-            f"{len(buckets.batch_sizes)} size{'s' * (len(buckets.batch_sizes) != 1)}",
-            expected,
-            "name as many, or leave it out",
-        )
-    if boundaries and buckets.batch_sizes is not None and buckets.tokens_per_batch is not None:
-        expected = "null, since load.batch_sizes is set"
-        yield "tokens_per_batch", str(buckets.tokens_per_batch), expected, "leave out one of the two"
-
-
 _Address = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^\s:/,\[\]]+):[1-9][0-9]{0,4}$")]
 _Addresses = Annotated[tuple[_Address, ...], Field(min_length=1)] | _Address | None
 LAST_PORT = 65535
@@ -337,7 +314,30 @@ class Load(Stage):
     service: Service | None = None
 
     def faults(self) -> Faults:
-        yield from unfit_buckets(self)
+        boundaries = self.boundaries or ()
+        for name in ("batch_sizes", "tokens_per_batch", "drop_long"):
+            if not boundaries and (value := getattr(self, name)) not in (None, False):
+                found = str(value).lower() if value is True else str([*value] if isinstance(value, tuple) else value)
+                expected = f"{'false' if name == 'drop_long' else 'null'}, since there are no load.boundaries"
+                yield name, found, expected, "set load=bucketed, or leave it out"
+        if falling := next((pair for pair in pairwise(boundaries) if pair[0] >= pair[1]), None):
+            yield (
+                "boundaries",
+                f"{falling[1]} behind {falling[0]}",
+                "integers, each above the one before it",
+                "sort them",
+            )
+        if boundaries and self.batch_sizes is not None and len(self.batch_sizes) != len(boundaries):
+            expected = f"{len(boundaries)} of them, one for each boundary"
+            yield (
+                "batch_sizes",
+                f"{len(self.batch_sizes)} size{'s' * (len(self.batch_sizes) != 1)}",
+                expected,
+                "name as many, or leave it out",
+            )
+        if boundaries and self.batch_sizes is not None and self.tokens_per_batch is not None:
+            expected = "null, since load.batch_sizes is set"
+            yield "tokens_per_batch", str(self.tokens_per_batch), expected, "leave out one of the two"
 
     def rules(self) -> Faults:
         for name, *texts in self.service.rules() if self.service else ():

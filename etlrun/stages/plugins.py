@@ -69,8 +69,12 @@ def beyond(functions: Sequence[Any], modules: Mapping[str, str]) -> str | None:
     for function in functions:
         if foreign := sorted(set(_foreign(function, known, modules))):
             return f"{function.__qualname__}, which refers to {', '.join(foreign)}"
-        if (unfit := _without_source(function)) is not None:
-            return f"{function.__qualname__}, {unfit}"
+        try:
+            source(function)
+        except OSError:
+            return f"{function.__qualname__}, whose source can't be read"
+        if odd := odd_default(function):
+            return f"{function.__qualname__}, whose default {odd[0]!r} is no number, text or null"
     return None
 
 
@@ -102,16 +106,6 @@ def odd_default(function: Any) -> Any:
     """Return a default of a function that is no number, text or null, in a tuple; empty if there is none."""
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     return tuple(value for value in defaults if not isinstance(value, _PLAIN))[:1]
-
-
-def _without_source(function: Any) -> str | None:
-    """Return why the source of a function does not say what it does; None if it does."""
-    try:
-        source(function)
-    except OSError:
-        return "whose source can't be read"
-    odd = odd_default(function)
-    return f"whose default {odd[0]!r} is no number, text or null" if odd else None
 
 
 def _foreign(function: Any, known: Mapping[str, Any], modules: Mapping[str, str]) -> Iterator[str]:
