@@ -234,66 +234,52 @@ def test_a_cache_gives_what_it_takes() -> None:
     assert [cache(**values).flow(SCALED) for cache in STAGES["cache"].values()] == [SCALED] * 3
 
 
-@pytest.mark.parametrize("incoming", [RECORD, ENCODED], ids=str)
-@pytest.mark.parametrize(
-    "stage",
-    [RESIZE, CenterCrop(), RandomFlip(), Rescale(scale=1.0, offset=0.0), ScaleZeroOne(), ScaleMinusOneOne(), MODEL],
-    ids=lambda stage: stage.path,
+BEFORE, SCALING = (
+    ("a decoded image", "put `decode` before it in the steps"),
+    "keep one of the scaling steps and remove the other",
 )
-def test_what_works_on_pixels_needs_decoded_pictures(stage: Stage, incoming: Flow) -> None:
-    assert _complaint(stage, incoming) == ("a decoded image", "put `decode` before it in the steps")
-
-
-@pytest.mark.parametrize("incoming", [RECORD, PICTURE], ids=str)
-def test_decode_needs_an_encoded_picture(incoming: Flow) -> None:
-    assert _complaint(Decode(), incoming) == (
-        "an encoded image",
-        "leave `decode` out of the steps, or set extract.decode=false",
-    )
-
-
-@pytest.mark.parametrize("stage", [ScaleZeroOne(), ScaleMinusOneOne()], ids=lambda stage: stage.path)
-@pytest.mark.parametrize("incoming", [SCALED, decoded(low=-255, high=0)], ids=str)
-def test_pixels_are_scaled_once(stage: Stage, incoming: Flow) -> None:
-    assert _complaint(stage, incoming) == ("pixels in [0, 255]", "keep one of the scaling steps and remove the other")
-
-
-@pytest.mark.parametrize("incoming", [SCALED, decoded(high=1)], ids=str)
-def test_what_is_rounded_to_uint8_is_not_scaled_yet(incoming: Flow) -> None:
-    assert _complaint(ROUNDED, incoming) == (
-        "pixels in [0, 255], since it rounds to uint8",
-        "put the scaling after `resize`, or set transform.resize.dtype=float32",
-    )
-
-
-@pytest.mark.parametrize(
-    ("incoming", "expected", "remedy"),
-    [
-        (decoded("float32", low=-1, high=1), "images of one size", "add `resize` to the steps"),
-        (
-            decoded("float32", 31, 64, -1, 1),
-            "images of at least 32x32 pixels",
-            "set transform.resize.size=[64,64] or larger",
-        ),
-        (
-            SQUARE,
-            "pixels in [-1, 1] or [0, 1]",
-            "end the steps with `scale_minus_one_one` (Keras) or `scale_zero_one` (Hub)",
-        ),
-        (
-            decoded("float32", 64, 64, -1.5, 1),
-            "pixels in [-1, 1] or [0, 1]",
-            "end the steps with `scale_minus_one_one` (Keras) or `scale_zero_one` (Hub)",
-        ),
-    ],
-    ids=["sizes differ", "too small", "unscaled", "too low"],
+SCALE = ("pixels in [-1, 1] or [0, 1]", "end the steps with `scale_minus_one_one` (Keras) or `scale_zero_one` (Hub)")
+ROUNDS = "pixels in [0, 255], since it rounds to uint8"
+OF_PIXELS = (
+    RESIZE,
+    CenterCrop(),
+    RandomFlip(),
+    Rescale(scale=1.0, offset=0.0),
+    ScaleZeroOne(),
+    ScaleMinusOneOne(),
+    MODEL,
 )
-def test_what_the_model_refuses(incoming: Flow, expected: str, remedy: str) -> None:
-    assert _complaint(MODEL, incoming) == (expected, remedy)
+COMPLAINTS: list[tuple[Stage, Flow, tuple[str, str]]] = [
+    *((stage, incoming, BEFORE) for stage in OF_PIXELS for incoming in (RECORD, ENCODED)),
+    *(
+        (Decode(), of, ("an encoded image", "leave `decode` out of the steps, or set extract.decode=false"))
+        for of in (RECORD, PICTURE)
+    ),
+    *(
+        (stage, of, ("pixels in [0, 255]", "keep one of the scaling steps and remove the other"))
+        for stage in (ScaleZeroOne(), ScaleMinusOneOne())
+        for of in (SCALED, decoded(low=-255, high=0))
+    ),
+    *(
+        (ROUNDED, of, (ROUNDS, "put the scaling after `resize`, or set transform.resize.dtype=float32"))
+        for of in (SCALED, decoded(high=1))
+    ),
+    (MODEL, decoded("float32", low=-1, high=1), ("images of one size", "add `resize` to the steps")),
+    (
+        MODEL,
+        decoded("float32", 31, 64, -1, 1),
+        ("images of at least 32x32 pixels", "set transform.resize.size=[64,64] or larger"),
+    ),
+    (MODEL, SQUARE, SCALE),
+    (MODEL, decoded("float32", 64, 64, -1.5, 1), SCALE),
+]
 
 
-def _complaint(stage: Stage, incoming: Flow) -> tuple[str, str]:
+@pytest.mark.parametrize(("stage", "incoming", "complaint"), COMPLAINTS, ids=str)
+def test_what_a_stage_does_not_take_is_told_with_a_remedy(
+    stage: Stage, incoming: Flow, complaint: tuple[str, str]
+) -> None:
     with pytest.raises(UnfitError) as caught:
         stage.flow(incoming)
     assert str(caught.value) == caught.value.expected
-    return caught.value.expected, caught.value.remedy
+    assert (caught.value.expected, caught.value.remedy) == complaint
