@@ -222,6 +222,10 @@ def test_a_text_that_stands_for_none_is_told_where_it_may_be_a_value(
     if is_alone:
         dataset = plan_of(*of_run, 'dataset.missing=["", "null"]').spec.dataset
         assert dataset.found.classes == (("AS", "EU", "NA") if "region" in target else ("a", "b"))  # type: ignore[attr-defined]
+        told = refusal_of_plan(
+            *of_run, r"dataset.missing=['', NA, '\\N']"
+        )  # which Hydra would read otherwise in an override
+        assert told.endswith("or, if that is a value, leave NA out of dataset.missing")
 
 
 def test_smaller_errors_are_better(table: Path) -> None:

@@ -20,6 +20,8 @@ _PLAIN = re.compile(r"(?!null$)[a-z_][\w.-]*", re.ASCII | re.IGNORECASE)
 """Names that Hydra's grammar takes as keys; a subset."""
 _IN_YAML = re.compile(r"(?!null$)[^\W\d]([\w ()/.-]*[\w()/.-])?", re.IGNORECASE)
 """Names that YAML takes without quotes; a subset."""
+_LONG_TEXT, _OF_HYDRA = 40, set('"$\\')
+"""Characters from which on a text is too long for an override that a message proposes; those that Hydra may change."""
 INTERRUPTED = 130
 """Exit status of a command that was interrupted, as shells have it."""
 
@@ -74,8 +76,14 @@ def override(key: str, name: str, value: str) -> str:
 
 
 def override_of_texts(key: str, texts: Iterable[str]) -> str:
-    """Return the override of a list of texts, in words for a POSIX shell; Hydra reads a backslash in a text as two."""
-    return shlex.quote(f"{key}={json.dumps([*texts], ensure_ascii=False)}")
+    """Return the override of a list of texts, in words for a POSIX shell; empty if one is too long to be proposed.
+
+    Or if it may not arrive as it is: Hydra reads backslashes, quotes and dollars otherwise.
+    """
+    texts = [*texts]
+    if not all(of.isprintable() and len(of) < _LONG_TEXT and _OF_HYDRA.isdisjoint(of) for of in texts):
+        return ""
+    return shlex.quote(f"{key}={json.dumps(texts, ensure_ascii=False)}")
 
 
 def fault(where: object, found: str, expected: str, remedy: str = "") -> Fault:

@@ -28,7 +28,7 @@ from etlrun.remote.copies import Copies, copied, named_by_url
 from etlrun.remote.objects import Object, UnreachableError, listed
 from etlrun.sources.content import digest
 from etlrun.sources.rows.kept import Array, Kept, contents_of, kept_as, require_unchanged, stamps_of, write_facts
-from etlrun.sources.rows.kinds import composed, composed_note
+from etlrun.sources.rows.kinds import composed, composed_note, halved
 from etlrun.sources.rows.lines import shown
 from etlrun.sources.rows.source import RowsSource
 from etlrun.sources.rows.table import write_table
@@ -259,16 +259,19 @@ def _of_lengths(where: str, arrays: Mapping[str, Array]) -> Iterator[Fault]:
 
 def _undecodable(some: Array, where: str, first: int) -> Fault | None:
     """Return the fault of the first text that is not Unicode, which is bytes of another encoding; None if all are."""
-    if some.dtype.kind not in "SU":
+    place = halved(some, _is_unicode) if some.dtype.kind in "SU" else None
+    if place is None:
         return None
+    found = f"{some[place].item()!r}"
+    return _fault(f"{where}, row {first + place:,}", found, "text in UTF-8", "decode it, and save it again")
+
+
+def _is_unicode(some: Array) -> bool:
     try:
         np.char.decode(some, "utf-8") if some.dtype.kind == "S" else np.char.encode(some, "utf-8")
     except UnicodeError:
-        if len(some) > 1:
-            half = len(some) // 2
-            return _undecodable(some[:half], where, first) or _undecodable(some[half:], where, first + half)
-        return _fault(f"{where}, row {first:,}", f"{some[0].item()!r}", "text in UTF-8", "decode it, and save it again")
-    return None
+        return False
+    return True
 
 
 def _column(values: Array, where: str) -> Column:
@@ -502,16 +505,12 @@ def _of_dictionaries(dataset: Python, rows: Iterator[Any], count: list[int]) -> 
 
 
 def _unfit_value(dataset: Python, rows: list[Mapping[str, Any]], first: int, error: Exception) -> WorldError:
-    """Return the error of the first value that Arrow can't put behind those before it, found by halving."""
+    """Return the error of the first value that Arrow can't put behind those before it."""
     for name in rows[0]:
         values = [row[name] for row in rows]
-        low, high = 0, len(values)
-        if _fits(values):
+        if (place := halved(values, _fits)) is None:
             continue
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if _fits(values[:middle]) else (low, middle)
-        found = f"row {first + low:,}, {name}: {shown(values[low])} of type {type(values[low]).__name__}"
+        found = f"row {first + place:,}, {name}: {shown(values[place])} of type {type(values[place]).__name__}"
         return _fault_of(
             dataset,
             found,

@@ -34,10 +34,6 @@ from etlrun.system.errors import EtlrunError, Fault, WorldError, override, overr
 _LINE_END = re.compile(r"\r\n?|\n")
 _LONGEST_VALUE = 2**31 - 1
 
-_LONG = 40
-"""Characters from which on a text is too long for an override that a message proposes."""
-_OF_HYDRA = set('"$\\')
-"""Characters that Hydra may read otherwise within quotes: a message proposes no override with them."""
 _BLOCK = 16_000_000
 """Bytes that are parsed at once, and more than a row has."""
 
@@ -237,10 +233,8 @@ class DelimitedFile(TableFile):
         return {name: seen.kind for name, seen in texts.items()}
 
     def nothing(self, marks: Sequence[str]) -> str:
-        if all(
-            mark.isprintable() and len(mark) < _LONG and _OF_HYDRA.isdisjoint(mark) for mark in (*self._missing, *marks)
-        ):
-            return f"set {override_of_texts('dataset.missing', dict.fromkeys((*self._missing, *marks)))}"
+        if found := override_of_texts("dataset.missing", dict.fromkeys((*self._missing, *marks))):
+            return f"set {found}"
         return f"add {'them' if marks[1:] else 'it'} to dataset.missing"
 
     def notes(self) -> Iterator[str]:

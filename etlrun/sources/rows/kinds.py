@@ -331,15 +331,21 @@ def first_unfit(values: pa.Array, kind: Kind) -> tuple[int, Any]:
     return _first(values, fits, 0) or (0, _plain(values[0]))
 
 
-def _first(values: pa.Array, fits: Callable[[pa.Array], bool], first: int) -> tuple[int, Any] | None:
-    """Return row and value of the first one that does not fit, found by halving; None if all do."""
+def halved(values: Any, fits: Callable[[Any], bool]) -> int | None:
+    """Return the place of the first value that does not fit those before it, found by halving; None if all fit."""
     if fits(values):
         return None
     low, high = 0, len(values)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if fits(values[low:middle]) else (low, middle)
-    return first + low, _plain(values[low])
+        low, high = (middle, high) if fits(values[:middle]) else (low, middle)
+    return low
+
+
+def _first(values: pa.Array, fits: Callable[[pa.Array], bool], first: int) -> tuple[int, Any] | None:
+    """Return row and value of the first one that does not fit; None if all do."""
+    place = halved(values, fits)
+    return None if place is None else (first + place, _plain(values[place]))
 
 
 def _plain(value: pa.Scalar) -> Any:

@@ -473,11 +473,10 @@ def taken_for_none(dataset: Rows, name: str) -> tuple[str, str]:
         return "", ""
     texts = " and ".join(sorted(found))
     others = [column for column, of in columns.items() if of & found]
-    remedy = (
-        f"write another text for it, since {others[0]} has it for none, too"
-        if others
-        else f"set {override_of_texts('dataset.missing', (mark for mark in dataset.missing if mark not in found))}"
-    )
+    without = override_of_texts("dataset.missing", (mark for mark in dataset.missing if mark not in found))
+    remedy = f"set {without}" if without else f"leave {texts} out of dataset.missing"
+    if others:
+        remedy = f"write another text for it, since {others[0]} has it for none, too"
     return f", since {texts} stand{'s' * (len(found) == 1)} for none", f", or, if that is a value, {remedy}"
 
 
