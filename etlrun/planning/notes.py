@@ -10,7 +10,6 @@ from etlrun.stages.column_numbers import EPSILON, Standardize
 from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import Declared
 from etlrun.stages.image import Decode
-from etlrun.stages.load import Service
 from etlrun.stages.objectives import is_of_kind, kind_of, loss_of
 from etlrun.stages.rows import Rows
 from etlrun.stages.trainer import Trainer
@@ -28,17 +27,16 @@ def remarks(spec: RunSpec) -> Iterator[str]:
     loose = unordered(spec)
     if loose:
         yield f"{' and '.join(loose)} = false: the order of the examples, and so every result, differs from run to run."
-    if spec.load.service is not None:
-        yield from service_notes(spec)
-    if spec.fit is not None and spec.fit.hosts > 1:
-        yield host_note(spec.fit, spec.load.batch_size)
+    yield from _of_places(spec)
     if keeps_file_order(spec):
         yield "extract.shuffle_files = true: the cache keeps the order of the first pass for all later ones."
     if spec.load.class_weights == "balanced":
         yield "load.class_weights = balanced: losses are weighted by the inverse of the share of their class."
     yield from _of_targets(spec)
     yield from _of_columns(spec)
-    yield from _short_of(spec)
+    if spec.fit is not None and spec.fit.early_stopping.patience is not None and not spec.model.learns:
+        key, value = spec.fit.early_stopping.key("patience"), spec.fit.early_stopping.patience
+        yield f"{key} = {value} has no effect, since {spec.model.path} learns nothing."
     if spec.cache.codec != "raw" and not spec.cache.keeps:
         what = "examples" if isinstance(spec.dataset, Rows) else "images"
         yield f"cache.codec = {spec.cache.codec} has no effect with cache=none: {what} stay as they are."
@@ -48,14 +46,6 @@ def remarks(spec: RunSpec) -> Iterator[str]:
     if spec.cache.keeps_features and spec.fit is not None:
         yield from _served(spec.fit)
         yield "cache.at = features: losses equal those of a run without it within float tolerance, not bit for bit."
-
-
-def _short_of(spec: RunSpec) -> Iterator[str]:
-    """Yield the note on an early stop of what learns nothing."""
-    trainer = spec.fit
-    if trainer is not None and trainer.early_stopping.patience is not None and not spec.model.learns:
-        key, value = trainer.early_stopping.key("patience"), trainer.early_stopping.patience
-        yield f"{key} = {value} has no effect, since {spec.model.path} learns nothing."
 
 
 def _of_columns(spec: RunSpec) -> Iterator[str]:
@@ -156,19 +146,18 @@ def decoding_notes(asked: RunSpec) -> Iterator[str]:
         yield f"{Decode.key('library')} = turbo: with load.service TensorFlow decodes and resizes, since {why}."
 
 
-def service_notes(spec: RunSpec) -> Iterator[str]:
-    """Yield the notes on a run with a service, one sentence each."""
-    if spec.cache.keeps:
+def _of_places(spec: RunSpec) -> Iterator[str]:
+    """Yield the notes on a run that reads in other processes, or on several hosts."""
+    if spec.load.service is not None and spec.cache.keeps:
         yield (
             f"{spec.cache.path}: the run fills the cache, or compares it with its checksums, before the first pass; "
             "workers read it at the same path."
         )
-    yield f"{Service.path}: tf.data's service listens on all interfaces of its machines: let a firewall limit it."
-
-
-def host_note(trainer: Trainer, batch_size: int) -> str:
-    """Return the note on a run on several hosts."""
-    return (
-        f"{trainer.key('hosts')} = {trainer.hosts}: each host reads its own part of the examples, and makes "
-        f"{batch_size // trainer.hosts} of the {batch_size} of a batch."
-    )
+    if spec.load.service is not None:
+        yield "load.service: tf.data's service listens on all interfaces of its machines: let a firewall limit it."
+    if spec.fit is not None and spec.fit.hosts > 1:
+        own = spec.load.batch_size // spec.fit.hosts
+        yield (
+            f"trainer.hosts = {spec.fit.hosts}: each host reads its own part of the examples, and makes {own} of the "
+            f"{spec.load.batch_size} of a batch."
+        )

@@ -64,6 +64,9 @@ def plan(spec: RunSpec) -> Plan:
         raise ConfigError([*dict.fromkeys(faults)])
     notes = [note for step in spec.transform.steps if isinstance(step, Columns) for note in step.notes]
     notes += spec.model.notes(_seen(draft)) if spec.fit is not None else ()
+    changes_base = (
+        spec.fit is not None and spec.cache.keeps_features and spec.fit.frozen_phases != spec.fit.planned_phases
+    )
     return Plan(
         spec=spec,
         train=draft.train,
@@ -71,7 +74,7 @@ def plan(spec: RunSpec) -> Plan:
         by_model=draft.by_model,
         plain=_Planner(_Planner(spec).plainly()).pipelines(),
         remarks=(*remarks(spec), *decoding_notes(asked), *notes),
-        unfrozen=_unfrozen(spec),
+        unfrozen=plan(replace(spec, cache=NO_CACHE)) if changes_base else None,
         code=code_in(spec),
     )
 
@@ -104,13 +107,6 @@ def drafted(spec: RunSpec) -> Draft:
 def _seen(draft: Draft) -> Flow:
     """Return what the model sees, behind the steps that it applies."""
     return draft.by_model[-1].gives if draft.by_model else given_to_model(draft.train)
-
-
-def _unfrozen(spec: RunSpec) -> Plan | None:
-    """Return the plan of the phases that change the base whose features a cache holds; None if there are none."""
-    if spec.fit is None or not spec.cache.keeps_features or spec.fit.frozen_phases == spec.fit.planned_phases:
-        return None
-    return plan(replace(spec, cache=NO_CACHE))
 
 
 def planned(config: Mapping[str, Any], stages: Known) -> Plan:
