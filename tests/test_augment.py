@@ -1,6 +1,13 @@
 """Augmentations agree with their published definitions: those of `tf.image`, Keras's layers, Pillow and torchvision."""
 
+from __future__ import annotations
+
+import inspect
 import itertools
+import math
+import re
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -10,8 +17,18 @@ import pytest
 import tensorflow as tf
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
-from etlrun.stages.augment import Pad, rotated, translated, zoomed
+from etlrun.run.backend import seed_all
+from etlrun.stages import STAGES
+from etlrun.stages.augment import Pad, crop_box, drawn, rotated, translated, zoomed
 from etlrun.stages.colour import Normalize, RandomGrey, augmented, brightened, contrasted, recoloured, saturated
+from etlrun.stages.flow import Feature, UnfitError
+from etlrun.stages.image import ScaleMinusOneOne
+from tests.configs import plan_of
+from tests.pipelines import as_bytes, training_pipeline
+from tests.programs import EPOCHS, of_tiny
+from tests.runs import small
+from tests.steps import RANDOM, VALUES, block_of, step_of, words_with
+from tests.test_eject import code
 
 Pixels = npt.NDArray[Any]
 
@@ -151,3 +168,423 @@ def test_flat_images_are_neither_stretched_nor_equalized() -> None:
     flat = np.full((5, 4, 3), 77, np.uint8)
     for operation in (12, 13):
         np.testing.assert_array_equal(augmented(tf.constant(flat), tf.constant(operation), 9, tf.constant(1.0)), flat)
+
+
+DRAWN_IMAGE = np.random.default_rng(0).integers(0, 256, (24, 30, 3), np.uint8)
+
+
+def results(name: str, count: int = 200, image: Pixels = DRAWN_IMAGE, **values: Any) -> list[Pixels]:
+    """What a step makes of an image with the seeds below `count`."""
+    step = step_of(name, **values)
+    one = tf.function(lambda seed: step.op(tf.constant(image), **step.values, seed=seed), autograph=False)
+    return [one(tf.constant(seed, tf.int64)).numpy() for seed in range(count)]
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_a_step_draws_other_numbers_for_each_seed_and_the_same_for_the_same(name: str) -> None:
+    found = results(name, 20)
+    again = results(name, 20)
+    assert all(np.array_equal(*pair) for pair in zip(found, again, strict=True))
+    assert len({image.tobytes() for image in found}) > 1
+    assert {image.dtype for image in found} == {np.dtype(np.uint8)}
+
+
+def test_numbers_differ_for_each_seed_and_image_and_salt() -> None:
+    floats = DRAWN_IMAGE.astype(np.float32) / 256  # inside of (-1, 1)
+    images = [DRAWN_IMAGE, DRAWN_IMAGE // 2, floats, floats / 2]
+    keys = [
+        *((image, 1, "a") for image in images),
+        (DRAWN_IMAGE, 2, "a"),
+        (DRAWN_IMAGE, 1, "b"),
+        (DRAWN_IMAGE[::-1], 1, "a"),
+    ]
+    found = [
+        tuple(drawn(tf.constant(image), tf.constant(seed, tf.int64), salt, 2).numpy()) for image, seed, salt in keys
+    ]
+    assert len(set(found)) == 6
+    assert found[-1] == found[0]  # the sum of the pixels is the same
+
+
+@pytest.mark.parametrize("image", [DRAWN_IMAGE, np.full((4000, 3000, 3), 255, np.uint8)], ids=["small", "above 2**32"])
+def test_numbers_follow_from_the_exact_sum_of_the_pixels(image: Pixels) -> None:
+    seed, salt = 5, tf.strings.to_hash_bucket_fast("a", 2**31 - 1)
+    key = tf.random.fold_in(tf.constant([seed, image.sum(dtype=np.int64)]), salt)
+    found = drawn(tf.constant(image), tf.constant(seed, tf.int64), "a", 2)
+    np.testing.assert_array_equal(found, tf.random.stateless_uniform((2,), key))
+
+
+@pytest.mark.parametrize("name", sorted({*RANDOM} - {"random_flip"}))
+def test_the_salt_of_a_step_is_its_name(name: str) -> None:
+    salts = re.findall(r'drawn\(image, seed, "(\w+)", ', inspect.getsource(step_of(name).op))
+    assert salts == [name]
+
+
+def test_steps_and_parameters_draw_independent_numbers() -> None:
+    salts = [name for name in RANDOM if name != "random_flip"]
+    image = tf.constant(DRAWN_IMAGE)
+    draw = tf.function(lambda seed: tf.concat([drawn(image, seed, salt, 2) for salt in salts], 0), autograph=False)
+    columns = np.array([draw(tf.constant(seed, tf.int64)) for seed in range(100)])
+    links = np.corrcoef(columns, rowvar=False) - np.eye(columns.shape[1])
+    assert np.abs(links).max() < 0.5
+    assert columns.min() >= 0
+    assert columns.max() < 1
+    np.testing.assert_allclose(columns.mean(), 0.5, atol=0.02)
+
+
+def test_an_image_is_flipped_up_down_whether_or_not_it_is_flipped_left_right() -> None:
+    sideways = [not np.array_equal(image, DRAWN_IMAGE) for image in results("random_flip")]
+    down = [not np.array_equal(image, DRAWN_IMAGE) for image in results("random_flip_up_down")]
+    pairs = list(zip(sideways, down, strict=True))
+    assert {pair: 30 < count < 70 for pair, count in Counter(pairs).items()} == dict.fromkeys(
+        itertools.product((True, False), repeat=2), True
+    )
+    assert {image.tobytes() for image in results("random_flip_up_down")} == {
+        DRAWN_IMAGE.tobytes(),
+        DRAWN_IMAGE[::-1].tobytes(),
+    }
+
+
+def test_brightness_is_uniform_up_and_down() -> None:
+    flat = np.full((4, 4, 3), 100, np.float32)
+    changes = np.array([image[0, 0, 0] - 100 for image in results("random_brightness", 300, flat, max_delta=0.2)]) / 255
+    np.testing.assert_allclose((changes.min(), changes.max()), (-0.2, 0.2), atol=0.01)
+    np.testing.assert_allclose(np.quantile(changes, [0.25, 0.5, 0.75]), [-0.1, 0, 0.1], atol=0.035)
+
+
+def test_a_factor_is_uniform_between_both_ends() -> None:
+    image = np.tile(np.array([100.0, 120.0], np.float32)[:, None, None], (1, 2, 3))
+    contrasts = [(found[1, 0, 0] - found[0, 0, 0]) / 20 for found in results("random_contrast", 300, image)]
+    np.testing.assert_allclose((min(contrasts), max(contrasts)), (0.5, 2), atol=0.03)
+    fixed = results("random_contrast", 5, image, lower=1.25, upper=1.25)
+    np.testing.assert_allclose([(found[1, 0, 0] - found[0, 0, 0]) / 20 for found in fixed], 1.25, rtol=1e-5)
+
+
+def test_grey_images_are_as_many_as_the_probability_says() -> None:
+    grey = [bool((image == image[..., :1]).all()) for image in results("random_grey", probability=0.3)]
+    assert 40 < sum(grey) < 80
+
+
+def test_every_window_is_cropped_as_often() -> None:
+    image = np.arange(5 * 6 * 3, dtype=np.uint8).reshape(5, 6, 3)
+    places = [divmod(int(found[0, 0, 0]) // 3, 6) for found in results("random_crop", 600, image, size=(3, 4))]
+    counts = {place: places.count(place) for place in itertools.product(range(3), range(3))}
+    assert sum(counts.values()) == 600
+    assert 40 < min(counts.values()) <= max(counts.values()) < 100
+
+
+def test_an_image_that_is_smaller_than_its_crop_is_an_error() -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        results("random_crop", 1, size=(25, 4))
+
+
+def box_of_torchvision(
+    height: int, width: int, draws: Pixels, scale: tuple[float, float], ratio: tuple[float, float]
+) -> tuple[int, int, int, int]:
+    """`RandomResizedCrop.get_params` of torchvision, with given numbers: top, left, height and width."""
+    for area_at, ratio_at, top_at, left_at in draws:
+        area = height * width * (scale[0] + (scale[1] - scale[0]) * area_at)
+        lower, upper = math.log(ratio[0]), math.log(ratio[1])
+        aspect = math.exp(lower + (upper - lower) * ratio_at)
+        w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            return int(top_at * (height - h + 1)), int(left_at * (width - w + 1)), h, w
+    in_ratio = width / height
+    w = round(height * max(ratio)) if in_ratio > max(ratio) else width
+    h = round(width / min(ratio)) if in_ratio < min(ratio) else height
+    return (height - h) // 2, (width - w) // 2, h, w
+
+
+@pytest.mark.parametrize(
+    ("sides", "scale", "ratio"),
+    [
+        ((90, 120), (0.08, 1.0), (3 / 4, 4 / 3)),
+        ((90, 120), (0.9, 1.0), (0.2, 5.0)),
+        ((10, 200), (0.5, 1.0), (3 / 4, 4 / 3)),
+        ((200, 10), (0.5, 1.0), (3 / 4, 4 / 3)),
+        ((20, 30), (1.0, 1.0), (1.0, 2.0)),
+    ],
+)
+def test_a_crop_is_that_of_torchvision(
+    sides: tuple[int, int], scale: tuple[float, float], ratio: tuple[float, float]
+) -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        draws = rng.random((10, 4), np.float32)
+        found = crop_box(tf.constant(sides), tf.constant(draws), scale, ratio).numpy()
+        np.testing.assert_allclose(found, box_of_torchvision(*sides, draws, scale, ratio), atol=1)  # float32
+
+
+def test_a_crop_is_resized_as_pillow_does() -> None:
+    photo = np.asarray(Image.fromarray(DRAWN_IMAGE).resize((80, 60), Image.Resampling.BICUBIC))
+    values: dict[str, Any] = {"scale": (0.2, 0.9), "ratio": (0.5, 2.0)}
+    for seed, found in enumerate(results("random_resized_crop", 10, photo, size=(16, 20), antialias=True, **values)):
+        numbers = drawn(tf.constant(photo), tf.constant(seed, tf.int64), "random_resized_crop", 40)
+        draws = tf.reshape(numbers, (10, 4))
+        top, left, height, width = crop_box(tf.constant((60, 80)), draws, *values.values()).numpy()
+        box = Image.fromarray(photo).crop((left, top, left + width, top + height))
+        expected = np.asarray(box.resize((20, 16), Image.Resampling.BILINEAR)).astype(int)
+        np.testing.assert_allclose(found, expected, atol=1)
+
+
+def differing(found: Pixels) -> tuple[int, int, int, int]:
+    """Top, left, height and width of the rectangle of zeros in a white image; all of it must be zero."""
+    rows, columns = np.nonzero(found[..., 0] == 0)
+    if not rows.size:
+        return 0, 0, 0, 0
+    top, left, bottom, right = rows.min(), columns.min(), rows.max() + 1, columns.max() + 1
+    assert not found[top:bottom, left:right].any()
+    assert found.sum() == 255 * (found.size - 3 * (bottom - top) * (right - left))
+    return top, left, bottom - top, right - left
+
+
+def test_cutout_is_that_of_its_authors() -> None:
+    white = np.full((10, 12, 3), 255, np.uint8)
+    found = {differing(image) for image in results("cutout", 400, white, length=4)}
+
+    def mask(y: int, x: int) -> tuple[int, int, int, int]:  # uoguelph-mlrg/Cutout, util/cutout.py
+        y1, y2, x1, x2 = *np.clip((y - 2, y + 2), 0, 10), *np.clip((x - 2, x + 2), 0, 12)
+        return int(y1), int(x1), int(y2 - y1), int(x2 - x1)
+
+    assert found <= {mask(y, x) for y, x in itertools.product(range(10), range(12))}
+    assert {(0, 0, 2, 2), (8, 9, 2, 3)} & found
+    assert len(found) > 100
+    odd = [differing(image) for image in results("cutout", 50, white, length=3)]
+    assert (3, 3) in {box[2:] for box in odd}
+
+
+def test_random_erasing_is_that_of_torchvision() -> None:
+    white = np.full((40, 50, 3), 255, np.uint8)
+    values: dict[str, Any] = {"scale": (0.1, 0.4), "ratio": (0.5, 3.0)}
+    found = [differing(image) for image in results("random_erasing", 300, white, probability=0.5, **values)]
+    erased = [box for box in found if box[2]]
+    assert 110 < len(erased) < 190
+    shares = [height * width / 2000 for _, _, height, width in erased]
+    np.testing.assert_allclose((min(shares), max(shares)), (0.1, 0.4), atol=0.03)
+    ratios = [height / width for _, _, height, width in erased]
+    np.testing.assert_allclose((min(ratios), max(ratios)), (0.5, 3), rtol=0.15)
+    assert all(height < 40 and width < 50 for _, _, height, width in erased)
+    large: dict[str, Any] = {"scale": (1.0, 1.0), "ratio": (1.0, 1.0)}
+    assert all(image.all() for image in results("random_erasing", 5, white, probability=1.0, **large))
+
+
+def test_rand_augment_draws_all_operations_and_both_directions() -> None:
+    photo = (
+        np.asarray(Image.fromarray(DRAWN_IMAGE).resize((32, 24), Image.Resampling.BICUBIC)) // 10 * 9
+    )  # not all of [0, 255]
+    assert len({image.tobytes() for image in results("rand_augment", 200, photo, num_layers=1)}) == 1 + 2 * 9 + 4
+    assert len({image.tobytes() for image in results("rand_augment", 100, photo, num_layers=3)}) > 60
+
+
+@pytest.mark.parametrize("name", ["random_rotation", "random_translation", "random_zoom"])
+def test_without_strength_an_image_stays(name: str) -> None:
+    still: dict[str, Any] = {field: 0.0 for field in VALUES[name] if field != "fill_mode"}
+    assert all(np.array_equal(image, DRAWN_IMAGE) for image in results(name, 3, **still))
+
+
+CROPS = ["random_resized_crop", "pad", "random_crop"]
+ALL = [*CROPS, *(name for name in RANDOM if name not in CROPS)]
+LIST = f"transform.steps=[decode,{','.join(ALL)},normalize]"
+EVERY = (
+    LIST,
+    "transform.eval_steps=[decode,resize,normalize]",
+    *(block_of(name) for name in (*ALL, "normalize") if name in VALUES),
+    "transform.random_resized_crop.size=[32,32]",
+    "transform.random_crop.size=[32,32]",
+    "transform.resize.size=[32,32]",
+    "transform.rand_augment.num_layers=1",
+    "cache=none",
+)
+"""A run with all random steps in one list."""
+Passes = list[Counter[tuple[bytes, bytes]]]
+
+
+def examples(data_dir: Path, *overrides: str) -> Passes:
+    """The images and labels of two passes, in any order."""
+    with training_pipeline(plan_of(*small(data_dir, *EVERY, *overrides))) as pipeline:
+        return [
+            Counter(
+                (image.tobytes(), label.tobytes())
+                for images, labels in pipeline.dataset.as_numpy_iterator()
+                for image, label in zip(images, labels, strict=True)
+            )
+            for _ in range(2)
+        ]
+
+
+@pytest.fixture(scope="module")
+def plain(tiny: Path) -> Passes:
+    return examples(tiny)
+
+
+def test_another_pass_differs(plain: Passes) -> None:
+    assert not plain[0] & plain[1]
+    assert [len(found) for found in plain] == [38, 38]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("transform.num_parallel_calls=null", "extract=sequential", "load.shuffle_buffer=0", "load.batch_size=5"),
+        ("transform.num_parallel_calls=3", "transform.deterministic=false", "cache=memory", "cache.at=decoded"),
+    ],
+    ids=["serial", "parallel, after a cache"],
+)
+def test_a_pass_is_the_same_at_any_speed_and_in_any_order(
+    overrides: tuple[str, ...], plain: Passes, tiny: Path
+) -> None:
+    assert examples(tiny, *overrides) == plain
+
+
+@pytest.mark.slow
+def test_a_program_has_the_same_batches(tiny: Path, tmp_path: Path) -> None:
+    plan, module = of_tiny(tiny, tmp_path, *EVERY)
+    seed_all(plan.spec.trainer.seed)
+    with training_pipeline(plan) as pipeline:
+        passes = [as_bytes(pipeline.dataset) for _ in range(EPOCHS)]
+    assert as_bytes(module.train_dataset()) == list(itertools.chain(*passes))
+
+
+def test_a_program_contains_a_called_function_once_and_before_its_callers() -> None:
+    text = code(*EVERY)
+    for name in ALL:
+        step: Any = STAGES["transform"][name]
+        places = [text.index(f"\ndef {called.__name__}(") for called in step.calls]
+        assert places == sorted(places)
+        assert all(text.count(f"\ndef {called.__name__}(") == 1 for called in step.calls)
+        assert max(places, default=0) < text.index(f"\ndef {name}(")
+
+
+def test_grey_of_all_images_is_not_given_a_seed() -> None:
+    grey = words_with("random_grey")
+    assert "random_grey(image, probability=0.5, seed=seed)" in code(*grey)
+    assert "random_grey(image, probability=1.0)" in code(*grey, "transform.random_grey.probability=1")
+
+
+ANY = Feature(dtype="uint8", shape=(None, None, 3), low=0.0, high=255.0)
+PORTRAIT = ANY.replace(shape=(80, 60, 3))
+FLOAT_FEATURE = PORTRAIT.replace(dtype="float32")
+SCALED = ScaleMinusOneOne().gives(PORTRAIT)
+COLOUR_STEPS = ["random_brightness", "random_contrast", "random_saturation", "random_hue", "random_grey"]
+STILL = [name for name in RANDOM if name not in ("random_crop", "random_resized_crop")]
+
+
+@pytest.mark.parametrize("incoming", [ANY, PORTRAIT], ids=str)
+@pytest.mark.parametrize("name", STILL)
+def test_most_give_what_they_take(name: str, incoming: Feature) -> None:
+    assert step_of(name).gives(incoming) == incoming
+
+
+@pytest.mark.parametrize("name", COLOUR_STEPS)
+def test_colours_of_floats_stay_floats(name: str) -> None:
+    assert step_of(name).gives(FLOAT_FEATURE) == FLOAT_FEATURE
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "incoming", "outgoing"),
+    [
+        ("pad", {}, ANY, ANY),
+        ("pad", {"by": 4}, PORTRAIT, PORTRAIT.replace(shape=(88, 68, 3))),
+        ("pad", {"value": -2.0}, SCALED, SCALED.replace(shape=(84, 64, 3), low=-2.0)),
+        ("pad", {"mode": "reflect", "by": 59}, SCALED, SCALED.replace(shape=(198, 178, 3))),
+        ("random_crop", {}, ANY, ANY.replace(shape=(20, 24, 3))),
+        ("random_crop", {"size": (80, 60)}, PORTRAIT, PORTRAIT),
+        ("random_resized_crop", {}, PORTRAIT, PORTRAIT.replace(shape=(24, 20, 3))),
+        ("random_resized_crop", {}, SCALED, SCALED.replace(shape=(24, 20, 3))),
+        ("cutout", {"value": 3.0}, SCALED, SCALED.replace(high=3.0)),
+        ("random_erasing", {"value": 0.5}, SCALED, SCALED),
+        ("random_rotation", {"fill_mode": "constant"}, SCALED.replace(low=0.5), SCALED.replace(low=0.0)),
+        ("random_rotation", {"fill_mode": "reflect"}, SCALED.replace(low=0.5), SCALED.replace(low=0.5)),
+        ("random_zoom", {"fill_mode": "constant"}, SCALED.replace(high=-0.5), SCALED.replace(high=0.0)),
+        (
+            "normalize",
+            {"mean": (0.5, 0.25, 0.0), "std": (0.25, 0.5, 1.0)},
+            PORTRAIT,
+            FLOAT_FEATURE.replace(low=-2.0, high=2.0, is_normalized=True),
+        ),
+        (
+            "normalize",
+            {"mean": (0.5, 0.25, -1.0), "std": (0.25, 0.5, 0.5)},
+            FLOAT_FEATURE,
+            FLOAT_FEATURE.replace(low=-2.0, high=4.0, is_normalized=True),
+        ),
+    ],
+)
+def test_what_a_step_gives(name: str, values: dict[str, Any], incoming: Feature, outgoing: Feature) -> None:
+    assert step_of(name, **values).gives(incoming) == outgoing
+
+
+def test_a_range_that_is_not_known_stays_so() -> None:
+    unknown = FLOAT_FEATURE.replace(low=None, high=None)
+    assert step_of("cutout").gives(unknown) == unknown
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "incoming", "expected", "remedy"),
+    [
+        *(
+            (name, {}, SCALED, "pixels in [0, 255]", "put it before the scaling in the steps")
+            for name in (*COLOUR_STEPS, "normalize", "rand_augment")
+        ),
+        (
+            "rand_augment",
+            {},
+            FLOAT_FEATURE,
+            "uint8 pixels",
+            "put it behind `decode`, or set transform.resize.dtype=uint8",
+        ),
+        ("random_hue", {}, PORTRAIT.replace(shape=(80, 60, 1)), "an image of three channels", "leave the step out"),
+        (
+            "random_zoom",
+            {},
+            PORTRAIT.replace(dtype="int32"),
+            "uint8 or float32 pixels",
+            "put `resize` before it in the steps",
+        ),
+        (
+            "random_crop",
+            {"size": (80, 61)},
+            PORTRAIT,
+            "images of at least 80x61 pixels",
+            "set a smaller transform.random_crop.size, or put `pad` or a larger `resize` before it",
+        ),
+        (
+            "pad",
+            {"by": 60, "mode": "reflect"},
+            PORTRAIT,
+            "images of at least 61x61 pixels, which a border of 60 mirrors",
+            "set a smaller transform.pad.by",
+        ),
+        *(
+            (
+                name,
+                {"value": value},
+                PORTRAIT,
+                f"float32 pixels, since uint8 can't hold the value {value:g}",
+                "set a whole value from 0 to 255, or put the step after the scaling",
+            )
+            for name, value in (("pad", 0.5), ("cutout", -1.0), ("random_erasing", 256.0))
+        ),
+    ],
+)
+def test_what_a_step_refuses(name: str, values: dict[str, Any], incoming: Feature, expected: str, remedy: str) -> None:
+    with pytest.raises(UnfitError) as caught:
+        step_of(name, **values).gives(incoming)
+    assert (caught.value.expected, caught.value.remedy) == (expected, remedy)
+
+
+@pytest.mark.parametrize("name", [*RANDOM, *(VALUES.keys() - {"rescale"})])
+def test_encoded_images_are_decoded_first(name: str) -> None:
+    with pytest.raises(UnfitError) as caught:
+        step_of(name).gives(Feature(dtype="string", format="image"))
+    assert caught.value.remedy == "put `decode` before it in the steps"
+
+
+def test_grey_of_all_images_is_cached_and_validated_on() -> None:
+    listed = "[decode,random_grey,resize,scale_minus_one_one]"
+    words = [*words_with("random_grey"), f"transform.eval_steps={listed}", "transform.random_grey.probability=1"]
+    assert plan_of(*words, f"transform.steps={listed}", "cache=memory").evaluation
+
+
+def test_mobilenet_takes_normalized_images() -> None:
+    assert plan_of("transform=cifar_32", "cache=none").train[-1].gives.feature("image").is_normalized

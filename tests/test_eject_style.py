@@ -8,7 +8,7 @@ import pytest
 
 from etlrun.eject.program import ejected, versions
 from tests.configs import CONF, EXPERIMENTS, experiment, plan_of
-from tests.test_augment_passes import EVERY
+from tests.test_augment import EVERY
 
 FLIP = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
 PROGRAMS = {
