@@ -20,7 +20,7 @@ from etlrun.measure.meter import Loop, Shapes, spread_ms
 from etlrun.measure.neighbours import Beside
 from etlrun.measure.stage_costs import StageCosts
 from etlrun.measure.verdict import Side, by_kind, floors_of, judge, judge_alone, utilisation
-from etlrun.measure.watched import Resources, Sampler, Watch
+from etlrun.measure.watched import Sampler, Watch
 from etlrun.planning.plan import Plan, PlannedStage, at_cache, stage_of
 from etlrun.record.record import Record
 from etlrun.record.summary import Epoch, Fetched, StageCost, StageRow
@@ -174,7 +174,6 @@ class Assessment:
         own = str(folder if known.in_flight is None else folder.parent)
         beside = Beside("a run on several hosts" if trainer is not None and trainer.hosts > 1 else own)
         self._sampler = Sampler(work.watches.values(), beside, with_gpu=bool(known.host.accelerators))
-        self._resources = Resources()
         self._used: dict[str, Any] = {}
         self._handover_s = 0.0
         self._is_drained = work.plan.spec.fit is None
@@ -190,7 +189,7 @@ class Assessment:
         for note in self._sampler.beside.notes():
             self.work.record.remark(note)
         self._used = {
-            **self._resources.used(),
+            **self._sampler.usage.used(),
             "cache_bytes": sum(pipeline.held_bytes for pipeline in self.work.pipelines.values()),
             "gpus": self._sampler.gpu.described(),
             "peak_gpu_bytes": self._peak_gpu_bytes(),

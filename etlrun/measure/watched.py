@@ -222,32 +222,6 @@ _GPU_LOOKS_APART_S = 0.5
 """Pause between looks, and between looks at the GPUs; NVML's own window is at least as long."""
 
 
-class Resources:
-    """Resources that the process uses from the creation of this object on."""
-
-    def __init__(self) -> None:
-        self._process = psutil.Process()
-        self._start = time.perf_counter(), time.process_time(), self._bytes_read()
-
-    def _bytes_read(self) -> int | None:
-        """Return the bytes this process has read from files, page cache included; None if the system does not count."""
-        if not hasattr(self._process, "io_counters"):
-            return None
-        return int(getattr(self._process.io_counters(), "read_chars", 0))
-
-    def used(self) -> dict[str, Any]:
-        """Return `cpu_s`, `cores_used` (all threads), `bytes_read`, and `peak_rss_bytes` since the process started."""
-        wall_s, cpu_s, read = time.perf_counter(), time.process_time(), self._bytes_read()
-        wall_s, cpu_s = wall_s - self._start[0], cpu_s - self._start[1]
-        return {
-            "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            * (1 if sys.platform == "darwin" else 1024),
-            "cpu_s": cpu_s,
-            "cores_used": cpu_s / wall_s if wall_s > 0 else 0.0,
-            "bytes_read": None if read is None or self._start[2] is None else read - self._start[2],
-        }
-
-
 class GpuUse:
     """Utilization of each NVIDIA GPU visible to this process, and the memory that the process holds on it."""
 
@@ -317,7 +291,7 @@ class Interval(NamedTuple):
 
 
 class Usage:
-    """Series of the memory and the CPU time of this process from `begin` on."""
+    """Resources that this process uses from `begin` on: memory and CPU time as a series, and all of them together."""
 
     def __init__(self) -> None:
         self._process = psutil.Process()
@@ -328,7 +302,8 @@ class Usage:
     def begin(self) -> None:
         """Start the clock."""
         self._start_s = self._looked_s = time.perf_counter()
-        self._cpu_s = time.process_time()
+        self._start_cpu_s = self._cpu_s = time.process_time()
+        self._start_read = self._bytes_read()
 
     def look(self) -> None:
         """Add an interval if the last one began long enough ago."""
@@ -343,6 +318,23 @@ class Usage:
         if len(intervals) >= MOST:
             intervals, self._length_s = [*halved(intervals)], 2 * self._length_s
         self._intervals = intervals  # replaced, since another thread may read it
+
+    def used(self) -> dict[str, Any]:
+        """Return `cpu_s`, `cores_used` (all threads), `bytes_read`, and `peak_rss_bytes` since the process started."""
+        wall_s, cpu_s = time.perf_counter() - self._start_s, time.process_time() - self._start_cpu_s
+        read, unit = self._bytes_read(), 1 if sys.platform == "darwin" else 1024
+        return {
+            "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
+            "cpu_s": cpu_s,
+            "cores_used": cpu_s / wall_s if wall_s > 0 else 0.0,
+            "bytes_read": None if read is None or self._start_read is None else read - self._start_read,
+        }
+
+    def _bytes_read(self) -> int | None:
+        """Return the bytes this process has read from files, page cache included; None if the system does not count."""
+        if not hasattr(self._process, "io_counters"):
+            return None
+        return int(getattr(self._process.io_counters(), "read_chars", 0))
 
     def described(self) -> dict[str, list[float]] | None:
         """Return the intervals as `summary.json` holds them; None without one."""

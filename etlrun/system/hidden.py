@@ -45,7 +45,32 @@ class Variable(NamedTuple):
     def read(self) -> str | None:
         """Return its value, which no text shows from now on, or the default; None if it is empty or not there."""
         if value := os.environ.get(self.name):
-            _hide(value, self.text)
+            if not _hidden:
+                import logging
+
+                made, ended = logging.getLogRecordFactory(), sys.excepthook
+
+                def record_of(*given: Any, **named: Any) -> logging.LogRecord:
+                    record = made(*given, **named)
+                    with suppress(
+                        TypeError, ValueError
+                    ):  # of a message without what it wants, which its handler reports
+                        message = record.getMessage()
+                        if (shown := hidden(message)) != message:
+                            record.msg, record.args = shown, None
+                    if record.exc_info and record.exc_info[1]:
+                        record.exc_text = traced(record.exc_info[1]).rstrip()
+                    return record
+
+                def raised(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
+                    if issubclass(kind, Exception):
+                        print(traced(error), end="", file=sys.stderr)
+                    else:
+                        ended(kind, error, at)
+
+                logging.setLogRecordFactory(record_of)
+                sys.excepthook = raised
+            _hidden.update(dict.fromkeys(_forms(value), self.text))
         return value or self.default
 
 
@@ -84,13 +109,6 @@ def traced(error: BaseException) -> str:
     return hidden("".join(traceback.format_exception(error)))
 
 
-def _hide(value: str, text: str) -> None:
-    """Hide a value in all its forms, in records of logs and in tracebacks, too."""
-    if not _hidden:
-        _watch()
-    _hidden.update(dict.fromkeys(_forms(value), text))
-
-
 def _forms(value: str) -> Iterator[str]:
     """Yield a value, and its parts if it is a URL, in each form in which libraries tell it."""
     import json
@@ -109,29 +127,3 @@ def _of_url(value: str) -> Iterator[str]:
         host = parts.netloc.rpartition("@")[2]
         for part in filter(None, (parts.netloc, host, parts.hostname, parts.username, parts.password)):
             yield from (part, unquote(part))
-
-
-def _watch() -> None:
-    """Hide values in each record of a log that is made from now on, and in the traceback that ends this process."""
-    import logging
-
-    made, ended = logging.getLogRecordFactory(), sys.excepthook
-
-    def record_of(*given: Any, **named: Any) -> logging.LogRecord:
-        record = made(*given, **named)
-        with suppress(TypeError, ValueError):  # of a message without what it wants, which its handler reports
-            message = record.getMessage()
-            if (shown := hidden(message)) != message:
-                record.msg, record.args = shown, None
-        if record.exc_info and record.exc_info[1]:
-            record.exc_text = traced(record.exc_info[1]).rstrip()
-        return record
-
-    def raised(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
-        if issubclass(kind, Exception):
-            print(traced(error), end="", file=sys.stderr)
-        else:
-            ended(kind, error, at)
-
-    logging.setLogRecordFactory(record_of)
-    sys.excepthook = raised

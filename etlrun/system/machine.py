@@ -145,7 +145,12 @@ def free_memory_bytes(root: Path = _ROOT) -> int:
     """
     import psutil
 
-    return max(0, min([psutil.virtual_memory().available, *_group_rooms(root), *_limit_rooms()]))
+    rooms = []
+    for group, limit, usage in _memory_groups(root):
+        most, used = _number(group / limit), _number(group / usage)
+        if most is not None and used is not None:
+            rooms.append(most - used + _inactive(group))
+    return max(0, min([psutil.virtual_memory().available, *rooms, *_limit_rooms()]))
 
 
 def free_disk_bytes(folder: Path) -> int:
@@ -186,15 +191,6 @@ def cpu_limit(root: Path = _ROOT) -> float | None:
     found += [f"{_text(of / 'cpu.cfs_quota_us')} {_text(of / 'cpu.cfs_period_us')}" for of in of_version_1]
     matches = filter(None, (re.fullmatch(r"(\d+)\s+([1-9]\d*)\s*", text) for text in found))
     return min((int(quota) / int(period) for quota, period in (match.groups() for match in matches)), default=None)
-
-
-def _group_rooms(root: Path) -> list[int]:
-    rooms = []
-    for group, limit, usage in _memory_groups(root):
-        most, used = _number(group / limit), _number(group / usage)
-        if most is not None and used is not None:
-            rooms.append(most - used + _inactive(group))
-    return rooms
 
 
 def _limit_rooms() -> Iterator[int]:
