@@ -130,7 +130,7 @@ def too_few() -> None:
     assert trainer is not None
     hosts._JOIN_S = 1
     try:
-        hosts.join("jax", trainer)
+        hosts.join_hosts("jax", trainer)
     except WorldError as error:
         print(error, flush=True)
         hosts.end_at_once(1)

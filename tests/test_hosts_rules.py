@@ -18,7 +18,7 @@ from etlrun.eject.program import ejected, versions
 from etlrun.measure.digest import union
 from etlrun.planning.plan import Plan
 from etlrun.run import run
-from etlrun.run.hosts import ALONE, Place, join, place_of, require_jax
+from etlrun.run.hosts import ALONE, Place, join_hosts, place_of, require_jax
 from etlrun.run.keepers import readings_of
 from etlrun.run.parts import differences, notes_on, part_on, said_by
 from etlrun.sources.base import Split, open_source
@@ -73,7 +73,7 @@ def test_a_run_that_is_started_in_another_way_is_refused(tmp_path: Path) -> None
 )
 def test_a_backend_that_does_not_train_on_several_hosts_is_refused(backend: str, reason: str) -> None:
     with pytest.raises(WorldError) as caught:
-        join(backend, trainer_of(*SHARED))
+        join_hosts(backend, trainer_of(*SHARED))
     assert str(caught.value) == (
         f"trainer.hosts: found 2; expected 1 with Keras's {backend} backend, {reason}\n"
         "    -> set the environment variable KERAS_BACKEND=jax, or trainer.hosts=1"
@@ -147,7 +147,7 @@ def test_a_launcher_without_an_address_is_refused(monkeypatch: pytest.MonkeyPatc
     for name, value in OPEN_MPI.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(WorldError) as caught:
-        join("jax", trainer_of(*SHARED))
+        join_hosts("jax", trainer_of(*SHARED))
     assert str(caught.value) == (
         "JAX_COORDINATOR_ADDRESS: found nothing: coordinator_address should be defined.; expected HOST:PORT of host 0, "
         "a free port there\n    -> set that environment variable for all processes"

@@ -18,7 +18,7 @@ import platformdirs
 import psutil
 
 from etlrun.record.summary import Host
-from etlrun.run.hosts import here, join, leave
+from etlrun.run.hosts import here, join_hosts, leave
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault, WorldError
 from etlrun.system.loading import leave_gpus, loading, native_messages_kept, version_of
@@ -298,7 +298,7 @@ def prepare(fit: Trainer | None, *, joins: bool = False) -> Iterator[Backend]:
     import keras
 
     if joins and fit is not None:
-        join(name, fit)
+        join_hosts(name, fit)
     with native_messages_kept():
         found = accelerators()
     listed = driver_gpus()

@@ -100,7 +100,7 @@ def here() -> Place:
     return _place
 
 
-def join(backend: str, trainer: Trainer) -> None:
+def join_hosts(backend: str, trainer: Trainer) -> None:
     """Join the processes of the other hosts, before JAX looks for devices; nothing for a run on one host.
 
     JAX ends this process if it loses one of them, which a collective operation would wait for.

@@ -70,25 +70,28 @@ def build(
         dtypes = {name: dtype.replace("int64", "int32") for name, dtype in dtypes.items()}
     given = {name: keras.Input(of.shape, dtype=dtypes[name], name=name) for name, of in features.items()}
     inputs = flow.given(given)
-    name = stage.path.rpartition(".")[2]
+    name, predicts = stage.path.rpartition(".")[2], False
     if isinstance(stage, Network):
         of_items = [masks(given, sequences=flow.sequences)] if stage.takes_sequences else []
-        found = _called(stage, vectors(given, embedded=embedded(flow)), *of_items)
-        if not (stage.predicts or (isinstance(found, keras.KerasTensor) and len(found.shape) == _RANK_OF_FEATURES)):
+        numbers = vectors(given, embedded=embedded(flow))
+        found, predicts = _called(stage, numbers, *of_items), stage.predicts
+        if not (predicts or (isinstance(found, keras.KerasTensor) and len(found.shape) == _RANK_OF_FEATURES)):
             shown = f"{type(found).__name__} of shape {getattr(found, 'shape', None)}"
             raise _unusable(stage, shown, "pool or flatten them, for example with keras.layers.Flatten")
-        outputs = found if stage.predicts else _heads(found, flow, num_classes, loss)
-        model = keras.Model(inputs, outputs, name=name)
-        if named(MODELS, name) is not None:
-            _require_loadable(stage, model)
-        return model
-    if not isinstance(stage, ImageModel):
-        return keras.Model(inputs, _emulated(inputs), name=name)
-    pixels = inputs
-    for factors in scaling:
-        pixels = make(keras_objects.rescaling(*factors))(pixels)
-    base = _base(stage, flow.features[flow.inputs[0]].shape)
-    return keras.Model(inputs, _heads(base(pixels), flow, num_classes, loss), name=f"{name}_classifier")
+    elif isinstance(stage, ImageModel):
+        pixels = inputs
+        for factors in scaling:
+            pixels = make(keras_objects.rescaling(*factors))(pixels)
+        found = _base(stage, flow.features[flow.inputs[0]].shape)(pixels)
+    else:
+        found, predicts = _emulated(inputs), True
+    outputs = found if predicts else _heads(found, flow, num_classes, loss)
+    if not isinstance(stage, Network):
+        return keras.Model(inputs, outputs, name=name if predicts else f"{name}_classifier")
+    model = keras.Model(inputs, outputs, name=name)
+    if named(MODELS, name) is not None:
+        _require_loadable(stage, model)
+    return model
 
 
 def _heads(features: Any, flow: Flow, num_classes: int | None, loss: str) -> Any:
@@ -334,19 +337,16 @@ def compile_phase(model: keras.Model, plan: Plan, source: Source, trainer: Train
     if not plan.spec.model.learns:
         model.compile()
         return
-    loss_and_metrics = keras_objects.objectives(
-        trainer,
-        given_to_model(plan.train),
-        source.names_of_classes,
-        plan.spec.dataset.loss_weights,
-        class_weights=class_weights(plan, source),
-        mixes=plan.spec.load.mixes,
-    )
+    flow, weights = given_to_model(plan.train), class_weights(plan, source)
     steps = steps_of_run(plan, source, trainer) if trainer.schedule.needs_run else None
+    of_rows, mixes = plan.spec.dataset.loss_weights, plan.spec.load.mixes
+    found = keras_objects.objectives(
+        trainer, flow, source.names_of_classes, of_rows, class_weights=weights, mixes=mixes
+    )
     with devices.scope():
         model.compile(
             optimizer=make(keras_objects.optimizer(trainer, steps)),
-            **make(loss_and_metrics),
+            **make(found),
             jit_compile=trainer.jit_on(keras.backend.backend()),
         )
 
@@ -366,4 +366,5 @@ def class_weights(plan: Plan, source: Source) -> list[float] | None:
         return None
     dataset = plan.spec.dataset
     split = source.split(dataset.split, dataset.key_of("train"))
-    return balanced([*counts_of(source, split, by_number=plan.spec.load.is_by_number).values()])
+    counts = counts_of(source, split, by_number=plan.spec.load.is_by_number)
+    return balanced([*counts.values()])
