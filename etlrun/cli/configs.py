@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from etlrun.cli.commands import Answer
 from etlrun.config import grid
 from etlrun.report.doc import Doc, Lines
-from etlrun.report.html import pieces
 from etlrun.stages import STAGES
 from etlrun.stages.dataset import Dataset
 from etlrun.system.errors import ConfigError, Fault
@@ -100,6 +99,7 @@ def write(
         WorldError: A file can't be written.
     """
     from etlrun.datasets.examine.compare import of_sheet, picture
+    from etlrun.report.html import pieces
 
     doc = of_sheet(sheet, made_by)
     with appearing(page, keys[0]) as file:

@@ -14,14 +14,9 @@ from typing import TYPE_CHECKING, Any
 from etlrun.cli.commands import Answer
 from etlrun.config import folders as configs
 from etlrun.planning.plan import Plan
-from etlrun.review.annotations import FORMATS, annotated
-from etlrun.review.check import Checked, of_check
-from etlrun.review.check import check as check_all
 from etlrun.review.document import comment, groups, of_review
-from etlrun.review.evidence import GoldenPlans
 from etlrun.review.facts import Facts, Read, Sides, facts_of, repeatable
 from etlrun.review.folders import working_tree
-from etlrun.review.lint import Advice, Machine, lint
 from etlrun.review.policy import Judgement, PolicyError
 from etlrun.review.review import Images, Review, Reviewed, contradictions, judged, review
 from etlrun.review.sides import Side
@@ -33,13 +28,19 @@ from etlrun.system.files import refuse_unwritable
 
 if TYPE_CHECKING:
     from etlrun.datasets.examine.show import Sheet
+    from etlrun.review.check import Checked
+    from etlrun.review.lint import Advice
 
 
 def check(known: Namespace) -> Answer:
     """Check all configs; the error has all faults. Advice is not a fault."""
+    from etlrun.review import check as checks  # with advice and annotations, which comparisons do without
+    from etlrun.review.annotations import FORMATS, annotated
+    from etlrun.review.lint import Machine, lint
+
     began = time.perf_counter()
     folders = working_tree(known.config_dir)
-    checked = check_all(folders, strict=known.strict)
+    checked = checks.check(folders, strict=known.strict)
     updated = _golden(known, checked)
     advice: dict[Advice, list[str]] = {}
     for name, plan in checked.plans.items():
@@ -47,7 +48,7 @@ def check(known: Namespace) -> Answer:
             advice.setdefault(item, []).append(name)
     error = ConfigError(list(checked.faults.values())) if checked.faults else None
     if known.format == "text":
-        return Answer(of_check(checked, advice, updated, time.perf_counter() - began), error=error)
+        return Answer(checks.of_check(checked, advice, updated, time.perf_counter() - began), error=error)
     sys.stderr.writelines(f"{line}\n" for line in updated)
     loud = {item: names for item, names in advice.items() if not item.reason}
     return Answer(FORMATS[known.format](annotated(checked, loud, folders), checked, folders), error=error)
@@ -55,7 +56,10 @@ def check(known: Namespace) -> Answer:
 
 def _golden(known: Namespace, checked: Checked) -> list[str]:
     """Compare the golden plans, or write them; return lines that say what is written."""
-    folder = known.golden or _project_plans(known.config_dir)
+    from etlrun.review.evidence import GoldenPlans
+
+    project = configs.config_dir().parent / "tests" / "golden" / "plans"  # not of an installation
+    folder = known.golden or (project if known.config_dir is None and project.is_dir() else None)
     names = set(checked.experiments)
     try:
         if folder is not None:
@@ -67,12 +71,6 @@ def _golden(known: Namespace, checked: Checked) -> list[str]:
         found, expected = str(error.strerror), "a folder for golden plans that can be read and written"
         checked.add([of_file(str(error.filename or folder), found, expected)])
     return []
-
-
-def _project_plans(config_dir: str | None) -> Path | None:
-    """Return the folder of the project's golden plans; None in an installation, and for configs of a user."""
-    folder = configs.config_dir().parent / "tests" / "golden" / "plans"
-    return folder if config_dir is None and folder.is_dir() else None
 
 
 _DIFFERS, _REFUSED = 1, ConfigError.status
