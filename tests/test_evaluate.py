@@ -140,7 +140,7 @@ def test_the_page_shows_the_mistakes(run: Path, capsys: pytest.CaptureFixture[st
     said(capsys, "evaluate", run)
     page = run / "evaluations" / "train[80%:].html"
     mistakes = json.loads(page.with_suffix(".json").read_text())["mistakes"]
-    assert "Worst mistakes</h3>" in page.read_text()
+    assert "Worst mistakes</h2>" in page.read_text()
     assert page.read_text().count('<img src="data:image/') == len(mistakes) > 0
     with chromium() as browser, opened(browser, page):
         assert "tiny_pictures/1.2.0 train[80%:], 10 examples" in browser.page_source

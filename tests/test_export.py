@@ -33,6 +33,7 @@ from etlrun.trained.rows import Head
 from etlrun.trained.scores import wilson
 from etlrun.trained.serving import Serving, stepped
 from tests.configs import TENSORFLOW, plan_of
+from tests.conftest import Once
 from tests.disks import mounted
 from tests.pictures import jpeg
 from tests.runs import finish, small, start
@@ -128,21 +129,28 @@ def test_what_a_format_cannot_hold_is_named(
     ]
 
 
+@pytest.fixture(scope="module")
+def native(once: Once, tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that decodes with libjpeg-turbo, a copy of the one that is trained once for all."""
+    canonical = once("trained", lambda folder: trained_run(folder, tiny, "cache=none"))
+    return Path(shutil.copytree(canonical, tmp_path_factory.mktemp("native") / "run"))
+
+
 @pytest.mark.slow
 def test_a_saved_model_of_natively_decoded_images_decodes_as_tensorflow_does(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    native: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = said(capsys, "export", run, "--format", "saved_model", "--output", tmp_path / "saved").splitlines()
+    told = said(capsys, "export", native, "--format", "saved_model", "--output", tmp_path / "saved").splitlines()
     assert "pixels    decoded and resized by TensorFlow, in the run by libjpeg-turbo and OpenCV" in told
     described = json.loads((tmp_path / "saved" / "export.json").read_text())
     assert described["check"]["largest_difference"] <= 1e-6
-    loaded = trained(run, reads_split=False)
+    loaded = trained(native, reads_split=False)
     reading = Pass(loaded.plan, *opened(loaded.plan, loaded.split_key))
     count = reading.split.num_examples
     files = [bytes(reading.image(number) or b"") for number in range(count)]
     serve = tf.saved_model.load(tmp_path / "saved").signatures["serving_default"]
     served = serve(image=tf.constant(files))["probabilities"].numpy()
-    rows = csv.DictReader(said(capsys, "predict", run, 'dataset.split="train[80%:]"').splitlines())
+    rows = csv.DictReader(said(capsys, "predict", native, 'dataset.split="train[80%:]"').splitlines())
     found = np.array([[float(row["probability_dark"]), float(row["probability_bright"])] for row in rows])
     difference = pytest.approx(np.abs(served - found).max(), rel=0.01)
     expected = {"split": "train[80%:]", "examples": count, "largest_difference": difference}

@@ -6,6 +6,7 @@ import csv
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -90,9 +91,15 @@ def test_rows_of_other_files_are_predicted_and_exported_as_those_of_the_training
     np.testing.assert_allclose(served, found, rtol=1e-5)
 
 
+def taken(name: str, lengths: str = "") -> dict[str, Any]:
+    """What a layer is told of an input of lists."""
+    flags = {"is_list": True, "is_required": False, "is_missing_when_empty": False}
+    return {"name": name, "column": name, "lengths": lengths, **flags}
+
+
 def test_an_item_that_a_step_makes_nan_is_no_padding() -> None:
     columns = Columns(outputs=(Output(name="x", of=("x",), steps=(Log1p(),)),))
-    layer = ColumnsLayer(columns.described(), {"x": "x"}, lists=["x"])
+    layer = ColumnsLayer(columns.described(), [taken("x")])
     with pytest.raises(tf.errors.InvalidArgumentError, match="an item of NaN"):
         layer({"x": tf.constant([[1.0, -3.0, 2.0]])})
     np.testing.assert_allclose(layer({"x": tf.constant([[1.0, 3.0]])})["x"], np.log1p([[1, 3]]), rtol=1e-6)
@@ -103,7 +110,7 @@ def test_an_export_takes_lists_with_padding_behind_their_items() -> None:
     large = 2**60
     ids = Output(name="n", of=("n",), steps=(Lookup(values=(large, large + 1)), Embed(dimension=2, padding=True)))
     columns = Columns(outputs=(signal, ids)).described()
-    layer = ColumnsLayer(columns, {"x": "x", "n": "n"}, lists=["x", "n"], lengths={"x": "x_length"})
+    layer = ColumnsLayer(columns, [taken("x", "x_length"), taken("n")])
     again = ColumnsLayer.from_config(layer.get_config())
     nan, pad = np.nan, np.iinfo(np.int64).min
     given = {

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 import tensorflow as tf
+from scipy.stats import binomtest
 from selenium.webdriver.common.by import By
 
 from etlrun.planning.plan import Plan
@@ -19,13 +25,107 @@ from etlrun.stages.flow import Feature, Flow
 from etlrun.trained import importance, scores
 from etlrun.trained import model as models
 from etlrun.trained.documents import document
-from etlrun.trained.evaluate import Evaluation, Mistake
+from etlrun.trained.evaluate import Evaluation, Mistake, Outputs, of_classes, of_numbers
 from etlrun.trained.importance import Importance
 from etlrun.trained.predict import opened as opened_split
 from tests.configs import plan_of
 from tests.pages import chromium, opened
-from tests.runs import emulated
-from tests.tables import houses, words_of
+from tests.runs import emulated, run_here
+from tests.tables import NUM_ROWS, houses, words_of
+from tests.trained import said
+
+
+@pytest.mark.parametrize(("hits", "of"), [(0, 5), (5, 5), (3, 10), (933, 1000)])
+def test_intervals_of_shares_are_those_of_wilson(hits: int, of: int) -> None:
+    found, wanted = scores.wilson(hits, of), binomtest(hits, of).proportion_ci(0.95, "wilson")
+    assert found.value == hits / of
+    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), abs=1e-9)
+
+
+def test_a_share_of_nothing_is_not_defined() -> None:
+    assert scores.wilson(0, 0) == scores.f1(0, 0, 0) == scores.Share(None)
+
+
+def test_the_interval_of_f1_is_that_of_resampled_examples() -> None:
+    rng = np.random.default_rng(1)
+    labels = rng.integers(0, 2, 400)
+    predicted = np.where(rng.random(400) < 0.8, labels, 1 - labels)
+    samples = []
+    for _ in range(2000):
+        drawn = rng.integers(0, 400, 400)
+        hits = ((labels[drawn] == 1) & (predicted[drawn] == 1)).sum()
+        samples.append(2 * hits / ((labels[drawn] == 1).sum() + (predicted[drawn] == 1).sum()))
+    found = scores.of_classes(labels, predicted, ["no", "yes"])[1].f1
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(samples, [0.025, 0.975])), abs=0.01)
+
+
+def test_figures_of_classes_are_counts_of_the_confusion_matrix() -> None:
+    labels, predicted = np.array([0, 0, 0, 1, 1, 2]), np.array([0, 0, 1, 1, 0, 1])
+    counts = scores.confusion(labels, predicted, 4)
+    assert counts.tolist() == [[2, 1, 0, 0], [1, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
+    first, second, third, fourth = scores.of_classes(labels, predicted, ["a", "b", "c", "d"])
+    assert (first.examples, first.predicted) == (3, 3)
+    assert (first.precision.value, first.recall.value) == (2 / 3, 2 / 3)
+    assert (second.precision.value, second.recall.value, second.f1.value) == (1 / 3, 1 / 2, 2 / 5)
+    assert (third.precision.value, third.recall.value, third.f1.value) == (None, 0.0, 0.0)
+    assert (fourth.precision.value, fourth.recall.value, fourth.f1.value) == (None, None, None)
+
+
+def test_calibration_is_the_mean_gap_of_confidence_and_accuracy() -> None:
+    confidence = np.array([0.51, 0.52, 0.95, 1.0])
+    bins, error = scores.calibration(confidence, np.array([True, False, True, True]))
+    filled: list[object] = [(of.low, of.high, of.examples, of.confidence, of.accuracy) for of in bins if of.examples]
+    assert filled == [
+        (pytest.approx(7 / 15), pytest.approx(8 / 15), 2, pytest.approx(0.515), 0.5),
+        (pytest.approx(14 / 15), 1.0, 2, pytest.approx(0.975), 1.0),
+    ]
+    assert error == pytest.approx(0.5 * 0.015 + 0.5 * 0.025)
+    assert len(bins) == 15
+
+
+def test_the_end_of_a_bin_belongs_to_it() -> None:
+    bins, _ = scores.calibration(np.array([0.0, 1 / 3, 1.0]), np.array([True, True, True]))
+    assert [place for place, of in enumerate(bins) if of.examples] == [0, 4, 14]
+
+
+def test_losses_of_impossible_classes_are_large_and_finite() -> None:
+    found = np.array([[0.25, 0.75], [1.0, 0.0]], np.float32)
+    losses = scores.crossentropies(scores.logits_of(found, is_labels=False), np.array([1, 1]))
+    assert losses.tolist() == [pytest.approx(-np.log(0.75)), pytest.approx(87.34, abs=0.01)]
+    labels = scores.binary_crossentropies(scores.logits_of(found, is_labels=True), np.array([[True, True]] * 2))
+    assert labels.tolist() == [pytest.approx(-np.log([0.25, 0.75]).mean()), pytest.approx(87.34 / 2, abs=0.01)]
+
+
+def test_losses_of_logits_are_not_clipped() -> None:
+    logits = np.array([[200.0, -100.0], [0.0, 1e-3]], np.float32)
+    assert scores.crossentropies(logits, np.array([1, 1])).tolist() == [300.0, pytest.approx(0.69264730556)]
+    is_of = np.array([[False, True], [True, True]])
+    assert scores.binary_crossentropies(logits, is_of).tolist() == [150.0, pytest.approx(0.69289722)]
+
+
+def test_the_auc_is_the_share_of_pairs_in_order() -> None:
+    draw = np.random.default_rng(1)
+    labels, found = draw.integers(0, 2, 60), draw.integers(0, 9, 60).astype("float32")
+    pairs = [(a > b) + (a == b) / 2 for a in found[labels == 1] for b in found[labels == 0]]
+    share = scores.auc(found, labels)
+    assert share.value == pytest.approx(np.mean(pairs))
+    assert share.low is not None
+    assert share.high is not None
+    assert 0 < share.low < np.mean(pairs) < share.high < 1
+    assert scores.auc(found, np.ones(60, int)) == scores.Share(None)
+
+
+def test_intervals_of_errors_are_those_of_resampled_examples() -> None:
+    draw = np.random.default_rng(1)
+    wanted = draw.normal(5, 2, (400, 1))
+    errors = draw.normal(0, 1, (400, 1))
+    found = scores.of_numbers(wanted, errors)
+    assert found["rmse"].value == pytest.approx(np.sqrt(np.mean(errors**2)))
+    assert found["r2"].value == pytest.approx(1 - np.sum(errors**2) / np.sum((wanted - wanted.mean()) ** 2))
+    mae, half = np.abs(errors).mean(), 1.96 * np.abs(errors).std() / 20
+    assert [found["mae"].low, found["mae"].high] == pytest.approx([mae - half, mae + half], abs=half / 5)
+    assert scores.of_numbers(np.ones((3, 1)), np.ones((3, 1)))["r2"] == scores.Share(None)
+
 
 LABELS = np.array([0, 0, 1, 1, 0, 1, 1, 0, 1, 0])
 FOUND = np.array([0.1, 0.4, 0.35, 0.8, 0.4, 0.7, 0.4, 0.2, 0.9, 0.6], np.float32)
@@ -305,3 +405,121 @@ def test_columns_beside_images_change_places_where_they_are_asked_for(tiny: Path
     assert ([of.name for of in found.columns], found.measure, found.value) == (["number"], "accuracy", 1.0)
     assert found.columns[0].importance.value is not None
     assert 0 < found.columns[0].importance.value < 1
+
+
+TARGETS = "{price: {number: standardize}, band: binary, rooms: {class: {weight: 0.5}}, tags: {labels: '|'}}"
+OF_COLUMNS = "transform.columns={area: {of: area, steps: [{fill: median}, standardize]}, garden: {of: garden}}"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has learned four targets of houses with weights."""
+    folder = tmp_path_factory.mktemp("targets")
+    draw = np.random.default_rng(1)
+    table = houses()
+    tags = ["|".join(draw.choice(["old", "park", "sea"], draw.integers(0, 4), replace=False)) for _ in range(NUM_ROWS)]
+    table = table.append_column("tags", pa.array(tags)).append_column("times", pa.array(draw.integers(0, 4, NUM_ROWS)))
+    pyarrow.parquet.write_table(table, folder / "houses.parquet")
+    words = words_of(
+        folder, "model=linear", "dataset.inputs=[area,garden]", "dataset.weight=times", OF_COLUMNS, target=TARGETS
+    )
+    (folder / "run").mkdir()
+    status, _ = run_here(folder / "run", [word for word in words if "emulated" not in word and "step_ms" not in word])
+    assert status == 0
+    return folder / "run"
+
+
+def test_each_target_has_the_weighted_figures_of_the_last_epoch(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(said(capsys, "evaluate", run, "--format", "json"))
+    last = json.loads((run / "summary.json").read_text())["epochs"][-1]
+    assert found["loss"] == pytest.approx(last["val_loss"], rel=1e-4)
+    assert list(found["targets"]) == ["price", "band", "rooms", "tags"]
+    for target, name in (
+        ("price", "mae"),
+        ("price", "r2"),
+        ("band", "accuracy"),
+        ("rooms", "accuracy"),
+        ("tags", "accuracy"),
+    ):
+        value: Any = found["targets"][target][name]["value"]
+        assert value == pytest.approx(last["metrics"][f"val_{target}_{name}"], rel=1e-3), (target, name)
+    worth = {name: of["importance"] for name, of in found["targets"].items()}
+    assert {name: of["measure"] for name, of in worth.items()} == {
+        "price": "mae", "band": "accuracy", "rooms": "accuracy", "tags": "accuracy",
+    }  # fmt: skip
+    for name, of in worth.items():
+        assert of["value"] == pytest.approx(found["targets"][name][of["measure"]]["value"], rel=1e-5), name
+    assert {of["name"] for of in worth["price"]["columns"]} == {"area", "garden"}
+    assert set(found["targets"]["tags"]["mistakes"][0]["columns"]) == {"area", "garden"}
+    assert [of["name"] for of in found["targets"]["tags"]["classes"]] == ["old", "park", "sea"]
+    assert found["targets"]["price"]["method"].endswith("by their effective number (Kish 1965)")
+
+
+def test_the_text_and_the_page_name_each_target(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = said(capsys, "evaluate", run).splitlines()
+    assert [line for line in lines if line in {"price", "band", "rooms", "tags"}] == ["price", "band", "rooms", "tags"]
+    assert sum("in the run" in line for line in lines) == 8
+    figures = [found[1] for line in lines if (found := re.match(r"  (\w+) +[\d.,-]+ ?\(", line))]
+    assert [of for of in figures if of[0].isupper() or of == "mAP"] == [
+        *("MAE", "RMSE", "R2", "MedAE", "MSE"), *("AUC", "AP", "ECE"), "ECE", "mAP",
+    ]  # fmt: skip
+    with chromium() as browser, opened(browser, run / "evaluations" / "train[80%:].html"):
+        heads = [of.text for of in browser.find_elements(By.CSS_SELECTOR, "main > section > h2")]
+        assert heads == ["price", "band", "rooms", "tags"]
+        assert "median absolute error" in browser.page_source
+        labels = browser.find_elements(By.XPATH, "//h3[text()='Labels']/..//tbody/tr/th")
+        assert [of.text for of in labels] == ["old", "park", "sea"]
+
+
+OF_LABELS = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 0], [0, 0, 1]])
+OF_FOUND = np.array([[0.9, 0.2, 0.6], [0.4, 0.7, 0.3], [0.8, 0.4, 0.5], [0.1, 0.3, 0.8]], np.float32)
+
+
+def test_figures_of_labels_are_those_of_scikit_learn() -> None:
+    assert scores.mean_average_precision(OF_FOUND, OF_LABELS).value == pytest.approx(0.9722222222222222)
+    weights = np.array([1, 2, 1, 0.5])
+    assert scores.mean_average_precision(OF_FOUND, OF_LABELS, weights).value == pytest.approx(0.9576719576719577)
+    f1 = [scores.of_class("", OF_LABELS[:, place] == 1, OF_FOUND[:, place] > 0.5).f1.value for place in range(3)]
+    assert f1 == pytest.approx([1, 2 / 3, 0.8])
+
+
+def test_labels_that_no_example_has_count_for_no_mean() -> None:
+    labels = OF_LABELS * [1, 1, 0]
+    assert scores.mean_average_precision(OF_FOUND, labels).value == pytest.approx(1.0, abs=0.05)
+    assert scores.mean_average_precision(OF_FOUND, labels * 0) == scores.Share(None)
+
+
+NO_INPUTS: Any = SimpleNamespace(
+    source=SimpleNamespace(dataset=SimpleNamespace(examples=Flow(features={}, targets=("y",)))),
+    place="row {}".format,
+    example=lambda _: {},
+    image=lambda _: None,
+)
+"""Examples without inputs."""
+
+
+def test_figures_of_examples_without_any_weight_are_not_defined() -> None:
+    none = np.zeros(4)
+    of: dict[str, Any] = {"targets": OF_LABELS[:, 0], "numbers": np.arange(4), "weights": none}
+    found = Outputs(predictions=OF_FOUND[:, :2], logits=OF_FOUND[:, :2], **of)
+    of_two = of_classes(found, ("no", "yes"), NO_INPUTS, 0.5)
+    found = Outputs(predictions=OF_FOUND[:, :1], logits=OF_FOUND[:, :1], **of)
+    of_number = of_numbers(found, NO_INPUTS)
+    assert of_two["accuracy"] == of_two["auc"] == of_two["average_precision"] == of_number["mae"] == scores.Share(None)
+    assert of_number["mean_squared_error"] is None
+    for figures in (of_two, of_number):
+        evaluation = Evaluation(
+            name="a", run="a", dataset="rows.csv", split="test", overrides=[], examples=4, skipped=[], loss=0.0,
+            then={}, **figures,
+        )  # fmt: skip
+        doc = document(evaluation, "a test")
+        assert RENDER["html"](doc)
+        assert "NaN" not in RENDER["json"](doc)
+
+
+def test_calibration_counts_examples_by_their_weights() -> None:
+    confidence, is_right = np.array([0.51, 0.52, 0.95]), np.array([True, False, True])
+    bins, error = scores.calibration(confidence, is_right, np.array([3.0, 1.0, 0.0]))
+    filled = [(of.examples, of.confidence, of.accuracy) for of in bins if of.examples]
+    assert filled == [(2, pytest.approx(0.5125), 0.75), (1, None, None)]
+    assert error == pytest.approx(0.75 - 0.5125)

@@ -22,57 +22,50 @@ class ColumnsLayer(keras.layers.Layer):  # type: ignore[misc]
     `tensorflow` alone, since others have no texts.
     """
 
-    def __init__(  # noqa: PLR0913 - each is a field of its config
+    def __init__(
         self,
         outputs: Mapping[str, Any],
-        columns: Mapping[str, str],
+        taken: Sequence[Mapping[str, Any]],
         *,
         beside: bool = False,
         dropped: Sequence[str] = (),
-        empty_is_missing: Sequence[str] = (),
-        required: Sequence[str] = (),
-        lists: Sequence[str] = (),
-        lengths: Mapping[str, str] | None = None,
         **others: Any,
     ) -> None:
         """Make the layer of `outputs` as `Columns.described` describes them.
 
-        `columns` are the names of the columns by those of the inputs. If the outputs stand `beside` them, all columns
-        but those `dropped` are outputs, too. Of the inputs `empty_is_missing` an empty text is
-        a missing value, and those `required` must have no missing one. Those of
-        `lists` have NaN, or of integers the smallest one, behind their items, unless `lengths` names the input with the
-        numbers of their items.
+        If they stand `beside` the columns, all of these but those `dropped` are outputs, too. The inputs that are
+        `taken` have a `name` and that of their `column`. One may be `is_required`, without a missing value, or
+        `is_missing_when_empty`, where an empty text is one. One that `is_list` has NaN, or of integers the smallest
+        one, behind its items, unless `lengths` names the input with the numbers of its items.
         """
         super().__init__(**{**others, "autocast": False, "trainable": False})
         self._convert_input_args = False  # to the dtype of the layer
         self.supports_jit = False  # texts and tables are not compiled
-        self.outputs, self.columns, self.beside, self.dropped = dict(outputs), dict(columns), beside, list(dropped)
-        self.empty_is_missing, self.required = list(empty_is_missing), list(required)
-        self.lists, self.lengths = list(lists), dict(lengths or {})
+        self.outputs, self.taken = dict(outputs), [dict(of) for of in taken]
+        self.beside, self.dropped = beside, list(dropped)
         whole = Columns(outputs=outputs_of(outputs), dropped=tuple(dropped), beside=beside)
         self._held, self.tables = with_tables(whole)  # tables are tracked, so that exports have them
 
     def call(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the inputs of the model by name, (batch, ...)."""
-        given = {column: self._given(name, inputs) for name, column in self.columns.items()}
-        return padded(self._held.given(given))
+        return padded(self._held.given({of["column"]: self._given(of, inputs) for of in self.taken}))
 
-    def _given(self, name: str, inputs: Mapping[str, Any]) -> Any:
-        values = inputs[name]
-        if name in self.empty_is_missing:
+    def _given(self, of: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
+        values = inputs[of["name"]]
+        if of["is_missing_when_empty"]:
             values = tf.where(values == "", tf.constant(MISSING), values)
-        if name in self.lists:
-            return in_lists(values, inputs.get(self.lengths.get(name, "")))
-        if name not in self.required:
+        if of["is_list"]:
+            return in_lists(values, inputs.get(of["lengths"]))
+        if not of["is_required"]:
             return values
         is_missing = values == MISSING if values.dtype == tf.string else tf.math.is_nan(values)
-        there = tf.debugging.Assert(~tf.reduce_any(is_missing), [f"{name} has no value"])
+        there = tf.debugging.Assert(~tf.reduce_any(is_missing), [f"{of['name']} has no value"])
         with tf.control_dependencies([there]):
             return tf.identity(values)
 
     def get_config(self) -> dict[str, Any]:
         """Return what makes this layer again."""
-        names = ("outputs", "columns", "beside", "dropped", "empty_is_missing", "required", "lists", "lengths")
+        names = ("outputs", "taken", "beside", "dropped")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 

@@ -254,13 +254,13 @@ def _counts(confusion: Sequence[Sequence[int]], at: int, name: str) -> Col:
 
 def _mistakes(of: Figures) -> Iterator[Part]:
     """Yield the worst mistakes: their images, or a table with their inputs."""
-    is_class = of.accuracy is not None
+    is_class, has_labels = of.accuracy is not None, of.subset_accuracy is not None
     title = "Worst mistakes" if is_class else "Largest errors"
     loss = Col("loss" if is_class else "squared error", "loss", ".3f" if is_class else "")
     columns = [
         loss,
-        Col("labels" if of.subset_accuracy else "class" if is_class else "value", "target", is_long=True),
-        Col("predicted", "predicted", is_long=True),
+        Col("labels" if has_labels else "class" if is_class else "value", "target", is_long=has_labels),
+        Col("predicted", "predicted", is_long=has_labels),
         Col("probability", "probability", ".3f"),
         Col("place", "place"),
     ]
@@ -271,7 +271,8 @@ def _mistakes(of: Figures) -> Iterator[Part]:
     beside = Col("columns", inputs_of, is_long=True)
     yield Table(of.mistakes, [*columns, beside], title=title, most=_MOST_MISTAKES, only=_TEXTS)
     if of.mistakes and of.mistakes[0].image is not None:
-        yield Images([_picture(each.image, _told(each)) for each in of.mistakes], title=title, only=_PAGES)
+        pictures = [_picture(each.image, _told(each)) for each in of.mistakes]
+        yield Section(title, [Images(pictures)], only=_PAGES)
     elif of.mistakes:
         names = [*of.mistakes[0].columns]
         inputs = [_input(of.mistakes, name) for name in names[:_MOST_COLUMNS]]

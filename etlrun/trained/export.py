@@ -174,13 +174,7 @@ def _checked(found: Any, expected: Any, name: str, noun: str) -> dict[str, float
     """Return the comparison of an export's predictions with the model's; raise `WorldError` if they differ."""
     tolerance = FORMATS[name].tolerance
     difference = float(np.max(np.abs(found - expected) / np.maximum(1, np.abs(expected))))
-    if not difference <= tolerance:  # also if it is not a number
-        raise WorldError(
-            OPTION,
-            f"{name}, whose predictions differ from the model's by {difference:.2g}",
-            f"at most {tolerance:g}",
-            _other(name),
-        )
+    _require_alike(name, "the model's", difference, tolerance)
     spread = float(np.ptp(expected, axis=0).max())
     if spread <= tolerance:
         same = f"The model predicts the same for all drawn {noun}"
@@ -196,18 +190,16 @@ def _seen(run: Trained, name: str, model: Any, serving: Any, written: Exported) 
     from etlrun.trained.serving import seen  # imports TensorFlow
 
     found = seen(run, model, serving, written.compute)
-    if isinstance(found, str) or (has_image(run.plan) and resizes(run.plan.spec)):
-        return found
-    if not found["largest_difference"] <= _OF_EXAMPLES:
-        examples = f"{found['examples']} examples of {found['split']}"
-        raise WorldError(
-            OPTION,
-            f"{name}, whose predictions for {examples} differ from those of predict by "
-            f"{found['largest_difference']:.2g}",
-            f"at most {_OF_EXAMPLES:g}",
-            _other(name),
-        )
+    if not isinstance(found, str) and not (has_image(run.plan) and resizes(run.plan.spec)):
+        whose = f"those of predict for {found['examples']} examples of {found['split']}"
+        _require_alike(name, whose, found["largest_difference"], _OF_EXAMPLES)
     return found
+
+
+def _require_alike(name: str, whose: str, difference: float, tolerance: float) -> None:
+    if not difference <= tolerance:  # also if it is not a number
+        found = f"{name}, whose predictions differ from {whose} by {difference:.2g}"
+        raise WorldError(OPTION, found, f"at most {tolerance:g}", _other(name))
 
 
 def _other(name: str) -> str:

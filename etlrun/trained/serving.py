@@ -74,18 +74,23 @@ class Serving:
 
     def described(self, name: str, output: str) -> dict[str, Any]:
         """Return its inputs, its steps and its outputs as plain values; a single input and output have these names."""
-        several = len(self.heads) > 1
-        outputs = [
-            _output_as_json(head, main if several else output)
-            for head, main in zip(self.heads, self.mains, strict=True)
-        ]
+        several, outputs, before = len(self.heads) > 1, list[dict[str, Any]](), list[dict[str, Any]]()
+        for head, main in zip(self.heads, self.mains, strict=True):
+            of = "values of the target" if head.names is None else f"a probability of each {head.noun}"
+            outputs.append({"name": main if several else output, "dtype": "float32", "content": of})
+            if several:
+                outputs[-1] |= {"target": head.target, "classes": None if head.names is None else [*head.names]}
+        for step in () if self.image is None else self.image.caller:
+            values = {each.name: each.value for each in parameters(step.stage) if each.kind == DATA}
+            does = (type(step.stage).__doc__ or "").splitlines()[0]
+            before.append({"step": step.stage.path, "does": does, "parameters": values})
         images = [] if self.image is None else [self._image_as_json(self.image, name)]
+        inputs = [*images, *(raw.described() for raw in self.raws)]
         steps = () if self.image is None else self.image.inside
         has_steps = self.does_columns and bool(self._columns.outputs or self._columns.dropped)
-        inputs = [*images, *(raw.described() for raw in self.raws)]
         return {
             **({"inputs": inputs} if self._is_named else {"input": inputs[0]}),
-            "before": [] if self.image is None else [_step_as_json(step) for step in self.image.caller],
+            "before": before,
             "inside": [*[Columns.path] * has_steps, *(step.stage.path for step in (*steps, *self.run.then.by_model))],
             **({"outputs": outputs} if several else {"output": outputs[0]}),
         }
@@ -227,17 +232,20 @@ class Serving:
         """Return the outputs of the columns; none of an image alone."""
         if not given:
             return {}
-        layer = ColumnsLayer(
-            self._columns.described(),
-            {raw.name: raw.column for raw in self.raws if not raw.counts},
-            beside=self._columns.beside,
-            dropped=self._columns.dropped,
-            empty_is_missing=[raw.name for raw in self.raws if raw.is_missing_when_empty],
-            required=[raw.name for raw in self.raws if raw.is_required],
-            lists=[raw.name for raw in self.raws if raw.feature.is_sequence],
-            lengths={raw.name: raw.lengths for raw in self.raws if raw.lengths},
-            name=LAYER,
-        )
+        taken = [
+            {
+                "name": raw.name,
+                "column": raw.column,
+                "lengths": raw.lengths,
+                "is_list": raw.feature.is_sequence,
+                "is_required": raw.is_required,
+                "is_missing_when_empty": raw.is_missing_when_empty,
+            }
+            for raw in self.raws
+            if not raw.counts
+        ]
+        columns = self._columns
+        layer = ColumnsLayer(columns.described(), taken, beside=columns.beside, dropped=columns.dropped, name=LAYER)
         found: dict[str, Any] = layer(given)
         return found
 
@@ -392,22 +400,6 @@ def stepped(steps: Iterable[PlannedStage], value: Any) -> Any:
     for step in steps:
         value = step.stage.op(value, **step.stage.values)  # type: ignore[attr-defined] # all are steps
     return value
-
-
-def _output_as_json(head: Head, name: str) -> dict[str, Any]:
-    """Return an output as plain values; of several targets with its target and its classes."""
-    of = "values of the target" if head.names is None else f"a probability of each {head.noun}"
-    found = {"name": name, "dtype": "float32", "content": of}
-    if not head.target:
-        return found
-    return {**found, "target": head.target, "classes": None if head.names is None else [*head.names]}
-
-
-def _step_as_json(step: PlannedStage) -> dict[str, Any]:
-    """Return a step that is left to whoever uses the export, as plain values."""
-    values = {each.name: each.value for each in parameters(step.stage) if each.kind == DATA}
-    first = (type(step.stage).__doc__ or "").splitlines()[0]
-    return {"step": step.stage.path, "does": first, "parameters": values}
 
 
 def _drawn(given: Feature, folder: Path) -> npt.NDArray[Any]:
