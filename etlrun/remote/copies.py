@@ -437,20 +437,14 @@ def named_by_url() -> Iterator[None]:
     try:
         yield
     except EtlrunError as error:
-        error.faults = tuple(map(_of_urls, error.faults))
+        parts = ("where", "found", "expected", "remedy")
+        for path, url in _urls.items():
+            error.faults = tuple(
+                dataclasses.replace(of, **{part: getattr(of, part).replace(path, url) for part in parts})
+                for of in error.faults
+            )
         error.args = ("\n".join(map(str, error.faults)),)
         raise
-
-
-def _of_urls(of: Fault) -> Fault:
-    where, found, expected, remedy = map(_with_urls, (of.where, of.found, of.expected, of.remedy))
-    return dataclasses.replace(of, where=where, found=found, expected=expected, remedy=remedy)
-
-
-def _with_urls(text: str) -> str:
-    for path, url in _urls.items():
-        text = text.replace(path, url)
-    return text
 
 
 def copies_of(dataset: Declared) -> Copies:

@@ -220,8 +220,11 @@ def laid_out(
         faults.append(_unlabelled(where, divided or named, outside, others, kind))
     elif len(classes) > 1 or not faults:
         faults += class_faults(where, classes, found, within, kind.noun)
-    notes = (*_nested(within, kind), *_like_splits(named, divided), *note_of_numbers(classes))
-    return Layout(splits=found, classes=classes, outside=tuple(outside), notes=notes, faults=tuple(faults))
+    notes = [*_nested(within, kind)]
+    if named and not divided:
+        notes.append(f"{listed_names(named)}: read as classes and not as splits, since these folders hold no folders.")
+    notes += note_of_numbers(classes)
+    return Layout(splits=found, classes=classes, outside=tuple(outside), notes=tuple(notes), faults=tuple(faults))
 
 
 def _beside(where: Path, divided: Sequence[str], beside: Sequence[str]) -> Iterator[Fault]:
@@ -324,12 +327,6 @@ def _nested(within: Mapping[str, set[str]], kind: FileKind) -> Iterator[str]:
             f"The classes {listed_names(classes)} hold folders of the same names, {listed_names(shared)}: "
             f"{kind.noun}s have the class of the outer folder."
         )
-
-
-def _like_splits(named: Sequence[str], divided: Sequence[str]) -> Iterator[str]:
-    """Yield the note on classes that are named like splits."""
-    if named and not divided:
-        yield f"{listed_names(named)}: read as classes and not as splits, since these folders hold no folders."
 
 
 SHARDS = 8

@@ -154,21 +154,16 @@ def _checked(dataset: TFRecords, counts: Mapping[str, int], there: Callable[[str
             needed = feature.shape[0] if feature.is_labels else 1 if feature.is_class or key == dataset.weight else None
             if found == wanted and needed in (None, values):
                 continue
+            many = {None: "", 1: "one "}.get(needed, f"{needed} ")
             has = ", ".join(f"{other} ({kind_of(of)})" for other, of in sorted(held.items()))
             raise WorldError(
                 f"{path}, record {number}",
-                f"no feature '{key}'" if not found else f"'{key}', which is {_described(found, values)}",
-                f"{_many(needed)}{wanted} for {name}; it has {has or 'no features'}",
+                f"no feature '{key}'"
+                if not found
+                else f"'{key}', which is {found}{f' of {values} values' * (values != 1)}",
+                f"{many}{wanted} for {name}; it has {has or 'no features'}",
                 _remedy(dataset, name, held),
             )
-
-
-def _many(count: int | None) -> str:
-    return "" if count is None else "one " if count == 1 else f"{count} "
-
-
-def _described(kind: str, values: int) -> str:
-    return f"{kind} of {values} values" if values != 1 else kind
 
 
 def _remedy(dataset: TFRecords, name: str, held: Mapping[str, Any]) -> str:

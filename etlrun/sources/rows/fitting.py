@@ -96,7 +96,9 @@ def chosen(source: RowsSource, split: RowSplit, longest: int | None = None) -> C
         elif reason:
             notes.append(f"{name} is no input, since {reason}: name it in transform.columns to use it")
         else:
-            outputs += _outputs(name, column, values)
+            is_time = column.feature.format == "timestamp"
+            whole = () if is_time else (Output(name=name, of=(name,), steps=tuple(_steps(column, values))),)
+            outputs += whole or _times(name, column, values)
     columns = Columns(outputs=with_indicators(outputs), chosen=tuple(outputs), notes=tuple(notes))
     if faults := list(_twice(columns.outputs)):
         raise ConfigError(faults)
@@ -150,14 +152,6 @@ def _of_lists(column: Column, longest: int) -> Iterator[ColumnStep]:
     if column.feature.has_missing:
         yield Fill(value="median")
     yield Standardize()
-
-
-def _outputs(name: str, column: Column, values: pa.Array) -> Iterator[Output]:
-    feature = column.feature
-    if feature.format == "timestamp":
-        yield from _times(name, column, values)
-        return
-    yield Output(name=name, of=(name,), steps=tuple(_steps(column, values)))
 
 
 def _steps(column: Column, values: pa.Array) -> Iterator[ColumnStep]:

@@ -346,13 +346,9 @@ class _Written:
             dtype = "float64" if has_missing else self.dtype
             shape = () if self._lists is None else (None,)
             feature = Feature(dtype=dtype, shape=shape, low=low, high=high, has_missing=has_missing)
-        return Column(feature=feature, missing=self._missing, distinct=self._different, is_joined=self._is_joined)
-
-    @property
-    def _different(self) -> int | None:
-        if not self._is_text:
-            return None if self._distinct is None else len(self._distinct)
-        return None if self.words is None or len(self.words) > MOST_COUNTED else len(self.words)
+        different = self.words if self._is_text else self._distinct
+        distinct = None if different is None or len(different) > MOST_COUNTED else len(different)
+        return Column(feature=feature, missing=self._missing, distinct=distinct, is_joined=self._is_joined)
 
 
 _LONGEST_S = 3600.0

@@ -321,13 +321,10 @@ def keep_lengths(
 def _path(source: RowsSource, split: RowSplit, names: list[str], outputs: Mapping[str, Output]) -> Path:
     """Return the path for the lengths of outputs of these names, which the steps that change them determine."""
     above = {name: of for name, of in outputs.items() if name not in source.dataset.examples.features}
-    steps = [[name, _changing(outputs[name]), _above(outputs[name], above)] for name in names]
+    several = [outputs[name] for name in names]
+    changing = [Output(name=of.name, of=of.of, steps=_steps(of)).described for of in several]
+    steps = [[of.name, changed, _above(of, above)] for of, changed in zip(several, changing, strict=True)]
     return source.kept.folder / f"lengths-{digest([_FORMAT_OF_LENGTHS, steps, split.content.digest])}.npy"
-
-
-def _changing(output: Output) -> dict[str, object]:
-    """Return an output with the steps up to the last that changes lengths, as plain values."""
-    return Output(name=output.name, of=output.of, steps=_steps(output)).described
 
 
 def _steps(output: Output) -> tuple[ColumnStep, ...]:
