@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from etlrun.record.record import read_config
+from etlrun.record.config import read_config
 from etlrun.record.summary import Summary, read_summary
 from etlrun.system import machine
 

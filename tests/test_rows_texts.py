@@ -21,7 +21,7 @@ from etlrun.planning import learned, render
 from etlrun.planning.plan import Plan
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import RunSpec, parse
-from etlrun.record.record import read_config
+from etlrun.record.config import read_config
 from etlrun.run import checkpoint
 from etlrun.sources.base import open_source
 from etlrun.sources.rows.kept import Kept

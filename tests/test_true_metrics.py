@@ -18,7 +18,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.planning.plan import Plan, given_to_model
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
-from etlrun.record.record import read_config
+from etlrun.record.config import read_config
 from etlrun.record.summary import MEASURES, read_summary
 from etlrun.run import model as models  # noqa: F401 - registers what a saved model has
 from etlrun.run.backend import seed_all

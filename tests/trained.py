@@ -13,7 +13,7 @@ from etlrun.cli import main as cli
 from etlrun.graph.build import Pipeline
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
-from etlrun.record.record import read_config
+from etlrun.record.config import read_config
 from etlrun.run import run as runs
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from etlrun.planning.spec import RunSpec, parse
-from etlrun.record.record import PLAN, known_config
+from etlrun.record.config import PLAN, known_config
 from etlrun.stages import STAGES
 from etlrun.stages.column_numbers import ColumnStep
 from etlrun.stages.columns import Columns, Output

@@ -19,35 +19,10 @@ from typing import Any
 
 import yaml
 
+from etlrun.record.config import CONFIG
 from etlrun.record.summary import RUNNING, SUMMARY, Epoch, Summary, finite, read_summary, steady_rate
-from etlrun.system.errors import WorldError, headline
+from etlrun.system.errors import WorldError
 from etlrun.system.files import LONGEST_S, Lock, acquire, write_atomically
-
-CONFIG, PLAN = "config.yaml", "plan.json"
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """Read the composed config of a run; `OSError` if there is none."""
-    config: dict[str, Any] = yaml.safe_load((folder / CONFIG).read_bytes())
-    return config
-
-
-def known_config(folder: Path, remedy: str) -> dict[str, Any]:
-    """Read the composed config of a run that is named.
-
-    Raises:
-        WorldError: There is none, with that `remedy`.
-    """
-    path = folder / CONFIG
-    try:
-        config = yaml.safe_load(path.read_bytes())
-        if isinstance(config, dict) and config:
-            return config
-        found = "no config"
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        found = headline(error)
-    expected = "the config that the run was started with"
-    raise WorldError(where=str(path), found=found, expected=expected, remedy=remedy)
 
 
 def require_folder(folder: Path) -> None:

@@ -20,7 +20,8 @@ from urllib.parse import quote
 from pydantic import BaseModel, StringConstraints, TypeAdapter, ValidationError
 
 from etlrun.record import record as records
-from etlrun.record.record import CONFIG, PLAN, Record, state_of
+from etlrun.record.config import CONFIG, PLAN
+from etlrun.record.record import Record, state_of
 from etlrun.record.summary import (
     COMPLETED,
     RUNNING,

@@ -14,8 +14,9 @@ from typing import Any
 from etlrun.measure.gains import Gain, Rates, gains, itself, noise_of
 from etlrun.measure.neighbours import note_on_others
 from etlrun.record import record as records
+from etlrun.record.config import read_config
 from etlrun.record.outcome import COLD, UNCACHED, WARM, Outcome, outcome, outcome_of
-from etlrun.record.record import KILLED, is_nobodys, read_config
+from etlrun.record.record import KILLED, is_nobodys
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, MEASURES, RUNNING, SUMMARY, finite, read_summary
 from etlrun.results.decision import (
     data_of_first,

@@ -15,7 +15,7 @@ from etlrun.planning.learned import recalled
 from etlrun.planning.plan import Plan, as_recorded, at_cache
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
-from etlrun.record.record import PLAN, read_config
+from etlrun.record.config import PLAN, read_config
 from etlrun.sources.base import on_disk
 from etlrun.stages import STAGES
 from etlrun.stages.cache import Cache, cache_bytes

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from etlrun.record.config import known_config
 from etlrun.record.outcome import outcome, records_read
-from etlrun.record.record import known_config
 from etlrun.record.summary import COMPLETED, Summary, read_summary
 from etlrun.system.errors import counted, printable
 

@@ -23,7 +23,7 @@ from etlrun.planning.learned import planned_before
 from etlrun.planning.plan import Plan, as_recorded
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import GROUPS, leaves, parse, parse_command
-from etlrun.record.record import CONFIG, PLAN, known_config
+from etlrun.record.config import CONFIG, PLAN, known_config
 from etlrun.review.code import Process, Sources, packages_of, sources_of
 from etlrun.review.folders import Folders, at_revision, is_revision, located, no_side
 from etlrun.review.git import Changes, Scratch

@@ -14,7 +14,8 @@ from etlrun.planning.learned import recalled
 from etlrun.planning.plan import Plan, as_recorded
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse, show
-from etlrun.record.record import MODEL, PLAN, is_nobodys, known_config
+from etlrun.record.config import PLAN, known_config
+from etlrun.record.record import MODEL, is_nobodys
 from etlrun.record.summary import SUMMARY, Epoch, Summary, read_summary
 from etlrun.stages import Stages
 from etlrun.stages.dataset import Dataset

@@ -18,8 +18,9 @@ from typing import Any, Protocol
 
 from etlrun.planning.plan import Plan
 from etlrun.planning.spec import leaves
+from etlrun.record.config import read_config
 from etlrun.record.outcome import outcome
-from etlrun.record.record import LOG, Record, read_config
+from etlrun.record.record import LOG, Record
 from etlrun.record.summary import COMPLETED, SUMMARY, Epoch, Findings
 from etlrun.stages.measure import Logger
 from etlrun.system.errors import WorldError, headline

@@ -22,7 +22,8 @@ from etlrun.planning.spec import RunSpec, parse
 from etlrun.record import record as records
 from etlrun.record import report
 from etlrun.record import summary as statuses
-from etlrun.record.record import PLAN, Record, nobodys, read_config
+from etlrun.record.config import PLAN, read_config
+from etlrun.record.record import Record, nobodys
 from etlrun.report.render import show
 from etlrun.run import checkpoint
 from etlrun.run.hosts import Place, here, place_of

@@ -14,7 +14,7 @@ from pydantic_core import to_json
 
 from etlrun.config.grid import Grid, identity_of
 from etlrun.planning.plan import Plan, sections
-from etlrun.record.record import read_config
+from etlrun.record.config import read_config
 from etlrun.record.summary import COMPLETED, SUMMARY, read_summary
 from etlrun.stages.dataset import Dataset
 from etlrun.sweep.ledger import Config, Ledger, LeftOut, configs_of, describe, left_out, own_overrides

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etlrun.config.request import Request
-from etlrun.record.record import CONFIG
+from etlrun.record.config import CONFIG
 from etlrun.review.folders import Folders, working_tree
 from etlrun.review.sides import Side, Variant, of_folders, of_request, of_runs, resolve
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, fault

@@ -16,7 +16,8 @@ from etlrun.planning.plan import Plan, given_to_model, validates
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import RunSpec, parse, show
 from etlrun.record import record as records
-from etlrun.record.record import CONFIG, MODEL, is_nobodys, known_config
+from etlrun.record.config import CONFIG, known_config
+from etlrun.record.record import MODEL, is_nobodys
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, PRUNED, RUNNING, SUMMARY, Epoch, Summary, read_summary
 from etlrun.remote.objects import look_up_again
 from etlrun.run.checkpoint import checkpoint_path, checkpoints, checkpoints_in

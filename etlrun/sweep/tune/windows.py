@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from etlrun.record.record import Record, nobodys, read_config
+from etlrun.record.config import read_config
+from etlrun.record.record import Record, nobodys
 from etlrun.record.summary import COMPLETED, FAILED, Epoch, Summary, read_summary
 from etlrun.run import run as runs
 from etlrun.stages.cache import outlives_run

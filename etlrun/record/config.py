@@ -1,0 +1,36 @@
+"""Config and plan of a run, as they are frozen in its folder: what plans and diffs read of it, without its summary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from etlrun.system.errors import WorldError, headline
+
+CONFIG, PLAN = "config.yaml", "plan.json"
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Read the composed config of a run; `OSError` if there is none."""
+    config: dict[str, Any] = yaml.safe_load((folder / CONFIG).read_bytes())
+    return config
+
+
+def known_config(folder: Path, remedy: str) -> dict[str, Any]:
+    """Read the composed config of a run that is named.
+
+    Raises:
+        WorldError: There is none, with that `remedy`.
+    """
+    path = folder / CONFIG
+    try:
+        config = yaml.safe_load(path.read_bytes())
+        if isinstance(config, dict) and config:
+            return config
+        found = "no config"
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        found = headline(error)
+    expected = "the config that the run was started with"
+    raise WorldError(where=str(path), found=found, expected=expected, remedy=remedy)
