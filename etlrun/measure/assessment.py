@@ -6,7 +6,6 @@ import dataclasses
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Self
 
@@ -33,6 +32,7 @@ from etlrun.stages.sequences import Bucket
 from etlrun.stages.step import Map
 from etlrun.stages.trainer import Trainer
 from etlrun.system.machine import cores
+from etlrun.system.values import frozen
 
 _SAMPLE, _FEWEST = 8, 8
 """Number of examples on which transform steps are timed, and the minimum number of timings."""
@@ -132,7 +132,7 @@ _PROBE_SHARE, _PROBE_LEAST_S, _PROBE_MOST_S = 0.02, 0.3, 1.5
 """Duration of a probe after the training: a fraction of the training time, between a minimum and a maximum."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Work:
     """The parts of a run.
 

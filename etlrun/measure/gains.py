@@ -21,11 +21,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import numpy.typing as npt
+
+from etlrun.system.values import frozen
 
 BETTER, TIED, WORSE, UNTOLD = "better", "tied", "worse", "untold"
 CONFIDENCE = 0.95
@@ -39,7 +40,7 @@ Rates = Mapping[int, float]
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Gain:
     """How much faster a config is than its reference.
 
@@ -65,7 +66,7 @@ class Gain:
         return f"{self.ratio:.2f}" + ("" if self.low is None else f" ({self.low:.2f} to {self.high:.2f})")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Lead:
     """Difference between a config and its reference, in the unit of the compared value.
 
@@ -84,7 +85,7 @@ class Lead:
     rounds: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Noise:
     """Relative difference in throughput between two runs of the same config.
 

@@ -6,7 +6,6 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -17,6 +16,7 @@ from etlrun.record.summary import Apart, Kind, StageCost, Verdict
 from etlrun.stages.cache import outlives_run
 from etlrun.stages.dataset import Fetch
 from etlrun.stages.load import FullShuffle, Prefetch, Service, Shuffle
+from etlrun.system.values import frozen
 
 TRAIN, VALIDATION, FIRST_EPOCH = "train", "validation", "first epoch"
 """Parts of a run by their names."""
@@ -24,7 +24,7 @@ LEAST = 1e-3
 """Smallest fraction of the total time that is left without a wait."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Side:
     """Measurements of one pipeline.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
@@ -25,6 +25,7 @@ from etlrun.stages.step import Map, Step
 from etlrun.stages.trainer import Trainer
 from etlrun.stages.turbo import turbo_of, turbo_steps
 from etlrun.system.errors import ConfigError, Fault, did_you_mean
+from etlrun.system.values import frozen
 
 _MOST_CLASSES = 20
 
@@ -111,7 +112,7 @@ STAGES = "stages"
 _PREFIXES = ("train/", "eval/", "model/")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class PlannedStage:
     """A stage of a planned pipeline.
 
@@ -131,14 +132,14 @@ class PlannedStage:
         return self.stage.random or any(step.is_random for step in self.steps)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class PlannedStep(PlannedStage):
     """A step of a planned pipeline."""
 
     stage: Step
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Plan:
     """A run before it starts.
 

@@ -26,12 +26,13 @@ from etlrun.stages.model import MobileNetV2
 from etlrun.stages.step import Map
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault
+from etlrun.system.values import frozen
 
 TextT = TypeVar("TextT", str, tuple[str, ...])
 Stages = tuple[PlannedStage, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Draft(RunSpec):
     """A run with its stages, before it is known whether they fit together.
 

@@ -9,7 +9,7 @@ import copy
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache, lru_cache
 from typing import Any, TypeVar
 
@@ -29,6 +29,7 @@ from etlrun.stages.model import Emulated, ImageModel
 from etlrun.stages.step import Map
 from etlrun.stages.trainer import Drain, Trainer
 from etlrun.system.errors import ConfigError, Fault, did_you_mean, printable
+from etlrun.system.values import frozen
 
 ABSENT = object()
 """Value of a key that a block does not have."""
@@ -68,7 +69,7 @@ def value_at(block: Mapping[str, Any], keys: list[str]) -> Any:
     return value
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Unused:
     """An unused value.
 
@@ -180,7 +181,7 @@ StageT = TypeVar("StageT", bound=Stage)
 GROUPS = ("dataset", "extract", "transform", "cache", "load", "model", "trainer", "profile", "logger", "measure")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RunSpec:
     """A valid run.
 

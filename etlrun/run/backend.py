@@ -10,7 +10,6 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault, WorldError
 from etlrun.system.loading import leave_gpus, loading, native_messages_kept, version_of
 from etlrun.system.machine import VISIBLE, Gpu, Version, cores, driver_gpus, driver_version, listed_ids, processor
+from etlrun.system.values import frozen
 
 _DRIVERS = {12: 525, 13: 580}
 """For each version of CUDA the oldest driver, by its first number."""
@@ -38,7 +38,7 @@ _SHARES = (3, 15)
 """First version of Keras whose JAX backend builds models for several devices."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Built:
     """What a backend is built for.
 
@@ -266,7 +266,7 @@ _CUDA = {"tensorflow": ("nvidia-cudnn-cu12",), "jax": ("jax-cuda12-plugin", "jax
 """For each backend packages each of which indicates its CUDA libraries."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Backend:
     """Backend of a run.
 

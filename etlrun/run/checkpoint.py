@@ -7,7 +7,6 @@ import math
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from etlrun.planning.learned import recalled
@@ -25,6 +24,7 @@ from etlrun.stages.rows import Rows
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, Fault, WorldError
 from etlrun.system.terminal import significant
+from etlrun.system.values import frozen
 
 CHECKPOINTS = "checkpoints"
 _CHECKPOINT = re.compile(r"epoch_(\d{4,})\.keras")
@@ -33,7 +33,7 @@ _FEWEST_STEPS = 2
 _START_NEW = "start a new run without trainer.resume"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class PreviousRun:
     """Interrupted run to resume.
 

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 
@@ -15,6 +14,7 @@ import numpy as np
 from etlrun.measure.digest import union
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import DOCS, WorldError
+from etlrun.system.values import frozen
 
 _JOIN_S = 300
 """Longest time between the start of the first host and that of the last one."""
@@ -32,7 +32,7 @@ _COUNTED = (
 """For each launcher the variables with the number of its processes and that of this one, from 0; the first counts."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Place:
     """A host among several.
 

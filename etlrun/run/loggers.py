@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
@@ -26,11 +26,12 @@ from etlrun.stages.measure import Logger
 from etlrun.system.errors import WorldError, headline
 from etlrun.system.files import write_atomically
 from etlrun.system.terminal import say_note
+from etlrun.system.values import frozen
 
 _LOOK_S = 0.1
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Opening:
     """A run at its start.
 

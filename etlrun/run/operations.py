@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -12,13 +11,14 @@ import keras
 import numpy as np
 
 from etlrun.system.errors import headline
+from etlrun.system.values import frozen
 
 _CALLS = 5
 _BATCH = (32, 224, 224, 3)
 _SIDE = 1024
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Tried:
     """An operation that was tried.
 

@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -23,12 +22,13 @@ from etlrun.run.checkpoint import state_path, states_in
 from etlrun.run.hosts import here, joint
 from etlrun.system.errors import WorldError, headline
 from etlrun.system.files import replacing, sync
+from etlrun.system.values import frozen
 
 _SEEDS = "seeds.json"
 """Name of the states of seeds in a file of Keras, which has none."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class State:
     """State of a training after a step.
 

@@ -14,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from multiprocessing import connection, forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
@@ -34,6 +33,7 @@ from etlrun.sweep.runs import Progress, Runs
 from etlrun.system.errors import Fault, WorldError
 from etlrun.system.machine import VISIBLE, gpu_ids
 from etlrun.system.signals import end_with_parent
+from etlrun.system.values import frozen
 
 OUTPUT = "output.txt"
 """Output of a job."""
@@ -179,7 +179,7 @@ class Job:
             Record(self.folder).update(status=FAILED, error=str(fault))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Seat:
     """GPU of one of the jobs in flight.
 

@@ -34,6 +34,7 @@ from etlrun.stages.sweep import FEWEST_REPEATS, Sweep
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, WorldError, counted
 from etlrun.system.files import write_atomically
+from etlrun.system.values import frozen
 
 
 @dataclass(frozen=True, order=True)
@@ -135,7 +136,7 @@ _TWIN = 1_000_000
 _SEEDS = 2**32
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Config:
     """Config of a sweep, frozen at the start of the sweep.
 
@@ -392,7 +393,7 @@ MOST_RULES = 8
 """Number of rules to report; results.json lists all of them."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class LeftOut:
     """A combination without a config.
 

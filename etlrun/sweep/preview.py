@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
 from pathlib import Path
@@ -18,6 +17,7 @@ from etlrun.record.config import read_config
 from etlrun.record.summary import COMPLETED, SUMMARY, read_summary
 from etlrun.stages.dataset import Dataset
 from etlrun.sweep.ledger import Config, Ledger, LeftOut, configs_of, describe, left_out, own_overrides
+from etlrun.system.values import frozen
 
 FORMAT_VERSION = 1
 OUTPUTS = Path("outputs")
@@ -25,7 +25,7 @@ OUTPUTS = Path("outputs")
 _MOST_LINES = 8
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Planned:
     """A config that would be run.
 
@@ -52,7 +52,7 @@ class Planned:
     seconds: float | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Preview:
     """A multirun before it starts.
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from etlrun.system.hidden import hidden
+from etlrun.system.values import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -97,7 +98,7 @@ def of_file(file: str, found: str, expected: str, remedy: str = "", *, line: int
     return replace(of, file=printable(file), line=line)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Failure(Fault):
     """End of a run that no value explains; `found` is a whole sentence without its full stop."""
 

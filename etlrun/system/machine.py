@@ -8,9 +8,10 @@ import re
 import resource
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
+
+from etlrun.system.values import frozen
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """Environment variable that selects the GPUs visible to CUDA, and so to every backend."""
@@ -20,7 +21,7 @@ Version = tuple[int, int]
 """First and second number of a version."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Gpu:
     """A GPU that the driver lists.
 

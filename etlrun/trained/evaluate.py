@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from etlrun.record.report import EVALUATIONS
 from etlrun.record.summary import Epoch
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature, Flow
 from etlrun.system.errors import WorldError
+from etlrun.system.values import frozen
 from etlrun.trained import scores
 from etlrun.trained.importance import Importance, importance
 from etlrun.trained.load import Trained
@@ -46,7 +47,7 @@ Told = tuple[str, str, float | None]
 """Target and prediction as a reader knows them, and the probability of the prediction; None if it has none."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Mistake:
     """A wrong prediction.
 
@@ -69,7 +70,7 @@ class Mistake:
     image: bytes | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Figures:
     """Figures of a target. Classes have a confusion matrix and what follows from it, other targets have errors.
 
@@ -119,7 +120,7 @@ class Figures:
     importance: Importance | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Outputs:
     """Predictions for a target.
 
@@ -287,7 +288,7 @@ _SKIP_WITH = "set dataset.on_corrupt=skip to skip and list such records"
 _LONGEST_NAME = 100
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class First:
     """The first example of a class, in the order of the data.
 
@@ -302,7 +303,7 @@ class First:
     image: bytes | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Evaluation(Figures):
     """Result of an evaluation.
 

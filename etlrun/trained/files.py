@@ -8,7 +8,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,6 +23,7 @@ from etlrun.stages.paths import is_remote, with_secrets, without_secrets
 from etlrun.stages.rows import Rows
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, fault, printable, unreadable_path
 from etlrun.system.loading import load_tensorflow
+from etlrun.system.values import frozen
 from etlrun.trained.load import Trained, trained
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _MOST_DECODED = 1_000
 """Images that are decoded to tell of those that can't be, beside other faults."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ImagePaths:
     """Image files.
 
@@ -148,7 +148,7 @@ _OF_FILES = tuple(f"{Dataset.path}.{name}=" for name in ("errors", "storage", "c
 """Starts of the overrides of a dataset that hold for files that are named, too."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Inputs:
     """What the model of a run is asked to predict.
 

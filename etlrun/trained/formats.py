@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,14 @@ from etlrun.planning.plan import is_fast
 from etlrun.stages.image import Decode
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import Fault, did_you_mean
+from etlrun.system.values import frozen
 from etlrun.trained.load import Trained
 from etlrun.trained.raw import is_named
 
 OPTION = "--format"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Exported:
     """An export as its runtime loads it.
 
@@ -37,7 +37,7 @@ class Exported:
     compute: Callable[[Any], npt.NDArray[np.float32]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Format:
     """A format of exports.
 

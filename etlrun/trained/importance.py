@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from etlrun.sources.rows.source import RowSplit, RowsSource, as_tensor
 from etlrun.stages.objectives import kind_of
 from etlrun.stages.sequences import padded
 from etlrun.system.errors import WorldError, headline
+from etlrun.system.values import frozen
 from etlrun.trained.model import by_target, tester
 from etlrun.trained.predict import Pass
 from etlrun.trained.scores import HALF, SEED, Share
@@ -32,7 +33,7 @@ _ROUNDING = 1e-12
 Sums = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class OfColumn:
     """What a column is worth.
 
@@ -45,7 +46,7 @@ class OfColumn:
     importance: Share
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Importance:
     """Permutation importance of columns (Breiman 2001; Fisher, Rudin and Dominici 2019).
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
@@ -29,6 +28,7 @@ from etlrun.stages.objectives import kind_of
 from etlrun.stages.rows import Rows
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError
+from etlrun.system.values import frozen
 
 _TRAIN_AGAIN = "train again with this version"
 _ENDS = {
@@ -55,7 +55,7 @@ _TYPES = f"{Dataset.path}.columns"
 """Types of the columns of rows, which another table has from the training unless an override names others."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Trained:
     """A run whose model can be used.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, ClassVar
 
@@ -35,6 +34,7 @@ from etlrun.stages.flow import NUMBER
 from etlrun.stages.load import Batch as BatchStage
 from etlrun.system.errors import EtlrunError, WorldError, headline
 from etlrun.system.terminal import say_note
+from etlrun.system.values import frozen
 from etlrun.trained.load import Trained
 from etlrun.trained.model import names_of, outputs_of, predictor, require_finite, same_classes, unchecked
 from etlrun.trained.raw import of_validation
@@ -64,7 +64,7 @@ def require_held(
             raise WorldError(f"{[*places][at]}, {', '.join(output.of)}", ", ".join(found), expected, remedy)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Batch:
     """Examples as the model takes them.
 
@@ -81,7 +81,7 @@ class Batch:
     numbers: npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Lost:
     """An example that a pass has lost.
 

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
@@ -24,6 +24,7 @@ from etlrun.stages.extract import Sequential
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature, UnfitError
 from etlrun.stages.image import Decode
 from etlrun.stages.rows import Table
+from etlrun.system.values import frozen
 
 LAYER = "columns"
 """Name of the layer that computes the columns, which no input has."""
@@ -36,7 +37,7 @@ _BYTE = "the byte 0xFF"
 _DELIMITED = {".csv", ".tsv"}
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Raw:
     """An input of an export.
 
@@ -251,7 +252,7 @@ def of_validation(planned: Plan) -> list[PlannedStage]:
     return [of for of in plan(dataclasses.replace(spec, **changes)).evaluation if not of.stage.keeps]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Handover:
     """The steps of a run's validation for its one input, or its image, split between an export and whoever uses it.
 

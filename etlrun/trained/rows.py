@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TextIO
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from etlrun.stages.lazy import pa
 from etlrun.system.files import as_unicode
+from etlrun.system.values import frozen
 
 Outputs = npt.NDArray[np.float32]
 Place = tuple[str | int, ...]
@@ -21,7 +22,7 @@ PATH, ROW = "path", "row"
 _HALF = 0.5
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Head:
     """What a model predicts of a target.
 
@@ -152,7 +153,7 @@ class ParquetWriter:
         self._file.close()
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Predicted:
     """What a model predicts of a target.
 
@@ -169,7 +170,7 @@ class Predicted:
     value: float | tuple[float, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Prediction(Predicted):
     """Prediction of an example; the attributes of `Predicted` are those of the only target, if there is one.
 

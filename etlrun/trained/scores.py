@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from etlrun.system.values import frozen
+
 LEVEL = 0.95
 """Probability that an interval covers."""
 SEED = 0
@@ -29,7 +31,7 @@ class Share:
     high: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class OfClass:
     """Figures of one class.
 
@@ -50,7 +52,7 @@ class OfClass:
     f1: Share
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Bin:
     """Examples with similar confidence, the probability of the predicted class.
 
@@ -263,7 +265,7 @@ _MOST_PLACES = 200
 """Places of the curves that are kept of more."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class CurvePlace:
     """Place on the curves: what is right if the second class is predicted from a probability on.
 
@@ -280,7 +282,7 @@ class CurvePlace:
     precision: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class AtThreshold:
     """Figures of the second class where it is predicted above a threshold, with their intervals.
 

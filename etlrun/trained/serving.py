@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +29,7 @@ from etlrun.stages.flow import MISSING, Feature
 from etlrun.stages.rows import Rows, Table
 from etlrun.stages.sequences import padded
 from etlrun.system.errors import EtlrunError
+from etlrun.system.values import frozen
 from etlrun.trained.columns_layer import ColumnsLayer, in_lists
 from etlrun.trained.formats import in_one
 from etlrun.trained.load import Trained
@@ -48,7 +48,7 @@ _ENDS = ((0.0, 0.2), (0.7, 1.0), (0.0, 1.0), (0.3, 0.6))
 """Ranges of their pixels: a dark, a light and two noisy ones."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Serving:
     """A model with the steps of its run. One image or array has no name; columns and several inputs have names.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from etlrun.stages.lazy import tf
 from etlrun.stages.rows import Arrays, Column, Rows, Table, TextFolder
 from etlrun.stages.sequences import padded
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError
+from etlrun.system.values import frozen
 from etlrun.trained.load import Trained
 from etlrun.trained.predict import Batch, Lost, require_held
 from etlrun.trained.raw import of_model
@@ -35,7 +35,7 @@ _BLANK = ("", "NA", "null")
 """Texts without a value in tables, if those of the training were none."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class TableRows:
     """The rows of tables or arrays, which have the columns that a model needs.
 

@@ -20,6 +20,7 @@ from etlrun.sources.rows.kinds import stripped
 from etlrun.sources.rows.leaks import names_examined
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.rows import BETWEEN
+from etlrun.system.values import frozen
 
 SAMPLED = 100_000
 """Rows of a split of which quantiles are computed, and what two columns have to do with each other."""
@@ -32,7 +33,7 @@ _AT_ONCE = 262_144
 Value = int | float | str
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ColumnFigures:
     """A column in a split.
 
@@ -211,7 +212,7 @@ _READ_FOR_SCRIPTS = 10_000
 _LEAST_OF_SCRIPTS = 0.001
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class TextFigures:
     """A column of texts in a split.
 

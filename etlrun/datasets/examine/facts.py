@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from etlrun.datasets.examine.show import explained
 from etlrun.graph.build import Pipeline
@@ -14,12 +14,13 @@ from etlrun.planning.plan import Plan, PlannedStage, by_number, reads_features
 from etlrun.sources.base import Source, Split, on_disk, open_source
 from etlrun.stages.load import Service
 from etlrun.system.errors import WorldError
+from etlrun.system.values import frozen
 
 _PARTS = 16
 """Parts of a sample at most, which are spread evenly over a split, so that it has examples of several files."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Sample:
     """Examples of a split, as a pass reads them.
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from etlrun.datasets.prepare.check import Groups
 from etlrun.report.doc import Part, Picture
+from etlrun.system.values import frozen
 
 NAMED = 20
 """Places that a finding names."""
@@ -37,7 +38,7 @@ class Finding:
     images: Sequence[tuple[Any, int]] = field(default=(), repr=False)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Diagnosis:
     """What is in a dataset, and what is wrong with it.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -32,6 +32,7 @@ from etlrun.system.errors import ConfigError, Fault, WorldError
 from etlrun.system.machine import rounded
 from etlrun.system.progress import Begin
 from etlrun.system.thumbnails import data_url
+from etlrun.system.values import frozen
 
 _QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
 _SIDE = 120
@@ -39,7 +40,7 @@ _SIDE = 120
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class SplitFigures:
     """Figures of a split.
 

@@ -8,7 +8,6 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -32,6 +31,7 @@ from etlrun.stages.rows import Table as TableOfFiles
 from etlrun.system.errors import override
 from etlrun.system.files import as_unicode
 from etlrun.system.progress import Begin
+from etlrun.system.values import frozen
 
 MOST_MISSING = 0.5
 """Share of missing values above which they are a finding."""
@@ -268,7 +268,7 @@ def _quartile_ends(numbers: npt.NDArray[np.float64]) -> tuple[float, float]:
     return (float(first - span), float(third + span)) if span else (float(first), float(first))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class _Beyond:
     """Values beyond limits: in how many rows, the most frequent one, in how many of them, and the first places."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,12 +27,13 @@ from etlrun.stages.step import AfterCache, AfterTurbo, Map
 from etlrun.stages.turbo import Turbo
 from etlrun.system.errors import WorldError, headline
 from etlrun.system.machine import rounded
+from etlrun.system.values import frozen
 
 _IMAGE_RANK, _CHANNELS = 3, (1, 3)
 _MOST_CHARACTERS = 160
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Row:
     """One example.
 
@@ -53,7 +53,7 @@ class Row:
         return f"batch {self.batch}, example {self.example}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class View:
     """All examples at one point, in one pass.
 
@@ -94,7 +94,7 @@ class View:
         return f"{span}, {lacking}" if lacking else span
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Column:
     """One point.
 
@@ -109,7 +109,7 @@ class Column:
     is_of_model: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Sheet:
     """Examples, one row each, after each step, one column each.
 
@@ -179,7 +179,7 @@ def _span(low: str, high: str) -> str:
 StageT = TypeVar("StageT", bound=Stage)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Point:
     """The output of a step, or of a stage that changes examples as a step does.
 
@@ -302,7 +302,7 @@ DEFAULT_PASSES = 3
 _TITLES = {"train": "Training", "validation": "Validation"}
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Wanted:
     """What to show.
 

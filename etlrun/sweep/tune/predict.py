@@ -8,7 +8,6 @@ import math
 import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -41,12 +40,13 @@ from etlrun.sweep.tune.windows import Scene, Windows, in_short
 from etlrun.system import machine
 from etlrun.system.errors import ConfigError, Fault, WorldError
 from etlrun.system.machine import megabytes
+from etlrun.system.values import frozen
 
 _UNSURE, _UNSURE_OF_CACHE = 1.25, 1.6
 """Factors by which a prediction may be wrong: from costs that were measured, and for a cache that was not."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Costs:
     """Milliseconds per example.
 
@@ -204,7 +204,7 @@ _FREEDOM, _TURNS = 2, 4
 """Degrees of freedom of the noise, by Student's t, and turns of the fit that weighs each window by them."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Expected:
     """What the windows so far let expect.
 

@@ -22,6 +22,7 @@ from etlrun.sweep.tune.predict import Predictor, Surrogate
 from etlrun.sweep.tune.space import CACHE, POINT, Candidate, Changes, Space, autotuned
 from etlrun.sweep.tune.windows import Scene, Windows
 from etlrun.system import machine
+from etlrun.system.values import frozen
 
 ALIKE = 0.03
 """Difference in time that is no reason to change a config."""
@@ -132,7 +133,7 @@ def _simplicity(candidate: Candidate) -> tuple[int, int, int]:
     return len(candidate.changes), [*CACHES].index(cache), candidate.number
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Confirmation:
     """Fresh rounds, in each of which all configs ran once.
 

@@ -10,7 +10,6 @@ import copy
 import shutil
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from etlrun.sweep.engine import started
 from etlrun.sweep.ledger import put_aside
 from etlrun.sweep.tune import CACHES
 from etlrun.system.errors import Failure
+from etlrun.system.values import frozen
 
 _GRACE_S = 30.0
 """Seconds that a window which is ended has for its summary, before it is killed."""
@@ -32,7 +32,7 @@ _BEGIN_S = 0.06
 """Seconds of the wait for a first batch that do not grow with the buffer: graphs are built, files are opened."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Scene:
     """What all windows of a search have in common.
 
