@@ -104,26 +104,19 @@ def _differ(several: Sequence[tuple[Run, Outcome]]) -> bool:
     return len(set(labels({run.repeat: of.digests for run, of in several}).values())) > 1
 
 
-def _is_same(one: Digests, other: Digests) -> bool:
-    """Return whether all digests that both runs have are equal; either may lack epochs, or validation."""
-    return all(
-        mine == its
-        for epochs in zip(one, other, strict=False)
-        for mine, its in zip(*epochs, strict=True)
-        if mine and its
-    )
-
-
 def labels(digests: Mapping[int, Digests]) -> dict[int, str]:
     """Return a label for each config or run with digests: `same` if all agree, else a letter for each group."""
     found = {number: of for number, of in digests.items() if of}
     groups: list[list[int]] = []
     for number in sorted(found, key=lambda number: -len(found[number])):  # the longest represents its group
-        group = next((group for group in groups if _is_same(found[group[0]], found[number])), None)
-        if group is None:
-            groups.append([number])
+        for group in groups:
+            common = zip(found[group[0]], found[number], strict=False)
+            pairs = (pair for epochs in common for pair in zip(*epochs, strict=True))
+            if all(mine == its for mine, its in pairs if mine and its):  # either may lack epochs, or validation
+                group.append(number)
+                break
         else:
-            group.append(number)
+            groups.append([number])
     if len(groups) == 1:
         return dict.fromkeys(found, "same" if len(found) > 1 else "")
     groups.sort(key=min)
@@ -136,25 +129,7 @@ def _letters(number: int) -> str:
     return (_letters(head - 1) if head else "") + chr(ord("A") + last)
 
 
-def on_one_machine(completed: Completed) -> dict[int, list[tuple[Run, Outcome]]]:
-    """Return the runs that had a machine like most runs of the baseline, as far as that is known."""
-    kind = _kind(completed)
-    return {number: [run for run in of if run[1].machine in {"", kind}] for number, of in completed.items()}
-
-
-def notes_on_machines(completed: Completed) -> Iterator[str]:
-    """Yield a sentence on runs that had another kind of machine."""
-    kind = _kind(completed)
-    others = [(run, of) for several in completed.values() for run, of in several if of.machine not in {"", kind}]
-    if others:
-        yield (
-            f"runs {', '.join(run.name for run, _ in others)} ran on another kind of machine "
-            f"({'; '.join(sorted({of.machine for _, of in others}))}) than those that are compared ({kind}), and are "
-            "excluded from comparison"
-        )
-
-
-def _kind(completed: Completed) -> str:
+def kind_of_machine(completed: Completed) -> str:
     """Return the kind of machine that most runs of the baseline had, or most of all where that is unknown."""
     known = {number: [of.machine for _, of in several if of.machine] for number, several in completed.items()}
     return statistics.mode(known.get(BASELINE) or [*chain.from_iterable(known.values())] or [""])
@@ -305,27 +280,67 @@ Compared = Callable[[int], Comparison | None]
 
 
 def decide(
-    configs: Sequence[ConfigResult], tied: Sequence[int], compared: Compared, *, has_seeds: bool = False
+    configs: Sequence[ConfigResult],
+    tied: Sequence[int],
+    compared: Compared,
+    *,
+    by: str | None = None,
+    has_seeds: bool = False,
 ) -> Decision:
-    """Choose the cheapest of the configs numbered `tied` that is consistent with the table.
+    """Choose one of the configs numbered `tied`, of those that are sorted, that is consistent with the table.
 
     If some configs are better than the baseline, one of these is chosen, else one that is not worse. Among those with
     the least memory it is the one that changes the fewest values of the baseline, then the one with the fewest cores.
+    With `by`, the measure that they are `ranked` by, it is the fastest; with runs of one seed alone the best is named,
+    and nothing is certain.
+
     With `has_seeds` each round has its own seed: statements on data are about runs of one round.
     """
-    known = {config.number: config for config in configs}
-    if not tied:
+    first = next((config for config in configs if config.number == BASELINE), None)
+    measured = [config for config in configs if by is None or _mean(config, by) is not None]
+    if first is None or not (tied if by is None else measured):
         return NOTHING
-    baseline = known[BASELINE]
+    if by is None:
+        chosen, words = _cheapest(configs, tied, first)
+        is_certain = chosen.gain.call != UNTOLD and first.examples_per_s is not None
+    elif is_certain := has_seeds and first in measured:
+        chosen, words = _fastest(measured, tied, first, by)
+    else:
+        chosen = measured[0]
+        words = (
+            f"{'Lowest' if falls(by) else 'Highest'} {_words(by)}: {chosen.name}, {chosen.quality[by].words_of(by)}, "
+            f"at {chosen.examples_per_s or 0.0:.1f} examples/s. Runs of one seed can't separate a difference from "
+            f"chance; use sweep.repeats={FEWEST_ROUNDS} or more with sweep.vary_seed=true."
+        )
+    seeds = "; each round has its own seed" if has_seeds and chosen is not first else ""
+    return Decision(
+        config=chosen.number,
+        overrides=chosen.overrides,
+        gain=chosen.gain,
+        tied=tuple(tied) if by is None or has_seeds else (chosen.number,),
+        same_data=same_data(chosen, first, compared) + seeds,
+        words=words,
+        is_certain=is_certain,
+        by="with fill" if by is None else by.replace("_", " "),
+    )
+
+
+def _eligible(
+    configs: Sequence[ConfigResult], tied: Sequence[int], call_of: Callable[[ConfigResult], str]
+) -> list[ConfigResult]:
+    """Return the configs, best first, whose recommendation is consistent with the table."""
+    if better := [config for config in configs if call_of(config) == BETTER]:
+        return [config for config in better if config.number in tied] or better[:1]
+    return [config for config in configs if call_of(config) != WORSE]
+
+
+def _cheapest(configs: Sequence[ConfigResult], tied: Sequence[int], baseline: ConfigResult) -> tuple[ConfigResult, str]:
+    """Return the cheapest of the fastest configs, and the sentences on it."""
     eligible = _eligible(configs, tied, lambda config: config.gain.call)
-    if not any(config.gain.call == BETTER for config in eligible):
-        eligible = [
-            config
-            for config in eligible
-            if config.number in tied or (config.number == BASELINE and config.gain.call == TIED)
-        ]
+    if eligible[0].gain.call != BETTER:
+        kept = {*tied, *[BASELINE] * (baseline.gain.call == TIED)}
+        eligible = [config for config in eligible if config.number in kept]
     least = min(config.peak_rss_bytes or 0.0 for config in eligible)
-    seeds = "; each round has its own seed" if has_seeds else ""
     chosen = min(
         (config for config in eligible if (config.peak_rss_bytes or 0.0) <= least * _ALIKE),
         key=lambda config: (
@@ -336,26 +351,8 @@ def decide(
     )
     leads_of = {name.replace("_", " "): of.lead for name, of in chosen.quality.items()}
     changes = [f"its {name} is {lead.call}" for name, lead in leads_of.items() if lead and lead.call != UNTOLD]
-    words = _sentences(chosen, baseline, len(eligible), is_only=len(known) == 1)
-    return Decision(
-        config=chosen.number,
-        overrides=chosen.overrides,
-        gain=chosen.gain,
-        tied=tuple(tied),
-        same_data=same_data(chosen, baseline, compared) + (seeds if chosen.number != BASELINE else ""),
-        words=f"{words} Compared with the baseline {', '.join(changes)}." if changes else words,
-        is_certain=chosen.gain.call != UNTOLD and baseline.examples_per_s is not None,
-    )
-
-
-def _eligible(
-    configs: Sequence[ConfigResult], tied: Sequence[int], call_of: Callable[[ConfigResult], str]
-) -> list[ConfigResult]:
-    """Return the configs, best first, whose recommendation is consistent with the table."""
-    better = [config for config in configs if call_of(config) == BETTER]
-    if better:
-        return [config for config in better if config.number in tied] or better[:1]
-    return [config for config in configs if call_of(config) != WORSE]
+    words = _sentences(chosen, baseline, len(eligible), is_only=len(configs) == 1)
+    return chosen, f"{words} Compared with the baseline {', '.join(changes)}." if changes else words
 
 
 def _sentences(chosen: ConfigResult, baseline: ConfigResult, eligible: int, *, is_only: bool) -> str:
@@ -426,74 +423,33 @@ def ranked(configs: Sequence[ConfigResult], name: str) -> list[ConfigResult]:
     return sorted(configs, key=lambda config: (_mean(config, name) is None, sign * (_mean(config, name) or 0.0)))
 
 
-def decide_by(
-    name: str, configs: Sequence[ConfigResult], tied: Sequence[int], compared: Compared, *, has_seeds: bool
-) -> Decision:
-    """Choose the fastest of the configs `tied` with the best by the measure `name`, of those that are `ranked`.
+def _fastest(
+    measured: Sequence[ConfigResult], tied: Sequence[int], baseline: ConfigResult, name: str
+) -> tuple[ConfigResult, str]:
+    """Return the fastest of the configs that are best by the measure `name`, and the sentences on it."""
 
-    It is consistent with the table: if some are better than the baseline, one of these, else one that is not worse.
-    With runs of one seed alone the best is named, and nothing is certain.
-    """
-    measured = [config for config in configs if _mean(config, name) is not None]
-    if not measured:
-        return NOTHING
-    first = next(config for config in configs if config.number == BASELINE)
-    baseline = first if first in measured else None
-    column, seeds = name.replace("_", " "), "; each round has its own seed" if has_seeds else ""
-    if not has_seeds or baseline is None:
-        chosen, more = measured[0], f"sweep.repeats={FEWEST_ROUNDS} or more with sweep.vary_seed=true"
-        words = (
-            f"{'Lowest' if falls(name) else 'Highest'} {_words(name)}: {chosen.name}, {_figure(chosen, name)}, at "
-            f"{chosen.examples_per_s or 0.0:.1f} examples/s. Runs of one seed can't separate a difference from chance; "
-            f"use {more}."
-        )
-    else:
-        eligible = _eligible(measured, tied, lambda config: _call(config, name))
-        chosen = max(eligible, key=lambda config: config.overall_examples_per_s or 0.0)
-        if baseline in eligible and chosen.gain.call != BETTER:
-            chosen = baseline
-        words = _sentences_by(chosen, baseline, len(eligible), name)
-    return Decision(
-        config=chosen.number,
-        overrides=chosen.overrides,
-        gain=chosen.gain,
-        tied=tuple(tied) if has_seeds else (chosen.number,),
-        same_data=same_data(chosen, first, compared) + (seeds if chosen.number != BASELINE else ""),
-        words=words,
-        is_certain=has_seeds and baseline is not None,
-        by=column,
-    )
+    def call(config: ConfigResult) -> str:
+        lead = config.quality[name].lead
+        return TIED if lead is None else lead.call
 
-
-def _sentences_by(chosen: ConfigResult, baseline: ConfigResult, eligible: int, name: str) -> str:
-    first = f" It is the fastest of {eligible} configs tied with the best." if eligible > 1 else ""
-    if chosen.number == BASELINE:
-        return f"Keep the baseline, {chosen.name}: no {_words(name)} is better, nor any tied with it faster."
+    eligible = _eligible(measured, tied, call)
+    chosen = max(eligible, key=lambda config: config.overall_examples_per_s or 0.0)
+    if chosen is baseline or (baseline in eligible and chosen.gain.call != BETTER):
+        words = f"Keep the baseline, {baseline.name}: no {_words(name)} is better, nor any tied with it faster."
+        return baseline, words
+    first = f" It is the fastest of {len(eligible)} configs tied with the best." if len(eligible) > 1 else ""
     speed = f"{chosen.gain.words} times as fast" if chosen.gain.ratio is not None else "at an unknown speed"
-    if _call(chosen, name) == BETTER:
-        return (
-            f"Use {chosen.name}: {_words(name)} {_figure(chosen, name)}, better than the baseline's "
-            f"{_figure(baseline, name)}; {speed}.{first}"
-        )
-    return (
-        f"No {_words(name)} is better than the baseline's; {chosen.name} is tied with it, at "
-        f"{_figure(chosen, name)}, and {speed}.{first}"
-    )
+    own, other = (config.quality[name].words_of(name) for config in (chosen, baseline))
+    if call(chosen) == BETTER:
+        words = f"Use {chosen.name}: {_words(name)} {own}, better than the baseline's {other}; {speed}.{first}"
+        return chosen, words
+    words = f"No {_words(name)} is better than the baseline's; {chosen.name} is tied with it, at {own}, and {speed}."
+    return chosen, words + first
 
 
 def _mean(config: ConfigResult, name: str) -> float | None:
     of = config.quality.get(name)
     return None if of is None else of.mean
-
-
-def _call(config: ConfigResult, name: str) -> str:
-    of = config.quality.get(name)
-    return TIED if of is None or of.lead is None else of.lead.call
-
-
-def _figure(config: ConfigResult, name: str) -> str:
-    of = config.quality.get(name)
-    return "-" if of is None else of.words_of(name)
 
 
 def _words(name: str) -> str:
