@@ -33,15 +33,14 @@ def run(notebook: Any, folder: Path) -> Any:
 def save(script: Path) -> None:
     """Write the notebook of a script, with what its cells print; the folder it ran in is named as that of Colab."""
     with tempfile.TemporaryDirectory() as folder:
-        text = nbformat.writes(run(jupytext.read(script), Path(folder)))
-    text = text.replace(f"{folder}/home", "/root").replace(folder, "")
-    notebook = nbformat.reads(text, as_version=4)
+        notebook = run(jupytext.read(script), Path(folder))
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"{script.stem}-{number}"  # the same each time
         if "outputs" in cell:  # without the progress of what TFDS writes
             cell["outputs"] = [*_joined(output for output in cell.outputs if not _is_progress(output))]
     notebook.metadata.pop("language_info", None)
-    nbformat.write(notebook, script.with_suffix(".ipynb"))
+    text = nbformat.writes(notebook).replace(f"{folder}/home", "/root").replace(folder, "")
+    nbformat.write(nbformat.reads(text, as_version=4), script.with_suffix(".ipynb"))
 
 
 def _joined(outputs: Iterable[Any]) -> Iterator[Any]:
