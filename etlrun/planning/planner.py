@@ -45,16 +45,6 @@ from etlrun.stages.turbo import Turbo, turbo_of, turbo_steps
 from etlrun.system.errors import ConfigError, Fault, did_you_mean
 
 
-def of_declared(spec: RunSpec) -> RunSpec:
-    """Return a run of serialised examples with these where it has several targets, or one of two classes or of labels.
-
-    Others have what their config says.
-    """
-    flow = spec.dataset.examples
-    kinds = [kind_of(flow.features[name]) for name in flow.targets]
-    return with_defaults(spec, kinds) if len(kinds) > 1 or kinds[0] in ("binary", "labels") else spec
-
-
 def plan(spec: RunSpec) -> Plan:
     """Return the plan of `spec`; raise `ConfigError` with all pairs of stages that don't fit together."""
     asked = with_data(spec)
@@ -85,7 +75,10 @@ def with_data(spec: RunSpec) -> RunSpec:
         from etlrun.planning.rows import resolved  # which imports Arrow
 
         return resolved(spec)
-    spec = of_declared(spec)
+    flow = spec.dataset.examples
+    kinds = [kind_of(flow.features[name]) for name in flow.targets]
+    if len(kinds) > 1 or kinds[0] in ("binary", "labels"):  # others have what their config says
+        spec = with_defaults(spec, kinds)
     if any(isinstance(step, Columns) for step in spec.transform.steps):
         from etlrun.planning.rows import beside
 

@@ -434,19 +434,6 @@ RULES: Rules = {
 
 def rules(draft: Draft, redraft: Callable[[RunSpec], Draft]) -> Iterator[Fault]:
     """Yield the faults of a run of these stages; `redraft` makes the stages of a changed one, to try remedies."""
-    yield from _unlike_training(draft)
-    yield from faults_of(draft, RULES, redraft)
-    if draft.fit is None:
-        try:
-            require_one_size(draft.given)
-        except UnfitError as unfit:
-            yield Fault(Batch.path, f"{draft.given} before it", unfit.expected, unfit.remedy, is_rule=True)
-    else:
-        yield from _unmended(draft, draft.fit)
-
-
-def _unlike_training(draft: Draft) -> Iterator[Fault]:
-    """Yield the faults of the steps of validation."""
     key = "transform.eval_steps"
     if draft.evaluation and not draft.faults and draft.evaluation[-1].gives != draft.given:
         found, expected = str(draft.evaluation[-1].gives), f"the output of the training steps, {draft.given}"
@@ -455,6 +442,14 @@ def _unlike_training(draft: Draft) -> Iterator[Fault]:
         yield Fault(
             key, step.path, "no random step, so that all epochs are validated on the same data", "remove the step"
         )
+    yield from faults_of(draft, RULES, redraft)
+    if draft.fit is None:
+        try:
+            require_one_size(draft.given)
+        except UnfitError as unfit:
+            yield Fault(Batch.path, f"{draft.given} before it", unfit.expected, unfit.remedy, is_rule=True)
+    else:
+        yield from _unmended(draft, draft.fit)
 
 
 def _unmended(draft: Draft, trainer: Trainer) -> Iterator[Fault]:

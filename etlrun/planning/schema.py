@@ -78,31 +78,33 @@ def schema(stages: Stages) -> Node:
         "tune": _object(Tune),
     }
     for group in stages.keys() - groups.keys():
-        groups[group] = _chosen(stages[group], _names(stages[group]))
+        options = stages[group]
+        described = "\n".join(f"- {name}: {summary_of(stage)}" for name, stage in options.items())
+        groups[group] = _chosen(options, {"description": described, **_open({"enum": names_of(options)})})
     groups["cache"]["properties"]["at"] |= _open({"enum": [*dict.fromkeys([*POINTS, *stages["transform"]])]})
     definitions = {name: groups[name] for name in (*GROUPS, "sweep", "tune")}
     for block in definitions.values():
         block["properties"] = {DEFAULTS: _ref(DEFAULTS), **block["properties"]}
     steps = {f"transform.{name}": _object(step) for name, step in stages["transform"].items()}
-    return {
-        "$schema": DRAFT,
-        "title": "Config file of etlrun",
-        "anyOf": [_ref(name) for name in (CONFIG, *definitions)],
-        "definitions": {CONFIG: _config(definitions), **definitions, **steps, **_COMMON},
-    }
-
-
-def _config(groups: Mapping[str, Node]) -> Node:
-    """Return the definition of a whole config, and of files with `# @package _global_`."""
     blocks: dict[str, Node] = {
         name: {
             "description": block["description"],
             "anyOf": [{"allOf": [_ref(name), {"properties": {DEFAULTS: False}}]}, _ref(REFERENCE)],
         }
-        for name, block in groups.items()
+        for name, block in definitions.items()
     }
     properties = {DEFAULTS: _ref(DEFAULTS), **blocks, "hydra": _HYDRA}
-    return {"type": "object", "properties": properties, "additionalProperties": False}
+    return {
+        "$schema": DRAFT,
+        "title": "Config file of etlrun",
+        "anyOf": [_ref(name) for name in (CONFIG, *definitions)],
+        "definitions": {
+            CONFIG: {"type": "object", "properties": properties, "additionalProperties": False},
+            **definitions,
+            **steps,
+            **_COMMON,
+        },
+    }
 
 
 def _transform(steps: Mapping[str, type[Stage]]) -> Node:
@@ -153,11 +155,6 @@ def _list_of(items: Node) -> Node:
     return {"type": "array", "items": items}
 
 
-def _names(options: Mapping[str, type[Stage]]) -> Node:
-    described = "\n".join(f"- {name}: {summary_of(stage)}" for name, stage in options.items())
-    return {"description": described, **_open({"enum": names_of(options)})}
-
-
 def _chosen(options: Mapping[str, type[Stage]], name: Node) -> Node:
     """Return the block of a group whose `name` selects one of `options`; the option `` is that of all other names.
 
@@ -194,39 +191,31 @@ def _fields(stages: Iterable[type[Stage]]) -> dict[str, Node]:
     """Return the schemas of the fields of `stages`; a field of several of them accepts what it does in one of them."""
     found: dict[str, list[Node]] = {}
     for stage in stages:
-        for name, node in _fields_of(stage).items():
+        hints, texts = hints_of(stage, include_extras=True), attributes_of(stage)
+        fields: dict[str, Node] = {}
+        for field in dataclasses.fields(stage):  # type: ignore[arg-type] # as in field_metadata
+            metadata, nested = field_metadata(stage)[field.name], nested_stage(hints[field.name])
+            if not metadata and nested is None:
+                continue  # no value of a config, such as the steps of a map
+            if nested is not None:
+                choices = [_object(nested), *([{"type": "null"}] if field.default is None else [])]
+                value: Node = _open({"anyOf": choices} if choices[1:] else choices[0])
+            elif (listed := listed_stage(hints[field.name])) is not None:
+                items = {"type": "array", "minItems": 1, "items": _open(_object(listed))}
+                value = {"anyOf": [items, {"type": "null"}, _ref(REFERENCE)]}
+            else:
+                value = _open(TypeAdapter(hints[field.name]).json_schema())
+            annotation = hints[field.name]
+            kinds = ", ".join(item for item in getattr(annotation, "__metadata__", ()) if isinstance(item, Kind))
+            facts = f"Expected: {described(annotation)}.{f' Changes: {kinds}.' if kinds else ''}"
+            fields[field.name] = {**value, "description": "\n".join(filter(None, [texts.get(field.name, ""), facts]))}
+            if field.default is not dataclasses.MISSING:
+                is_block = dataclasses.is_dataclass(field.default) and not isinstance(field.default, type)
+                fields[field.name]["default"] = dataclasses.asdict(field.default) if is_block else field.default
+        for name, node in fields.items():
             known = found.setdefault(name, [])
             known += [node] if node not in known else []
     return {name: nodes[0] if len(nodes) == 1 else {"anyOf": nodes} for name, nodes in found.items()}
-
-
-def _fields_of(stage: type[Stage]) -> dict[str, Node]:
-    hints, texts = hints_of(stage, include_extras=True), attributes_of(stage)
-    fields: dict[str, Node] = {}
-    for field in dataclasses.fields(stage):  # type: ignore[arg-type] # as in field_metadata
-        metadata, nested = field_metadata(stage)[field.name], nested_stage(hints[field.name])
-        if not metadata and nested is None:
-            continue  # no value of a config, such as the steps of a map
-        if nested is not None:
-            choices = [_object(nested), *([{"type": "null"}] if field.default is None else [])]
-            value: Node = _open({"anyOf": choices} if choices[1:] else choices[0])
-        elif (listed := listed_stage(hints[field.name])) is not None:
-            items = {"type": "array", "minItems": 1, "items": _open(_object(listed))}
-            value = {"anyOf": [items, {"type": "null"}, _ref(REFERENCE)]}
-        else:
-            value = _open(TypeAdapter(hints[field.name]).json_schema())
-        fields[field.name] = {**value, "description": _description(texts.get(field.name, ""), hints[field.name])}
-        if field.default is not dataclasses.MISSING:
-            is_block = dataclasses.is_dataclass(field.default) and not isinstance(field.default, type)
-            fields[field.name]["default"] = dataclasses.asdict(field.default) if is_block else field.default
-    return fields
-
-
-def _description(text: str, annotation: Any) -> str:
-    """Return what a field means, its values, and what it changes."""
-    kinds = ", ".join(item for item in getattr(annotation, "__metadata__", ()) if isinstance(item, Kind))
-    facts = f"Expected: {described(annotation)}.{f' Changes: {kinds}.' if kinds else ''}"
-    return "\n".join(filter(None, [text, facts]))
 
 
 def _open(node: Node) -> Node:

@@ -39,7 +39,7 @@ from etlrun.system.terminal import significant
 from etlrun.system.thumbnails import data_url, thumbnail
 from etlrun.trained.load import Trained
 from etlrun.trained.model import listed
-from etlrun.trained.scores import AtThreshold, CurvePlace, Share, wilson
+from etlrun.trained.scores import CurvePlace, Share, wilson
 
 if TYPE_CHECKING:  # these import TensorFlow
     from etlrun.trained.evaluate import Evaluation, Figures, Mistake
@@ -152,7 +152,12 @@ def _of_target(of: Figures) -> Iterator[Part]:
     elif of.curve:
         yield Section("Curves", [*_curves(of.curve)], only=_PAGES)
     if of.thresholds:
-        yield _thresholds(of.thresholds, of.classes[1].name)
+        second = of.classes[1].name
+        note = f"{second} is predicted where its probability is above the threshold, the first one in all figures."
+        if len(of.thresholds) > 1:
+            note += " The second one has the largest F1 of these examples, which is a choice to check on others."
+        threshold = Col(f"threshold of {second}", "threshold", is_head=True)
+        yield Table(of.thresholds, [threshold, *map(_score, ("accuracy", *_OF_CLASS))], title="Thresholds", note=note)
     if of.classes:
         yield from _of_classes(of, "class" if of.subset_accuracy is None else "label")
     yield from _mistakes(of)
@@ -182,14 +187,6 @@ def _curves(places: Sequence[CurvePlace]) -> Iterator[Chart]:
     model = Series("model", [(0.0, found[0][1]), *found])
     series = [Series("guesses", [(0.0, level), (1.0, level)], "ideal"), model]
     yield Chart(series, x="recall", y="precision", unit=True, title="Precision-recall curve")
-
-
-def _thresholds(of: Sequence[AtThreshold], second: str) -> Table:
-    note = f"{second} is predicted where its probability is above the threshold, the first one in all figures."
-    if len(of) > 1:
-        note += " The second one has the largest F1 of these examples, which is a choice to check on others."
-    threshold = Col(f"threshold of {second}", "threshold", is_head=True)
-    return Table(of, [threshold, *map(_score, ("accuracy", *_OF_CLASS))], title="Thresholds", note=note)
 
 
 def _score(name: str) -> Col:

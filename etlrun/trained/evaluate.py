@@ -246,25 +246,20 @@ def _mistakes(
     order, mistakes = np.argsort(-losses, kind="stable"), []
     for place in order[is_wrong[order]][:_WORST].tolist():
         number, (target, predicted, probability) = int(found.numbers[place]), told(place)
+        flow = reading.source.dataset.examples
+        names = [name for name, of in flow.features.items() if name in flow.inputs and of.format != "image"]
+        example = reading.example(number) if names else {}
         mistake = Mistake(
             place=reading.place(number),
             target=target,
             predicted=predicted,
             probability=probability,
             loss=float(losses[place]),
-            columns=_columns(reading, number),
+            columns={name: _plain(example[name].numpy(), flow.features[name]) for name in names},
             image=reading.image(number),
         )
         mistakes.append(mistake)
     return mistakes
-
-
-def _columns(reading: Pass, number: int) -> dict[str, Any]:
-    """Return the inputs of an example by name but images, as plain values."""
-    flow = reading.source.dataset.examples
-    names = [name for name, of in flow.features.items() if name in flow.inputs and of.format != "image"]
-    example = reading.example(number) if names else {}
-    return {name: _plain(example[name].numpy(), flow.features[name]) for name in names}
 
 
 def _plain(value: Any, feature: Feature) -> Any:

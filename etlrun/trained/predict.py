@@ -18,7 +18,7 @@ from etlrun.graph.build import as_written
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import readable, staged
 from etlrun.planning.learned import columns_of
-from etlrun.planning.plan import Plan, PlannedStage, stage_of
+from etlrun.planning.plan import Plan, stage_of
 from etlrun.sources import folder
 from etlrun.sources.base import Example, Source, Split, open_source
 from etlrun.sources.content import Shard
@@ -117,7 +117,17 @@ class Pass:
             self._same[self._firsts[at] : self._firsts[at + 1]] = np.arange(first, first + shard.take)
         self.seen = self._same != np.arange(split.num_examples)
         stages, self._columns = of_validation(planned), columns_of(planned.spec)
-        self._dataset, self._handed = _built(stages, source, split, planned), stages[-1].gives.handed
+        batch = stage_of(stages, BatchStage)  # up to which examples carry their numbers, and in it
+        context = Context(source=source, split=split, seed=planned.spec.trainer.seed, numbered_to=batch)
+        context.passes_begun.assign(1)
+        dataset = None
+        for of in stages:
+            if of.stage.leaves_out:  # what is missing shows in the numbers
+                dataset = readable(dataset, split).map(lambda _, example: example)
+            else:
+                dataset = staged(dataset, of.stage, context)
+        assert dataset is not None  # noqa: S101 - for mypy
+        self._dataset, self._handed = dataset.with_options(as_written()), stages[-1].gives.handed
 
     @property
     def inputs_spec(self) -> Any:
@@ -199,20 +209,6 @@ def opened(planned: Plan, key: str) -> tuple[Source, Split]:
     """Return the dataset of a plan and the split that its validation reads; `key` names that split in messages."""
     source = open_source(planned.spec.dataset)
     return source, source.split(planned.spec.dataset.eval_split or "", key)
-
-
-def _built(stages: Sequence[PlannedStage], source: Source, split: Split, planned: Plan) -> tf.data.Dataset:
-    batch = stage_of(stages, BatchStage)  # up to which examples carry their numbers, and in it
-    context = Context(source=source, split=split, seed=planned.spec.trainer.seed, numbered_to=batch)
-    context.passes_begun.assign(1)
-    dataset = None
-    for of in stages:
-        if of.stage.leaves_out:  # what is missing shows in the numbers
-            dataset = readable(dataset, split).map(lambda _, example: example)
-        else:
-            dataset = staged(dataset, of.stage, context)
-    assert dataset is not None  # noqa: S101 - for mypy
-    return dataset.with_options(as_written())
 
 
 SKIP_WITH = "pass --on-corrupt skip to list and leave out such records"

@@ -17,7 +17,6 @@ import tensorflow as tf
 from PIL import Image
 
 from etlrun.planning.plan import PlannedStage, given_to_model
-from etlrun.sources.base import Split
 from etlrun.sources.content import cut
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.base import DATA, parameters
@@ -480,7 +479,11 @@ def seen(run: Trained, model: Any, serving: Any, compute: Callable[[Any], Output
         known = plan.spec.dataset.found if isinstance(plan.spec.dataset, Rows) else None
         if known is not None and isinstance(source, RowsSource) and source.kept.known.identity != known.identity:
             return "its dataset has changed"
-        split, parser = _some(whole), source.parser()
+        count = min(whole.num_examples, _BLOCKS * _OF_BLOCK)
+        bounds = [(whole.num_examples * block // _BLOCKS, count * block // _BLOCKS) for block in range(_BLOCKS + 1)]
+        blocks = [(start, start + then - now) for (start, now), (_, then) in pairwise(bounds)]
+        shards = tuple(shard for block in blocks for shard in cut(whole.shards, *block))
+        split, parser = dataclasses.replace(whole, shards=shards, num_examples=count), source.parser()
         stored = (split.read(shard.path, shard.skip, shard.take).map(parser) for shard in split.shards)
         reading, examples = Pass(plan, source, split), [example for dataset in stored for example in dataset]
         predict, found = predictor(model, run.flow, reading.inputs_spec), list[tuple[int, Outputs]]()
@@ -492,12 +495,3 @@ def seen(run: Trained, model: Any, serving: Any, compute: Callable[[Any], Output
     served = compute(serving.taken([examples[number] for number, _ in found]))
     difference = float(np.max(np.abs(served - expected) / np.maximum(1, np.abs(expected))))
     return {"split": whole.name, "examples": len(found), "largest_difference": difference}
-
-
-def _some(split: Split) -> Split:
-    """Return some examples of a split."""
-    count = min(split.num_examples, _BLOCKS * _OF_BLOCK)
-    bounds = [(split.num_examples * block // _BLOCKS, count * block // _BLOCKS) for block in range(_BLOCKS + 1)]
-    blocks = [(start, start + then - now) for (start, now), (_, then) in pairwise(bounds)]
-    shards = tuple(shard for block in blocks for shard in cut(split.shards, *block))
-    return dataclasses.replace(split, shards=shards, num_examples=count)
