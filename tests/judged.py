@@ -49,15 +49,16 @@ def costs(paths: tuple[str, ...] = PATHS, threads: int = CORES, **ms: float) -> 
 
 
 def loop(wait_s: float = 0.0, fill_s: float = 0.0, step_s: float = STEP_S, waits_s: list[float] | None = None) -> Loop:
+    """A loop of `STEPS` steps, or of as many as `waits_s` has."""
     waits = [wait_s] * STEPS if waits_s is None else waits_s
     return Loop(
         waits_s=waits,
-        steps_s=[step_s] * STEPS,
-        examples=[BATCH] * STEPS,
-        starts_up=[False] * STEPS,
-        kinds=[KIND] * STEPS,
+        steps_s=[step_s] * len(waits),
+        examples=[BATCH] * len(waits),
+        starts_up=[False] * len(waits),
+        kinds=[KIND] * len(waits),
         fill_s=fill_s,
-        wall_s=sum(waits) + fill_s + STEPS * step_s,
+        wall_s=sum(waits) + fill_s + len(waits) * step_s,
     )
 
 
@@ -70,10 +71,6 @@ def side(*loops: Loop, of: StageCosts | None = None, paths: tuple[str, ...] = PA
     of_loops = zip(loops, values.pop("costs"), strict=True)
     measured = tuple(dataclasses.replace(loop, costs=of) for loop, of in of_loops)
     return Side(paths=paths, loops=measured, **values)
-
-
-def no_steps(_name: str, _stage: str) -> Mapping[str, float]:
-    return {}
 
 
 def verdict(*sides: Side, ceiling_per_s: float | None = 10_000.0, steps: Mapping[str, float] | None = None) -> Verdict:

@@ -26,8 +26,9 @@ from etlrun.stages import STAGES
 from tests.blocks import KINDS, OF_NUMBERS, of_files, write_blocks
 from tests.blocks import words_of as words_of_blocks
 from tests.boxes import DRAINED, MINE, plan_with, ran, words_of
-from tests.configs import TENSORFLOW, composed, plan_of, refusal_of_plan, refusal_of_spec
+from tests.configs import TENSORFLOW, composed, plan_of
 from tests.conftest import Once
+from tests.golden import Case, Golden, cases
 from tests.pictures import damaged, with_feature
 from tests.pipelines import training_pipeline
 from tests.programs import program_of
@@ -184,72 +185,6 @@ def test_records_without_a_feature_are_left_out(boxes: Path, tmp_path: Path) -> 
     assert [epoch["examples"] for epoch in summary["epochs"]] == [39, 39]
 
 
-IN = "in tiny_boxes/1.0.0"
-
-
-@pytest.mark.parametrize(
-    ("override", "error"),
-    [
-        (
-            "dataset.features={widht: float32}",
-            (f"dataset.features: found no feature 'widht' {IN}; expected one of height, kind, name, price, sides, width"
-             "\n    -> did you mean `width`?"),
-        ),
-        (
-            "dataset.features={width: int64}",
-            (f"dataset.features: found 'width', which is Scalar(shape=(), dtype=float32), {IN}; expected int64, as "
-             "declared\n    -> write width: float32"),
-        ),
-        (
-            "dataset.features={sides: int32}",
-            (f"dataset.features: found 'sides', which is Tensor(shape=(2,), dtype=int32), {IN}; expected int32, as "
-             "declared\n    -> write sides: int32 2"),
-        ),
-        (
-            "dataset.features={name: float32}",
-            (f"dataset.features: found 'name', which is Text(shape=(), dtype=string), {IN}; expected float32, as "
-             "declared\n    -> write name: text"),
-        ),
-        (
-            "dataset.target={price: class}",
-            (f"dataset.target: found 'price', which is Scalar(shape=(), dtype=float32), {IN}; expected a feature of "
-             "type ClassLabel: kind\n    -> write kind: class"),
-        ),
-    ],
-)  # fmt: skip
-def test_what_the_dataset_has_not_is_told_with_what_it_has(
-    override: str, error: str, boxes: Path, tmp_path: Path
-) -> None:
-    status, summary = ran(tmp_path, words_of(boxes, *DRAINED, override))
-    assert (status, summary["error"]) == (1, error)
-
-
-def test_a_step_without_its_feature_is_refused_with_the_known_ones() -> None:
-    known = "expected a feature 'image'; known are height, price, width"
-    told = refusal_of_plan(*words_of(Path("/data"), "trainer=drain", "transform.steps=[decode]"))
-    told_with = f"{known}\n    -> set transform=columns model=tabular: this step is for images"
-    assert f"transform.decode: found {{height: float32, width: float32}}, price: float32 before it; {told_with}" in told
-    words = words_of(Path("/data"), "trainer=drain", "dataset.features={image: float32}", "transform.steps=[decode]")
-    told = "transform.decode: found float32, price: float32 before it; expected an encoded image"
-    assert told in refusal_of_plan(*words)
-
-
-@pytest.mark.parametrize(
-    ("override", "found"),
-    [
-        ("dataset.features={width: float16}", "dataset.features: found {width: float16}; expected a mapping from"),
-        ("dataset.features={}", "dataset.features: found {}; expected a mapping from"),
-        (
-            "dataset.target={a: int8, b: class 0}",
-            "dataset.target: found {a: int8, b: class 0}; expected a mapping from",
-        ),
-        ("dataset.features={price: int8}", "dataset.features: found price, which is the target; expected features to"),
-    ],
-)
-def test_a_declaration_that_says_nothing_is_refused(override: str, found: str) -> None:
-    assert refusal_of_spec(*words_of(Path("/data"), override)).startswith(found)
-
-
 def test_a_digest_tells_features_targets_and_their_names_apart() -> None:
     numbers = np.arange(6, dtype=np.float32)
     inputs = {"a": numbers, "b": numbers[::-1].copy()}
@@ -335,41 +270,14 @@ def test_a_run_is_resumed_evaluated_and_predicts(
     ]
 
 
-BLOCKS = "in blocks/1.0.0"
-
-
-@pytest.mark.parametrize(
-    ("target", "error"),
-    [
-        (
-            "{kind: class 4, price: number}",
-            (
-                f"dataset.target: found 'kind', which is ClassLabel(shape=(), dtype=int64, "
-                f"num_classes=3), {BLOCKS}; expected 4 classes, as declared\n"
-                "    -> write kind: class 3"
-            ),
-        ),
-        (
-            "{tags: labels 5}",
-            (
-                f"dataset.target: found 'tags', which is Tensor(shape=(4,), dtype=uint8), {BLOCKS}; expected 5 numbers "
-                "of 0 or 1 in each example\n    -> write tags: labels 4"
-            ),
-        ),
-        (
-            "{price: binary}",
-            (
-                f"dataset.target: found 'price', which is Scalar(shape=(), dtype=float32), {BLOCKS}; expected a number "
-                "of 0 or 1 in each example\n    -> name another feature of image, is_old, kind, price, tags, "
-                "weight, width"
-            ),
-        ),
-    ],
-)
-def test_targets_that_tfds_has_not_so_are_faults(target: str, error: str, blocks: Path, tmp_path: Path) -> None:
-    words = words_of_blocks(blocks, *OF_NUMBERS, f"dataset.target={target}")
-    status, summary = run_here(tmp_path / "run", words)
-    assert (status, summary["error"]) == (1, error)
+@pytest.mark.parametrize("case", cases("tfds"))
+def test_what_the_dataset_has_not_is_told_with_what_it_has(
+    case: Case, golden: Golden, boxes: Path, blocks: Path, tmp_path: Path
+) -> None:
+    own = words_of(boxes, *DRAINED) if case["dataset"] == "boxes" else words_of_blocks(blocks, *OF_NUMBERS)
+    status, summary = ran(tmp_path, [*own, case["override"]])
+    assert status == 1
+    golden(case, summary["error"])
 
 
 def float_feature(value: float) -> tf.train.Feature:

@@ -21,9 +21,7 @@ from tests.configs import (
     plan_of,
     refusal_of_config,
     refusal_of_diff,
-    refusal_of_plan,
     refusal_of_request,
-    refusal_of_spec,
 )
 from tests.golden import Case, Golden, cases
 from tests.own_configs import write
@@ -69,9 +67,6 @@ def test_the_remedy_within_an_argument_is_read(argument: str) -> None:
     assert all("=" in word for word in shlex.split(read))
 
 
-OF_FOLDERS = ("folder", "table", "arrays", "python", "text_folder")
-
-
 def test_an_old_key_leads_to_a_new_one_that_there_is() -> None:
     blocks = schema(STAGES)["definitions"]
     for old, new in RENAMED.items():
@@ -92,68 +87,6 @@ def test_an_old_key_of_a_file_is_refused_with_its_line(
         "  mine/experiment/coarse.yaml:4: logger.experiment, in experiment=coarse: found an unknown key; expected "
         "no key here\n    -> write `logger.experiment_name`, its name now\n"
     )
-
-
-def test_a_key_of_a_step_is_meant_where_it_is_and_then_that_of_a_step_in_the_lists() -> None:
-    remedies = {
-        "transform.random_hue.max_dlta=0.1": "did you mean `transform.random_hue.max_delta`?",
-        "transform.lower=0.1": "did you mean `transform.random_contrast.lower` or `transform.random_saturation.lower`?",
-        "max_delta=0.1": "did you mean `transform.random_brightness.max_delta` or `transform.random_hue.max_delta`?",
-        "length=8": "did you mean `transform.cutout.length` with `cutout` in transform.steps?",
-    }
-    for line, remedy in remedies.items():
-        words = "transform=augmented_224", "cache=none", f"++{line}"
-        assert refusal_of_spec(*words).splitlines()[1:] == [f"    -> {remedy}"]
-
-
-IMAGES = (
-    "own images are read by dataset=folder dataset.dir=FOLDER, datasets of TFDS by dataset=tfds dataset.name=NAME, and "
-    "TFRecord files by dataset=tfrecord"
-)
-TABLE = (
-    "a list of images with labels is made a dataset by: etlrun prepare LIST.csv --name NAME; other tables are read "
-    "by dataset=table, arrays of NumPy by dataset=arrays, and what a function returns by dataset=python"
-)
-
-
-PROGRAM = "for an optimizer of your own, print the program of a run, and change it there: etlrun eject > program.py"
-
-
-def package(what: str, form: str = "function") -> str:
-    return f"{what} of your own is a {form} in a package of yours, installed with pip: https://github.com/etlrun/etlrun/blob/main/docs/extending.md"
-
-
-OTHER_KINDS = {
-    "uint8 28x28": "declare it as an image if its values are stored so: `uint8 28x28x1` in dataset.features",
-    "float32 28": "leave the steps for images out; features of other kinds are for model=emulated and trainer=drain",
-    "text": "declare it as `image` in dataset.features if it is an encoded file; other text is for model=emulated and "
-    "trainer=drain",
-}
-
-
-@pytest.mark.parametrize("kind", OTHER_KINDS)
-def test_a_feature_of_another_kind_is_not_told_to_be_decoded(kind: str) -> None:
-    words = "dataset=tfds", "dataset.name=x", f"dataset.features={{image: {kind}}}", "cache=none"
-    faults = refusal_of_plan(*words).splitlines()
-    assert [line for line in faults if line.startswith("transform.")]
-    assert set(faults[1::2]) == {f"    -> {OTHER_KINDS[kind]}"}
-
-
-def test_an_image_of_another_name_is_told_its_key() -> None:
-    words = "dataset=tfds", "dataset.name=x", "dataset.features={photo: image}", "cache=none"
-    first, remedy, *_ = refusal_of_plan(*words).splitlines()
-    assert first == (
-        "transform.decode: found encoded image, label before it; expected a feature 'image'; known are label, photo"
-    )
-    assert remedy == "    -> leave dataset.features out, and set dataset.image_key=photo"
-
-
-def test_the_name_of_a_column_is_told_its_form() -> None:
-    words = "experiment=table", "dataset.files=houses.csv", "dataset.target=price", "dataset.inputs=area"
-    assert refusal_of_spec(*words).splitlines()[1::2] == [
-        "    -> write 'dataset.target={price: number}' or another kind",
-        "    -> write dataset.inputs=[area]",
-    ]
 
 
 def test_a_dataset_of_a_package_that_is_not_installed_is_one_fault() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from etlrun.run import run
 from etlrun.stages.installed import Registry
 from etlrun.system.errors import ConfigError
 from tests.configs import composed
+from tests.golden import Case, Golden, cases
 from tests.grove import load, load_grove, write_grove
 from tests.runs import are_equal, summary_of, variables_of
 from tests.tables import words_of, write_houses
@@ -57,12 +57,6 @@ def ran(folder: Path, rows: Path, registry: Registry, *words: str, target: str =
     run.freeze(folder, config_of(rows, *words, target=target), list(words))
     assert run.run(folder, registry) == 0
     return summary_of(folder)
-
-
-def faults_of(folder: Path, registry: Registry, *words: str, **others: Any) -> Sequence[str]:
-    with pytest.raises(ConfigError) as caught:
-        planned(folder, registry, *words, **others)
-    return [str(fault) for fault in caught.value.faults]
 
 
 def test_plans_and_programs_have_what_a_package_adds(tmp_path: Path, grove: Registry) -> None:
@@ -107,52 +101,11 @@ def test_what_differs_is_compared_by_kind_and_code(
     assert {text.partition(", code ")[0] for text in (difference.old or "", difference.new or "")} == {"grove 1.0"}
 
 
-def test_an_unknown_callback_is_a_function_to_write(tmp_path: Path, grove: Registry) -> None:
-    docs = "https://github.com/etlrun/etlrun/blob/main/docs/extending.md"
-    (fault,) = faults_of(tmp_path, grove, "trainer.callbacks=[telegraph]")
-    assert fault == (
-        "trainer.callbacks[0]: found 'telegraph'; expected callbacks of installed packages, each once: plateau\n"
-        f"    -> a callback of your own is a function in a package of yours, installed with pip: {docs}"
-    )
-
-
-def test_values_that_a_package_lacks_are_faults(tmp_path: Path, grove: Registry) -> None:
-    words = ("trainer.callbacks=[plato,plateau,plateau]", "trainer.loss=quantil", "trainer.metrics=[mae,unheard]")
-    losses = "crossentropy or focal_crossentropy; of numbers mean_squared_error, mean_absolute_error, huber or poisson"
-    of_packages = "of installed packages"
-    metrics = "a list of accuracy, top_N_accuracy, precision, recall, f1, recall_of_CLASS, auc, mae, rmse or r2"
-    assert faults_of(tmp_path, grove, *words) == [
-        f"trainer.loss: found 'quantil'; expected {losses}; {of_packages} quantile\n    -> did you mean `quantile`?",
-        f"trainer.metrics: found ['mae', 'unheard']; expected {metrics}; {of_packages} off, log_cosh",
-    ]
-    names = "callbacks of installed packages, each once: plateau"
-    assert faults_of(tmp_path, grove, words[0]) == [
-        f"trainer.callbacks[0]: found 'plato'; expected {names}\n    -> did you mean `plateau`?",
-        f"trainer.callbacks[2]: found plateau again; expected {names}\n    -> remove one of the two",
-    ]
-    given = ("+trainer.arguments.quantile={shares: 1}", "+trainer.arguments.off={percent: many}")
-    assert faults_of(tmp_path, grove, *given, "trainer.loss=quantile") == [
-        (
-            "trainer.arguments.quantile.shares: found an unknown argument; expected one of share\n"
-            "    -> did you mean `share`?"
-        ),
-        (
-            "trainer.arguments.off: found arguments of what the run does not use; expected one of the run's own "
-            "losses, metrics and callbacks: quantile\n    -> leave it out"
-        ),
-    ]
-    assert faults_of(tmp_path, grove, *given[1:], "trainer.metrics=[off]") == [
-        (
-            "trainer.arguments.off.percent: found 'many'; expected a value of the type of its default, 10.0\n"
-            "    -> give another value, or leave it out"
-        )
-    ]
-    assert faults_of(tmp_path, grove, "trainer.loss=quantile", "load.class_weights=balanced", target="{band: class}")[
-        -1
-    ] == (
-        "load.class_weights: found balanced; expected none with trainer.loss=quantile, which a package has\n"
-        "    -> set load.class_weights=none"
-    )
+@pytest.mark.parametrize("case", cases("extensions"))
+def test_values_that_a_package_lacks_are_faults(case: Case, golden: Golden, tmp_path: Path, grove: Registry) -> None:
+    with pytest.raises(ConfigError) as caught:
+        planned(tmp_path, grove, *case["overrides"], target=case.get("target", TARGET))
+    golden(case, str(caught.value))
 
 
 @pytest.mark.slow
