@@ -106,13 +106,6 @@ def test_json_of_a_sweep_is_its_results_and_quiet_leaves_the_jobs_that_fail(tiny
     assert err.endswith(f"report    {folder}/report.html\n")
 
 
-@pytest.mark.parametrize("word", ["--quie", "--jso", "-q"])
-def test_an_abbreviation_is_refused(word: str, tmp_path: Path) -> None:
-    status, out, err = answered(tmp_path, word)
-    assert (status, out) == (2, "")
-    assert err.startswith(f"etlrun: 1 fault\n  {word}: found an unknown option; expected overrides KEY=VALUE")
-
-
 @pytest.mark.parametrize("option", ["--quiet", "--json"])
 def test_what_hydra_answers_alone_is_refused_with_them(
     option: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

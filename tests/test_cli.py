@@ -139,13 +139,6 @@ def test_a_cache_is_explained_without_tensorflow(tiny: Path, folder: Path, tmp_p
         assert modules & FRAMEWORKS == imported
 
 
-@pytest.mark.parametrize("command", [["plan"], ["eject"], [], ["--multirun"]], ids=["plan", "eject", "run", "multirun"])
-def test_a_wrong_config_is_refused_with_status_2_and_leaves_no_trace(command: list[str], tmp_path: Path) -> None:
-    answer = etlrun(*command, "cache=disc", "load.batch_size=0", cwd=tmp_path)
-    assert (answer.returncode, answer.stdout, answer.stderr) == (2, "", REFUSED_CACHE)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("style", sorted(render.FORMATS))
 def test_a_plan_is_printed_in_each_format_from_any_folder(style: str, tmp_path: Path) -> None:
     answer = etlrun("plan", "--format", style, "trainer.epochs=2", cwd=tmp_path)
@@ -191,12 +184,6 @@ def test_the_last_override_of_a_key_counts_in_plans_runs_and_sweeps(line: str, t
     assert ran == figures.text_of(job.plan)
 
 
-def test_a_format_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    answer = etlrun("plan", "--format", "xml", cwd=tmp_path)
-    assert (answer.returncode, answer.stdout) == (2, "")
-    assert answer.stderr == "etlrun: 1 fault\n  --format: found 'xml'; expected one of text, json, mermaid\n"
-
-
 def test_help_is_short_has_examples_and_names_each_command_by_what_it_is_for(tmp_path: Path) -> None:
     answer = etlrun("--help", cwd=tmp_path)
     assert (answer.returncode, answer.stderr) == (0, "")
@@ -210,13 +197,6 @@ def test_help_is_short_has_examples_and_names_each_command_by_what_it_is_for(tmp
         at = next(number for number, line in enumerate(lines) if line.split() == [name, *command.summary.split()])
         assert lines[max(of for of in headings if of < at)] == f"{command.group}:"
     assert etlrun("cache=disk", "-h", cwd=tmp_path).stdout == answer.stdout
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_each_command_has_a_help_of_its_own(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main([name, "--help"])
-    assert (ended.value.code, capsys.readouterr().out.split(" [-h]")[0]) == (0, f"usage: etlrun {name}")
 
 
 def test_the_version_is_that_of_etlrun(capsys: pytest.CaptureFixture[str]) -> None:
@@ -236,19 +216,6 @@ def test_hydra_prints_the_composed_config(tmp_path: Path) -> None:
     assert printed.pop("tune")["budget_s"] == 600
     assert printed == composed("cache=none")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("options", ["--config-dir 'my configs'", "--quiet"])
-def test_a_command_behind_options_is_refused(options: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main([*shlex.split(options), "check"])
-    assert (ended.value.code, capsys.readouterr().err) == (
-        2,
-        (
-            "etlrun: 1 fault\n  check: found a command after other arguments; expected the command first\n"
-            f"    -> write etlrun check {options}\n"
-        ),
-    )
 
 
 def test_the_command_is_installed(tmp_path: Path) -> None:

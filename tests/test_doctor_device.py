@@ -54,11 +54,3 @@ def test_an_error_of_the_backend_is_the_result_of_an_operation() -> None:
     assert found == Tried(
         operation="a convolution", is_compiled=False, error="RuntimeError: no algorithm for this convolution"
     )
-
-
-def test_a_page_of_the_device_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        said(capsys, "doctor", "--device", "--all")
-    assert ended.value.code == 2
-    fault = "--all: found it, beside --device; expected nothing: --device prints the device alone"
-    assert capsys.readouterr().err == f"etlrun: 1 fault\n  {fault}\n    -> leave it out\n"

@@ -186,31 +186,6 @@ def test_a_long_part_is_cut_in_its_middle(tmp_path: Path, capsys: pytest.Capture
     assert reported(capsys)["Traceback"] == expected
 
 
-PRINTS = "--report prints Markdown of all, with the device"
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["--run", "x"], "--run: found x; expected it beside --report\n    -> add --report"),
-        *(
-            (
-                ["--report", *more],
-                f"{more[0]}: found it, beside --report; expected nothing: {PRINTS}\n    -> leave it out",
-            )
-            for more in (["--device"], ["--all"], ["--html", "x"], ["--format", "json"])
-        ),
-    ],
-)
-def test_options_that_say_nothing_together_are_refused(
-    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["doctor", *words])
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == f"etlrun: 1 fault\n  {told}\n"
-
-
 def in_process(folder: Path, *words: str, **environment: str) -> str:
     """The report of a process of its own, which prints nothing else."""
     status, out, err = finish(start(["doctor", "--report", *words], folder, **environment))

@@ -1,4 +1,4 @@
-"""The help of each command: what it shows, that its examples are lines of the command, and refusals of wrong lines."""
+"""What `etlrun help` and each `--help` show, the page of commands, and how shells complete a word."""
 
 from __future__ import annotations
 
@@ -13,17 +13,24 @@ from pathlib import Path
 
 import pytest
 
+from etlrun.cli import help as topics
 from etlrun.cli import main as cli
 from etlrun.cli import parsers
 from etlrun.cli.commands import COMMANDS
 from etlrun.cli.completion import completions
-from etlrun.cli.parsers import ARGUMENTS, Parser
+from etlrun.cli.help import LISTS, concepts
+from etlrun.cli.parsers import ARGUMENTS
 from etlrun.cli.reference import markdown
-from tests.configs import CONF
+from etlrun.config.folders import config_dir, options_of
+from etlrun.review.policy import FORBIDDEN
+from etlrun.trained.formats import FORMATS
+from tests.configs import CONF, plan_of
+from tests.golden import Case, Golden, cases
 from tests.own import write_pets
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/reference/commands.md"
+SOURCES = Path(cli.__file__).resolve().parents[1]
 EVALUATE = """\
 ### evaluate
 
@@ -154,7 +161,7 @@ def test_topics_are_configs_of_ones_own_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_options_of_a_command_complete_a_word(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     for words in [[command, part] for part in ARGUMENTS[command].parts] or [[command]]:
-        with pytest.raises(SystemExit):
+        with pytest.raises(SystemExit, match="0"):
             cli.main([*words, "--help"])
         options = {*re.findall(r"(?<![\w-])--[a-z][a-z-]*", capsys.readouterr().out.partition("options:")[2])}
         assert {*completions(f"etlrun {' '.join(words)} --")} == options
@@ -245,58 +252,28 @@ def test_other_shells_complete_the_word_at_the_cursor(
     assert (found, done.stderr) == (reply, "")
 
 
-@pytest.mark.parametrize(("asked", "found"), [([], "nothing"), (["install=csh"], "install=csh"), (["bash"], "bash")])
-def test_an_unknown_shell_is_refused(asked: list[str], found: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["-sc", *asked])
-    assert (ended.value.code, capsys.readouterr().err) == (
-        2,
-        f"etlrun: 1 fault\n  -sc: found {found}; expected install=bash or install=zsh or install=fish\n",
-    )
-
-
 MOST_COLUMNS = 80
 
 
-def parsers_of(name: str) -> list[Parser]:
-    """The parser of a command, and those of its parts, such as `cache why`."""
-    parser = parsers.parser_of(name)
-    return [parser, *parser.parts.values()]
-
-
 @pytest.mark.parametrize("name", COMMANDS)
-def test_each_help_says_what_the_command_does_and_ends_in_an_example(
+def test_each_help_has_a_meaning_for_all_and_ends_in_an_example_which_is_a_line_of_the_command(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    for parser in parsers_of(name):
+    whole = parsers.parser_of(name)
+    assert whole.format_help().endswith(f"\n\nexample:\n  {COMMANDS[name].example}\n")
+    for parser in (whole, *whole.parts.values()):
         text = parser.format_help()
         assert text.startswith(f"usage: {parser.prog} ")
-        assert parser.description
-        assert f"\n\nexample:\n  etlrun {name} " in f"{text[:-1]} "
         assert max(map(len, text.splitlines())) <= MOST_COLUMNS
-    assert parsers.parser_of(name).format_help().endswith(f"\n\nexample:\n  {COMMANDS[name].example}\n")
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_each_argument_has_a_meaning(name: str) -> None:
-    arguments = [argument for parser in parsers_of(name) for argument in parser.arguments]
-    assert [of.dest for of in arguments if not of.help and not isinstance(of.choices, dict)] == []
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_options_are_not_abbreviated(name: str) -> None:
-    assert [parser.prog for parser in parsers_of(name) if parser.allow_abbrev] == []
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_examples_are_lines_of_the_command(name: str) -> None:
-    for parser in parsers_of(name):
+        assert parser.description
+        assert not parser.allow_abbrev
+        assert [of.dest for of in parser.arguments if not of.help and not isinstance(of.choices, dict)] == []
         example = (parser.epilog or "").removeprefix("example:\n").partition(" > ")[0]
         etlrun, command, *words = shlex.split(example)
         assert (etlrun, command) == ("etlrun", name)
         assert parser.parts or f"{example} ".startswith(f"  {parser.prog} ")
-        assert parsers.parser_of(name).parse_args(words)
+        assert whole.parse_args(words)
 
 
 @pytest.mark.parametrize("columns", ["1", "20", "80", "500"])
@@ -308,58 +285,131 @@ def test_a_help_is_printed_at_any_width(name: str, columns: str, monkeypatch: py
     assert letters == "".join(parsers.parser_of(name).format_help().split())
 
 
-SIDE = "quoted overrides, a config file, the folder of a run or of a sweep, or a git revision"
-WRONG = {
-    "diff a b --formt json": [
-        "--formt json: found an unknown option; expected an option of etlrun diff",
-        "did you mean `--format`?",
-    ],
-    "evaluate RUN --thresh 0.5": [
-        "--thresh 0.5: found an unknown option; expected an option of etlrun evaluate",
-        "did you mean `--threshold`?",
-    ],
-    "runs ls --form json": [
-        "--form: found an unknown option; expected an option of etlrun runs",
-        "did you mean `--format`?",
-    ],
-    "report RUN --quux": [
-        "--quux: found an unknown option; expected an option of etlrun report",
-        "see etlrun report --help",
-    ],
-    "diff a b c d": ["c d: found an argument too many; expected those of etlrun diff", "see etlrun diff --help"],
-    "diff": [f"OLD: found nothing; expected {SIDE}", "see etlrun diff --help"],
-    "init": [
-        "DIR: found nothing; expected the folder of the project: a new one, or an empty one",
-        "see etlrun init --help",
-    ],
-    "evaluate": ["RUN: found nothing; expected folder of a completed run", "see etlrun evaluate --help"],
-    "prepare --seed 1": [
-        "SOURCE: found nothing; expected folder, list, archive, or pattern of TFRecords",
-        "see etlrun prepare --help",
-        "--name: found nothing; expected name of the dataset",
-        "see etlrun prepare --help",
-    ],
-    "cache": ["command: found nothing; expected one of ls, why, gc, rm", "see etlrun cache --help"],
-    "cache lss": ["command: found 'lss'; expected one of ls, why, gc, rm", "did you mean `ls`?"],
-    "plan --format xml": ["--format: found 'xml'; expected one of text, json, mermaid"],
-    "cache gc --max-bytes x": [
-        "--max-bytes: found x; expected a number of bytes, or one with a unit such as 50MB",
-    ],
-    "check --config-dir": [
-        "--config-dir: found no value; expected folder of your configs, checked instead of the project's",
-        "see etlrun check --help",
-    ],
-    "check --update=3": ["--update: found the value '3'; expected no value", "see etlrun check --help"],
-    "diff a b --stat --format json": ["--format: found --stat, too; expected one of them", "see etlrun diff --help"],
-}
+FIRST = """\
+# @package _global_
+# Our photos of leaves. Reviewed by all.
+load:
+  batch_size: 8
+"""
+OF_FIRST = """\
+experiment.first
+
+  Our photos of leaves.
+
+experiment=first sets:
+  load:
+    batch_size: 8
+"""
 
 
-@pytest.mark.parametrize("words", WRONG)
-def test_a_wrong_command_line_is_refused_as_a_wrong_config_is(words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(words.split())
+def shown(topic: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What `etlrun help` prints of a topic."""
+    cli.main(["help", *topic.split()])
     out, err = capsys.readouterr()
-    lines = [line.strip().removeprefix("-> ") for line in err.splitlines()]
-    count = sum(": found" in line for line in WRONG[words])
-    assert (ended.value.code, out) == (2, "")
-    assert lines == [f"etlrun: {count} fault{'s' * (count > 1)}", *WRONG[words]]
+    assert err == ""
+    return out
+
+
+@pytest.mark.parametrize("case", cases("help"))
+def test_a_topic_is_described(case: Case, golden: Golden, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = {topic: shown(topic, capsys) for topic in case["topics"]}
+    golden(case, next(iter(texts.values())))
+    assert texts == dict.fromkeys(texts, next(iter(texts.values())))
+
+
+def test_a_group_of_steps_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown("transform", capsys)
+    steps, columns = re.findall(r"^steps(?: on columns)?:\n((?:  .*\n)+)", text, re.MULTILINE)
+    assert " ".join(steps.split()).startswith("decode, center_crop, resize, pad, ")
+    assert " ".join(columns.split()).startswith("fill, missing, part, ")
+
+
+def test_what_the_parsers_repeat_is_what_the_modules_have() -> None:
+    """They are slow to import."""
+    assert ((*FORMATS,), FORBIDDEN) == (parsers.EXPORTS, parsers.FORBIDDEN)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_is_a_topic(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(name, capsys).startswith(parsers.parser_of(name).format_help())
+    for part, parser in parsers.parser_of(name).parts.items():
+        assert shown(f"{name} {part}", capsys) == parser.format_help()
+
+
+def test_without_a_topic_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown("", capsys)
+    cli.main(["help", " "])
+    assert capsys.readouterr().out == text
+    words = {*re.findall(r"[\w-]+", text)}
+    assert {*concepts(), *LISTS, *COMMANDS, *options_of(config_dir())} <= words
+    for name, concept in concepts().items():
+        assert f"  {name:13} {concept.splitlines()[0]}\n" in text
+
+
+@pytest.mark.parametrize("topic", [*concepts(), *LISTS, *COMMANDS, *options_of(config_dir()), ""])
+def test_texts_fit_80_columns(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(topic, capsys)
+    assert max(map(len, text.splitlines())) <= MOST_COLUMNS
+    assert text.endswith("\n")
+    assert not text.endswith("\n\n")
+
+
+def test_every_option_and_key_is_a_topic() -> None:
+    conf = config_dir()
+    assert [name for name in topics.names(conf) if name not in topics.about_config(name, conf)] == []
+
+
+def test_configs_of_ones_own_are_topics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "first.yaml").write_text(FIRST)
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "bare.yaml").write_text("name: memory\n")
+    own = ["--config-dir", str(tmp_path)]
+    cli.main(["help", "experiment.first", *own])
+    assert capsys.readouterr().out == OF_FIRST
+    cli.main(["help", "cache.bare", *own])
+    assert capsys.readouterr().out.startswith("cache.bare\n\ncache=bare sets:\n  name: memory\n\nkeys of all options")
+    cli.main(["help", "cache", *own])
+    assert "options:\n  cache=bare\n  cache=disk\n" in capsys.readouterr().out
+    cli.main(["help", "groups", *own])
+    assert ", first," in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["help", "experiment.first", "--config-dir", str(tmp_path / "none")])
+    assert capsys.readouterr().err == (
+        f"etlrun: 1 fault\n  --config-dir: found no folder {tmp_path / 'none'}; expected a folder of configs\n"
+        "    -> pass the path of an existing folder\n"
+    )
+
+
+@pytest.mark.parametrize("name", concepts())
+def test_the_commands_and_keys_of_a_concept_are_there(name: str) -> None:
+    text = concepts()[name]
+    known, groups = {*topics.names(config_dir())}, options_of(config_dir())
+    keys = re.findall(r"`([a-z]+\.[a-z_.]+)(?:=[^`]*)?`", text)
+    assert [key for key in keys if key.partition(".")[0] in groups and key not in known] == []
+    for line in re.findall(r"^    (etlrun [^\n]*?)(?:  +.*)?$", text, re.MULTILINE):
+        first, *words = shlex.split(line.partition(" > ")[0])[1:]
+        if first in COMMANDS:
+            parsers.parser_of(first).parse_args([word for word in words if word != "..."])
+        else:
+            assert first.startswith("-") or first.partition("=")[0] in known
+
+
+def test_the_overrides_of_their_concept_compose() -> None:
+    lines = re.findall(r"^    (\S+)  ", concepts()["overrides"], re.MULTILINE)
+    words = [word for line in lines for word in shlex.split(line) if word != "load.prefetch=0,2,autotune"]
+    assert len(words) == 7
+    assert plan_of(*words).spec.load.batch_size == 64
+    for word in words:
+        plan_of(word)
+
+
+def test_each_variable_that_is_read_is_in_the_concept_of_the_environment() -> None:
+    read = re.compile(
+        r"""environ(?:\.get\(|\.setdefault\(|\[)["']([A-Z_]+)["']|["']([A-Z_]+)["'] (?:not )?in os\.environ"""
+    )
+    texts = [path.read_text() for path in SOURCES.rglob("*.py") if "printed" not in path.parts]
+    found = {name for text in texts for pair in read.findall(text) for name in pair if name}
+    assert len(found) > 8
+    internal = {"COMP_LINE", "PYTHONPATH", "HOME", "HOSTNAME"}  # the last two are hidden in reports
+    assert {name for name in found - internal if not re.search(rf"`{name}[`=]", concepts()["environment"])} == set()
