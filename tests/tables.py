@@ -94,9 +94,10 @@ def a_table(files: Any, kept: Path, **others: Any) -> Table:
 
 
 def kept_from(folder: Path, name: str, content: str | bytes, **others: Any) -> Kept:
-    """The kept columns of a file of that content."""
+    """The kept columns of a file of that content, of which a text is compressed where the name says so."""
     data = content.encode() if isinstance(content, str) else content
-    (folder / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    compressed = isinstance(content, str) and name.endswith(".gz")
+    (folder / name).write_bytes(gzip.compress(data) if compressed else data)
     return kept_of(a_table(str(folder / name), folder / "kept", **others))
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import unicodedata
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +19,11 @@ from etlrun.sources.listing import SUFFIXES, Listing, listed, notes_on
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of
 from tests.disks import fill, mounted
+from tests.golden import Case, Golden, cases
 from tests.own import batches, examples, image, of_folder, prepared, refused, write_records
 from tests.pipelines import as_bytes
 from tests.programs import program_of
 from tests.test_cli import etlrun
-
-KINDS = ".jpg, .jpeg, .jfif, .png, .bmp, .gif, .webp"
-TWO_CLASSES = "a folder for each of at least two classes"
-SPLITS = "folders of splits (train, training, validation, valid, val, test, testing), each with a folder for each class"
-LIST = "write a list with the columns path and label, and prepare it: python -m etlrun prepare LIST.csv"
-CAFE = "café"
 
 
 def put(folder: Path, *paths: str) -> Path:
@@ -40,108 +34,15 @@ def put(folder: Path, *paths: str) -> Path:
     return folder
 
 
-FAULTS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
-    "splits by other names": (
-        ("training_set/cats/{}.jpg", "training_set/dogs/{}.jpg", "test_set/cats/{}.jpg", "test_set/dogs/{}.jpg"),
-        (
-            (
-                "{0}: found the classes test_set, training_set, which are splits by their names, and hold folders "
-                f"alone; expected {SPLITS}"
-            ),
-            "    -> move test_set to test, training_set to train",
-        ),
-    ),
-    "splits within folders of their names": (
-        ("seg_train/seg_train/sea/{}.jpg", "seg_train/seg_train/ice/{}.jpg", "seg_test/seg_test/sea/{}.jpg",
-         "seg_pred/seg_pred/{}.jpg"),
-        (
-            (
-                "{0}: found the classes seg_test, seg_train, which are splits by their names, and hold folders alone; "
-                f"expected {SPLITS}"
-            ),
-            "    -> move seg_test/seg_test to test, seg_train/seg_train to train",
-        ),
-    ),
-    "a year behind the splits": (
-        ("TrainData/a/{}.jpg", "TrainData/b/{}.jpg", "val2017/a/{}.jpg", "val2017/b/{}.jpg"),
-        (
-            (
-                "{0}: found the classes TrainData, val2017, which are splits by their names, and hold folders alone; "
-                f"expected {SPLITS}"
-            ),
-            "    -> move TrainData to train, val2017 to validation",
-        ),
-    ),
-    "one folder above the classes": (
-        ("photos/cat/{}.jpg", "photos/dog/{}.jpg"),
-        (
-            "{0}: found images of one class, photos, in the folders cat, dog; expected " + TWO_CLASSES,
-            "    -> name the folder {0}/photos, if these are the classes",
-        ),
-    ),
-    "a folder above the classes of a split": (
-        ("train/train/cat/{}.jpg", "train/train/dog/{}.jpg"),
-        (
-            "{0}: found images of one class, train, in the folders cat, dog; expected " + TWO_CLASSES,
-            "    -> move the folders that are in train/train one folder up, if these are the classes",
-        ),
-    ),
-    "classes in the names of files": (
-        ("train/cat.{}.jpg", "train/dog.{}.jpg"),
-        (
-            (
-                "{0}: found 6 images in no folder of a class, such as train/cat.0.jpg; expected a folder for each "
-                "class in train"
-            ),
-            "    -> if names begin with classes, move train/cat.0.jpg into a folder train/cat, and so on; or " + LIST,
-        ),
-    ),
-    "images without classes": (
-        ("{}.jpg",),
-        (
-            "{0}: found 3 images in no folder of a class, such as 0.jpg; expected " + TWO_CLASSES,
-            "    -> put them into folders that are named by their classes; or " + LIST,
-        ),
-    ),
-    "a class of another format": (
-        ("cat/{}.avif", "dog/{}.jpg"),
-        (
-            "{0}/cat: found a class without images, but with 3 files of .avif; expected files with " + KINDS,
-            "    -> convert them: python -m etlrun prepare {0} --name NAME --convert",
-        ),
-    ),
-    "another format alone": (
-        ("cat/{}.HEIC", "dog/{}.tif"),
-        (
-            "{0}: found no images, but 3 files of .heic and 3 files of .tif; expected " + TWO_CLASSES,
-            "    -> convert them: python -m etlrun prepare {0} --name NAME --convert",
-        ),
-    ),
-    "names that look alike": (
-        ("cat/{}.jpg", "cat /{}.jpg", "café/{}.jpg", unicodedata.normalize("NFD", "café") + "/{}.jpg"),
-        (
-            (
-                "{0}: found the classes 'cafe\\u0301' and 'caf\\xe9', which differ in blanks, case or Unicode "
-                "normalization alone; expected names that differ on every file system"
-            ),
-            "    -> merge or rename them",
-            (
-                "{0}: found the classes 'cat' and 'cat ', which differ in blanks, case or Unicode normalization alone; "
-                "expected names that differ on every file system"
-            ),
-            "    -> merge or rename them",
-        ),
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_layout_that_hides_its_classes_is_refused_with_the_remedy_that_fits(name: str, tmp_path: Path) -> None:
-    paths, lines = FAULTS[name]
-    folder = put(tmp_path / "own", *paths)
+@pytest.mark.parametrize("case", cases("layouts"))
+def test_a_layout_that_hides_its_classes_is_refused_with_the_remedy_that_fits(
+    case: Case, tmp_path: Path, golden: Golden
+) -> None:
+    folder = tmp_path / "own"
+    folder.mkdir()
     with pytest.raises(EtlrunError) as error:
-        listed(folder, "dataset.dir")
-    assert str(error.value).splitlines() == [line.replace("{0}", str(folder)) for line in lines]
+        listed(put(folder, *case["files"]), "dataset.dir")
+    golden(case, str(error.value).replace(str(folder), "DIR"))
 
 
 LEFT = {
@@ -204,14 +105,14 @@ def test_an_archive_has_the_layout_of_its_folder(name: str, tmp_path: Path) -> N
     assert examples(of_archive) == examples(of_folder)
 
 
-@pytest.mark.parametrize("name", [name for name in FAULTS if "one folder above" not in name])
-def test_an_archive_is_refused_like_its_folder(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = put(tmp_path / "own", *FAULTS[name][0])
+@pytest.mark.parametrize("case", [of for of in cases("layouts") if of.values[0].get("archive")])
+def test_an_archive_is_refused_like_its_folder(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = put(tmp_path / "own", *case["files"])
     with zipfile.ZipFile(tmp_path / "own.zip", "w") as archive:
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             archive.write(path, str(path.relative_to(folder)))
     found = refused(capsys, tmp_path / "own.zip", tmp_path / "data")[1:]
-    lines = [line.replace("{0}", "SOURCE") for line in FAULTS[name][1]]
+    lines = case["message"].replace("DIR", "SOURCE").splitlines()
     assert found == [line if line.startswith("    ->") else f"  {line}" for line in lines]
 
 
@@ -305,54 +206,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "pets"
 
 
-TWO = "a folder for each of at least two classes", "name the folder above those of the classes"
-FAULTS_OF_FOLDERS: dict[str, tuple[tuple[str, ...], str, str, str]] = {
-    "nothing": ((), "{0}: found no images", *TWO),
-    "one class": (("a/1.jpg",), "{0}: found images of one class, a", *TWO),
-    "a class without images": (
-        ("a/1.jpg", "b/2.jpg", "c/notes.txt"),
-        "{0}/c: found a class without images",
-        "files with .jpg, .jpeg, .jfif, .png, .bmp, .gif, .webp",
-        "remove the folder",
-    ),
-    "case": (
-        ("Cat/1.jpg", "cat/2.jpg"),
-        "{0}: found the classes Cat and cat, which differ in case alone",
-        "names that differ on every file system",
-        "merge or rename them",
-    ),
-    "splits beside classes": (
-        ("train/a/1.jpg", "train/b/2.jpg", "c/3.jpg"),
-        "{0}: found the splits train beside c",
-        "either folders of splits, each with a folder for each class, or folders of classes",
-        "move the other folders into a split",
-    ),
-    "a class of validation alone": (
-        ("train/a/1.jpg", "train/b/2.jpg", "val/c/3.jpg"),
-        "{0}/val: found c, not in train",
-        "classes of the training split",
-        "rename them, or add training images",
-    ),
-    "a newline": (
-        ("a\nb/1.jpg", "c/2.jpg", "d/1.jpg"),
-        "{0}/a\\nb: found an unprintable character in the name of a class",
-        "a name that a list of classes, one a line, can hold",
-        "rename the folder",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", FAULTS_OF_FOLDERS)
-def test_a_folder_that_is_no_dataset_is_refused(name: str, tmp_path: Path) -> None:
-    files, found, expected, remedy = FAULTS_OF_FOLDERS[name]
-    for file in files:
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).write_bytes(b"")
-    with pytest.raises(EtlrunError) as error:
-        listed(tmp_path, "dataset.dir")
-    assert str(error.value) == f"{found.format(tmp_path)}; expected {expected}\n    -> {remedy}"
-
-
 def test_a_folder_that_is_missing_or_goes_in_circles_is_refused(folder: Path) -> None:
     with pytest.raises(EtlrunError) as error:
         listed(folder / "none", "dataset.dir")
@@ -424,46 +277,21 @@ def test_a_folder_that_has_changed_is_listed_again(
 
 
 MADE = "a folder that can be created and written to\n    -> choose another hydra.run.dir, or free disk space"
-LOCAL = "the path of a folder on this machine, without ~"
 
 
-@pytest.mark.parametrize(
-    ("word", "status", "fault"),
-    [
-        ("hydra.run.dir=/proc/x", 1, f"hydra.run.dir: found /proc/x: No such file or directory; expected {MADE}"),
-        ("hydra.run.dir=file", 1, f"hydra.run.dir: found file: Not a directory; expected {MADE}"),
-        ("hydra.run.dir=file/x/y", 1, f"hydra.run.dir: found file/x/y: Not a directory; expected {MADE}"),
-        ("hydra.run.dir=gone", 1, f"hydra.run.dir: found gone: No such file or directory; expected {MADE}"),
-        (f"hydra.run.dir={'x' * 300}", 1, f"hydra.run.dir: found {'x' * 300}: File name too long; expected {MADE}"),
-        ("hydra.run.dir=", 2, f"hydra.run.dir: found nothing; expected {LOCAL}"),
-        ("hydra.run.dir=gs://bucket/run", 2, f"hydra.run.dir: found 'gs://bucket/run'; expected {LOCAL}"),
-        ("hydra.run.dir='~/run'", 2, f"hydra.run.dir: found '~/run'; expected {LOCAL}"),
-        (
-            "hydra.run.dir=${nowhere}",
-            2,
-            (
-                "hydra.run.dir: found ${nowhere}, which the config does not have; expected a reference to a key of the "
-                "config, such as ${trainer.epochs}"
-            ),
-        ),
-        ("hydra.sweep.dir=gs://bucket", 2, f"hydra.sweep.dir: found 'gs://bucket'; expected {LOCAL}"),
-        ("hydra.sweep.dir=", 2, f"hydra.sweep.dir: found nothing; expected {LOCAL}"),
-    ],
-)
+@pytest.mark.parametrize("case", cases("folders"))
 def test_a_folder_that_no_run_can_have_is_refused(
-    word: str,
-    status: int,
-    fault: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     (tmp_path / "gone").symlink_to("nowhere")
+    word, long = case["word"], "x" * 300
     with pytest.raises(SystemExit) as ended:
-        cli.main([word, "-m"] if "sweep" in word else [word])
-    assert (ended.value.code, capsys.readouterr().err) == (status, f"etlrun: 1 fault\n  {fault}\n")
+        cli.main([word.replace("LONG", long), *(["-m"] if "sweep" in word else [])])
+    told = capsys.readouterr().err.replace(long, "LONG")
+    golden(case, told.removeprefix("etlrun: 1 fault\n  ").removesuffix("\n"))
+    assert ended.value.code == case["status"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "gone"]
 
 

@@ -19,6 +19,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from etlrun.datasets.prepare import archives
+from tests.golden import Case, Golden, cases
 from tests.own import content, examples, labelled, prepared, refused, stamps, write_photos, write_records
 from tests.pictures import jpeg
 
@@ -358,83 +359,12 @@ def test_labels_that_are_numbers_are_sorted_as_such(tmp_path: Path) -> None:
     assert tfds.builder_from_directory(folder).info.features["label"].names == ["9", "10", "100"]
 
 
-def test_all_faults_of_a_list_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("case", cases("lists"))
+def test_a_list_that_is_refused(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
     source = write_photos(tmp_path / "photos", 4)
-    path = source / "all.csv"
-    path.write_text("path,label,split\n../a.jpg,disc,train\n/b.jpg,disc,train\ndisc/0.jpg,,\ndisc/0.jpg,disc,train\n")
-    remedy = "    -> put the list into a folder above all of its images"
-    assert refused(capsys, path, tmp_path / "data") == [
-        "etlrun: 3 faults",
-        "  SOURCE:2: found ../a.jpg; expected a path within the folder of the list",
-        remedy,
-        "  SOURCE:3: found /b.jpg; expected a path within the folder of the list",
-        remedy,
-        "  SOURCE:4: found no label, no split; expected text for path, label, split",
-        "    -> complete the line or remove it",
-    ]
-    path.write_text("path,label\ngone.jpg,disc\ndisc/0.jpg,disc\ncross,cross\n")
-    assert refused(capsys, path, tmp_path / "data")[1:] == [
-        f"  {source}/gone.jpg: found No such file or directory; expected an image file",
-        "    -> check its permissions and its storage",
-        f"  {source}/cross: found not a regular file; expected an image file",
-        "    -> remove it",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("file,label\na.jpg,b\n", "SOURCE:1: found the columns file, label; expected the columns path and label, and "),
-        ("", "SOURCE:1: found no line; expected the columns path and label, and optionally split"),
-        ("path,label\n", "SOURCE: found no images; expected the columns path and label, and optionally split, and a "),
-        ("path,label\nb\xff", "SOURCE: found 'utf-8' codec can't decode byte 0xff in position 12: invalid start byte"),
-        (
-            "path,label,split\ndisc/0.jpg,disc,train\ncross/1.jpg,cross,train\ndisc/2.jpg,other,test\n",
-            "SOURCE/test: found other, not in train; expected classes of the training split",
-        ),
-        (
-            "path,label,split\ndisc/0.jpg,disc,my split\ncross/1.jpg,cross,my split\n",
-            "SOURCE: found the split 'my split'; expected a letter, followed by letters, digits and underscores",
-        ),
-        ("path,label\ndisc/0.jpg,disc\ndisc/2.jpg,disc\n", "SOURCE: found images of one class, disc; expected"),
-    ],
-)  # fmt: skip
-def test_a_list_that_is_refused(text: str, found: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write_photos(tmp_path / "photos", 4) / "all.csv"
-    path.write_bytes(text.encode("latin-1"))
-    assert refused(capsys, path, tmp_path / "data")[1].startswith(f"  {found}")
-
-
-@pytest.mark.parametrize(("mark", "named"), [(";", "';'"), ("\t", "tabs"), ("|", "'|'")])
-def test_a_list_of_another_separator_is_named(
-    mark: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "all.csv"
-    path.write_text(mark.join(("path", "label", "split")) + "\n")
-    first = mark.join(("path", "label", "split"))
-    assert refused(capsys, path, tmp_path / "data") == [
-        "etlrun: 1 fault",
-        (
-            f"  SOURCE:1: found one column, {first!r}, which looks separated by {named}; expected the columns path and "
-            "label, and optionally split"
-        ),
-        "    -> save the list with commas between the columns",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        ("[1]", 'found [1]; expected an object: {"path": "rose.jpg", "label": "rose"}'),
-        ("{", 'found {; expected an object: {"path": "rose.jpg", "label": "rose"}'),
-        ('{"path": "a", "label": true}', "found label=True; expected text for path, label"),
-        ('{"path": "a"}', "found no label; expected text for path, label"),
-    ],
-)
-def test_json_lines_that_are_refused(line: str, found: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "all.jsonl"
-    path.write_text(f"\n{line}\n")
-    assert refused(capsys, path, tmp_path / "data")[1] == f"  SOURCE:2: {found}"
+    path, text = source / case["file"], case["text"]
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    golden(case, "\n".join(refused(capsys, path, tmp_path / "data")[1:]).replace(str(source), "DIR"))
 
 
 def records(tmp_path: Path, *, named: bool) -> Path:

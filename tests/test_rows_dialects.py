@@ -27,6 +27,7 @@ from etlrun.sources.rows.table import identity_of, kept_of, opened_file
 from etlrun.stages.rows import Rows, Table
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, refusal_of_plan, refusal_of_spec
+from tests.golden import Case, Golden, cases
 from tests.tables import a_table, kept_from, message, values
 from tests.test_rows_eject import require_same_batches
 from tests.test_rows_texts import PRINTED, source_of, text_of
@@ -300,51 +301,12 @@ def test_classes_have_the_names_that_are_beside_the_files(tmp_path: Path) -> Non
     )
 
 
-ROW: dict[str, list[Any]] = {"price": [1], "text": ["a"]}
-FAULTS: dict[str, tuple[tuple[dict[str, list[Any]] | bytes, ...], str]] = {
-    "bytes": (
-        (ROW, {"price": [1], "text": [b"\xff"]}),
-        (
-            "a.tfrecord, record 1, text: found b'\\xff'; expected text in UTF-8\n    -> repair the value"
-            "; or set dataset.errors=replace"
-        ),
-    ),
-    "another feature": (
-        (ROW, {**ROW, "other": [1]}),
-        (
-            "a.tfrecord, record 1, other: found a feature that the first example lacks; expected price, text\n"
-            "    -> write the files again, or read others"
-        ),
-    ),
-    "another type": (
-        (ROW, {**ROW, "price": ["x"]}),
-        (
-            "a.tfrecord, record 1, price: found a value of type text; expected values of type integer, as before\n"
-            "    -> write the files again, or read others"
-        ),
-    ),
-    "no example": (
-        (ROW, b"none of them"),
-        (
-            "a.tfrecord, record 1: found a damaged record, or none of tf.train.Example; expected a serialised example\n"
-            "    -> write the file again"
-        ),
-    ),
-    "no features": (
-        (b"",),
-        "a.tfrecord, record 0: found an example without features; expected features\n    -> write the file again",
-    ),
-    "no records": ((), "a.tfrecord: found no records; expected at least one example\n    -> write the file again"),
-}
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_records_that_are_no_rows(name: str, tmp_path: Path) -> None:
-    examples, told = FAULTS[name]
-    path = write_examples(tmp_path / "a.tfrecord", *examples)
+@pytest.mark.parametrize("case", cases("records"))
+def test_records_that_are_no_rows(case: Case, tmp_path: Path, golden: Golden) -> None:
+    path = write_examples(tmp_path / "a.tfrecord", *case["examples"])
     with pytest.raises(EtlrunError) as refused:
         kept_of(a_table(str(path), tmp_path / "kept"))
-    assert message(tmp_path, refused.value) == told
+    golden(case, message(tmp_path, refused.value))
 
 
 def test_times_of_int96_are_those_that_were_written(tmp_path: Path) -> None:
