@@ -274,8 +274,9 @@ def test_a_run_is_resumed_evaluated_and_predicts(
 def test_what_the_dataset_has_not_is_told_with_what_it_has(
     case: Case, golden: Golden, boxes: Path, blocks: Path, tmp_path: Path
 ) -> None:
-    own = words_of(boxes, *DRAINED) if case["dataset"] == "boxes" else words_of_blocks(blocks, *OF_NUMBERS)
-    status, summary = ran(tmp_path, [*own, case["override"]])
+    override = case["override"]
+    of_blocks = words_of_blocks(blocks, *OF_NUMBERS, override)
+    status, summary = ran(tmp_path, words_of(boxes, *DRAINED, override) if case["dataset"] == "boxes" else of_blocks)
     assert status == 1
     golden(case, summary["error"])
 
