@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -113,13 +114,17 @@ def finish(process: subprocess.Popen[str] | Forked) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
+def wait_for(is_so: Callable[[], object], process: subprocess.Popen[str] | Forked | None = None) -> None:
+    """Return as soon as it is so; the test fails where that takes minutes, or the process ends before."""
+    deadline = time.monotonic() + 240
+    while not is_so():
+        if time.monotonic() > deadline or (process is not None and process.poll() is not None):
+            pytest.fail(f"it did not come: {process and process.communicate(timeout=1)}")
+        time.sleep(0.001)
+
+
 def kill_after_state(process: subprocess.Popen[str] | Forked, folder: Path, epochs: int) -> None:
     """Kill a run, with its process group, as soon as it has saved a state after that many epochs."""
-    deadline = time.monotonic() + 240
-    while time.monotonic() < deadline and process.poll() is None:
-        if list((folder / "checkpoints").glob(f"epoch_{epochs:04}_step_*.npz")):
-            os.killpg(process.pid, signal.SIGKILL)
-            assert finish(process)[0] == -signal.SIGKILL
-            return
-        time.sleep(0.001)
-    pytest.fail(f"there is no state after {epochs} epochs: {process.communicate()}")
+    wait_for(lambda: list((folder / "checkpoints").glob(f"epoch_{epochs:04}_step_*.npz")), process)
+    os.killpg(process.pid, signal.SIGKILL)
+    assert finish(process)[0] == -signal.SIGKILL

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,18 +18,11 @@ from etlrun.service.pipeline import ServedPipeline
 from etlrun.sources.base import open_source
 from tests.configs import TENSORFLOW, plan_of
 from tests.forked import Forked, forked
-from tests.runs import small
+from tests.runs import small, wait_for
 
 BATCHES = 38
 """Batches of a pass over the tiny dataset, each of one example."""
 TRUSTED = "--trusted-network"
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def free_port() -> int:
@@ -62,10 +54,10 @@ class Cluster:
         self.join()
 
     def join(self) -> None:
-        until(lambda: is_served(self.dispatcher))
+        wait_for(lambda: is_served(self.dispatcher))
         words = ["service", "worker", "--dispatcher", self.address, "--port", str(self.worker_port), TRUSTED]
         self.worker = forked(words, self._folder)
-        until(lambda: is_served(self.worker))
+        wait_for(lambda: is_served(self.worker))
 
     def end(self) -> None:
         for server in (self.worker, self.dispatcher):

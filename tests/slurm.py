@@ -5,12 +5,13 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.runs import wait_for
 
 BINARIES = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "setpriv")
 _CONF = """\
@@ -68,13 +69,6 @@ def said(*command: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def wait_for(condition: Callable[[], object], longest_s: float = 60.0) -> None:
-    until_s = time.monotonic() + longest_s
-    while not condition():
-        assert time.monotonic() < until_s, "not in time"
-        time.sleep(0.05)
-
-
 @contextmanager
 def cluster() -> Iterator[None]:
     """A cluster that ends with the block, and with this process; SLURM_CONF names it.
@@ -120,7 +114,7 @@ def _configure(folder: Path) -> None:
 
 def _end_jobs() -> None:
     said("scancel", "--user=root")
-    wait_for(lambda: not said("squeue", "--noheader").strip(), longest_s=15)
+    wait_for(lambda: not said("squeue", "--noheader").strip())
 
 
 def _free_ports(number: int) -> list[int]:

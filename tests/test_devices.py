@@ -1,5 +1,6 @@
 """Trainings whose batches are shared among the devices of one machine, which the tests force a CPU to have."""
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -9,11 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from etlrun.eject.program import ejected, versions
-from etlrun.system.errors import ConfigError
-from tests.configs import plan_of
 from tests.conftest import Once
 from tests.forked import Forked, in_turn
+from tests.golden import MESSAGES, Golden
 from tests.runs import finish, losses_of, small, summary_of
 
 pytestmark = pytest.mark.slow
@@ -87,7 +86,7 @@ def test_a_last_batch_has_equal_shares(examples: int, sizes: list[int], monkeypa
     assert [*np.concatenate([inputs for inputs, _ in batches])] == [*range(sum(sizes))]
 
 
-def test_what_the_backend_can_not_share_is_refused(tiny: Path, tmp_path: Path) -> None:
+def test_what_the_backend_can_not_share_is_refused(golden: Golden, tiny: Path, tmp_path: Path) -> None:
     words = small(tiny, *SHARED, "trainer.devices=8", f"hydra.run.dir={tmp_path / 'a'}")
     whole = small(tiny, *SHARED, "load.batch_size=6", "trainer.devices=all", f"hydra.run.dir={tmp_path / 'b'}")
     compiled = small(
@@ -96,35 +95,4 @@ def test_what_the_backend_can_not_share_is_refused(tiny: Path, tmp_path: Path) -
     clipped = small(tiny, *SHARED, "trainer.clipnorm=1.0", "trainer.devices=2", f"hydra.run.dir={tmp_path / 'd'}")
     status, err = on_devices("tensorflow", [words, whole, compiled, clipped], tmp_path)
     assert status == [1, 2, 1, 1]
-    named = "cpu:0, cpu:1, cpu:2, cpu:3"
-    assert (
-        "etlrun: failed\n  trainer.devices: found 8; expected at most 4, the devices that Keras's tensorflow backend "
-        "has: "
-        f"{named}\n    -> set trainer.devices=4, or all\n"
-    ) in err
-    assert (
-        "etlrun: failed\n  load.batch_size: found 6; expected a multiple of 4, the number of devices that share a "
-        "batch\n"
-        "    -> set load.batch_size=8, or another trainer.devices\n"
-    ) in err
-    assert (
-        "etlrun: failed\n  trainer.jit_compile: found true; expected false or auto with several devices of Keras's "
-        "tensorflow backend\n    -> set trainer.jit_compile=auto\n"
-    ) in err
-    assert (
-        "etlrun: failed\n  trainer.clipnorm: found 1.0; expected null with several devices of Keras's tensorflow "
-        "backend, each of which would do it to its own gradients\n"
-        "    -> set the environment variable KERAS_BACKEND=jax, or trainer.devices=1\n"
-    ) in err
-
-
-def test_a_program_trains_on_one_device() -> None:
-    words = ["load.drop_remainder=true", "trainer.devices=2"]
-    with pytest.raises(ConfigError) as caught:
-        ejected(plan_of(*words), words, versions())
-    (fault,) = caught.value.faults
-    assert str(fault) == (
-        "trainer.devices: found 2; expected 1, since a program trains on one device, to the same losses within "
-        "rounding\n"
-        "    -> add trainer.devices=1"
-    )
+    golden(MESSAGES.parent / "devices.txt", "".join(re.findall(r"etlrun: failed\n(?:  .*\n)+", err)))

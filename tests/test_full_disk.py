@@ -1,13 +1,23 @@
-"""A run whose own disk is full ends with words, and so does its summary."""
+"""Disks that are full: runs and commands end with words, and no part of a file is left."""
 
+import hashlib
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from etlrun.run import run
+from etlrun.system.files import appearing
 from tests.configs import composed
 from tests.disks import fill, mounted
+from tests.pictures import jpeg
+from tests.readers import ran
 from tests.runs import emulated, run_here, summary_of
+from tests.tables import words_of, write_houses
+from tests.trained import refused
 
 WORDS = ("model.step_ms=0", "dataset.eval_split=null", "trainer.epochs=3")
 
@@ -46,3 +56,103 @@ def test_an_error_that_nobody_foresaw_is_told_on_a_full_disk_too(
     err = capfd.readouterr().err
     assert "Traceback (most recent call last):" in err
     assert err.endswith(f"etlrun: failed\n  {unforeseen}\n  {full(folder)}\n")
+
+
+BLOCK = "4K"
+"""Size of a disk on which a small file can be written."""
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Images whose names take more than a block together, also where they are compressed."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number in range(60):
+        (folder / f"{hashlib.sha512(bytes([number])).hexdigest()}.jpg").write_bytes(jpeg(number))
+    return folder
+
+
+def full_at(option: str, path: Path) -> list[str]:
+    return [
+        f"  {option}: found {path}: No space left on device; expected a file that can be written",
+        f"    -> choose another {option}, or free disk space",
+    ]
+
+
+@pytest.mark.parametrize("name", ["csv", "jsonl", "parquet"])
+def test_predictions_that_do_not_fit_are_a_fault(
+    name: str, run: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with mounted(tmp_path / "disk", BLOCK) as disk:
+        path = disk / "rows"
+        assert refused(capsys, "predict", run, photos, "--format", name, "--output", path) == full_at("--output", path)
+        assert [*disk.iterdir()] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_predictions_on_a_full_standard_output_are_a_fault(unbuffered: str, run: Path, photos: Path) -> None:
+    with Path("/dev/full").open("w") as output:
+        found = subprocess.run(
+            [sys.executable, "-m", "etlrun", "predict", run, photos],
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (found.returncode, found.stderr) == (
+        1,
+        (
+            "etlrun: 1 fault\n"
+            "  standard output: found No space left on device; expected a file that this user can access\n"
+            "    -> check the permissions of the file and of its parent folders, and the free space on the disk\n"
+        ),
+    )
+
+
+@pytest.mark.parametrize("option", ["--output", "--png"])
+def test_what_is_shown_and_does_not_fit_is_a_fault(option: str, tiny: Path, tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", BLOCK) as disk:
+        path = disk / "shown.png"
+        status, text = ran(["show", "--output", "page.html", option, str(path), *emulated(tiny)], tmp_path)
+        assert (status, text.splitlines()) == (1, ["etlrun: 1 fault", *full_at(option, path)])
+        assert [*disk.iterdir()] == []
+
+
+@pytest.mark.parametrize("of", ["images", "rows"])
+def test_a_page_of_the_doctor_that_does_not_fit_is_a_fault(of: str, photos: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (photos.parent / "classes" / name).mkdir(parents=True)
+    for number, path in enumerate(photos.iterdir()):
+        path.rename(photos.parent / "classes" / "ab"[number % 2] / path.name)
+    write_houses(tmp_path)
+    images = ("dataset=folder", f"dataset.dir={tmp_path}/classes", "dataset.split=train")
+    words = images if of == "images" else words_of(tmp_path, "dataset.inputs=null")
+    with mounted(tmp_path / "disk", BLOCK) as disk:
+        path = disk / "page.html"
+        status, text = ran(["doctor", *words, "--html", str(path)], tmp_path)
+        assert (status, text.splitlines()) == (1, ["etlrun: 1 fault", *full_at("--html", path)])
+        assert [*disk.iterdir()] == []
+
+
+def test_errors_of_other_files_are_theirs(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="gone"), appearing(tmp_path / "page.html", "--html"):
+        (tmp_path / "gone").read_bytes()
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_link_is_followed_and_a_pipe_is_written_to(tmp_path: Path) -> None:
+    link, page, pipe = (tmp_path / name for name in ("link.html", "page.html", "pipe"))
+    link.symlink_to(page)
+    with appearing(link, "--html") as file:
+        file.write("a")
+    assert (link.is_symlink(), page.read_text()) == (True, "a")
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as threads:
+        read = threads.submit(pipe.read_text)
+        with appearing(pipe, "--html") as file:
+            file.write("b")
+        assert read.result() == "b"
+    assert pipe.is_fifo()
+    assert {*tmp_path.iterdir()} == {link, page, pipe}

@@ -13,7 +13,7 @@ from etlrun.remote.objects import UnreachableError, file_system, looked_up
 from etlrun.system import hidden
 from etlrun.system.errors import headline
 from etlrun.system.hidden import Variable, in_review, traced
-from tests.configs import composed, refusal_of_config, refusal_of_request
+from tests.configs import composed, refusal_of_config
 from tests.readers import logging_as_it_was
 from tests.repository import Repository
 from tests.runs import finish, start
@@ -126,16 +126,6 @@ def test_credentials_are_named_and_defaults_are_none() -> None:
     assert refusal_of_config(config) == (
         "dataset.storage: found endpoint_url: http://...@b; expected a URL without credentials, which summaries and "
         "pages would tell\n    -> let the library of the store find credentials, as in the environment"
-    )
-
-
-@pytest.mark.parametrize("word", ["endpoint_url='${oc.env:A}'", "={endpoint_url: '${oc.env:A,https://b}'}"])
-def test_an_override_that_hydra_would_write_is_refused(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("A", "planted")
-    word = f"dataset.storage{'.' * (word[0] != '=')}{word}"
-    assert refusal_of_request(word) == (
-        f"{word.partition('=')[0]}: found the resolver oc.env; expected a value, since Hydra writes those of overrides "
-        "into folders\n    -> write it into a config file, where the text stays as it is, and choose that file"
     )
 
 

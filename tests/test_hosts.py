@@ -16,7 +16,7 @@ from tests.configs import plan_of
 from tests.conftest import Once
 from tests.forked import Forked, in_turn
 from tests.hosts import SHARED, on_two_hosts
-from tests.runs import finish, losses_of, small, summary_of
+from tests.runs import finish, losses_of, small, summary_of, wait_for
 from tests.service import free_port
 
 EPOCHS = 3
@@ -28,11 +28,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.needs("jax")]
 
 def in_training(words: list[str], run: Path) -> list[Forked]:
     """Two hosts that have trained for an epoch."""
-    hosts, deadline = on_two_hosts(words, run.parent), time.monotonic() + 240
-    while not (run / "checkpoints" / "epoch_0001.keras").exists():
-        if time.monotonic() > deadline or hosts[0].poll() is not None:
-            pytest.fail(f"there is no checkpoint: {hosts[0].communicate(timeout=1)}")
-        time.sleep(0.001)
+    hosts = on_two_hosts(words, run.parent)
+    wait_for((run / "checkpoints" / "epoch_0001.keras").exists, hosts[0])
     return hosts
 
 

@@ -5,16 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from etlrun.cli import multirun
-from etlrun.cli.parsers import call
-from etlrun.eject.program import ejected, versions
 from etlrun.measure.digest import union
 from etlrun.planning.plan import Plan
 from etlrun.run import run
@@ -26,6 +21,7 @@ from etlrun.sources.content import Shard
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import ConfigError, WorldError
 from tests.configs import composed, plan_of
+from tests.golden import Case, Golden, cases
 from tests.hosts import SHARED, on_two_hosts
 from tests.own import PETS, image, of_folder, of_records, records
 from tests.runs import finish, small, summary_of
@@ -37,23 +33,6 @@ def trainer_of(*words: str) -> Trainer:
     return trainer
 
 
-@pytest.mark.parametrize(
-    ("what", "why"),
-    [
-        (lambda words: ejected(plan_of(*words), words, versions()), "a program trains on one host"),
-        (partial(call, "tune"), "a search measures the input of one host"),
-        (lambda words: multirun.multirun([*words, "-m"]), "the jobs of a sweep run on one host"),
-    ],
-)
-def test_what_runs_on_one_host_refuses_several(what: Callable[[list[str]], Any], why: str) -> None:
-    words = [*SHARED, "trainer.epochs=2"]
-    with pytest.raises(ConfigError) as caught:
-        what(words)
-    assert [str(fault) for fault in caught.value.faults] == [
-        f"trainer.hosts: found 2; expected 1, since {why}\n    -> add trainer.hosts=1"
-    ]
-
-
 def test_a_run_that_is_started_in_another_way_is_refused(tmp_path: Path) -> None:
     words = [*SHARED, "trainer.epochs=2"]
     run.freeze(tmp_path / "run", composed(*words), words)
@@ -61,22 +40,6 @@ def test_a_run_that_is_started_in_another_way_is_refused(tmp_path: Path) -> None
     assert summary_of(tmp_path / "run")["error"] == (
         "trainer.hosts: found 2; expected 1, since only a single run without options of Hydra's joins other hosts\n"
         "    -> add trainer.hosts=1"
-    )
-
-
-@pytest.mark.parametrize(
-    ("backend", "reason"),
-    [
-        ("tensorflow", "on which Keras 3's fit does not train under tf.distribute.MultiWorkerMirroredStrategy"),
-        ("torch", "which shares no batches"),
-    ],
-)
-def test_a_backend_that_does_not_train_on_several_hosts_is_refused(backend: str, reason: str) -> None:
-    with pytest.raises(WorldError) as caught:
-        join_hosts(backend, trainer_of(*SHARED))
-    assert str(caught.value) == (
-        f"trainer.hosts: found 2; expected 1 with Keras's {backend} backend, {reason}\n"
-        "    -> set the environment variable KERAS_BACKEND=jax, or trainer.hosts=1"
     )
 
 
@@ -96,40 +59,17 @@ def test_without_a_launcher_a_host_is_alone() -> None:
     assert place_of(trainer_of(), {}) == ALONE
 
 
-@pytest.mark.parametrize(
-    ("words", "environment", "expected"),
-    [
-        (
-            SHARED,
-            {},
-            (
-                "trainer.hosts: found 2; expected 1, since no launcher has started more\n"
-                "    -> start a process on each host with srun or mpirun "
-                "(https://github.com/etlrun/etlrun/blob/main/docs/training.md), or set trainer.hosts=1"
-            ),
-        ),
-        (
-            (),
-            SLURM,
-            "trainer.hosts: found 1; expected 2, the number of processes that Slurm counts\n    -> set trainer.hosts=2",
-        ),
-        (
-            SHARED,
-            {**OPEN_MPI, "OMPI_COMM_WORLD_RANK": "2"},
-            (
-                "OMPI_COMM_WORLD_RANK: found 2; expected a number from 0 to 1, "
-                "another one on each host\n"
-                "    -> start them all with the same launcher"
-            ),
-        ),
-    ],
-)
-def test_other_processes_than_the_config_expects_are_refused(
-    words: tuple[str, ...], environment: dict[str, str], expected: str
-) -> None:
+@pytest.mark.parametrize("case", cases("hosts"))
+def test_hosts_that_do_not_find_their_place_are_refused(case: Case, golden: Golden) -> None:
+    trainer = trainer_of(*SHARED) if case["hosts"] == 2 else trainer_of()
+    find = (
+        partial(join_hosts, case["backend"], trainer)
+        if "backend" in case.values
+        else partial(place_of, trainer, case["environment"])
+    )
     with pytest.raises(WorldError) as caught:
-        place_of(trainer_of(*words), environment)
-    assert str(caught.value) == expected
+        find()
+    golden(case, str(caught.value))
 
 
 def test_hosts_without_jax_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,34 +94,16 @@ def test_a_launcher_without_an_address_is_refused(monkeypatch: pytest.MonkeyPatc
     )
 
 
-@pytest.mark.parametrize(
-    ("hosts", "devices", "train", "validation", "notes"),
-    [
-        (1, 1, 7, 7, []),
-        (1, 4, 8, 8, []),
-        (1, 4, 7, 7, ["The last 3 examples of 'v' are in no validation, so that all devices compute equally many."]),
-        (
-            2,
-            1,
-            7,
-            7,
-            [
-                "The last example of 't' is in no pass, so that all hosts read equally many.",
-                "The last example of 'v' is in no validation, so that all hosts read equally many.",
-                "'t' has 1 shard, fewer than the 2 hosts: a host reads over the records of others to find its own.",
-            ],
-        ),
-        (2, 2, 8, 14, ["The last 2 examples of 'v' are in no validation, so that all devices compute equally many."]),
-    ],
-)
-def test_what_is_left_out_is_noted(hosts: int, devices: int, train: int, validation: int, notes: list[str]) -> None:
+@pytest.mark.parametrize("case", cases("hosts_notes"))
+def test_what_is_left_out_is_noted(case: Case, golden: Golden) -> None:
+    train = case["train"]
     files = 1 if train % 2 else 2
     shards = tuple(Shard(path=f"{at}", skip=0, take=train // files) for at in range(files))
     splits = {
         "train": Split(name="t", shards=shards, num_examples=train),
-        "validation": Split(name="v", shards=shards[:1], num_examples=validation),
+        "validation": Split(name="v", shards=shards[:1], num_examples=case["validation"]),
     }
-    assert [*notes_on(Place(number=0, count=hosts), devices, splits)] == notes
+    golden(case, "\n".join(notes_on(Place(number=0, count=case["hosts"]), case["devices"], splits)))
 
 
 def test_parts_of_a_split_are_parts_of_its_shards() -> None:

@@ -16,7 +16,8 @@ from etlrun.planning.plan import kept_by
 from etlrun.record.outcome import outcome_of
 from etlrun.record.summary import Epoch, Kept, Summary
 from etlrun.run.checkpoint import noise_between, note_of_last
-from tests.configs import plan_of, refusal_of_plan, spec_of
+from tests.configs import plan_of, spec_of
+from tests.golden import Case, Golden, cases
 from tests.runs import run_here, small, summary_of
 from tests.trained import refused, said, with_summary
 
@@ -112,37 +113,9 @@ def test_the_last_epoch_is_kept_where_that_is_asked_for_and_without_a_validation
     assert all(note.endswith(end) for note in notes)
 
 
-@pytest.mark.parametrize(
-    ("words", "metric"),
-    [
-        ((), "val_loss"),
-        (("trainer.early_stopping.monitor=val_accuracy",), "val_accuracy"),
-        (("trainer.checkpoint_best=val_accuracy",), "val_accuracy"),
-        (("trainer.keep=last",), None),
-        (("dataset.eval_split=null",), None),
-        (("dataset.eval_split=null", "trainer.checkpoint_best=loss"), "loss"),
-        (("model=emulated",), None),
-        (("trainer=drain",), None),
-        (("experiment=cats_vs_dogs",), None),
-        (("experiment=naive",), None),
-        (("model=mobilenet_v2", "trainer=fine_tune"), None),
-        (("experiment=cifar10",), "val_loss"),
-    ],
-)
-def test_a_metric_of_the_validation_tells_which_epoch_is_kept(words: tuple[str, ...], metric: str | None) -> None:
-    assert kept_by(spec_of(*words)) == metric
-
-
-def test_an_early_stop_of_a_model_that_learns_nothing_is_noted() -> None:
-    (note,) = plan_of("model=emulated", "trainer.early_stopping.patience=2").remarks
-    assert note == "trainer.early_stopping.patience = 2 has no effect, since model.emulated learns nothing."
-
-
-def test_a_metric_is_refused_beside_the_last_epoch() -> None:
-    assert refusal_of_plan("trainer.keep=last", "trainer.checkpoint_best=val_loss") == (
-        "trainer.checkpoint_best: found val_loss; expected null with trainer.keep=last\n"
-        "    -> set trainer.checkpoint_best=null, or set trainer.keep=best"
-    )
+@pytest.mark.parametrize("case", cases("kept"))
+def test_a_metric_of_the_validation_tells_which_epoch_is_kept(case: Case, golden: Golden) -> None:
+    golden(case, str(kept_by(spec_of(*case["overrides"]))))
 
 
 def test_a_plan_in_which_it_is_the_same_has_the_same_fingerprint() -> None:

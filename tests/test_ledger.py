@@ -7,7 +7,6 @@ import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,16 +18,15 @@ from etlrun.record.summary import Summary
 from etlrun.stages import STAGES
 from etlrun.sweep.ledger import Ledger, RunKey, resume_command
 from etlrun.sweep.runs import Pruning
-from etlrun.system.errors import WorldError
-
-REQUEST: dict[str, Any] = {"overrides": [], "config_dir": None, "config_name": None, "files": "", "multirun": {}}
+from etlrun.system.errors import EtlrunError, WorldError
+from tests.golden import Case, Golden, cases
+from tests.sweeps import sweep_of
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Of a sweep of two configs."""
-    found = grid.of(Request(overrides=["load.prefetch=0,1"], multirun=True), STAGES)
-    return Ledger.create(tmp_path / "sweep", found.sweep, found.jobs, REQUEST).folder
+    return sweep_of(tmp_path, "load.prefetch=0,1").folder
 
 
 def without_multirun(text: str) -> str:
@@ -81,11 +79,17 @@ def test_the_command_that_resumes_is_read_whatever_the_name_of_the_folder(name: 
     assert str(caught.value).startswith(f"{folder}: found no sweep (FileNotFoundError: ")
 
 
-def refused_resume(folder: Path) -> str:
+def refused_resume(folder: Path, *words: str) -> str:
     """The message when the sweep in `folder` is resumed."""
-    with pytest.raises(WorldError) as caught:
-        multirun(["-m", f"sweep.resume={folder}"])
+    with pytest.raises(EtlrunError) as caught:
+        multirun(["-m", f"sweep.resume={folder}", *words])
     return str(caught.value)
+
+
+@pytest.mark.parametrize("case", cases("resumed_sweeps"))
+def test_what_a_sweep_began_with_stays(case: Case, golden: Golden, tmp_path: Path) -> None:
+    ledger = sweep_of(tmp_path, *case["began"])
+    golden(case, refused_resume(ledger.folder, *case["words"]).replace(str(tmp_path), "DIR"))
 
 
 def test_an_empty_line_is_no_config(folder: Path) -> None:
@@ -109,37 +113,40 @@ def ran(rate: float, ceiling: float | None) -> Outcome:
     return dataclasses.replace(DONE, examples_per_s=rate, ceiling_examples_per_s=ceiling)
 
 
-def test_nothing_is_known_before_the_first_run(ledger: Ledger) -> None:
-    assert Pruning(ledger).reason(RunKey(1, 0)) is None
+SLOW, FAST = ran(1000.0, 1500.0), ran(1900.0, 2000.0)
 
 
-REASON = "can't win: with an ideal input pipeline run 0 reaches at most 1020.0 examples/s; run 0 has 1000.0"
-
-
-@pytest.mark.parametrize(("ceiling", "reason"), [(1020.0, REASON), (1200.0, None), (None, None)])
-def test_a_config_of_which_the_verdict_says_that_it_can_not_win_is_left_out(
-    ceiling: float | None, reason: str | None, ledger: Ledger
+@pytest.mark.parametrize(
+    ("known", "run", "reason"),
+    [
+        pytest.param({}, (1, 0), None, id="nothing is known"),
+        pytest.param({(0, 0): ran(1000.0, 1020.0)}, (1, 0), (0, 1020.0, 0, 1000.0), id="it can not win"),
+        pytest.param({(0, 0): ran(1000.0, 1200.0)}, (1, 0), None, id="it can win"),
+        pytest.param({(0, 0): ran(1000.0, None)}, (1, 0), None, id="no ceiling is known"),
+        pytest.param({(0, 0): SLOW}, (1, 0), None, id="the best can be beaten"),
+        pytest.param({(0, 0): SLOW, (4, 0): FAST}, (1, 0), (0, 1500.0, 4, 1900.0), id="the best is of any config"),
+        pytest.param(
+            {(0, 0): SLOW, (4, 0): dataclasses.replace(FAST, state="uncached")},
+            (1, 0),
+            None,
+            id="a run without its cache is no best",
+        ),
+        pytest.param({(1, 0): ran(1000.0, 1000.0)}, (0, 1), None, id="the baseline stays"),
+        pytest.param({(1, 0): ran(1000.0, 1000.0)}, (1, 1), None, id="what has run already stays"),
+        *(
+            pytest.param({(0, 0): dataclasses.replace(ran(1000.0, 1000.0), status=status)}, (1, 0), None, id=status)
+            for status in ("failed", "pruned")
+        ),
+    ],
+)
+def test_a_config_of_which_the_verdicts_say_that_it_can_not_win_is_left_out(
+    known: dict[tuple[int, int], Outcome], run: tuple[int, int], reason: tuple[float, ...] | None, ledger: Ledger
 ) -> None:
     pruning = Pruning(ledger)
-    pruning.note(RunKey(0, 0), ran(1000.0, ceiling))
-    assert pruning.reason(RunKey(1, 0)) == reason
-
-
-def test_the_best_so_far_is_of_any_config(ledger: Ledger) -> None:
-    pruning = Pruning(ledger)
-    pruning.note(RunKey(0, 0), ran(1000.0, 1500.0))
-    assert pruning.reason(RunKey(1, 0)) is None
-    pruning.note(RunKey(4, 0), ran(1900.0, 2000.0))
-    assert pruning.reason(RunKey(1, 0)) == (
-        "can't win: with an ideal input pipeline run 0 reaches at most 1500.0 examples/s; run 4 has 1900.0"
-    )
-
-
-def test_a_run_without_its_cache_is_no_best_so_far(ledger: Ledger) -> None:
-    pruning = Pruning(ledger)
-    pruning.note(RunKey(0, 0), ran(1000.0, 1500.0))
-    pruning.note(RunKey(4, 0), dataclasses.replace(ran(1900.0, 2000.0), state="uncached"))
-    assert pruning.reason(RunKey(1, 0)) is None
+    for key, outcome_of_run in known.items():
+        pruning.note(RunKey(*key), outcome_of_run)
+    words = "can't win: with an ideal input pipeline run {} reaches at most {} examples/s; run {} has {}"
+    assert pruning.reason(RunKey(*run)) == (reason and words.format(*reason))
 
 
 @pytest.mark.parametrize(
@@ -152,8 +159,7 @@ def test_a_run_without_its_cache_is_no_best_so_far(ledger: Ledger) -> None:
     ],
 )
 def test_a_verdict_tells_nothing_of_another_loop_of_the_same_fingerprint(words: list[str], tmp_path: Path) -> None:
-    found = grid.of(Request(overrides=words, multirun=True), STAGES)
-    ledger = Ledger.create(tmp_path / "sweep", found.sweep, found.jobs, {})
+    ledger = sweep_of(tmp_path, *words)
     assert len({config.fingerprint for config in ledger.configs}) == 1
     pruning = Pruning(ledger)
     pruning.note(RunKey(0, 0), ran(1000.0, 1000.0))
@@ -164,17 +170,3 @@ def test_a_verdict_tells_nothing_of_another_training_or_another_accelerator(ledg
     pruning = Pruning(ledger)
     pruning.note(RunKey(0, 0), ran(1000.0, 1000.0))
     assert [pruning.reason(RunKey(config, 0)) is None for config in (1, 2, 3, 4, 5)] == [False, True, True, True, True]
-
-
-def test_the_baseline_and_what_has_run_already_stay(ledger: Ledger) -> None:
-    pruning = Pruning(ledger)
-    pruning.note(RunKey(1, 0), ran(1000.0, 1000.0))
-    assert pruning.reason(RunKey(0, 1)) is None
-    assert pruning.reason(RunKey(1, 1)) is None
-
-
-def test_failed_and_pruned_runs_teach_nothing(ledger: Ledger) -> None:
-    pruning = Pruning(ledger)
-    for status in ("failed", "pruned"):
-        pruning.note(RunKey(0, 0), dataclasses.replace(ran(1000.0, 1000.0), status=status))
-    assert pruning.reason(RunKey(1, 0)) is None

@@ -15,7 +15,7 @@ from etlrun.run.loggers import Opening
 from etlrun.stages import STAGES
 from etlrun.stages.base import SPEED, Text
 from etlrun.stages.measure import Logger
-from tests.configs import composed, plan_of, refusal_of_spec
+from tests.configs import composed, plan_of
 from tests.pages import scalars_of
 from tests.runs import emulated, run_here, summary_of
 
@@ -140,23 +140,6 @@ def test_a_logger_is_a_stage_and_a_writer(tiny: Path, tmp_path: Path) -> None:
 def test_a_logger_changes_no_result() -> None:
     for logger in STAGES["logger"]:
         assert plan_of(f"logger={logger}").fingerprint == plan_of().fingerprint
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["logger=wandb", "logger.mode=disabled"], "logger.mode: found 'disabled'; expected online or offline"),
-        (
-            ["logger=wandb", "+logger.projet=mine"],
-            (
-                "logger.projet: found an unknown key; expected one of the keys project, entity, mode\n"
-                "    -> did you mean `logger.project`?"
-            ),
-        ),
-    ],
-)
-def test_an_invalid_logger_is_refused(overrides: list[str], message: str) -> None:
-    assert refusal_of_spec(*overrides) == message
 
 
 _WITHOUT = """

@@ -1,5 +1,7 @@
 """Schedules, limits of gradients, averages of weights, smoothed labels and further metrics of a training."""
 
+from __future__ import annotations
+
 import math
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
+from etlrun.planning.plan import past_classes, warmup_past
 from etlrun.record.summary import Epoch
 from etlrun.run.callbacks import EpochRecorder
 from etlrun.run.checkpoint import best_epoch, previous_run
@@ -234,3 +237,15 @@ def test_defaults_change_no_fingerprint() -> None:
     assert plan_of("trainer.metrics=[accuracy]").fingerprint == plan_of().fingerprint
     assert "trainer.schedule.name" not in plan_of().decisive
     assert plan_of("trainer.schedule.name=cosine").decisive["trainer.schedule.name"] == "cosine"
+
+
+def test_what_only_open_data_tell_is_refused() -> None:
+    assert not [*past_classes(trainer("metrics=[top_2_accuracy,recall_of_cat,f1]"), ("ant", "bee", "cat"))]
+    faults = [*past_classes(trainer("metrics=[top_3_accuracy,recall_of_cats,f1_of_x]"), ("ant", "bee", "cat"))]
+    assert [str(fault).partition("; ")[2] for fault in faults] == [
+        "expected at most top_2_accuracy, since there are 3 classes\n    -> name a smaller number",
+        "expected one of ant, bee, cat\n    -> did you mean `cat`?",
+        "expected one of ant, bee, cat",
+    ]
+    assert str(faults[1]).startswith("trainer.metrics: found the class cats; ")
+    assert not [*warmup_past(trainer("schedule.name=cosine", "schedule.warmup_steps=9"), 10)]

@@ -22,7 +22,7 @@ from etlrun.run.checkpoint import previous_run
 from etlrun.stages import STAGES
 from etlrun.stages.model import APPLICATIONS, unfreeze
 from etlrun.system.errors import EtlrunError
-from tests.configs import plan_of, refusal_of_request
+from tests.configs import plan_of
 from tests.programs import losses_in, of_words
 from tests.quick import shallow
 from tests.runs import are_equal, events_of, losses_of, run_here, small, summary_of, variables_of
@@ -30,13 +30,6 @@ from tests.runs import are_equal, events_of, losses_of, run_here, small, summary
 FROZEN = ("model=mobilenet_v2", "trainer.epochs=null")
 TWO = "trainer.phases=[{epochs: 3}, {epochs: 5, unfreeze: last_block, learning_rate: 1e-5}]"
 FINE_TUNE = ("model=mobilenet_v2", "trainer=fine_tune")
-
-
-def test_a_pipeline_alone_has_no_phases() -> None:
-    assert refusal_of_request("trainer=drain", "trainer.phases=[{epochs: 1}]") == (
-        "trainer.phases: found an unknown key; expected one of the keys seconds, epochs, seed, step_ms, step_cores\n"
-        "    -> choose trainer=fit, which has it"
-    )
 
 
 def test_a_plan_shows_each_phase_with_all_its_values() -> None:
@@ -80,13 +73,6 @@ def test_a_plan_says_which_phases_cached_features_serve() -> None:
     assert plan.fingerprint == plan_of(*FROZEN, four, "cache=none").fingerprint
     frozen = plan_of(*FROZEN, "trainer.phases=[{epochs: 1}, {epochs: 1}]", "cache.at=features")
     assert (frozen.unfrozen, len(frozen.remarks)) == (None, 1)
-
-
-def test_a_cache_of_features_that_is_read_in_no_phase_is_noted() -> None:
-    one = "trainer.phases=[{epochs: 1}, {epochs: 4, unfreeze: all}]"
-    note = "cache.memory has no effect: a single epoch never reads it back."
-    assert note in plan_of(*FROZEN, one, "cache.at=features").remarks
-    assert note not in plan_of(*FROZEN, one).remarks
 
 
 def test_a_difference_names_the_phase_or_both_lists() -> None:

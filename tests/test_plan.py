@@ -1,73 +1,53 @@
+"""Specs and plans: the order of stages, fingerprints, and plans as text, JSON and Mermaid."""
+
+from __future__ import annotations
+
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pprint import pformat
+from typing import Any
 
 import pytest
 
+from etlrun.planning import render
 from etlrun.planning.plan import PlannedStage
 from etlrun.planning.planner import plan
+from etlrun.planning.spec import show
+from etlrun.review.difference import compare
+from etlrun.review.evidence import GoldenPlans
+from etlrun.stages import STAGES
 from etlrun.stages.base import Kind
-from tests.configs import KINDS, OTHER_VALUES, TENSORFLOW, beside, plan_of, spec_of
-
-SHAPE = "float32 [64, 64, 3]"
-
-
-def paths(stages: Iterable[PlannedStage]) -> list[str]:
-    return [planned.stage.path for planned in stages]
-
-
-@pytest.mark.parametrize("cache", ["none", "memory", "disk"])
-@pytest.mark.parametrize("shuffle_buffer", [0, 100])
-@pytest.mark.parametrize("prefetch", ["0", "2", "autotune"])
-def test_the_order_of_stages(cache: str, shuffle_buffer: int, prefetch: str) -> None:
-    planned = plan_of(f"cache={cache}", f"load.shuffle_buffer={shuffle_buffer}", f"load.prefetch={prefetch}")
-    shuffle = ["load.shuffle"] if shuffle_buffer else []
-    decoded, ahead = ["transform.map", "transform.turbo"], [] if prefetch == "0" else ["load.prefetch"]
-    if cache == "none":
-        assert paths(planned.train) == ["extract.interleave", *shuffle, "load.batch", *decoded, *ahead]
-        assert paths(planned.evaluation) == ["extract.interleave", "load.batch", *decoded, *ahead]
-    else:
-        read = ["extract.interleave", *decoded, f"cache.{cache}"]
-        assert paths(planned.train) == [*read, *shuffle, "load.batch", *ahead]
-        assert paths(planned.evaluation) == [*read, "load.batch", *ahead]
-
-
-def test_corrupt_records_are_left_out_after_the_transformation_and_before_the_cache() -> None:
-    planned = plan_of("dataset.on_corrupt=skip")
-    start = ["extract.interleave", "transform.map", "transform.turbo", "dataset.skip_corrupt", "cache.memory"]
-    assert paths(planned.train)[:5] == paths(planned.evaluation)[:5] == start
-
-
-@pytest.mark.parametrize(
-    ("overrides", "steps"),
-    [
-        ([], ["transform.parse", "transform.decode", "transform.resize"]),
-        (["extract=tfds"], ["transform.decode", "transform.resize"]),
-        (["experiment=naive", "dataset.eval_split=test"], ["transform.resize", "transform.scale_zero_one"]),
-    ],
+from etlrun.stages.image import Decode, RandomFlip, Rescale, Resize
+from tests.configs import (
+    CONF,
+    EXPERIMENTS,
+    KINDS,
+    OTHER_VALUES,
+    TENSORFLOW,
+    beside,
+    composed,
+    experiment,
+    plan_of,
+    refusal_of,
+    refusal_of_config,
+    refusal_of_spec,
+    spec_of,
 )
-def test_records_are_parsed_unless_tfds_does_it(overrides: list[str], steps: list[str]) -> None:
-    planned = plan_of(*overrides, TENSORFLOW)
-    assert paths(planned.train[1].steps) == paths(planned.evaluation[1].steps) == steps
+from tests.golden import MESSAGES, Case, Golden, cases
 
 
-def test_each_step_tells_what_it_gives() -> None:
-    planned = plan_of("transform.resize.dtype=float32")
-    assert planned.by_model == ()
-    assert [str(step.gives) for step in planned.train[1].steps] == [
-        "encoded image, label",
-        "uint8 [?, ?, 3] in [0, 255], label",
-        f"{SHAPE} in [0, 255], label",
-        f"{SHAPE} in [-1, 1], label",
-    ]
+def outline(stages: Iterable[PlannedStage], indent: str = "  ") -> Iterator[str]:
+    for planned in stages:
+        yield f"{indent}{planned.stage.path}{', at random' * planned.is_random} -> {planned.gives}"
+        yield from outline(planned.steps, f"{indent}  ")
 
 
-def test_the_model_scales_pictures_that_are_uint8() -> None:
-    (scaling,) = plan_of().by_model
-    assert (scaling.stage.path, str(scaling.gives)) == (
-        "transform.scale_minus_one_one",
-        f"32 x {SHAPE} in [-1, 1], label",
-    )
-    assert str(plan_of().train[2].gives) == "uint8 [64, 64, 3] in [0, 255], label"
+@pytest.mark.parametrize("case", cases("outlines"))
+def test_the_order_of_stages(case: Case, golden: Golden) -> None:
+    plan = plan_of(*case["overrides"])
+    parts = {"train": plan.train, "validation": plan.evaluation, "model": plan.by_model}
+    golden(case, "\n".join(line for name, stages in parts.items() for line in (name, *outline(stages))))
 
 
 @pytest.mark.parametrize("drop", ["true", "false"])
@@ -86,50 +66,9 @@ def test_shuffling_takes_the_seed_of_the_trainer() -> None:
     )
 
 
-def test_without_an_eval_split_nothing_is_validated() -> None:
-    assert plan_of("dataset.eval_split=null").evaluation == ()
-
-
-def test_stages_are_random_where_they_or_their_steps_are() -> None:
-    planned = plan_of("transform=augmented_224", "cache=none")
-    assert paths(stage for stage in planned.train if stage.is_random) == ["load.shuffle", "transform.after_turbo"]
-    assert paths(stage for stage in planned.evaluation if stage.is_random) == []
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ["dataset.eval_split=null"],
-        ["dataset.eval_split=null", "trainer.early_stopping.patience=3", "trainer.early_stopping.monitor=loss"],
-        ["trainer.early_stopping.patience=3"],
-        ["dataset.on_corrupt=skip"],
-        ["transform=augmented_224", "cache=none"],
-        ["transform=augmented_224", "cache.at=resize"],
-        ["transform.steps=[decode,center_crop,resize,scale_minus_one_one]"],
-    ],
-)
-def test_what_fits_is_planned(overrides: list[str]) -> None:
-    assert plan_of(*overrides).remarks == ()
-
-
-ORDER_IS_LOOSE = "false: the order of the examples, and so every result, differs from run to run."
-
-
-@pytest.mark.parametrize(
-    ("overrides", "remarks"),
-    [
-        ([], ()),
-        (["extract.deterministic=false"], (f"extract.deterministic = {ORDER_IS_LOOSE}",)),
-        (["transform.deterministic=false"], (f"transform.deterministic = {ORDER_IS_LOOSE}",)),
-        (
-            ["extract.deterministic=false", "transform.deterministic=false"],
-            (f"extract.deterministic and transform.deterministic = {ORDER_IS_LOOSE}",),
-        ),
-        (["extract=sequential"], ()),
-    ],
-)
-def test_a_loose_order_is_remarked(overrides: list[str], remarks: tuple[str, ...]) -> None:
-    assert plan_of(*overrides).remarks == remarks
+@pytest.mark.parametrize("case", cases("notes"))
+def test_a_plan_notes_what_is_worth_knowing(case: Case, golden: Golden) -> None:
+    golden(case, "\n".join(plan_of(*case["overrides"]).remarks))
 
 
 def fingerprint(parameter: str, *overrides: str) -> str:
@@ -153,28 +92,240 @@ def test_the_fingerprint_tells_what_changes_numbers_from_what_changes_only_the_s
 
 
 @pytest.mark.parametrize(
-    "override", ["cache=none", "cache=disk", "load.prefetch=0", "load.prefetch=3", "load.prefetch=autotune"]
-)
-def test_neither_caches_nor_prefetching_change_the_fingerprint(override: str) -> None:
-    assert plan_of(override).fingerprint == plan_of("cache=memory").fingerprint
-
-
-@pytest.mark.parametrize(
-    "overrides",
+    ("overrides", "is_same"),
     [
-        ["extract=sequential"],
-        ["extract=tfds"],
-        ["dataset.eval_split=null"],
-        ["load.shuffle_buffer=0"],
-        ["transform.steps=[decode,center_crop,resize,scale_minus_one_one]"],
-        ["transform.steps=[decode,resize,center_crop,scale_minus_one_one]"],
-        ["transform.eval_steps=[decode,center_crop,resize,scale_minus_one_one]"],
+        (["cache=none"], True),
+        (["cache=disk"], True),
+        (["load.prefetch=0"], True),
+        (["extract=sequential"], False),
+        (["extract=tfds"], False),
+        (["dataset.eval_split=null"], False),
+        (["load.shuffle_buffer=0"], False),
+        (["transform.steps=[decode,center_crop,resize,scale_minus_one_one]"], False),
+        (["transform.steps=[decode,resize,center_crop,scale_minus_one_one]"], False),
+        (["transform.eval_steps=[decode,center_crop,resize,scale_minus_one_one]"], False),
     ],
 )
-def test_other_stages_are_another_fingerprint(overrides: list[str]) -> None:
-    assert plan_of(*overrides).fingerprint != plan_of().fingerprint
+def test_other_stages_are_another_fingerprint_unless_they_are_about_speed(
+    overrides: list[str], *, is_same: bool
+) -> None:
+    assert (plan_of(*overrides).fingerprint == plan_of().fingerprint) is is_same
 
 
 def test_a_fingerprint_is_16_hex_digits_and_the_same_each_time() -> None:
     assert re.fullmatch("[0-9a-f]{16}", plan_of().fingerprint)
     assert plan(spec_of()).fingerprint == plan(spec_of()).fingerprint
+
+
+GOLDEN = MESSAGES.parent
+STEPS = ", ".join(STAGES["transform"])
+EXTRACTS = "tfds, sequential, interleave"
+
+
+def test_the_default_config_is_this_spec(golden: Golden) -> None:
+    golden(GOLDEN / "spec.txt", f"{pformat(spec_of())}\n")
+
+
+def test_training_and_validation_have_their_own_steps_and_share_their_parameters() -> None:
+    spec = spec_of(
+        "transform.steps=[decode,random_flip,resize,rescale]",
+        "transform.eval_steps=[decode,resize,rescale]",
+        "++transform.rescale={scale: 0.5, offset: -1}",
+    )
+    resize = Resize(size=(64, 64), method="bilinear", antialias=False, dtype="uint8")
+    rescale = Rescale(scale=0.5, offset=-1.0)
+    assert spec.transform.steps == (Decode(), RandomFlip(), resize, rescale)
+    assert spec.eval_transform.steps == (Decode(), resize, rescale)
+
+
+def test_parameters_of_an_unused_step_may_be_null() -> None:
+    spec = spec_of("transform.steps=[decode]", "transform.eval_steps=[decode]", "transform.resize=null")
+    assert spec.transform.steps == (Decode(),)
+
+
+@pytest.mark.parametrize("case", cases("stages"))
+def test_a_config_that_stages_refuse_is_told_why(case: Case, golden: Golden) -> None:
+    golden(case, refusal_of(*case["overrides"]))
+
+
+@pytest.mark.parametrize(
+    ("words", "limit"),
+    [
+        (("load.shuffle_buffer",), 100_000_000),
+        (("load.prefetch",), 1_000_000),
+        (("extract.cycle_length",), 10_000),
+        (("extract.num_parallel_calls", "extract.cycle_length=10000"), 10_000),
+        (("transform.num_parallel_calls",), 10_000),
+        (("model.alpha",), 10),
+        (("model.step_ms", "model=emulated"), 86_400_000),
+        (("model.eval_step_ms", "model=emulated"), 86_400_000),
+        (("load.batch_size",), 2**63 - 1),
+        (("trainer.steps_per_epoch",), 2**63 - 1),
+    ],
+)
+def test_numbers_that_no_machine_can_bear_are_refused(words: tuple[str, ...], limit: int) -> None:
+    key, *others = words
+    spec_of(*others, f"{key}={limit}")
+    assert refusal_of_spec(*others, f"{key}={limit + 1}").startswith(f"{key}: found {limit + 1}; expected a")
+
+
+@pytest.mark.parametrize(
+    ("group", "expected"),
+    [
+        ("dataset", "a mapping"),
+        ("extract", f"one of {EXTRACTS}"),
+        ("transform", f"one of {STEPS}"),
+        ("cache", "one of none, memory, disk"),
+        ("load", "a mapping"),
+        ("model", "one of mobilenet_v2, keras_application, tabular, text, emulated"),
+        ("trainer", "one of fit, drain"),
+        ("profile", "one of none, trace"),
+        ("measure", "a mapping"),
+    ],
+)
+@pytest.mark.parametrize(("value", "found"), [(None, "nothing"), ("none", "'none'"), ([1], "[1]"), (False, "false")])
+def test_a_group_must_be_a_mapping(group: str, expected: str, value: object, found: str) -> None:
+    config: dict[str, Any] = composed() | {group: value}
+    assert refusal_of_config(config) == f"{group}: found {found}; expected {expected}\n    -> choose {group}=…"
+
+
+def test_a_missing_group_is_told() -> None:
+    config = composed()
+    del config["load"]
+    assert refusal_of_config(config) == "load: found nothing; expected a mapping\n    -> choose load=…"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "null"), (True, "true"), ("a b", "'a b'"), (0.5, "0.5"), ((64, 64), "[64, 64]")]
+)
+def test_values_are_shown_as_in_yaml(value: object, text: str) -> None:
+    assert show(value) == text
+
+
+def test_an_integer_of_more_digits_than_python_prints_is_refused() -> None:
+    config = composed() | {"load": {**composed()["load"], "batch_size": 16**5000}}
+    fault = "load: found an integer of more than 4,300 digits; expected a number with fewer digits"
+    assert refusal_of_config(config) == fault
+
+
+PLANS = CONF.parent / "tests" / "golden" / "plans"
+
+
+def test_plans_read_as_they_were_reviewed() -> None:
+    plans = {"default": plan_of(), **{name: plan_of(*experiment(name)) for name in EXPERIMENTS}}
+    faults = [*GoldenPlans(PLANS, plans, set(plans)).faults()]
+    assert not faults, "review what `python -m etlrun check --update` makes of them"
+
+
+def test_without_validation_the_text_says_none() -> None:
+    text = render.text(plan_of("dataset.eval_split=null"))
+    assert "\nvalidation\n     none\n\nmodel.mobilenet_v2\n" in text
+
+
+@pytest.mark.parametrize("key", ["dataset.weight", "transform.parse_batch", "trainer.clipvalue"])
+def test_an_optional_value_that_is_null_is_in_the_json_alone(key: str) -> None:
+    plan, other = plan_of(), plan_of(f"{key}=null")
+    name = key.rpartition(".")[2]
+    assert f"{name} " not in render.text(plan)
+    assert f"{name}=" not in render.mermaid(plan)
+    assert f'"{name}": {{' in render.as_json(plan)
+    assert (render.text(other), other.fingerprint) == (render.text(plan), plan.fingerprint)
+
+
+def test_an_optional_value_that_is_set_is_shown() -> None:
+    plan = plan_of("transform.parse_batch=32", "cache.dir=null")
+    assert "\n       parse_batch           32                   speed\n" in render.text(plan)
+    assert "<br/>parse_batch=32" in render.mermaid(plan)
+    assert "\n       dir                   null                 speed\n" in render.text(plan)
+
+
+def test_remarks_are_the_last_lines_of_the_text() -> None:
+    plan = plan_of("transform.deterministic=false")
+    assert render.text(plan).splitlines()[-2:] == [
+        f"fingerprint {plan.fingerprint}",
+        (
+            "note: transform.deterministic = false: the order of the examples, and so every result, differs from run "
+            "to run."
+        ),
+    ]
+
+
+def _outline(stages: Iterable[PlannedStage]) -> list[tuple[str, str, list[Any]]]:
+    return [(planned.stage.path, str(planned.gives), _outline(planned.steps)) for planned in stages]
+
+
+def _outline_of_json(stages: list[dict[str, Any]]) -> list[tuple[str, str, list[Any]]]:
+    return [(stage["stage"], stage["gives"], _outline_of_json(stage.get("steps", []))) for stage in stages]
+
+
+@pytest.mark.parametrize("overrides", [[], ["experiment=naive"], ["dataset.eval_split=null"]])
+def test_json_has_the_stages_of_the_plan(overrides: list[str]) -> None:
+    plan = plan_of(*overrides)
+    document = json.loads(render.as_json(plan))
+    assert _outline_of_json(document["train"]) == _outline(plan.train)
+    assert _outline_of_json(document["validation"]) == _outline(plan.evaluation)
+    assert document["model"]["stage"] == "model.mobilenet_v2"
+    assert _outline_of_json(document["model"]["steps"]) == _outline(plan.by_model)
+    assert document["trainer"]["stage"] == "trainer.fit"
+    assert (document["format"], document["fingerprint"]) == (1, plan.fingerprint)
+
+
+def test_json_has_each_value_with_its_kind() -> None:
+    document = json.loads(render.as_json(plan_of("extract.deterministic=false")))
+    assert document["train"][0]["parameters"] == {
+        "cycle_length": {"value": 4, "kind": "order"},
+        "block_length": {"value": 1, "kind": "order"},
+        "num_parallel_calls": {"value": "autotune", "kind": "speed"},
+        "deterministic": {"value": False, "kind": "order"},
+        "shuffle_files": {"value": False, "kind": "order"},
+    }
+    assert document["train"][2]["steps"][1]["parameters"]["size"] == {"value": [64, 64], "kind": "data"}
+    assert document["dataset"]["data_dir"] == {"value": None, "kind": "speed"}
+    assert document["model"]["parameters"]["alpha"] == {"value": 0.35, "kind": "training"}
+    assert document["trainer"]["parameters"]["device"] == {"value": "auto", "kind": "training"}
+    assert document["trainer"]["early_stopping"]["monitor"] == {"value": "val_loss", "kind": "training"}
+    assert document["remarks"] == [
+        "extract.deterministic = false: the order of the examples, and so every result, differs from run to run."
+    ]
+
+
+def test_mermaid_draws_a_chain_from_each_split_to_the_model(golden: Golden) -> None:
+    golden(PLANS.parent / "plan.mmd", render.mermaid(plan_of("extract=sequential", "load.prefetch=0", TENSORFLOW)))
+
+
+def test_mermaid_leaves_validation_out_where_there_is_none() -> None:
+    lines = render.mermaid(plan_of("dataset.eval_split=null")).splitlines()
+    assert lines[0] == "flowchart LR"
+    assert [line for line in lines if "validation" in line] == []
+
+
+def test_mermaid_escapes_quotes() -> None:
+    lines = render.mermaid(plan_of("dataset.name='a \"b\" c'")).splitlines()
+    assert lines[1] == '  train_0[("a #quot;b#quot; c<br/>train[:80%]")]'
+
+
+SERVED = ("load=service", "load.service.address=cpu1:5050", "load.service.trusted_network=true")
+SERVICE = (*SERVED, "cache=none")
+
+
+def test_a_service_changes_no_result() -> None:
+    plan, local = plan_of(*SERVICE), plan_of("cache=none", TENSORFLOW)
+    assert plan.fingerprint == local.fingerprint
+    assert spec_of(*SERVICE).has_order
+
+
+def test_a_cache_on_disk_is_read_by_the_workers() -> None:
+    plan = plan_of(*SERVED, "cache=disk", "trainer.epochs=1")
+    assert plan.fingerprint == plan_of("cache=none", "trainer.epochs=1", TENSORFLOW).fingerprint
+
+
+def test_a_diff_tells_the_kinds() -> None:
+    told = [
+        compare(plan_of(*old), plan_of(*new), (composed(*old), composed(*new)))
+        for old, new in ((("cache=none", TENSORFLOW), (*SERVICE, TENSORFLOW)), (SERVICE, (*SERVED, "cache=disk")))
+    ]
+    assert [one.headline for one in told] == ["changes only the speed", "changes only the speed"]
+    assert [(of.path, of.old, of.new, of.kind) for of in told[0].differences] == [
+        ("load.service.address", "null", "cpu1:5050", "speed"),
+        ("load.service.trusted_network", "false", "true", "speed"),
+    ]

@@ -1,20 +1,81 @@
-"""What a run that ended between two of its files leaves can be gone on with, or is refused; never trained twice."""
+"""Runs that are ended by signals, also between two of their files: what they leave can be gone on with."""
 
-import json
+from __future__ import annotations
+
 import os
 import shutil
 import signal
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from etlrun.run import run
+from etlrun.run import callbacks, run
 from etlrun.run.checkpoint import checkpoint_path, newest_checkpoint
 from etlrun.system.errors import INTERRUPTED
+from etlrun.system.signals import interrupts, raise_if_interrupted
 from tests.configs import composed
+from tests.networks import trained_here
 from tests.runs import emulated, events_of, run_here, summary_of
 from tests.seams import Seam, sent_at
+from tests.trained import with_summary
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_an_interrupt_that_is_swallowed_is_raised_again_by_the_loop(number: signal.Signals) -> None:
+    with interrupts():
+        raise_if_interrupted()
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(number)
+        with pytest.raises(KeyboardInterrupt):
+            raise_if_interrupted()
+    raise_if_interrupted()
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_what_a_library_makes_of_an_interrupt_is_an_interrupt(number: signal.Signals) -> None:
+    def cancelled() -> None:
+        try:
+            signal.raise_signal(number)
+        except KeyboardInterrupt as error:
+            raise RuntimeError("cancelled") from error
+
+    with pytest.raises(KeyboardInterrupt), interrupts():
+        cancelled()
+
+
+def test_other_errors_stay_and_the_handlers_of_before_come_back() -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with pytest.raises(RuntimeError, match="broken"), interrupts():
+        raise RuntimeError("broken")
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_an_epoch_that_was_printed_is_not_repeated(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its line follows its checkpoint, so that an interrupt after it costs nothing."""
+    save = callbacks.save
+
+    def interrupted(model: Any, path: Path, record: Any) -> None:
+        if path.name == "epoch_0002.keras":
+            signal.raise_signal(signal.SIGINT)
+        save(model, path, record)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(callbacks, "save", interrupted)
+        assert trained_here(tmp_path / "left", tiny, "trainer.epochs=3", "cache=none")[0] == 130
+    printed = [line.split()[1] for line in capsys.readouterr().err.splitlines() if line.startswith("epoch ")]
+    assert printed == ["1/3"]
+    words = ("trainer.epochs=3", "cache=none", f"trainer.resume={tmp_path / 'left'}")
+    assert trained_here(tmp_path / "resumed", tiny, *words)[0] == 0
+    printed = [line.split()[1] for line in capsys.readouterr().err.splitlines() if line.startswith("epoch ")]
+    assert printed == ["2/3", "3/3"]
+
 
 QUICK = ("model.step_ms=0", "model.eval_step_ms=0", "dataset.eval_split=null")
 START_NEW = "    -> start a new run without trainer.resume"
@@ -89,39 +150,53 @@ def test_a_resume_that_is_killed_in_its_first_epoch_can_be_resumed(done: Path, t
     assert [epoch["epoch"] for epoch in summary["epochs"]] == [1, 2, 3]
 
 
-def test_a_checkpoint_that_knows_more_epochs_than_its_summary_is_refused(
-    copied: Path, tiny: Path, tmp_path: Path
-) -> None:
-    summary = summary_of(copied)
-    (copied / "summary.json").write_text(json.dumps({**summary, "epochs": summary["epochs"][:1]}))
-    status, summary, _ = resumed(tmp_path / "resumed", tiny, copied)
-    assert status == 1
-    assert summary["error"] == (
-        f"trainer.resume={copied}: found a checkpoint of epoch 2, and 1 epochs in summary.json; expected all 2 epochs "
-        "in summary.json, which a run writes before its checkpoint\n"
-        "    -> copy the whole folder again after the run has ended, or start a new run without trainer.resume"
-    )
+def with_one_epoch(folder: Path) -> None:
+    with_summary(folder, epochs=summary_of(folder)["epochs"][:1])
 
 
-def test_a_checkpoint_that_was_cut_is_named(copied: Path, tiny: Path, tmp_path: Path) -> None:
-    checkpoint = copied / "checkpoints" / "epoch_0002.keras"
+def cut(folder: Path) -> None:
+    checkpoint = folder / "checkpoints" / "epoch_0002.keras"
     os.truncate(checkpoint, checkpoint.stat().st_size // 2)
-    status, summary, _ = resumed(tmp_path / "resumed", tiny, copied)
-    assert status == 1
-    assert summary["error"] == (
-        f"{checkpoint}: found a file that Keras cannot load: BadZipFile: File is not a zip file; expected the "
-        f"complete model that a run saves after an epoch\n{START_NEW}, or resume another folder"
-    )
 
 
-def test_a_run_that_lost_its_config_is_refused(copied: Path, tiny: Path, tmp_path: Path) -> None:
-    (copied / "config.yaml").unlink()
+def without_config(folder: Path) -> None:
+    (folder / "config.yaml").unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (
+            with_one_epoch,
+            (
+                "trainer.resume={0}: found a checkpoint of epoch 2, and 1 epochs in summary.json; expected all 2 "
+                "epochs in summary.json, which a run writes before its checkpoint\n"
+                "    -> copy the whole folder again after the run has ended, or start a new run without trainer.resume"
+            ),
+        ),
+        (
+            cut,
+            (
+                "{0}/checkpoints/epoch_0002.keras: found a file that Keras cannot load: BadZipFile: File is not a zip "
+                "file; expected the complete model that a run saves after an epoch\n"
+                f"{START_NEW}, or resume another folder"
+            ),
+        ),
+        (
+            without_config,
+            (
+                "{0}/config.yaml: found [Errno 2] No such file or directory: '{0}/config.yaml'; expected the config "
+                f"that the run was started with\n{START_NEW}"
+            ),
+        ),
+    ],
+)
+def test_a_folder_that_lacks_a_part_is_refused(
+    spoil: Callable[[Path], None], message: str, copied: Path, tiny: Path, tmp_path: Path
+) -> None:
+    spoil(copied)
     status, summary, _ = resumed(tmp_path / "resumed", tiny, copied)
-    assert status == 1
-    assert summary["error"] == (
-        f"{copied / 'config.yaml'}: found [Errno 2] No such file or directory: '{copied / 'config.yaml'}'; expected "
-        f"the config that the run was started with\n{START_NEW}"
-    )
+    assert (status, summary["error"]) == (1, message.format(copied))
 
 
 def test_a_file_of_another_name_is_no_checkpoint(copied: Path, tiny: Path, tmp_path: Path) -> None:

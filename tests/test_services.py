@@ -3,8 +3,7 @@
 import os
 import signal
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from etlrun.run import loggers, run
 from etlrun.run.loggers import Opening
 from etlrun.run.writers import MlflowWriter
 from tests.configs import composed
-from tests.runs import emulated, run_here, start, summary_of
+from tests.runs import emulated, run_here, start, summary_of, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("mlflow-skinny", "wandb")]
 
@@ -39,13 +38,6 @@ def silent() -> Iterator[str]:
     """A server that accepts connections, and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
-
-
-def wait_for(is_there: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + 120
-    while not is_there():
-        assert time.monotonic() < until_s
-        time.sleep(0.1)
 
 
 def runs_of(store: str) -> list[Any]:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from etlrun.system.errors import ConfigError, WorldError
-from tests.runs import emulated, events_of, finish, start, summary_of
-from tests.slurm import cluster, said, wait_for
+from tests.runs import emulated, events_of, finish, start, summary_of, wait_for
+from tests.slurm import cluster, said
 from tests.sweeps import QUICK, Sweep, ended
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("hydra-submitit-launcher")]

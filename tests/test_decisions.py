@@ -1,28 +1,34 @@
-"""Accuracies and losses of sweeps whose rounds have seeds of their own."""
+"""What sweeps decide by accuracies and losses of rounds with seeds of their own, and what is said of their data."""
 
+from __future__ import annotations
+
+import csv
 import dataclasses
 import html
+import io
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from etlrun.cli.multirun import multirun
-from etlrun.config import grid
-from etlrun.config.request import Request
+from etlrun.cli import main as cli
 from etlrun.record.outcome import outcome
 from etlrun.record.summary import Summary
+from etlrun.report.render import RENDER
 from etlrun.results import report
-from etlrun.results.decision import qualities
+from etlrun.results.decision import decide, qualities
+from etlrun.results.report import of_sweep, together
 from etlrun.results.results import Quality, Results, Run
-from etlrun.stages import STAGES
+from etlrun.stages.objectives import falls
 from etlrun.sweep.ledger import Ledger, RunKey
-from etlrun.system.errors import ConfigError
+from tests.golden import Case, Golden, cases
+from tests.runs import small
 from tests.sweeps import Sweep, collected, ended, sweep_of, table
+from tests.test_collect import as_planned, changed, config
 
 VARIED = ("sweep.repeats=3", "sweep.vary_seed=true")
 HOW = (
@@ -68,24 +74,6 @@ def test_without_it_all_runs_have_the_seed_of_their_config(tmp_path: Path) -> No
     assert [config.quality for config in results.configs] == [{}, {}]
     assert HOW not in results.remarks
     assert [(row["val accuracy"], row["val loss"]) for row in table(results)] == [("0.500", "-")] * 2
-
-
-def test_fewer_than_three_rounds_are_refused() -> None:
-    with pytest.raises(ConfigError) as caught:
-        grid.of(Request(overrides=["sweep.vary_seed=true", "sweep.repeats=2"], multirun=True), STAGES)
-    assert str(caught.value) == (
-        "sweep.vary_seed: found true; expected false with sweep.repeats=2, which compares nothing\n"
-        "    -> set sweep.repeats=3 or more"
-    )
-
-
-def test_it_stays_as_the_sweep_began(tmp_path: Path) -> None:
-    ledger = ledger_of(tmp_path, "load.prefetch=0,1")
-    with pytest.raises(ConfigError) as caught:
-        multirun(["-m", f"sweep.resume={ledger.folder}", "sweep.vary_seed=false"])
-    assert str(caught.value) == (
-        "sweep.vary_seed: found false; expected true, as at the start of the sweep\n    -> start a new sweep"
-    )
 
 
 def noisy(*leads: float, names: Sequence[str] = ("val_accuracy", "val_loss")) -> Callable[[RunKey], dict[str, float]]:
@@ -225,3 +213,162 @@ def test_each_round_of_a_sweep_runs_with_its_seed_and_a_resume_keeps_it(sweep: S
     results = json.loads((folder / "results.json").read_text())
     assert {config["data"] for config in results["configs"]} == {"same"}
     assert not any("same data" in remark for remark in results["remarks"])
+
+
+def of_accuracies(folder: Path, words: list[str], of: Mapping[int, Any]) -> Results:
+    """Of completed runs, each config with a rate and a validation accuracy, which vary a little with the round."""
+
+    def summary(run: RunKey) -> dict[str, Any]:
+        rate, accuracy = of[run.config]
+        turn, twin = (run.repeat, 0) if run.config else divmod(run.repeat, 2)
+        rate *= 1 + 0.001 * twin
+        if isinstance(accuracy, str):
+            measures = {"loss": accuracy, "val_loss": accuracy}
+        else:
+            accuracy += 0.002 * turn + 0.001 * twin
+            measures = {"loss": 1 - accuracy, "val_loss": 1 - accuracy, "val_accuracy": accuracy}
+        epoch = {"examples": 1000, "examples_per_s": rate, "wall_s": 1000 / rate, "epoch": 1, **measures}
+        return {"epochs": [epoch] * 2, "dataset": {"examples": {"validation": 400}}}
+
+    return collected(sweep_of(folder, *words), summary)
+
+
+RATES = "trainer.learning_rate=0.1,0.01,0.001"
+
+
+@pytest.mark.parametrize("word", [RATES, "load.prefetch=0,1,2"])
+@pytest.mark.parametrize("seeds", [(), VARIED])
+def test_what_diverged_is_a_row_that_failed_and_is_recommended_by_nobody(
+    word: str, seeds: tuple[str, ...], tmp_path: Path
+) -> None:
+    results = of_accuracies(tmp_path, [word, *seeds], {0: (500.0, 0.6), 1: (900.0, "NaN"), 2: (400.0, 0.6)})
+    assert results.decision.config in {0, 2}
+    last = table(results)[-1]
+    assert (last["config"], last["status"], last["examples/s"]) == ("1", "failed", "-")
+    assert last["reason"] == "epoch 1: found a loss of nan; expected a finite loss"
+    assert report.conclude(results) == 1
+
+
+def test_a_training_that_diverges_in_a_sweep_is_not_its_answer(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "sweep"
+    words = (
+        "trainer.optimizer=sgd",
+        "trainer.learning_rate=1e-2,1e30",
+        "trainer.on_nan=warn",
+        "trainer.epochs=2",
+        "model.trainable=true",
+    )
+    assert ended([*small(tiny, *words), f"hydra.sweep.dir={folder}"]) == 1
+    out = capsys.readouterr().out
+    results = json.loads((folder / "results.json").read_text())
+    known = {config["number"]: config for config in results["configs"]}
+    assert [known[number]["status"] for number in range(2)] == ["completed", "failed"]
+    assert "expected a finite loss" in known[1]["error"]
+    assert results["decision"]["config"] == 0
+    assert "decision  Highest validation accuracy: trainer.learning_rate=0.01, " in out
+
+
+ERRORS = {0: 30_000.0, 1: 12_000.0, 2: 20_000.0, 3: 25_000.0}
+
+
+def of_errors(folder: Path, *words: str, scale: float = 1.0, name: str = "mae") -> Results:
+    """Of completed runs, of which those with smaller errors have larger losses."""
+
+    def summary(run: RunKey) -> dict[str, Any]:
+        turn, twin = (run.repeat, 0) if run.config else divmod(run.repeat, 2)
+        error = scale * (ERRORS[run.config] + 100 * turn + 50 * twin)
+        metrics = {name: error / 2, "r2": 0.5, f"val_{name}": error, "val_r2": 0.4}
+        measures = {"loss": 1 / error, "val_loss": 1 / error, "metrics": metrics}
+        epoch = {"examples": 1000, "examples_per_s": 500.0, "wall_s": 2.0, "epoch": 1, **measures}
+        return {"epochs": [epoch] * 2, "dataset": {"examples": {"validation": 400}}}
+
+    return collected(sweep_of(folder, *words), summary)
+
+
+@pytest.mark.parametrize("case", cases("decisions"))
+def test_a_sweep_is_decided_by_the_objective_of_what_it_changes(case: Case, golden: Golden, tmp_path: Path) -> None:
+    known = case.values
+    if "errors" in known:
+        results = of_errors(tmp_path, *known["words"], **known["errors"])
+    else:
+        results = of_accuracies(tmp_path, known["words"], known["accuracies"])
+    decision = results.decision
+    rows = (
+        ", ".join(f"{name} {row[name]}" for name in row if name == "config" or name.startswith("val "))
+        for row in table(results)
+    )
+    found = [decision.words, f"by {decision.by}, recommended: {decision.recommended}", decision.same_data, *rows]
+    golden(case, "\n".join(found))
+
+
+@pytest.mark.parametrize(("name", "head"), [("mae", "val mae"), ("price_mae", "val price mae")])
+def test_a_page_sorts_by_the_objective(name: str, head: str, tmp_path: Path) -> None:
+    page = RENDER["html"](of_sweep(of_errors(tmp_path, RATES, name=name)))
+    assert f'aria-sort="ascending"><button type="button">{head}' in page
+
+
+IS_BETTER_BELOW = {
+    "val_loss": True,
+    "price_mae": True,
+    "val_price_rmse": True,
+    "val_r2": False,
+    "recall_of_weight_loss": False,
+    "val_kind_f1_of_some_loss": False,
+}
+
+
+@pytest.mark.parametrize("name", IS_BETTER_BELOW)
+def test_errors_and_losses_are_better_below(name: str) -> None:
+    assert falls(name) is IS_BETTER_BELOW[name]
+
+
+def test_two_parameters_together_show_the_errors_in_small_units(tmp_path: Path) -> None:
+    words = ("trainer.learning_rate=0.1,0.01", "trainer.epochs=2,3")
+    (cells,) = together(of_errors(tmp_path, *words, scale=1e-8))
+    found = {cell for column in cells.columns[1:] for cell in map(column.cell, cells.rows)}
+    assert found == {"0.0003", "0.00012", "0.0002", "0.00025"}
+
+
+def test_the_rows_of_a_csv_have_the_error_of_each_run(tmp_path: Path) -> None:
+    results = of_errors(tmp_path, "load.prefetch=0,1,2")
+    rows = [*csv.DictReader(io.StringIO(RENDER["csv"](of_sweep(results))))]
+    assert [float(row["val_mae"]) for row in rows] == [*ERRORS.values()][:3]
+
+
+def test_the_best_of_a_sweep_is_its_smallest_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    of_errors(tmp_path, RATES)
+    cli.main(["runs", "ls", str(tmp_path), "--format", "json"])
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["best"] == {"val_mae": 12_000.0}
+
+
+@pytest.mark.parametrize("case", cases("same_records"))
+def test_whether_the_data_is_the_same_is_said_with_how_that_is_known(case: Case, golden: Golden) -> None:
+    configs = [config(1, 130.0, "better", 1.3, **case["chosen"]), config(0, 100.0, **case["baseline"])]
+    golden(case, decide(configs, [1], as_planned).same_data)
+
+
+@pytest.mark.parametrize("case", cases("same_data"))
+def test_what_a_plan_shows_of_the_data_is_said_and_no_more(case: Case, golden: Golden) -> None:
+    configs = [config(1, 130.0, "better", 1.3, fingerprint="other"), config(0, 100.0)]
+    golden(case, decide(configs, [1], lambda _number: changed(case["base"], case["change"])).same_data)
+
+
+def test_the_same_digests_of_another_order_are_said_to_be_that() -> None:
+    configs = [config(1, 130.0, "better", 1.3, data="same"), config(0, 100.0, data="same")]
+    assert decide(configs, [1], lambda _number: changed([], ["load.batch_size=7"])).same_data == (
+        "same examples as the baseline in another order, by the digests of their common epochs; the training differs"
+    )
+
+
+def test_configs_that_can_not_be_planned_any_more_show_nothing() -> None:
+    configs = [config(1, 130.0, "better", 1.3), config(0, 100.0)]
+    assert decide(configs, [1], lambda _number: None).same_data == (
+        "not known to be the same data: their configs can no longer be planned, and measure.digest was not set"
+    )
+
+
+def test_the_baseline_has_its_own_data() -> None:
+    assert decide([config(0, 100.0)], [0], as_planned).same_data == "it is the baseline"

@@ -1,0 +1,242 @@
+"""Combinations of a grid that do not fit or go unused, and `etlrun plan -m`, which tells it all before the sweep."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etlrun.cli import main as cli
+from etlrun.cli.parsers import call
+from etlrun.config.grid import Unfit
+from etlrun.sweep.ledger import describe, left_out
+from etlrun.system.errors import ConfigError
+from tests.configs import plan_of, refusal_of_request, spec_of
+from tests.forked import forked
+from tests.golden import Case, Golden, cases
+from tests.runs import emulated, finish, small, summary_of
+from tests.sweeps import QUICK, Sweep, ended, results_of
+from tests.test_compose import grid_of, jobs_of
+
+RULE = "extract.num_parallel_calls: found 2; expected at most cycle_length, which is 1"
+REMEDY = "    -> set extract.cycle_length=2 or extract.num_parallel_calls=autotune"
+SWEPT = (
+    "extract.cycle_length=1,2,4",
+    "extract.num_parallel_calls=1,2,autotune",
+    "transform.num_parallel_calls=1,2",
+    "cache=none,memory,disk",
+    "load.prefetch=0,autotune",
+)
+"""What the product is for, in one command."""
+UNFIT = ("extract.cycle_length=1,2", "extract.num_parallel_calls=1,2", "load.prefetch=0,1")
+
+
+def test_the_grid_of_all_knobs_runs_without_what_does_not_fit() -> None:
+    found = grid_of(*SWEPT)
+    assert (len(found.jobs), len(found.unfit)) == (96, 12)
+    assert all(unfit.rules == (RULE,) for unfit in found.unfit)
+    assert list(describe(left_out(found.unfit, [job.overrides for job in found.jobs]))) == [
+        f"12 combinations with extract.cycle_length=1 extract.num_parallel_calls=2: {RULE}"
+    ]
+
+
+def test_a_sweep_lists_what_it_leaves_out(sweep: Sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "sweep"
+    assert sweep(*UNFIT, "dataset.version=9.9.9") == 1
+    words = f"2 combinations with extract.cycle_length=1 extract.num_parallel_calls=2: {RULE}"
+    out = capsys.readouterr().out.splitlines()
+    assert out[:2] == [f"sweep     6 jobs of 6 configs, 6 to run, in {folder}", f"left out  {words}"]
+    assert out[-2:] == [f"left out  {words}", f"report    {folder}/report.html"]
+    assert f"\n- left out  {words}\n" in (folder / "report.md").read_text().replace("\\", "")
+    assert f"<dd>{words}</dd>" in (folder / "report.html").read_text()
+    assert [(unfit["own"], unfit["rules"]) for unfit in results_of(tmp_path)["unfit"]] == [
+        (["extract.cycle_length=1", "extract.num_parallel_calls=2", f"load.prefetch={prefetch}"], [RULE])
+        for prefetch in (0, 1)
+    ]
+
+    capsys.readouterr()
+    assert ended([f"sweep.resume={folder}"]) == 1
+    assert capsys.readouterr().out.splitlines()[1] == f"left out  {words}"
+    assert len(results_of(tmp_path)["unfit"]) == 2
+
+    more = ["extract.cycle_length=1,2", "extract.num_parallel_calls=1,2,4", "load.prefetch=0"]
+    assert ended([f"sweep.resume={folder}", *more]) == 1
+    assert [unfit["own"] for unfit in results_of(tmp_path)["unfit"]] == [
+        ["extract.cycle_length=1", "extract.num_parallel_calls=2", "load.prefetch=0"],
+        ["extract.cycle_length=1", "extract.num_parallel_calls=2", "load.prefetch=1"],
+        ["extract.cycle_length=1", "extract.num_parallel_calls=4", "load.prefetch=0"],
+        ["extract.cycle_length=2", "extract.num_parallel_calls=4", "load.prefetch=0"],
+    ]
+
+
+def test_zipped_keys_and_rules_of_ones_own_come_before() -> None:
+    exclude = "sweep.exclude=['load.prefetch=1']"
+    assert [unfit.overrides[2] for unfit in grid_of(*UNFIT, exclude).unfit] == ["load.prefetch=0"]
+    assert jobs_of(*UNFIT[:2], "sweep.zip=[[extract.cycle_length,extract.num_parallel_calls]]") == [
+        ["extract.cycle_length=1", "extract.num_parallel_calls=1"],
+        ["extract.cycle_length=2", "extract.num_parallel_calls=2"],
+    ]
+    zipped = grid_of(
+        "extract.cycle_length=4,1", *UNFIT[1:2], "sweep.zip=[[extract.cycle_length,extract.num_parallel_calls]]"
+    )
+    assert (len(zipped.jobs), [unfit.rules for unfit in zipped.unfit]) == (1, [(RULE,)])
+
+
+@pytest.mark.parametrize("case", cases("requests"))
+def test_what_fits_nowhere_and_what_is_wrong_by_itself_refuse_a_request(
+    case: Case, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "planted")
+    golden(case, refusal_of_request(*case["overrides"]))
+
+
+@pytest.mark.needs("hydra-optuna-sweeper")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["extract.cycle_length=choice(1,2)", "extract.num_parallel_calls=choice(1,2)"], f"{RULE}\n{REMEDY}"),
+        (
+            ["extract=choice(sequential,interleave)", "extract.cycle_length=choice(1,4)"],
+            (
+                "extract.cycle_length: found an unknown key; expected one of the keys shuffle_files\n"
+                "    -> choose extract=interleave, which has it"
+            ),
+        ),
+    ],
+)
+def test_a_search_refuses_what_does_not_fit_and_a_key_that_some_of_its_options_lack(
+    words: list[str], message: str
+) -> None:
+    assert refusal_of_request("hydra/sweeper=optuna", *words) == message
+
+
+def test_hundreds_of_combinations_are_a_few_lines() -> None:
+    unfit = [
+        Unfit.of([f"a={one}", f"b={other}"], [f"a: found {one}; expected below {other}"])
+        for one in range(30)
+        for other in range(5)
+    ]
+    lines = list(describe(left_out(unfit, [])))
+    assert lines[0] == "1 combination with a=0 b=0: a: found 0; expected below 0"
+    assert len(lines) == 9
+    assert lines[-1] == "142 combinations by 142 other rules; results.json lists all"
+
+
+FIT = "trainer=fit has it, trainer.drain does not"
+INTERLEAVE = "extract=interleave has it, extract.sequential does not"
+
+
+def test_an_option_chosen_over_that_of_an_experiment_leaves_a_note() -> None:
+    spec = spec_of("trainer=drain", "experiment=cats_vs_dogs")
+    assert [(value.key, value.value) for value in spec.unused] == [
+        ("trainer.learning_rate", 0.001),
+        ("trainer.keep", "last"),
+    ]
+    without = ("~trainer.learning_rate", "~trainer.keep")
+    assert spec == spec_of("trainer=drain", "experiment=cats_vs_dogs", *without)
+    noted, plain = (plan_of("trainer=drain", "experiment=cats_vs_dogs", *more) for more in ((), without))
+    assert noted.fingerprint == plain.fingerprint
+
+
+def test_what_goes_unused_for_one_reason_is_one_note() -> None:
+    steps = ("transform.steps=[decode]", "transform.eval_steps=[decode]", "trainer=drain", "load.batch_size=1")
+    assert [value.key for value in spec_of(*steps).unused] == [
+        f"transform.resize.{name}" for name in ("size", "method", "antialias", "dtype")
+    ]
+    spec = spec_of("trainer=drain", "++trainer.early_stopping={patience: 3, monitor: loss}", "++trainer.device=cpu")
+    assert [value.key for value in spec.unused] == [
+        "trainer.early_stopping.patience",
+        "trainer.early_stopping.monitor",
+        "trainer.device",
+    ]
+
+
+def test_a_key_counts_where_an_option_has_it() -> None:
+    wanted = [["extract=interleave", "extract.cycle_length=1"], ["extract=interleave", "extract.cycle_length=4"]]
+    for extracts in ("sequential,interleave", "interleave,sequential"):
+        jobs = jobs_of(f"extract={extracts}", "extract.cycle_length=1,4")
+        assert [words for words in jobs if "extract=interleave" in words] == wanted
+        assert [words for words in jobs if "extract=interleave" not in words] == [["extract=sequential"]] * 2
+    jobs_of_naive = grid_of("experiment=naive,parallel", "extract.cycle_length=1,4").jobs[:2]
+    assert [job.used["extract"] for job in jobs_of_naive] == [{"name": "tfds", "decode": True}] * 2
+
+
+def test_values_that_go_unused_make_no_run_of_their_own(
+    sweep: Sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sweep("extract=sequential,interleave", "extract.cycle_length=1,4", "cache=none") == 0
+    captured, results = capsys.readouterr(), results_of(tmp_path)
+    assert captured.err.splitlines()[0] == "etlrun: 4 combinations, 3 distinct configs"
+    assert {config["number"]: config["own"] for config in results["configs"]} == {
+        0: ["extract=sequential"],
+        1: ["extract=interleave", "extract.cycle_length=1"],
+        2: ["extract=interleave", "extract.cycle_length=4"],
+    }
+    assert f"note      configs 0: extract.cycle_length is unused: {INTERLEAVE}\n" in captured.out
+
+
+def test_a_run_of_an_experiment_with_another_trainer_says_what_goes_unused(tiny: Path, tmp_path: Path) -> None:
+    own = tmp_path / "mine" / "experiment" / "mine.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text("# @package _global_\n# Mine.\ntrainer: {learning_rate: 0.01}\nload: {prefetch: 1}\n")
+    words = [word for word in small(tiny, "trainer=drain", "experiment=mine") if "model" not in word]
+    words += [f"hydra.run.dir={tmp_path / 'run'}", "--config-dir", str(tmp_path / "mine")]
+    status, out, err = finish(forked(words, tmp_path))
+    assert status == 0, err
+    assert summary_of(tmp_path / "run")["remarks"][0] == f"trainer.learning_rate is unused: {FIT}."
+    assert f"note      trainer.learning_rate is unused: {FIT}.\n" in out
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder without outputs."""
+    monkeypatch.chdir(tmp_path)
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    capsys.readouterr()
+    cli.main(["plan", "-m", *words])
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("case", cases("previews"))
+def test_the_plan_of_a_grid_is_a_few_lines(case: Case, golden: Golden, capsys: pytest.CaptureFixture[str]) -> None:
+    golden(case, re.sub("[0-9a-f]{16}", "#", "\n".join(told(capsys, *shlex.split(case["words"])))))
+
+
+def test_earlier_runs_tell_how_long_it_takes(
+    sweep: Sweep, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*emulated(tiny, *QUICK, "cache=none"), f"hydra.sweep.dir={tmp_path / 'next'}"]
+    assert sweep("load.prefetch=0,1", "cache=none") == 0
+    walls = [json.loads((tmp_path / "sweep" / run / "summary.json").read_text())["wall_s"] for run in "01"]
+    capsys.readouterr()
+    cli.main(["plan", "-m", *words, "load.prefetch=0,1,2", "sweep.max_jobs_in_flight=2", "--format", "json"])
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    expected = [*walls, sum(walls) / 2]
+    assert [config["earlier"] for config in found["configs"]] == [1, 1, 0]
+    assert [config["seconds"] for config in found["configs"]] == pytest.approx(expected)
+    assert found["seconds"] == pytest.approx(sum(expected) / 2)
+    assert (found["jobs"], found["in_flight"], found["swept"]) == (3, 2, {"load.prefetch": ["0", "1", "2"]})
+    assert told(capsys, *words, "load.prefetch=0,1,2")[-1].endswith(
+        " 1 at a time, based on 2 earlier runs of 2 of these configs, and of the same plans for the others"
+    )
+
+
+@pytest.mark.needs("hydra-optuna-sweeper")
+def test_the_plan_of_a_search_is_not_known() -> None:
+    with pytest.raises(ConfigError) as caught:
+        call("plan", ["-m", "hydra/sweeper=optuna", "load.prefetch=choice(0,1)"])
+    assert str(caught.value) == (
+        "hydra/sweeper: found OptunaSweeper; expected a grid, whose jobs are known before they run\n    -> leave it out"
+    )
+
+
+def test_it_answers_without_tensorflow(tmp_path: Path) -> None:
+    code = "import sys; from etlrun.cli import main; main.main(sys.argv[1:]); assert 'tensorflow' not in sys.modules"
+    command = [sys.executable, "-c", code, "plan", "-m", "load.prefetch=0,1"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
