@@ -127,12 +127,8 @@ def _unfit_labels(source: RowsSource, target: Target, feature: Feature) -> Itera
         yield _fault(f"{name}, which is {feature}", expected, f"set {override('dataset.target', name, 'labels')}")
     elif target.separator is None and is_text:
         value = next((of for of in source.kept.arrow(name).to_pylist() if of), b"").decode(errors="replace")
-        expected = "the text between two labels"
-        yield _fault(
-            f"{name}, which is text, such as {value!r}",
-            "the text between two labels",
-            "set " + override("dataset.target", name, '{labels: ","}'),
-        )
+        remedy = "set " + override("dataset.target", name, '{labels: ","}')
+        yield _fault(f"{name}, which is text, such as {value!r}", "the text between two labels", remedy)
     elif target.separator is None and feature.is_sequence:
         remedy = f"set {override('dataset.columns', name, 'text')}, which reads them as labels, or name another column"
         yield _fault(f"{name}, which is lists of numbers", "lists of texts as labels", remedy)

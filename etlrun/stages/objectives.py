@@ -228,11 +228,6 @@ def falls(measure: str) -> bool:
     return scale_of(measure).falls
 
 
-def is_loss(measure: str) -> bool:
-    """Return whether a measure is the loss of the training or of the validation, or that of a target."""
-    return scale_of(measure) is ERROR and measure.endswith("loss")
-
-
 def top_of(name: str) -> int:
     """Return the N of `top_N_accuracy`; 0 for any other metric."""
     found = re.fullmatch(r"top_(\d+)_accuracy", name)

@@ -215,9 +215,16 @@ def text(found: Preview) -> str:
     jobs = f"{found.jobs:,} job{'s' * (found.jobs != 1)} of {configs}"
     lines = [f"sweep     {jobs}, of {found.combinations:,} combination{'s' * (found.combinations != 1)}"]
     lines += [f"left out  {line}" for line in describe(found.unfit)]
-    lines += [f"fill      {line}" for line in _fills(found)]
+    if filled := len(set(chain.from_iterable(found.fills))):
+        read = f"{filled:,} configs read" if filled > 1 else "1 config reads"
+        lines.append(f"fill      {len(found.fills):,} before the others, of the caches on disk that {read}")
     lines += [f"swept     {key:<{width}}  {', '.join(values)}" for key, values in found.swept.items()]
-    lines += [f"same      {line}" for line in _limited([*_same_config(found), *_same_plan(found)])]
+    same = [
+        f"{len(of.combinations)} combinations are config {of.number}: {' '.join(of.own) or 'the default config'}"
+        for of in found.configs
+        if of.combinations[1:]
+    ]
+    lines += [f"same      {line}" for line in _limited([*same, *_same_plan(found)])]
     lines += [f"plan      {line}" for line in _limited(list(_fingerprints(found)))]
     return "\n".join([*lines, f"time      {_time(found)}"]) + "\n"
 
@@ -225,20 +232,6 @@ def text(found: Preview) -> str:
 def _limited(lines: Sequence[str]) -> list[str]:
     more = len(lines) - _MOST_LINES
     return [*lines[:_MOST_LINES], *([f"and {more:,} more; --format json lists all"] if more > 0 else [])]
-
-
-def _fills(found: Preview) -> Iterator[str]:
-    configs = len(set(chain.from_iterable(found.fills)))
-    if configs:
-        read = f"{configs:,} configs read" if configs > 1 else "1 config reads"
-        yield f"{len(found.fills):,} before the others, of the caches on disk that {read}"
-
-
-def _same_config(found: Preview) -> Iterator[str]:
-    for config in found.configs:
-        if config.combinations[1:]:
-            own = " ".join(config.own) or "the default config"
-            yield f"{len(config.combinations)} combinations are config {config.number}: {own}"
 
 
 def _same_plan(found: Preview) -> Iterator[str]:

@@ -390,8 +390,7 @@ def of_leaks(train: Reader) -> Iterator[Finding]:
     most frequent class, of the rows with the same value; of a number, in the same of up to 100 ranges.
     """
     source = train.source
-    rows = train.sampled
-    rows = np.random.default_rng(_SEED).permutation(rows)[:READ]
+    rows = np.random.default_rng(_SEED).permutation(train.sampled)[:READ]
     columns = source.kept.known.columns
     names = [name for name in names_examined(source) if not columns[name].feature.shape]
     targets = [name for name in names if name in source.dataset.target]
@@ -433,13 +432,18 @@ def _bins(values: pa.Array, half: int) -> Numbers:
     """Return the bin of each value: of numbers by the quantiles of the first half, with one for missing values."""
     if pa.types.is_large_binary(values.type):
         return _codes(values)
-    there, bins = numbers_of(values[:half].drop_null()), max(_FEWEST_BINS, min(_BINS, half // _FEWEST_BINS))
-    edges = np.unique(np.quantile(there, np.linspace(0, 1, bins + 1)[1:-1])) if len(there) else np.zeros(0)
+    edges = _edges(values[:half], max(_FEWEST_BINS, min(_BINS, half // _FEWEST_BINS)))
     found = np.full(len(values), 2 * len(edges) + 1)  # where one is missing
     numbers = numbers_of(values.drop_null())
     places = [np.searchsorted(edges, numbers, side) for side in ("left", "right")]  # an edge is a range of its own
     found[~values.is_null().to_numpy(zero_copy_only=False)] = places[0] + places[1]
     return found
+
+
+def _edges(values: pa.Array, ranges: int) -> Floats:
+    """Return the numbers between ranges that hold as many values each."""
+    there = numbers_of(values.drop_null())
+    return np.unique(np.quantile(there, np.linspace(0, 1, ranges + 1)[1:-1])) if len(there) else np.zeros(0)
 
 
 def _explained(bins: Numbers, truth: Floats) -> float:
@@ -520,9 +524,9 @@ def _unstable(train: Reader, split: Reader, before: ColumnFigures, after: Column
     samples = [of.sample(name) for of in (train, split)]
     if before.type == "integer" and len(samples[0].unique()) == len(samples[0]) > _RANGES:
         return  # numbers of rows
-    shares = _of_ranges(*samples) if before.type in ("integer", "number") else _of_values(*samples)
+    one, other = _of_ranges(*samples) if before.type in ("integer", "number") else _of_values(*samples)
     sizes = [len(sample) for sample in samples]
-    index, bins = _stability(*shares), len(shares[0])
+    index, bins = float(((one - other) * np.log(one / other)).sum()), len(one)
     by_chance = (1 / sizes[0] + 1 / sizes[1]) * (bins - 1 + _SPREADS * np.sqrt(2 * max(bins - 1, 1)))
     if index >= max(MOST_UNSTABLE, by_chance):
         text = f"{name} differs between {train.name} and {split.name} (population stability index {index:.2f})"
@@ -545,15 +549,9 @@ def _shown(train: Reader, split: Reader, *figures: ColumnFigures) -> Iterator[st
         yield f"{of.name}: {', '.join(parts)}"
 
 
-def _stability(one: Floats, other: Floats) -> float:
-    """Return the population stability index of two distributions."""
-    return float(((one - other) * np.log(one / other)).sum())
-
-
 def _of_ranges(one: pa.Array, other: pa.Array) -> tuple[Floats, Floats]:
     """Return the shares of numbers in ranges that have as many rows each in the first sample, and of missing ones."""
-    there = numbers_of(one.drop_null())
-    edges = np.unique(np.quantile(there, np.linspace(0, 1, _RANGES + 1)[1:-1])) if len(there) else np.zeros(0)
+    edges = _edges(one, _RANGES)
 
     def counts(values: pa.Array) -> list[int]:
         places = np.searchsorted(edges, numbers_of(values.drop_null()), side="left")

@@ -84,7 +84,7 @@ class Race:
         best = self._fastest()
         median_s = {place: statistics.median(times_s) for place, times_s in self._times_s.items()}
         changes = self.ran[best].changes
-        parts = [place for place in self.ran if place and _is_part(self.ran[place].changes, changes)]
+        parts = [place for place, ran in self.ran.items() if place and ran.changes.items() < changes.items()]
         as_fast = [place for place in parts if median_s[place] <= median_s[best]]
         return self.ran[min(as_fast, key=lambda place: _simplicity(self.ran[place]), default=best)]
 
@@ -121,11 +121,6 @@ class Race:
         best = max(means[place] for place in self.ran)
         tied = [place for place in self.ran if best - means[place] <= TIED]
         return min(tied, key=lambda place: _simplicity(self.ran[place]))
-
-
-def _is_part(some: Changes, of: Changes) -> bool:
-    """Return whether a config changes a part of the values that another one changes, to the same."""
-    return len(some) < len(of) and all(key in of and of[key] == value for key, value in some.items())
 
 
 def _simplicity(candidate: Candidate) -> tuple[int, int, int]:
@@ -166,8 +161,10 @@ def confirmed(
     order = shuffle.sample(candidates, len(candidates))
     found, before = Confirmation(rates={of.number: {} for of in candidates}), dict[int, float]()
     for number in range(_MOST_CONFIRMATIONS):
-        if number == CONFIRMATIONS and not _is_open(found, *candidates[:2]):
-            break
+        if number == CONFIRMATIONS:  # more of them may tell that the winner is faster
+            gain = found.gain(candidates[1], candidates[0])
+            if gain.call != TIES or gain.ratio is None or gain.ratio <= 1 + ALIKE / 2:
+                break
         if number >= CONFIRMATIONS and not has_time():
             break
         for candidate in order:
@@ -178,12 +175,6 @@ def confirmed(
             before = {} if time_s is None else {candidate.number: 1 / time_s}
         order.reverse()
     return found
-
-
-def _is_open(found: Confirmation, baseline: Candidate, winner: Candidate) -> bool:
-    """Return whether more rounds may tell that the winner is faster."""
-    gain = found.gain(winner, baseline)
-    return gain.call == TIES and gain.ratio is not None and gain.ratio > 1 + ALIKE / 2
 
 
 MODEL, FOUND, KEEP, UNTOLD = "model", "found", "keep", "untold"
