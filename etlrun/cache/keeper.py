@@ -6,7 +6,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,13 +15,14 @@ import numpy.typing as npt
 from etlrun.cache.parts import Array, BrokenError, Column, Manifest, Writer
 from etlrun.cache.store import Claim, Identity, Opened, Store, key_of
 from etlrun.system.errors import WorldError
+from etlrun.system.values import frozen
 
 READ, UNCACHED = 0, -1
 """Modes of a pass; a positive number is the number of an attempt to fill the cache."""
 _LOOKS_APART_S = 0.5
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Kept:
     """Content of a cache.
 

@@ -20,6 +20,8 @@ import numpy.typing as npt
 import xxhash
 from pydantic import Field, TypeAdapter
 
+from etlrun.system.values import frozen
+
 MANIFEST, INDEX = "cache.json", "index.npz"
 PART_BYTES = 4 * 2**30
 """Minimum size of a part, after which another one is begun."""
@@ -133,7 +135,7 @@ class Writer:
                 self._file.close()
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Manifest:
     """Content of a cache's `cache.json`.
 

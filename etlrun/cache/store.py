@@ -22,7 +22,6 @@ import re
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ import platformdirs
 from etlrun.cache.parts import INDEX, MANIFEST, BrokenError, Manifest, Reader, require_files
 from etlrun.system.errors import WorldError
 from etlrun.system.files import Lock, acquire, alone
+from etlrun.system.values import frozen
 
 _KEY = "[0-9a-f]{20}"
 PUBLISHED, FILLING, GONE = (
@@ -144,7 +144,7 @@ Pairs = Sequence[Sequence[Any]]
 """An identity: names with their values."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Entry:
     """A published cache.
 

@@ -8,7 +8,7 @@ import signal
 import sys
 from argparse import Namespace
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,12 @@ from etlrun.sweep.tune import SEARCH, WINDOWS
 from etlrun.system.errors import INTERRUPTED, ConfigError, Fault, WorldError
 from etlrun.system.files import refuse_unwritable, write_atomically
 from etlrun.system.terminal import say, say_whole
+from etlrun.system.values import frozen
 
 RESUME = f"{Tune.path}.resume="
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Asked:
     """What a search was asked for, and keeps in its folder.
 

@@ -8,7 +8,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -36,9 +36,10 @@ from etlrun.planning.spec import Unused, leaves, parse_command, unused, without
 from etlrun.stages import Stages
 from etlrun.stages.sweep import Sweep, Tune
 from etlrun.system.errors import ConfigError, Fault
+from etlrun.system.values import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Job:
     """Job of a multirun.
 
@@ -59,7 +60,7 @@ class Job:
         return without(copy.deepcopy(self.config), idle) if idle else self.config
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Multirun:
     """Settings of a multirun in Hydra's own config.
 
@@ -111,7 +112,7 @@ class Multirun:
         return int(self.settings.get("array_parallelism", sweep.max_jobs_in_flight))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Unfit:
     """Combination that is skipped, since its values are incompatible.
 
@@ -215,7 +216,7 @@ class Judge:
 _ELSEWHERE = {"sweep": "run a sweep with: etlrun -m", "tune": "run etlrun tune"}
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Grid:
     """All jobs of a command line.
 

@@ -9,7 +9,6 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from etlrun.planning.spec import GROUPS, parse_command, show
 from etlrun.stages.paths import is_remote
 from etlrun.stages.sweep import Sweep
 from etlrun.system.errors import ConfigError, Fault, did_you_mean
+from etlrun.system.values import frozen
 
 VERSION_BASE = "1.3"
 RESUME = "trainer.resume="
@@ -34,7 +34,7 @@ PRIMARY = "config"
 """Name of the primary config, unless another one is named."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Request:
     """Part of a command line that selects a config.
 

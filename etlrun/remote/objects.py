@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import PurePosixPath
 from typing import Any, Self, TypeVar
@@ -23,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 from etlrun.stages.paths import CREDENTIALS, NO_VALUE
 from etlrun.system.errors import EtlrunError, WorldError, headline
 from etlrun.system.hidden import Variable, hidden, is_review
+from etlrun.system.values import frozen
 
 _AGAIN = {408, 425, 429}
 """Statuses of HTTP below 500 after which another try may help."""
@@ -173,7 +173,7 @@ _PACKAGES = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "http": "http", "https": "ht
 """Extras of etlrun by schemes of URLs, which bring the packages that read them."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Object:
     """An object at the time when it was looked up.
 

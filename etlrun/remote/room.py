@@ -15,7 +15,6 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -27,6 +26,7 @@ from etlrun.remote.objects import Object
 from etlrun.system.errors import WorldError
 from etlrun.system.files import Lock, alone
 from etlrun.system.machine import rounded
+from etlrun.system.values import frozen
 
 FETCHED = "fetched"
 """Name of the folder of copies in a folder of caches."""
@@ -210,7 +210,7 @@ def _remove(copy: Path) -> bool:
     return True
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Fetched:
     """All copies in a folder of caches, as they are listed beside caches.
 

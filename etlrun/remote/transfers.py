@@ -43,12 +43,13 @@ from etlrun.remote.room import PART, unwritable
 from etlrun.system.errors import WorldError
 from etlrun.system.files import SILENT_S, Lock
 from etlrun.system.progress import progress
+from etlrun.system.values import frozen
 
 Read = Callable[[int], Awaitable[bytes]]
 _READ_BYTES, _RANGE_BYTES = 1 << 20, 8 << 20
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Answer:
     """The content of an object, as it arrives.
 

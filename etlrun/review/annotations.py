@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from etlrun.review.sides import DEFAULT
 from etlrun.stages.measure import ADVICE
 from etlrun.system import VERSION
 from etlrun.system.errors import Fault, of_file, printable
+from etlrun.system.values import frozen
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 FILE, CONFLICT, VALUE, ELSEWHERE = "file", "conflict", "value", "tuned_elsewhere"
@@ -34,7 +35,7 @@ _MARKS = "%\r\n:,"
 """What is escaped in the properties of GitHub's commands."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Annotation:
     """A remark on a config file.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from etlrun.stages.cache import Cache, cache_bytes
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import EtlrunError, counted
 from etlrun.system.machine import megabytes, rounded
+from etlrun.system.values import frozen
 
 if TYPE_CHECKING:
     from etlrun.record.summary import Summary
@@ -35,7 +36,7 @@ _MOST_RUNS = 10
 """Runs that are looked at, the newest ones that have filled a cache."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Kept:
     """State of a cache after a change of plan.
 

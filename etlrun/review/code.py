@@ -14,7 +14,7 @@ import tomllib
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, is_dataclass
+from dataclasses import is_dataclass
 from fnmatch import fnmatch
 from functools import cache
 from importlib.metadata import Distribution
@@ -33,12 +33,13 @@ from etlrun.stages.plugins import PLUGINS, Plugin
 from etlrun.stages.rows import Python
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, headline
 from etlrun.system.signals import how_ended
+from etlrun.system.values import frozen
 
 _ALL, _LOADING = "*", ""
 """All definitions of a module; and what happens when it is imported, which belongs to none."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Source:
     """Source of what a package adds to a run.
 
@@ -184,7 +185,7 @@ def _named(statement: ast.stmt, module: str, *, is_package: bool) -> Iterator[tu
                 yield from ((base, of.name), (f"{base}.{of.name}", _ALL))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Package:
     """Package or module of a repository that adds something to etlrun.
 

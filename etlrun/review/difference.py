@@ -27,6 +27,7 @@ from etlrun.stages.mix import Mix
 from etlrun.stages.rows import Rows
 from etlrun.stages.trainer import Phase, Trainer
 from etlrun.system.errors import EtlrunError, counted, first_few, printable
+from etlrun.system.values import frozen
 
 PIPELINES = ("train", "validation")
 _BY_NAME = {"extract": ORDER, "cache": SPEED, "model": TRAINING, "trainer": TRAINING, "profile": SPEED, "logger": SPEED}
@@ -81,7 +82,7 @@ class Difference:
         return ", ".join([*words, *([self.note] * bool(self.note))])
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Comparison:
     """Comparison of two plans.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,13 +17,14 @@ from etlrun.planning.spec import bare, leaves, parse
 from etlrun.stages import STAGES
 from etlrun.system import machine
 from etlrun.system.errors import ConfigError, Fault, of_file
+from etlrun.system.values import frozen
 
 _MARK = "# evidence: "
 """Beginning of the comment that holds evidence."""
 _LAST_LINE = re.compile(rb"\nfingerprint [0-9a-f]{16}\n\Z")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Evidence:
     """What an experiment was tuned for.
 

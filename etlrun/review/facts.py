@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from etlrun.review.difference import Comparison, Difference, first_stage
 from etlrun.stages.base import DATA
+from etlrun.system.values import frozen
 
 if TYPE_CHECKING:
     from etlrun.planning.plan import Plan
@@ -19,7 +20,7 @@ CONTRADICTION = "contradiction: "
 """Beginning of the sentence on a fact that the comparison denies."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Read:
     """What a pass over a split has read on one side.
 
@@ -55,7 +56,7 @@ Sides = tuple[Read | None, Read | None]
 """What was read before and after a change; None on a side that doesn't have the pipeline."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Facts:
     """What a short pass of both sides has read.
 

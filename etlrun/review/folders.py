@@ -19,9 +19,10 @@ from etlrun.config.files import Layer, config_files, node_of
 from etlrun.config.folders import POLICY, config_dir, own_folder
 from etlrun.review.git import Scratch, Tree, git, top_of
 from etlrun.system.errors import ConfigError, Fault, fault, of_file, printable
+from etlrun.system.values import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Folders:
     """Config folders of one side.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 from etlrun.planning.notes import unread_cache
 from etlrun.planning.plan import Plan, PlannedStage, at_cache, name_of_point
@@ -12,9 +11,10 @@ from etlrun.stages.cache import MEMORY_SHARE
 from etlrun.stages.measure import ADVICE
 from etlrun.stages.step import Parse
 from etlrun.system.machine import cores, free_memory_bytes, megabytes
+from etlrun.system.values import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Machine:
     """Machine on which configs will run.
 
@@ -32,7 +32,7 @@ class Machine:
         return cls(cores=cores(), free_memory_bytes=free_memory_bytes())
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Advice:
     """Advice on one cause of a slow config.
 

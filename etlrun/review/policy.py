@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from etlrun.config.files import file_of, loaded
@@ -11,6 +11,7 @@ from etlrun.planning.spec import show
 from etlrun.review.folders import Folders, entries
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, counted, did_you_mean, fault
+from etlrun.system.values import frozen
 
 KINDS = (DATA, TRAINING, ORDER)
 """Kinds of change that a rule may forbid: `speed` never needs anything."""
@@ -31,7 +32,7 @@ class PolicyError(EtlrunError):
     status = 4
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Rule:
     """One rule of a policy.
 
@@ -50,7 +51,7 @@ class Rule:
     label: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Policy:
     """Rules of a file.
 
@@ -67,7 +68,7 @@ class Policy:
     faults: tuple[Fault, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Judgement:
     """What a policy says of a change.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from etlrun.review.policy import FORBIDDEN, STATES, Judgement, Policy, Rule
 from etlrun.review.sides import DEFAULT, Side, Variant
 from etlrun.stages.base import DATA, ORDER, TRAINING, Kind
 from etlrun.system.errors import ConfigError, Fault, counted, fault, first_few, of_file
+from etlrun.system.values import frozen
 
 if TYPE_CHECKING:
     from etlrun.review.runs import Ran
@@ -36,7 +37,7 @@ _UNKNOWN = "its old config cannot be composed with the code that is installed he
 _KEEP = "keep what the old configs need beside what the new ones need, or remove them in a change of its own"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Images:
     """Images of examples before and after a change.
 
@@ -51,7 +52,7 @@ class Images:
     image: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Reviewed:
     """One experiment on both sides.
 
@@ -118,7 +119,7 @@ class Reviewed:
         return self.state != "compared" or bool(self.kinds)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class File:
     """Config file that differs.
 
@@ -133,7 +134,7 @@ class File:
     reaches: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Review:
     """Review of a change.
 

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from etlrun.record.config import known_config
 from etlrun.record.outcome import outcome, records_read
 from etlrun.record.summary import COMPLETED, Summary, read_summary
 from etlrun.system.errors import counted, printable
+from etlrun.system.values import frozen
 
 if TYPE_CHECKING:
     from etlrun.measure.gains import Lead
@@ -27,7 +28,7 @@ MEASURES: Mapping[str, Callable[[Summary], float | None]] = {
 _UNKNOWN, _ABSENT = "unknown", "(none)"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Measured:
     """One measure of the runs of both plans.
 
@@ -106,7 +107,7 @@ def qualities(*sides: Sequence[tuple[int, Mapping[str, float]]]) -> Iterator[Mea
             yield Measured(measure=name, old=tuple(of for _, of in old), new=tuple(of for _, of in new), lead=lead)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Ran:
     """Comparison of the runs of both sides.
 

@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +32,7 @@ from etlrun.stages import STAGES
 from etlrun.stages.paths import is_remote
 from etlrun.stages.sweep import Sweep
 from etlrun.system.errors import ConfigError, Fault, of_file
+from etlrun.system.values import frozen
 
 Returned = TypeVar("Returned")
 Given = Callable[[], Mapping[str, Any]]
@@ -41,7 +42,7 @@ _OF_DATA = {"dir", "file", "files", "folder", "weights", "words"}
 """Keys of files, patterns and folders of data in the groups `dataset`, `transform` and `model`."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Variant:
     """Config of a side.
 
@@ -91,7 +92,7 @@ class Variant:
         return self.plan is None and all(fault.is_rule for fault in self.faults)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Side:
     """One of the two sides of a diff.
 

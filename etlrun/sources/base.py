@@ -8,7 +8,7 @@ import os
 import stat
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
@@ -17,6 +17,7 @@ from etlrun.sources.on_disk import OnDisk, empty, unknown
 from etlrun.stages.dataset import Dataset, Declared
 from etlrun.stages.lazy import np, npt, tf
 from etlrun.system.errors import WorldError
+from etlrun.system.values import frozen
 
 if TYPE_CHECKING:
     from etlrun.cache.keeper import Compared
@@ -69,7 +70,7 @@ class Problem(NamedTuple):
     expected: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Split:
     """A subset of the examples of a dataset, in TFRecord files.
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from etlrun.sources.framing import AROUND, around, framing, lengths, unframed
 from etlrun.stages.lazy import np, npt
 from etlrun.system.errors import WorldError
 from etlrun.system.files import as_unicode
+from etlrun.system.values import frozen
 
 _READERS = 16
 """Number of files read in parallel, since network storage has a high latency."""
@@ -149,7 +150,7 @@ def _checksum(value: bytes | None) -> str:
     return xxhash.xxh3_64_hexdigest(value or b"")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Shard:
     """A part of one file.
 

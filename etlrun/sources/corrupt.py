@@ -25,6 +25,7 @@ from etlrun.stages.image import Decode
 from etlrun.stages.lazy import np, npt, simplejpeg, tf
 from etlrun.stages.load import TO_SKIP
 from etlrun.system.errors import EtlrunError, WorldError, headline, printable
+from etlrun.system.values import frozen
 
 MOST_PIXELS = 178_956_970
 """Pixels of an image, from which on Pillow takes it for a decompression bomb."""
@@ -269,7 +270,7 @@ def _of_frames(data: bytes) -> Iterator[str]:
             yield f"a JPEG of {frame.bits} bits a colour, which TensorFlow doesn't decode"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class CorruptRecord:
     """A record that can't be used.
 

@@ -8,7 +8,7 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,6 +26,7 @@ from etlrun.sources.slices import slices
 from etlrun.stages.dataset import IMAGE, LABEL, Folder
 from etlrun.stages.lazy import tf
 from etlrun.system.errors import EtlrunError, Fault, WorldError, printable
+from etlrun.system.values import frozen
 
 _SHA_BYTES, _BETWEEN = 8, "\0"
 """Bytes of a SHA-256 that identify a file; what stands between the parts of the problem behind them."""
@@ -51,7 +52,7 @@ class FilesRead:
                 self.differing = os.fsdecode(one[DIGITS:])
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Images:
     """Image files by number, as records: the class in decimal digits, and the path.
 
@@ -168,7 +169,7 @@ def sha256_and_refusal(path: str) -> bytes:
 _LONGEST = 1 << 20
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class FileSplit(Split):
     """A subset of the images of a folder.
 

@@ -10,13 +10,14 @@ import time
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Protocol
 
 from etlrun.sources.content import SETTLED_NS, Stamp, stamp_of
 from etlrun.stages.dataset import Folder
 from etlrun.system.errors import EtlrunError, Fault, fault, printable, unreadable_path
+from etlrun.system.values import frozen
 
 TWO = "a folder for each of at least two classes"
 _NAMED = 5
@@ -127,7 +128,7 @@ _LABELLED = re.compile(r"(.*?[^\W\d_])[\W_]*\d+[\W_]*")
 _LIST = "write a list with the columns path and label, and prepare it: python -m etlrun prepare LIST.csv"
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class FileKind:
     """A kind of files that are examples.
 
@@ -148,7 +149,7 @@ IMAGES = FileKind(noun="image", suffixes=SUFFIXES, others=OTHER_IMAGES, otherwis
 TEXTS = FileKind(noun="text", suffixes=(".txt",))
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class ImageFile:
     """An image file, or another one of a class.
 
@@ -161,7 +162,7 @@ class ImageFile:
     label: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Layout:
     """Splits and classes of images.
 
@@ -336,7 +337,7 @@ DIGITS = 8
 """Length of the class in a record, before the path."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Listing:
     """The image files of a dataset.
 
@@ -396,7 +397,7 @@ def once_listed(folder: str, where: str, kind: FileKind) -> Listing:
     return known
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class _Walk:
     """What is found on the way through the folders of a dataset.
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from etlrun.sources.slices import slices
 from etlrun.system.errors import WorldError, did_you_mean
+from etlrun.system.values import frozen
 
 CLASSES = "examples_by_class"
 """Key in the `metadata.json` of a dataset: the examples of each class of the feature `label`, by split and name."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Examples:
     """Examples of a split.
 
@@ -25,7 +26,7 @@ class Examples:
     encoded_bytes: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class OnDisk:
     """A dataset by the metadata of TFDS or the files of others.
 

@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cached_property
 from itertools import accumulate
@@ -37,6 +36,7 @@ from etlrun.stages.lazy import tf
 from etlrun.system.errors import EtlrunError, WorldError
 from etlrun.system.hidden import is_closed
 from etlrun.system.machine import rounded
+from etlrun.system.values import frozen
 
 _LOOKED_UP_AT_ONCE = 16
 
@@ -53,7 +53,7 @@ def remote(split: Split, objects: Mapping[str, Object], copies: Copies) -> Remot
     return RemoteSplit(**vars(split), objects=objects, copies=copies)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RemoteSplit(Split):
     """A split whose shards are objects of URLs. The paths of its shards are those of their copies.
 
@@ -135,7 +135,7 @@ _METADATA = (".json", ".txt")
 """Ends of the names of files that describe the dataset, or name its classes."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Mirror:
     """A version of a dataset at a URL.
 

@@ -26,12 +26,13 @@ from etlrun.sources.base import Problem
 from etlrun.sources.corrupt import CONVERT, pillow_as_header_reader
 from etlrun.system.errors import EtlrunError, Fault, counted, fault, one_line, unreadable_path
 from etlrun.system.machine import cores, rounded
+from etlrun.system.values import frozen
 
 DIGEST = np.dtype("S16")
 """Type of digests in arrays."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Groups:
     """Groups of images with the same bytes, in the order of their first images.
 
@@ -126,7 +127,7 @@ class Image:
     split: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Duplicates:
     """Images with the same bytes.
 

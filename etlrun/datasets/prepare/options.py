@@ -6,7 +6,6 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from etlrun.cache.store import folder_of
 from etlrun.stages.dataset import IMAGE, LABEL, SAMPLE_NAME
 from etlrun.stages.paths import is_remote, with_secrets
 from etlrun.system.errors import ConfigError, Fault, fault
+from etlrun.system.values import frozen
 
 SPLIT = re.compile(r"(?!all$)[A-Za-z]\w*", re.ASCII)
 """Names of splits that TFDS reads; `all` means all of them."""
@@ -27,7 +27,7 @@ _VERSION = re.compile(r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}")
 _WHOLE = 100
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Options:
     """What is prepared, and where to.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from etlrun.datasets.prepare import check
 from etlrun.datasets.prepare.check import Duplicates, Image
@@ -12,9 +11,10 @@ from etlrun.datasets.prepare.shards import Shard, Store, planned, publish, requi
 from etlrun.datasets.prepare.source import Source, of_classes
 from etlrun.system.errors import EtlrunError, Fault, fault
 from etlrun.system.progress import progress
+from etlrun.system.values import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Prepared:
     """A dataset that has been prepared.
 

@@ -15,7 +15,6 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
@@ -31,6 +30,7 @@ from etlrun.stages.lazy import tf, tfds
 from etlrun.system.errors import WorldError, one_line
 from etlrun.system.files import alone, sync
 from etlrun.system.machine import cores, free_disk_bytes, rounded
+from etlrun.system.values import frozen
 
 INFO = "dataset_info.json"
 """The file without which TFDS reads no version."""
@@ -107,7 +107,7 @@ def require_new(options: Options) -> None:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Shard:
     """A shard.
 

@@ -21,6 +21,7 @@ from etlrun.sources.slices import slices
 from etlrun.stages.rows import Column, Rows
 from etlrun.stages.splits import SplitBy, Value
 from etlrun.system.errors import ConfigError, Fault, did_you_mean, override
+from etlrun.system.values import frozen
 
 Numbers = npt.NDArray[np.int64]
 
@@ -96,7 +97,7 @@ CORRECT = "correct the other values, or leave their rows out of the data"
 """The remedy for a few values of another kind."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Part:
     """Rows of a whole split.
 
@@ -124,7 +125,7 @@ class Part:
         return int(sizes[place]), int(self.line[self.ends[place]]), len(self.rows)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RowsOnDisk(OnDisk):
     """Rows that are kept.
 

@@ -8,18 +8,18 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from etlrun.system.files import Lock
+from etlrun.system.values import frozen
 
 FACTS = "columns.json"
 """File that completes a folder of columns; who reads the folder shares a lock on it."""
 _NAME, _FILLING = re.compile("rows-[0-9a-f]{16}"), re.compile(r"rows-[0-9a-f]{16}\.filling")
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class KeptFolder:
     """A folder of kept columns.
 

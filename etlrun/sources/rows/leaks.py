@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from etlrun.sources.rows.kept import Kept
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.system.files import write_atomically
 from etlrun.system.progress import progress
+from etlrun.system.values import frozen
 
 Hashes = npt.NDArray[np.uint64]
 _AT_ONCE = 65_536
@@ -73,7 +73,7 @@ _FEWEST_COMBINATIONS = 10
 """Combinations of values for each row, below which rows are equal by chance."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class Leaks:
     """Rows of a split whose inputs another split has, too.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any, ClassVar
@@ -24,6 +24,7 @@ from etlrun.stages.flow import MISSING_TIME
 from etlrun.stages.lazy import tf
 from etlrun.stages.rows import Rows, Table
 from etlrun.system.errors import EtlrunError, WorldError
+from etlrun.system.values import frozen
 
 Gather = Callable[["tf.Tensor"], "tf.Tensor"]
 
@@ -118,7 +119,7 @@ def placed(row: int, paths: Sequence[str], ends: Sequence[int]) -> tuple[str, in
     return name_of(paths[file]), row - (ends[file - 1] if file else 0)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen
 class RowSplit(Split):
     """Some rows of a dataset.
 
