@@ -439,36 +439,6 @@ def test_files_that_are_no_tfrecords_of_tfds_are_named(tmp_path: Path) -> None:
     )
 
 
-LISTS = {
-    "a comma without quotation marks": (
-        "all.csv",
-        'path,label\ndisc/0.jpg,lizard, green\ncross/1.jpg,"lizard, brown"\ndisc/2.jpg,frog,\n',
-        "SOURCE:2: found 3 values for 2 columns; expected a value for each column",
-        'put a value that has a comma in quotation marks, as "a, b"',
-    ),
-    "a column twice": (
-        "all.csv",
-        "path,label,label\ndisc/0.jpg,a,b\ncross/1.jpg,b,a\n",
-        "SOURCE:1: found several columns label; expected each column once",
-        "remove or rename all but one",
-    ),
-    "a key twice": (
-        "all.jsonl",
-        '{"path": "disc/0.jpg", "label": "a", "label": "b"}\n{"path": "cross/1.jpg", "label": "a"}\n',
-        "SOURCE:1: found several values of label; expected each key once",
-        "remove all but one",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", LISTS)
-def test_a_list_that_says_two_things_is_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file, text, found, remedy = LISTS[name]
-    path = write_photos(tmp_path / "photos", 4) / file
-    path.write_text(text)
-    assert refused(capsys, path, tmp_path / "data") == ["etlrun: 1 fault", f"  {found}", f"    -> {remedy}"]
-
-
 def test_empty_values_behind_the_last_column_are_none(tmp_path: Path) -> None:
     path = write_photos(tmp_path / "photos", 4) / "all.csv"
     path.write_text("path,label\ndisc/0.jpg,a,\ncross/1.jpg,b,,\n")

@@ -25,9 +25,12 @@ from tests.trained import said
 
 @pytest.mark.parametrize("case", cases("rows"))
 def test_files_that_are_no_tables(tmp_path: Path, case: Case, golden: Golden) -> None:
-    content = case["content"]
+    content = case.get("content", "")
     if isinstance(content, str):
         content = content.replace("DEEP", f"{'[' * 9_999}{']' * 9_999}")
+    if table := case.get("table"):
+        pyarrow.parquet.write_table(pa.table(table), tmp_path / case["file"])
+        content = (tmp_path / case["file"]).read_bytes()
     with pytest.raises(EtlrunError) as caught:
         kept_from(tmp_path, case["file"], content, columns=case.get("columns", {}))
     golden(case, message(tmp_path, caught.value))
@@ -42,28 +45,8 @@ def test_tables_of_columns_that_can_not_be_kept(tmp_path: Path) -> None:
             kept_of(a_table(str(tmp_path / "a.parquet"), tmp_path / "kept", **others))
         return message(tmp_path, caught.value)
 
-    plain = pa.table({"a": pa.array([1.0, None, np.inf]), "price": ["1", "2", "x"]})
-    assert fault(plain) == (
-        "a.parquet, row 2, a: found inf, which is infinite as a number; expected finite numbers"
-        "\n    -> repair the value, or leave it empty, which is missing"
-    )
-    assert fault(plain, columns={"price": "number", "a": "text"}) == (
-        "a.parquet, row 2, price: found x; expected a value of type number"
-        "\n    -> repair the value, or set another type by 'dataset.columns={price: text}'"
-    )
-    assert fault(plain, columns={"prize": "number"}) == (
-        "dataset.columns.prize: found a column that the files don't have; expected one of a, price"
-        "\n    -> did you mean `price`?"
-    )
     damaged = "a.parquet: found a Parquet file that is cut off or damaged: Parquet magic"
-    assert fault(plain, last=-100).startswith(damaged)
-    nested = pa.table({"a": [[[1]]], "b": [{"c": 1}], "d": [b"x"]})
-    of = {"a": "list<element: list<element: int64>>", "b": "struct<c: int64>", "d": "binary"}
-    assert fault(nested) == "\n".join(
-        f"a.parquet, {name}: found values of type {type_}; expected numbers, truth values, texts, dates or timestamps, "
-        "in one column at least\n    -> write others"
-        for name, type_ in of.items()
-    )
+    assert fault(pa.table({"a": [1.0]}), last=-100).startswith(damaged)
     texts = [None, pa.py_buffer(np.array([0, 1, 3], np.int32)), pa.py_buffer(b"x\xff\xfe")]
     assert fault(pa.table({"a": pa.StringArray.from_buffers(2, texts[1], texts[2])})) == (
         "a.parquet, row 1, a: found b'\\xff\\xfe'; expected text in UTF-8"

@@ -29,6 +29,7 @@ from etlrun.stages.columns import Columns, Output, with_indicators
 from etlrun.stages.flow import MISSING, Feature
 from etlrun.system.errors import ConfigError, EtlrunError, printable
 from tests.configs import plan_of, refusal_of_plan
+from tests.golden import Case, Golden, cases
 from tests.programs import program_of
 from tests.tables import CSV, NUM_ROWS, a_table, houses, kept_from, types, values, words_of
 
@@ -216,106 +217,20 @@ def test_blanks_stay_with_a_note_unless_they_are_removed(tmp_path: Path) -> None
     assert values(kept_from(tmp_path, "a.jsonl", lines, strip=True)) == {"kind": ["flat"]}
 
 
-TIMES = [*["2020-01-02T08:00"] * 200]
-TEXTS_THAT_ARE_NEARLY_SO: dict[str, tuple[list[str], str]] = {
-    "a mark for nothing": (
-        ["1.5"] * 50 + ["?"] * 5,
-        (
-            "5 of 55 values are ?, as in a.tsv, line 52, and all others are numbers: "
-            """set 'dataset.missing=["", "NA", "null", "?"]', if it stands for none."""
-        ),
-    ),
-    "marks for nothing": (
-        ["N/A", "1.5", *["2.5"] * 50, "-", ". "],
-        (
-            "3 of 54 values are N/A or - or '. ', as in a.tsv, line 2, and all others are numbers: "
-            """set 'dataset.missing=["", "NA", "null", "N/A", "-", ". "]', if they stand for none."""
-        ),
-    ),
-    "a blank": (
-        [*["1.5"] * 200, " "],
-        (
-            "a.tsv, line 202 has ' ', though 200 of 201 values are numbers: repair it, or "
-            """set 'dataset.missing=["", "NA", "null", " "]'."""
-        ),
-    ),
-    "an escape": (
-        [*["1.5"] * 200, "\x1b[2J" + "x" * 50],
-        (
-            f"a.tsv, line 202 has \\x1b[2J{'x' * 33}…, though 200 of 201 values are numbers: repair it, or add it to "
-            "dataset.missing."
-        ),
-    ),
-    "marks beside separators": (
-        ["-", "7", "1,5", "12,25"],
-        "a.tsv, line 4 has 1,5: numbers are written with a decimal point and without separators of thousands.",
-    ),
-    "a minus of typography": (
-        ["7.5", "\u22127.5"],
-        "a.tsv, line 3 has \u22127.5: negative numbers are written with the minus of ASCII, as -1.",
-    ),
-    "marks among times": (
-        ["0000-00-00", "-", *TIMES[:10]],
-        (
-            "1 of 12 values are -, as in a.tsv, line 2, and all others are written as times: "
-            """set 'dataset.missing=["", "NA", "null", "-"]', if it stands for none."""
-        ),
-    ),
-    "a mark among truth values": (
-        ["True", "FALSE", "nan"] * 4,
-        (
-            "4 of 12 values are nan, as in a.tsv, line 4, and all others are true or false: "
-            """set 'dataset.missing=["", "NA", "null", "nan"]', if it stands for none."""
-        ),
-    ),
-    "a signed price": (["$5", "7"], "a.tsv, line 2 has $5: numbers are written without signs of currency or per cent."),
-    "a share": (["5 %", "7,5 %"], "a.tsv, line 2 has 5 %: numbers are written without signs of currency or per cent."),
-    "a day": (["12/31/2020", "1/2/2021"], "a.tsv, line 2 has 12/31/2020: days are written as 2020-12-31."),
-    "a day behind its year": (
-        ["2020/1/2", "2020.12.31"],
-        "a.tsv, line 2 has 2020/1/2: days are written as 2020-12-31.",
-    ),
-    "a day of a month's name": (["31-DEC-20"], "a.tsv, line 2 has 31-DEC-20: days are written as 2020-12-31."),
-    "a time of half a day": (
-        ["12/31/2020 1:05 PM", "2020-12-31 01:05:00 PM", "31.12.2020, 13:05"],
-        "a.tsv, line 2 has 12/31/2020 1:05 PM: times are written as 2020-12-31 13:05:00.",
-    ),
-    "a zone in letters": (
-        ["2020-12-31 13:05:00.5 UTC"],
-        "a.tsv, line 2 has 2020-12-31 13:05:00.5 UTC: times are written as 2020-12-31 13:05:00.",
-    ),
-    "a day that is none": (
-        [*TIMES, "2020-02-30"],
-        (
-            "a.tsv, line 202 has 2020-02-30, which is no time to the microsecond, though 201 of 201 values are written "
-            "as times: repair it, "
-            """or set 'dataset.missing=["", "NA", "null", "2020-02-30"]'."""
-        ),
-    ),
-    "a text among times": (
-        [*TIMES, "unknown"],
-        (
-            "a.tsv, line 202 has unknown, though 200 of 201 values are written as times: repair it, "
-            """or set 'dataset.missing=["", "NA", "null", "unknown"]'."""
-        ),
-    ),
-    "some zones": (
-        ["2020-01-02T08:00Z", "2020-01-02T08:00+02:00", "2020-01-02"],
-        "some of its times have a zone and others have none: write all in one way.",
-    ),
-}
-
-
-@pytest.mark.parametrize(("texts", "note"), TEXTS_THAT_ARE_NEARLY_SO.values(), ids=TEXTS_THAT_ARE_NEARLY_SO)
-def test_texts_that_are_nearly_numbers_or_times_are_noted(tmp_path: Path, texts: list[str], note: str) -> None:
-    in_json = re.sub("a.tsv, line ([0-9]+)", lambda found: f"a.jsonl, line {int(found[1]) - 1}", note)
-    in_json = re.sub(r"set 'dataset.missing=.*?\]'|add it to dataset.missing", "write null", in_json)
-    tabs = "".join(f"{text}\t1\n" for text in ("a", *texts))
-    lines = "".join(f"{json.dumps({'a': text})}\n" for text in texts)
-    for name, content, expected in (("a.tsv", tabs, note), ("a.jsonl", lines, in_json)):
-        kept = kept_from(tmp_path, name, content)
+@pytest.mark.parametrize("case", cases("nearly"))
+def test_texts_that_are_nearly_numbers_or_times_are_noted(tmp_path: Path, case: Case, golden: Golden) -> None:
+    texts = [text for text, count in case["texts"] for _ in range(count)]
+    notes = {}
+    for name, lines in (
+        ("a.tsv", [f"{text}\t1\n" for text in ("a", *texts)]),
+        ("a.jsonl", [f"{json.dumps({'a': text})}\n" for text in texts]),
+    ):
+        kept = kept_from(tmp_path, name, "".join(lines))
         assert values(kept)["a"] == texts
-        assert [of for of in kept.known.notes if "has blanks" not in of] == [f"a is text, since {expected}"]
+        (notes[name],) = (of for of in kept.known.notes if "has blanks" not in of)
+    golden(case, notes["a.tsv"].removeprefix("a is text, since "))
+    in_json = re.sub("a.tsv, line ([0-9]+)", lambda found: f"a.jsonl, line {int(found[1]) - 1}", notes["a.tsv"])
+    assert notes["a.jsonl"] == re.sub(r"set 'dataset.missing=.*?\]'|add it to dataset.missing", "write null", in_json)
 
 
 def test_numbers_in_quotes_of_json_lines_are_noted(tmp_path: Path) -> None:

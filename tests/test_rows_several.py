@@ -26,6 +26,7 @@ from etlrun.stages.keras_objects import objectives
 from etlrun.stages.made import make
 from etlrun.trained.model import outputs_of
 from tests.configs import plan_of, refusal_of_plan
+from tests.golden import Case, Golden, cases
 from tests.networks import compile_with
 from tests.pipelines import training_pipeline
 from tests.programs import program_of
@@ -252,128 +253,20 @@ def test_columns_may_have_the_names_of_the_layers_of_a_target(
     assert all(f'name="{name}"' in program for name in layers)
 
 
-def changed(folder: Path, **columns: Any) -> None:
-    """Write the rows again, some columns of which are others."""
-    found = several()
-    for name, values in columns.items():
-        found = found.set_column(found.column_names.index(name), name, pa.array(values))
-    pyarrow.parquet.write_table(found, folder / "houses.parquet")
-
-
-TIMES = several()["times"].to_pylist()
-COLUMNS = "area, rooms, kind, sold, garden, price, band, tags, times"
-OF_WEIGHTS = {
-    "none": ({}, "count", f"no column count; expected one of {COLUMNS}\n    -> check its name"),
-    "missing": (
-        {"times": [1, None, *TIMES[2:]]},
-        "times",
-        (
-            "1 row of times without a value, the first of which is row 1; expected a weight of each row\n"
-            "    -> correct the column, or set dataset.weight=null"
-        ),
-    ),
-    "NaN": (
-        {"times": [1.0, float("nan"), *map(float, TIMES[2:])]},
-        "times",
-        (
-            "1 row of times without a value, the first of which is row 1; expected a weight of each row\n"
-            "    -> correct the column, or set dataset.weight=null"
-        ),
-    ),
-    "negative": (
-        {"times": [*TIMES[:5], -2, *TIMES[6:]]},
-        "times",
-        "times of -2 in row 5; expected weights of at least 0\n    -> correct the column, or set dataset.weight=null",
-    ),
-    "all 0": (
-        {"times": [0] * NUM_ROWS},
-        "times",
-        (
-            "times, which is 0 in each of the 160 rows of train[:80%]; expected a positive weight of some row\n"
-            "    -> choose another split, or set dataset.weight=null\n"
-            "dataset.weight: found times, which is 0 in each of the 40 rows of train[80%:]; expected a positive weight "
-            "of some row\n    -> choose another split, or set dataset.weight=null"
-        ),
-    ),
-    "text": (
-        {},
-        "kind",
-        (
-            "kind, which is text; expected a column with a number in each row\n"
-            "    -> correct the column, or set dataset.weight=null"
-        ),
-    ),
-}
-
-
-@pytest.mark.parametrize("case", OF_WEIGHTS)
-def test_weights_that_are_none_are_refused(tmp_path: Path, case: str) -> None:
-    columns, name, message = OF_WEIGHTS[case]
-    changed(tmp_path, **columns)
-    found = refusal_of_plan(*words_of(tmp_path, "dataset.inputs=[rooms]", f"dataset.weight={name}"))
-    assert found == f"dataset.weight: found {message}"
-
-
-NOT_TO_LEARN = {
-    "no separator": (
-        {"tags": ["sea,old"] * NUM_ROWS},
-        "{tags: labels}",
-        (
-            "tags, which is text, such as 'sea,old'; expected the text between two labels\n"
-            "    -> set 'dataset.target={tags: {labels: \",\"}}'"
-        ),
-    ),
-    "numbers": (
-        {},
-        "{times: {labels: ','}}",
-        (
-            "times, which is int64 in [0, 2]; expected a column of text, of which the separator divides the labels\n"
-            "    -> set 'dataset.target={times: labels}'"
-        ),
-    ),
-    "no array": (
-        {},
-        "{times: labels}",
-        (
-            "times of shape [], int64 in [0, 2]; expected an array with a 0 or a 1 for each label\n"
-            "    -> save such an array, or name another column"
-        ),
-    ),
-    "no label": (
-        {"tags": [" , "] * NUM_ROWS},
-        "{tags: {labels: ','}}",
-        (
-            "0 labels in the training split; expected from 1 to 10,000 different ones\n"
-            "    -> name the text between two labels of a row: {labels: ','}"
-        ),
-    ),
-    "of the validation alone": (
-        {"tags": ["sea"] * 180 + ["sea,hill"] * 20},
-        "{tags: {labels: ','}}",
-        (
-            "tags of hill in 20 rows of train[80%:], the first of which is row 180; expected values that train[:80%] "
-            "has, since no other label is learned\n"
-            "    -> choose splits that have all labels, such as a larger training split, or leave these rows out"
-        ),
-    ),
-    "two at once": (
-        {},
-        "{cost: number, kind: class}",
-        (
-            f"no column cost; expected one of {COLUMNS}\n    -> check its name\n"
-            "dataset.target: found 12 rows of kind without a value, the first of which is row 13; expected a value in "
-            "each row to learn from\n    -> leave these rows out of the files"
-        ),
-    ),
-}
-
-
-@pytest.mark.parametrize("case", NOT_TO_LEARN)
-def test_targets_that_can_not_be_learned_are_refused(tmp_path: Path, case: str) -> None:
-    columns, target, message = NOT_TO_LEARN[case]
-    changed(tmp_path, **columns)
-    given = words_of(tmp_path, "dataset.inputs=[rooms]", "dataset.order=file", target=target)
-    assert refusal_of_plan(*given) == f"dataset.target: found {message}"
+@pytest.mark.parametrize("case", cases("several"))
+def test_weights_and_targets_that_are_none_are_refused(tmp_path: Path, case: Case, golden: Golden) -> None:
+    table = several()
+    for name, parts in case.get("changed", {}).items():
+        values = table[name].to_pylist()
+        for part, value in parts.items():
+            start, stop = map(int, part.split(":"))
+            values[start:stop] = [value] * (stop - start)
+        table = table.set_column(table.column_names.index(name), name, pa.array(values))
+    pyarrow.parquet.write_table(table, tmp_path / "houses.parquet")
+    words = ["dataset.inputs=[rooms]", "dataset.order=file"]
+    if weight := case.get("weight"):
+        words.append(f"dataset.weight={weight}")
+    golden(case, refusal_of_plan(*words_of(tmp_path, *words, target=case.get("target", "{price: number}"))))
 
 
 UNLIKE: dict[tuple[str, ...], str] = {

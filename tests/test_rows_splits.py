@@ -25,6 +25,7 @@ from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.columns import Columns
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, refusal_of_plan, spec_of
+from tests.golden import Case, Golden, cases
 from tests.pipelines import training_pipeline
 from tests.runs import run_here
 from tests.tables import NUM_ROWS, houses, kept_from, words_of
@@ -164,88 +165,20 @@ def test_columns_of_which_other_rows_have_other_values_are_no_inputs_of_auto(tab
 WHERE = "dataset.split_by"
 
 
-FAULTS = {
-    "{time: solt}": (f"{WHERE}.time: found no column solt; expected one of {NO_COLUMN}\n    -> did you mean `sold`?"),
-    "{group: kind}": (
-        f"{WHERE}.group: found 12 rows of kind without a value, the first of which is row 13; expected a value in each "
-        "row, which decides its split\n    -> leave these rows out of the data"
-    ),
-    "{time: band}": (
-        f"{WHERE}.time: found band, which is text, such as 'dear' in row 0; expected a column of timestamps or "
-        "numbers, in whose order rows are split"
-        "\n    -> set 'dataset.columns={band: timestamp}', or choose another column"
-    ),
-    "{time: garden}": (
-        f"{WHERE}.time: found garden, which is true or false; expected a column of timestamps or numbers, in whose "
-        "order rows are split\n    -> choose another column"
-    ),
-    "{column: price, train: [1]}": (
-        f"{WHERE}.column: found price, which is a number with a fraction; expected text, integers or truth values"
-        "\n    -> set 'dataset.split_by={time: price}', or choose another column"
-    ),
-    "{column: sold, train: [1]}": (
-        f"{WHERE}.column: found sold, which is a timestamp; expected text, integers or truth values"
-        "\n    -> set 'dataset.split_by={time: sold}', or choose another column"
-    ),
-    "{column: rooms, train: [1, 9], test: [7]}": (
-        f"{WHERE}.train: found 9, which no row has; expected values of rooms: 1, 2, 3, 4, 5"
-        "\n    -> leave it out, or repair the data"
-        f"\n{WHERE}.test: found 7, which no row has; expected values of rooms: 1, 2, 3, 4, 5"
-        "\n    -> leave it out, or repair the data"
-    ),
-    "{column: rooms, a: [1], b: [2]}": (
-        "dataset.split: found 'train[:80%]', which houses.parquet does not have; expected a part of one of its splits: "
-        "a, b\n    -> choose a split that is there, or a part: a, a[:80%] or b, b[:80%]"
-    ),
-    "{group: garden}": (
-        "dataset.eval_split: found no rows in 'train[80%:]' of houses.parquet, since garden true has 103 of 200 rows, "
-        "which stay together; expected at least one\n    -> choose a larger part of the split, or another column"
-    ),
-}
-
-
-@pytest.mark.parametrize("by", FAULTS)
-def test_columns_that_can_not_split_the_rows(table: Path, by: str) -> None:
+@pytest.mark.parametrize("case", cases("split_by"))
+def test_columns_that_can_not_split_the_rows(table: Path, tmp_path: Path, case: Case, golden: Golden) -> None:
+    words = split_by(table, case["by"])
+    if columns := case.get("columns"):
+        (values,) = columns.values()
+        write(tmp_path, {**columns, "price": np.arange(float(len(values)))})
+        words = written(tmp_path, case["by"])
     with pytest.raises(EtlrunError) as caught:
-        plan_of(*split_by(table, by))
-    assert str(caught.value) == FAULTS[by]
-    plain = plan_of(*words_of(table)).spec.dataset
-    assert on_disk(plain).counts == {"train": NUM_ROWS}
+        plan_of(*words)
+    golden(case, str(caught.value))
 
 
-@pytest.mark.parametrize(
-    ("values", "things"),
-    [
-        (["1", "2", "3", "n.a."], "numbers"),
-        (["2020-01-01", "2020-01-02 10:00:00", "2020-01-03", "n.a."], "written as times"),
-        (["2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z", "2020-01-03T00:00:00Z", "n.a."], "written as times"),
-    ],
-)
-def test_a_text_among_times_is_told_with_its_row(tmp_path: Path, values: list[str], things: str) -> None:
-    write(tmp_path, {"day": values, "area": np.arange(4.0), "price": np.arange(4.0)})
-    assert refusal_of_plan(*written(tmp_path, "{time: day}")) == (
-        f"{WHERE}.time: found day, which is text, such as 'n.a.' in row 3, though 3 of 4 values are {things}; expected "
-        "a column of timestamps or numbers, in whose order rows are split\n"
-        "    -> correct the other values, or leave their rows out of the data, or choose another column"
-    )
-
-
-OF_OTHER_TYPES = [
-    (["0", "1"], "[0]", "0", "0, 1", 'write "0", as fold has it'),
-    ([0, 1], "['0', '1']", "0, 1", "0, 1", "write 0, 1, as fold has them"),
-    ([False, True], "['true']", "true", "false, true", "write true, as fold has it"),
-    (["true", "x"], "[true]", "true", "true, x", 'write "true", as fold has it'),
-]
-
-
-@pytest.mark.parametrize(("values", "given", "found", "known", "remedy"), OF_OTHER_TYPES)
-def test_values_of_one_type_are_not_those_of_another(
-    values: list[Any], given: str, found: str, known: str, remedy: str, tmp_path: Path
-) -> None:
-    write(tmp_path, {"fold": values * 5, "price": np.arange(10.0)})
-    assert refusal_of_plan(*written(tmp_path, f"{{column: fold, train: {given}}}")) == (
-        f"{WHERE}.train: found {found}, which no row has; expected values of fold: {known}\n    -> {remedy}"
-    )
+def test_a_table_is_counted_without_what_splits_it(table: Path) -> None:
+    assert on_disk(plan_of(*words_of(table)).spec.dataset).counts == {"train": NUM_ROWS}
 
 
 def test_values_with_fewer_rows_than_splits_can_not_be_stratified(tmp_path: Path) -> None:

@@ -28,12 +28,11 @@ from etlrun.sources.rows.table import kept_of
 from etlrun.stages import rows
 from etlrun.stages.sequences import Bucket
 from etlrun.stages.step import RowsMap
-from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, refusal_of_plan, refusal_of_spec, spec_of
 from tests.conftest import Once
 from tests.lists import words_of as words_of_lists
 from tests.pipelines import training_pipeline
-from tests.tables import a_table, message
+from tests.tables import a_table
 from tests.tables import words_of as of_houses
 from tests.test_rows_arrays import installed
 from tests.test_skip_batches import batches_of
@@ -448,48 +447,3 @@ def test_fixed_lists_are_sequences_and_what_is_missing_in_them_is_filled(tmp_pat
     np.testing.assert_array_equal(inputs["x"][:, :3], [[5, 6, nan], [1, 2, nan], [3, 3, nan]])
     np.testing.assert_array_equal(inputs["y"][:, :2], [[2, nan], [-1, nan], [nan, nan]])
     assert inputs["x"].shape == (3, 8)
-
-
-FAULTS: dict[str, tuple[str, Any, str]] = {
-    "lists of texts and numbers": (
-        "a.jsonl",
-        '{"x": ["a", 1], "price": 1}\n',
-        (
-            "a.jsonl, line 1, x: found a list of several types; expected a list whose items are of one type\n"
-            "    -> repair the line"
-        ),
-    ),
-    "lists and numbers": (
-        "a.jsonl",
-        '{"x": [1], "price": 1}\n{"x": null, "price": 1}\n{"x": 3, "price": 2}\n',
-        "a.jsonl, line 3, x: found a number: 3; expected a list, as in line 1\n    -> repair the line",
-    ),
-    "an infinite number": (
-        "a.parquet",
-        pa.table({"x": [[1.0], [], [2.0, float("inf")]], "price": [1, 2, 3]}),
-        (
-            "a.parquet, row 2, x: found [2.0, inf], which is infinite as a number; expected finite numbers\n"
-            "    -> repair the value, or leave it empty, which is missing"
-        ),
-    ),
-    "a large integer beside a missing one": (
-        "a.parquet",
-        pa.table({"x": [[2**60], [None]], "price": [1, 2]}),
-        (
-            "dataset.columns.x: found missing values, and integers from 1152921504606846976 to 1152921504606846976; "
-            "expected integers below 2**53 where some are missing, since these are read as floats\n"
-            "    -> set 'dataset.columns={x: numbers}' for rounded floats"
-        ),
-    ),
-}
-
-
-@pytest.mark.parametrize(("name", "content", "told"), FAULTS.values(), ids=FAULTS)
-def test_faults_of_lists(tmp_path: Path, name: str, content: Any, told: str) -> None:
-    if isinstance(content, str):
-        (tmp_path / name).write_text(content)
-    else:
-        pyarrow.parquet.write_table(content, tmp_path / name)
-    with pytest.raises(EtlrunError) as raised:
-        kept_of(a_table(str(tmp_path / name), tmp_path / "kept"))
-    assert message(tmp_path, raised.value) == told
