@@ -21,7 +21,6 @@ defaults:
 trainer: {epochs: 1}
 load: {prefetch: 0}
 """
-CHOICE = "  - override /cache: memory\n"
 UNREAD = "cache_unread: cache.memory has no effect: a single epoch never reads it back%0A    -> try cache=none"
 NO_PREFETCH = (
     "no_prefetch: load.prefetch=0: the model waits while the next batch is prepared%0A    -> try load.prefetch=autotune"
@@ -52,7 +51,7 @@ def sarif(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return dict(run)
 
 
-def cases(capsys: pytest.CaptureFixture[str]) -> dict[str, ET.Element]:
+def junit(capsys: pytest.CaptureFixture[str]) -> dict[str, ET.Element]:
     """The test cases by their names, of a suite that counts them."""
     (suite,) = ET.fromstring(told(capsys, "junit"))  # noqa: S314 - its own
     found = {case.attrib["name"]: case for case in suite}

@@ -265,3 +265,13 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in SOUND.items():
         write(tmp_path / "mine" / name, text)
     return tmp_path / "mine"
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Three sound configs in `mine`, in a repository that is the working directory."""
+    from tests.repository import Repository
+
+    made = Repository.small(tmp_path / "repository")
+    monkeypatch.chdir(made.folder)
+    return made

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
+import re
+import shlex
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,6 +17,7 @@ import pytest
 from etlrun.cli.main import main
 from etlrun.review.lint import Machine
 from tests.configs import CONF
+from tests.golden import Case
 from tests.repository import OTHER, Repository
 
 GOLDEN = CONF.parent / "tests" / "golden" / "pulls"
@@ -174,6 +178,23 @@ def told(*words: str) -> tuple[str, str, int]:
         except SystemExit as end:
             status = int(end.code or 0)
     return output.getvalue(), errors.getvalue(), status
+
+
+def transcript(case: Case, repository: Repository) -> str:
+    """What commands say of the changes of a case in the repository of the current folder, and their exit statuses."""
+    for files in case.get("commits", ()):
+        repository.change(files)
+        repository.commit("Change")
+    repository.change(case.get("then", {}))
+    said = []
+    for words in case["words"]:
+        given = shlex.split(words)
+        output, errors, status = told(*given, *([] if "--config-dir" in given else ["--config-dir", "mine"]))
+        if case.get("keys") and "json" in given and output:
+            document = json.loads(output)
+            output = "".join(f"{key}: {json.dumps(document[key], indent=1)}\n" for key in case["keys"])
+        said.append(f"$ {words}\n{output}{errors}({status})\n")
+    return re.sub(r"(?<= in )[\d.]+ s", "N s", "\n".join(said))
 
 
 def _block(text: str) -> str:

@@ -1,6 +1,7 @@
 """A git repository of a person's own configs, with real commits and pull requests."""
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 SMALL = """\
@@ -64,6 +65,17 @@ class Repository:
         text = (self.configs / name).read_text(encoding="utf-8")
         assert old in text
         self.write(name, text.replace(old, new))
+
+    def change(self, files: Mapping[str, str | Mapping[str, str] | None]) -> None:
+        """Write texts, replace some in what is there, or remove what is to have nothing."""
+        for name, of in files.items():
+            if of is None:
+                (self.configs / name).unlink()
+            elif isinstance(of, str):
+                self.write(name, of)
+            else:
+                for old, new in of.items():
+                    self.replace(name, old, new)
 
     def commit(self, message: str) -> str:
         """Everything; the name of the commit."""

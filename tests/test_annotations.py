@@ -10,30 +10,28 @@ from urllib.parse import unquote
 import pytest
 
 from etlrun import __version__
-from etlrun.cli.parsers import call
 from etlrun.review.annotations import ERROR, FORMATS, VALUE, Annotation
 from etlrun.review.check import Checked
 from etlrun.review.check import check as checked
 from etlrun.review.evidence import Evidence
 from etlrun.review.folders import working_tree
 from etlrun.system.errors import Fault
-from tests.annotations import CHOICE, NO_PREFETCH, SLOW, UNREAD, cases, commands, sarif, told
-from tests.configs import CONF, TRAINER_KEYS
+from tests.annotations import NO_PREFETCH, SLOW, UNREAD, commands, junit, sarif
+from tests.configs import CONF
+from tests.golden import Case, Golden, cases
 from tests.own_configs import faults, write
+from tests.pulls import transcript
 from tests.repository import OTHER, Repository
 
 
-def test_sound_configs_have_no_annotation(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert commands(capsys) == []
-    assert json.loads(told(capsys, "json")) == {
-        "format": 1,
-        "configs": 9,
-        "experiments": ["other", "small"],
-        "faults": [],
-        "warnings": [],
-    }
+@pytest.mark.parametrize("case", cases("annotations"))
+def test_annotations_are_printed_in_full(case: Case, golden: Golden, repository: Repository) -> None:
+    golden(case, transcript(case, repository))
+
+
+def test_sound_configs_are_cases_without_a_fault(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (sarif(capsys)["results"], mine.is_dir()) == ([], True)
-    found = cases(capsys)
+    found = junit(capsys)
     assert ([len(case) for case in found.values()], [*found][:3]) == (
         [0] * 9,
         ["experiment=other", "experiment=small", "transform=small_48"],
@@ -80,44 +78,6 @@ def test_sarif_is_valid_and_has_rules_and_places(mine: Path, capsys: pytest.Capt
     ]
 
 
-def test_json_has_each_fault_in_its_parts(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(mine / "load" / "huge.yaml", "# Huge.\ndefaults: [shuffled, _self_]\nbatch_size: many\n")
-    write(mine / "experiment" / "slow.yaml", SLOW.replace("epochs: 1", "epochs: 2"))
-    flipped = "transform: {steps: [decode, resize, random_flip, scale_minus_one_one]}"
-    write(mine / "experiment" / "torn.yaml", SLOW.replace("load: {prefetch: 0}", flipped))
-    document = json.loads(told(capsys, "json"))
-    torn = document["faults"].pop(0)
-    assert [torn[name] for name in ("rule", "file", "line", "key", "remedy", "configs")] == [
-        "conflict",
-        "mine/experiment/torn.yaml",
-        4,
-        "cache.at",
-        "set cache.at=resize",
-        ["experiment=torn"],
-    ]
-    (fault,), (warning,) = document["faults"], document["warnings"]
-    assert (fault["configs"][:2], len(fault.pop("configs"))) == (["load=huge", "cache=disk load=huge"], 11)
-    assert fault == {
-        "rule": "value",
-        "file": "mine/load/huge.yaml",
-        "line": 3,
-        "key": "load.batch_size",
-        "found": "'many'",
-        "expected": "a positive integer",
-        "remedy": None,
-    }
-    assert warning == {
-        "rule": "no_prefetch",
-        "file": "mine/experiment/slow.yaml",
-        "line": 7,
-        "key": "load.prefetch",
-        "found": "load.prefetch=0: the model waits while the next batch is prepared",
-        "expected": None,
-        "remedy": "try load.prefetch=autotune",
-        "configs": ["experiment=slow"],
-    }
-
-
 def test_junit_has_a_case_for_each_config_and_for_each_broken_file(
     mine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,7 +85,8 @@ def test_junit_has_a_case_for_each_config_and_for_each_broken_file(
     write(mine / "experiment" / "other.yaml", OTHER.replace("epochs: 3", "epochs: 0\n  learning_rate: fast"))
     write(mine / "experiment" / "slow.yaml", SLOW)
     write(mine / "experiment" / "broken.yaml", "# @package _global_\n# Broken.\nload: [}\n")
-    found, folder = cases(capsys), "mine/experiment"
+    write(mine / "transform" / "flipped.yaml", "# Flipped.\ndefaults: [augmented_224, _self_]\n")
+    found, folder = junit(capsys), "mine/experiment"
     huge = "mine/load/huge.yaml:3: load.batch_size, in load=huge and 10 more: found 'many'; expected a positive integer"
     for name in ("load=huge", "load=huge model=linear"):
         (failure,) = found[name]
@@ -152,81 +113,7 @@ def test_junit_has_a_case_for_each_config_and_for_each_broken_file(
     (skipped,) = found["experiment=broken"]
     assert (skipped.tag, skipped.attrib) == ("skipped", {"message": broken})
     assert len(found["experiment=small"]) == 0
-
-
-def test_github_shows_each_fault_and_what_is_slow_at_its_line(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(mine / "experiment" / "other.yaml", OTHER.replace("epochs: 3", "epoch: 0"))
-    write(mine / "experiment" / "slow.yaml", SLOW)
-    write(mine / "experiment" / "small.yaml", "# @package _global_\ndefaults: [override /transform: small_48]\n")
-    write(mine / "experiment" / "left.yml", OTHER)
-    file, suffix = "file=mine/experiment", "the suffix .yml; expected .yaml, the only suffix that Hydra reads"
-    assert commands(capsys) == [
-        (
-            f"::error {file}/other.yaml,line=5,title=trainer.epoch::trainer.epoch, in experiment=other: found an "
-            f"unknown key; expected one of the keys {TRAINER_KEYS}%0A    -> did you mean `trainer.epochs`?"
-        ),
-        f"::error {file}/left.yml,title=etlrun::found {suffix}",
-        (
-            f"::warning {file}/small.yaml,line=1,title=etlrun::found no comment at the top; expected a comment with "
-            "the purpose, the command and the cost of the experiment%0A    -> add it below `# @package _global_`"
-        ),
-        f"::warning {file}/slow.yaml,line=7,title=load.prefetch::experiment=slow: {NO_PREFETCH}",
-        f"::warning {file}/slow.yaml,line=4,title=cache::experiment=slow: {UNREAD}",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "place"),
-    [
-        ("experiment/slow.yaml", SLOW, "slow.yaml,line=4"),
-        ("experiment/slow.yaml", SLOW.replace(CHOICE, ""), "slow.yaml"),
-        ("experiment/slow.yaml", SLOW.replace(CHOICE, "") + "cache: {at: decoded}\n", "slow.yaml,line=7"),
-        ("cache/quick.yaml", "# Quick.\ndefaults: [memory, _self_]\nat: decoded\n", "slow.yaml,line=4"),
-    ],
-)  # fmt: skip
-def test_advice_on_an_option_is_where_the_option_is_chosen(
-    name: str, text: str, place: str, mine: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(mine / "experiment" / "slow.yaml", SLOW.replace("memory", "quick"))
-    write(mine / name, text)
-    (found,) = [line for line in commands(capsys) if "cache_unread" in line]
-    assert found.startswith(f"::warning file=mine/experiment/{place},title=cache::")
-
-
-def test_advice_on_a_file_of_several_experiments_is_told_once(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(mine / "load" / "eager.yaml", "# Eager.\ndefaults: [shuffled, _self_]\nprefetch: 0\n")
-    for name in ("one", "two"):
-        text = f"# @package _global_\n# The {name}.\ndefaults: [override /load: eager, _self_]\n"
-        write(mine / "experiment" / f"{name}.yaml", text)
-    place = "file=mine/load/eager.yaml,line=3,title=load.prefetch"
-    assert commands(capsys) == [f"::warning {place}::experiment=one, experiment=two: {NO_PREFETCH}"]
-
-
-def test_silenced_advice_and_refused_options_are_no_annotations(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    silence = "measure: {silence: {no_prefetch: it is a test, cache_unread: it is a test}}\n"
-    write(mine / "experiment" / "slow.yaml", SLOW + silence)
-    write(mine / "transform" / "flipped.yaml", "# Flipped.\ndefaults: [augmented_224, _self_]\n")
-    assert commands(capsys) == []
-    call("check", ["--config-dir", "mine"])
-    assert "note: transform=flipped does not fit the defaults of the other groups" in capsys.readouterr().out
-    assert cases(capsys)["transform=flipped"][0].tag == "skipped"
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "found"),
-    [
-        ("mine.yaml", "# Mine.\ndefaults: 3\n", "Invalid defaults list in 'mine', defaults must be a list (got int)"),
-        ("mine.yaml", "# Mine.\ndefaults: [mine]\n", "a cycle in the defaults lists"),
-        ("load/mine.yaml", "# Mine.\ndefaults: [mine]\n", "a cycle in the defaults lists"),
-    ],
-)
-def test_a_fault_of_a_defaults_list_has_its_line(
-    name: str, text: str, found: str, mine: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(mine / name, text)
-    config = "load=mine" if "/" in name else "--config-name=mine"
-    place, expected = f"file=mine/{name},line=2,title=etlrun", "a config that Hydra can compose"
-    assert commands(capsys) == [f"::error {place}::in {config}: found {found}; expected {expected}"]
+    assert found["transform=flipped"][0].tag == "skipped"
 
 
 @pytest.mark.usefixtures("mine")
@@ -262,39 +149,10 @@ def test_any_name_and_any_value_is_one_annotation(
         f"::error {place}::trainer.epochs, in experiment={config}: found {found}; expected a positive integer"
     ]
     fault = f"mine/experiment/{name}.yaml:3: trainer.epochs, in experiment={name}: found "
-    assert cases(capsys)[f"experiment={name}"][0].attrib["message"].startswith(fault)
+    assert junit(capsys)[f"experiment={name}"][0].attrib["message"].startswith(fault)
     (result,) = sarif(capsys)["results"]
     location = result["locations"][0]["physicalLocation"]["artifactLocation"]
     assert unquote(location["uri"]) == f"mine/experiment/{name}.yaml"
-
-
-@pytest.mark.parametrize(
-    ("text", "fault", "place"),
-    [
-        (
-            'trainer: {"a\\n::error::b\\e": 0}\n',
-            "trainer.a\\n::error::b\\x1b, in experiment=odd: found an unknown key; expected one of the keys "
-            + TRAINER_KEYS,
-            "trainer.a\\n%3A%3Aerror%3A%3Ab\\x1b",
-        ),
-        (
-            'cache: {at: "a\\n::error::b"}\n',
-            (
-                "cache.at, in experiment=odd: found a\\n::error::b; expected one of source, decoded, transformed, "
-                "features, decode, resize\n    -> name a step of both lists that comes before the scaling"
-            ),
-            "cache.at",
-        ),
-    ],
-)
-def test_no_line_of_a_log_begins_with_a_text_of_a_config(
-    text: str, fault: str, place: str, mine: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(mine / "experiment" / "odd.yaml", f"# @package _global_\n# Odd.\n{text}")
-    assert faults() == [f"mine/experiment/odd.yaml:3: {fault}"]
-    assert commands(capsys) == [
-        f"::error file=mine/experiment/odd.yaml,line=3,title={place}::{fault}".replace("\n", "%0A")
-    ]
 
 
 def test_files_are_named_from_the_root_of_the_repository(
@@ -309,19 +167,7 @@ def test_files_are_named_from_the_root_of_the_repository(
     (result,) = sarif(capsys)["results"]
     location = {"uri": "training/mine/load/odd.yaml", "uriBaseId": "%SRCROOT%"}
     assert result["locations"][0]["physicalLocation"]["artifactLocation"] == location
-    assert "training/mine/load/odd.yaml" in cases(capsys)
-
-
-def test_golden_plans_that_are_written_are_told_beside_the_format(
-    mine: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(mine / "experiment" / "slow.yaml", SLOW.replace("epochs: 1", "epochs: 2"))
-    (line,) = commands(capsys)
-    capsys.readouterr()
-    call("check", ["--config-dir", "mine", "--golden", "golden", "--update", "--format", "github"])
-    answer = capsys.readouterr()
-    updated = "".join(f"updated golden/{name}.txt\n" for name in ("other", "slow", "small"))
-    assert (answer.out, answer.err) == (f"{line}\n", updated)
+    assert "training/mine/load/odd.yaml" in junit(capsys)
 
 
 def test_an_experiment_that_was_tuned_elsewhere_is_a_note(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -332,22 +178,3 @@ def test_an_experiment_that_was_tuned_elsewhere_is_a_note(mine: Path, capsys: py
     assert commands(capsys) == [f"::notice file=mine/experiment/other.yaml,title=etlrun::{machine}"]
     (result,) = sarif(capsys)["results"]
     assert (result["level"], result["ruleId"]) == ("note", "tuned_elsewhere")
-
-
-def test_what_an_option_of_the_project_sets_is_where_it_is_chosen(
-    mine: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    head = "# @package _global_\n# Slow.\ndefaults:\n  - override /load: plain\n"
-    write(mine / "experiment" / "slow.yaml", f"{head}  - _self_\n")
-    place = "file=mine/experiment/slow.yaml,line=4"
-    assert commands(capsys) == [f"::warning {place},title=load.prefetch::experiment=slow: {NO_PREFETCH}"]
-    steps = "steps: [decode, resize, random_flip, scale_minus_one_one]"
-    text = f"{head}  - override /cache: memory\n  - _self_\ntransform: {{{steps}}}\n"
-    write(mine / "experiment" / "slow.yaml", text)
-    assert faults() == [
-        (
-            "mine/experiment/slow.yaml:5: cache.at, in experiment=slow: found transformed; expected a "
-            "point before transform.random_flip, whose first result all later epochs would repeat\n"
-            "    -> set cache.at=resize"
-        )
-    ]

@@ -12,7 +12,8 @@ from etlrun.review.folders import working_tree
 from tests.configs import CONF, EXPERIMENTS, refusal_of_request, yaml_files
 from tests.golden import Case, Golden, cases
 from tests.own_configs import faults, write
-from tests.repository import OTHER
+from tests.pulls import transcript
+from tests.repository import OTHER, Repository
 
 OURS = {name: (name.partition("/")[0], name.partition("/")[2]) for name in yaml_files() if "/" in name}
 
@@ -48,9 +49,6 @@ def test_own_options_of_every_group_are_sound_together(
     assert str(CONF) not in told
 
 
-ALONE = "does not fit the defaults of the other groups"
-
-
 def test_columns_of_a_table_are_sound_beside_an_experiment_that_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,75 +61,8 @@ def test_columns_of_a_table_are_sound_beside_an_experiment_that_has_it(
     call("check", ["--config-dir", "mine"])
     told = capsys.readouterr().out
     where = "mine/transform/my_columns.yaml:2: transform.columns.area.of is area"
-    assert f"note: transform=my_columns {ALONE}: {where}" in told
+    assert f"note: transform=my_columns does not fit the defaults of the other groups: {where}" in told
     assert told.endswith(" s: no fault\n")
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "unfit"),
-    [
-        (
-            "dataset/folder.yaml",
-            "dir: photos\n",
-            ["dataset=my_folder does not fit extract=tfds: {}: extract.name is tfds"],
-        ),
-        (
-            "dataset/tfrecord.yaml",
-            "files: 'old/*.tfrecord'\nnum_classes: 3\n",
-            ["dataset=my_tfrecord does not fit extract=tfds: {}: extract.name is tfds"],
-        ),
-        (
-            "transform/small_64.yaml",
-            "steps: [decode, resize, random_flip, scale_minus_one_one]\n",
-            [f"transform=my_small_64 {ALONE}: {{}}: cache.at is transformed"],
-        ),
-        (
-            "trainer/fine_tune.yaml",
-            "phases: [{epochs: 1}]\n",
-            [
-                f"trainer=my_fine_tune {ALONE}: {{}}: model.trainable is true",
-                "model=emulated does not fit trainer=my_fine_tune: {}:2: trainer.phases is [{{epochs: 1}}]",
-                "model=linear does not fit trainer=my_fine_tune: {}:2: trainer.phases is [{{epochs: 1}}]",
-                "model=tabular does not fit trainer=my_fine_tune: {}:2: trainer.phases is [{{epochs: 1}}]",
-                "model=text does not fit trainer=my_fine_tune: {}:2: trainer.phases is [{{epochs: 1}}]",
-            ],
-        ),
-        ("model/keras_application.yaml", "name: MobileNet\n", []),
-    ],
-)
-def test_a_pair_that_does_not_fit_is_no_fault_of_a_file_that_fits_elsewhere(
-    name: str, values: str, unfit: list[str], mine: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = derived(mine, *OURS[name], values)
-    call("check", ["--config-dir", "mine"])
-    *lines, last = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if line.startswith("note")] == [f"note: {line.format(file)}" for line in unfit]
-    assert last.endswith(" s: no fault")
-
-
-def test_an_option_fits_with_two_others(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    numbers = "# Numbers.\ndefaults: [tfds, _self_]\nname: iris\nfeatures: {features: float32 4}\n"
-    write(mine / "dataset" / "iris.yaml", numbers)
-    assert len(faults()) == 3
-    write(mine / "transform" / "none.yaml", "# Nothing.\ndefaults: [small_64, _self_]\nsteps: []\neval_steps: []\n")
-    call("check", ["--config-dir", "mine"])
-    assert capsys.readouterr().out.endswith("no fault\n")
-
-
-def test_a_file_that_nothing_uses_is_told_beside_other_faults(mine: Path) -> None:
-    write(mine / "other" / "lone.yaml", "a: 1\n")
-    write(mine / "other" / "named.yaml", "a: 1\n")
-    write(mine / "load" / "broken.yaml", "defaults: [/other/named]\nprefetch: [\n")
-    assert [fault.partition("; ")[0] for fault in faults()] == [
-        "mine/load/broken.yaml:2: found no value while parsing a flow node",
-        "mine/other/lone.yaml: found a file that no config uses",
-    ]
-
-
-def test_a_value_that_a_person_gives_is_no_fault(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(mine / "dataset" / "any.yaml", "# Any.\ndefaults: [tfds, _self_]\nsplit: ???\n")
-    call("check", ["--config-dir", "mine"])
-    assert capsys.readouterr().out.endswith("no fault\n")
 
 
 def test_the_configs_of_the_project_are_sound() -> None:
@@ -143,14 +74,6 @@ def test_the_configs_of_the_project_are_sound() -> None:
     assert len(files) == len(list(CONF.rglob("*.yaml")))
 
 
-def test_own_configs_that_are_sound_are_told_so(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(mine / "mine.yaml", "# Mine.\ndefaults: [config, _self_]\ntrainer: {epochs: 9}\n")
-    call("check", ["--config-dir", "mine"])
-    line = capsys.readouterr().out
-    assert line.startswith("checked 10 configs of 2 experiments and of options in ")
-    assert line.endswith(" s: no fault\n")
-
-
 def test_a_folder_in_which_nothing_is_checked_is_refused(mine: Path) -> None:
     (mine / "notes").mkdir()
     (found,) = faults("--config-dir", "mine/notes")
@@ -158,6 +81,11 @@ def test_a_folder_in_which_nothing_is_checked_is_refused(mine: Path) -> None:
         f"--config-dir: found no experiment and no option of a group in {mine}/notes; expected a folder of configs, "
         "such as experiment/NAME.yaml in it\n    -> name the folder that holds the folders of groups"
     )
+
+
+@pytest.mark.parametrize("case", cases("own_configs"))
+def test_what_is_told_of_own_configs(case: Case, golden: Golden, repository: Repository) -> None:
+    golden(case, transcript(case, repository))
 
 
 @pytest.mark.parametrize("case", cases("check"))
@@ -170,36 +98,6 @@ def test_what_hydra_refuses_is_told_of_a_run_as_by_check(mine: Path) -> None:
     write(mine / "experiment" / "other.yaml", "# @package _global_\ndefaults: [override /dataste: tfds]\n")
     (told,) = faults()
     assert refusal_of_request("experiment=other", config_dir=Path("mine")) == told.replace(", in experiment=other", "")
-
-
-def test_all_faults_are_told_at_once(mine: Path) -> None:
-    write(mine / "experiment" / "other.yaml", "trainer: {epochs: 0}\n")
-    write(mine / "load" / "huge.yaml", "# Huge.\ndefaults: [shuffled, _self_]\nbatch_size: many\n")
-    assert [text.split(": found")[0] for text in faults()] == [
-        "mine/experiment/other.yaml:1: experiment, in experiment=other",
-        "mine/load/huge.yaml:3: load.batch_size, in load=huge and 10 more",
-    ]
-    assert [text.split(": found")[0] for text in faults("--strict")][2:] == ["mine/experiment/other.yaml:1"]
-
-
-def test_advice_has_its_override_on_a_line_of_its_own(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(mine / "experiment" / "other.yaml", f"{OTHER}load: {{prefetch: 0}}\n")
-    call("check", ["--config-dir", "mine"])
-    assert capsys.readouterr().out.splitlines()[:2] == [
-        "other: no_prefetch: load.prefetch=0: the model waits while the next batch is prepared",
-        "    -> try load.prefetch=autotune",
-    ]
-
-
-def test_a_missing_comment_is_a_fault_of_a_strict_check_alone(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(mine / "experiment" / "other.yaml", "# @package _global_\ntrainer: {epochs: 3}\n")
-    text = (
-        "found no comment at the top; expected a comment with the purpose, the command and the cost of the experiment"
-    )
-    assert faults("--strict") == [f"mine/experiment/other.yaml:1: {text}\n    -> add it below `# @package _global_`"]
-    capsys.readouterr()
-    call("check", ["--config-dir", "mine"])
-    assert capsys.readouterr().out.splitlines()[0] == f"mine/experiment/other.yaml:1: {text} (a fault with --strict)"
 
 
 def test_golden_plans_are_written_compared_and_removed(

@@ -15,7 +15,6 @@ import pytest
 import yaml
 
 import etlrun
-from etlrun.cli.parsers import call
 from etlrun.planning import render
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
@@ -104,22 +103,6 @@ def test_faults_and_a_broken_policy_are_told_too(mine: Repository, told: Any) ->
     )
 
 
-def test_a_single_config_has_no_name(told: Any) -> None:
-    words = "transform.resize.antialias=true load.prefetch=1"
-    assert told("", words, "--stat") == "data, speed  2 differences\n1 of 1 change: 1 the data, 1 the speed\n"
-    assert told("", "", "--stat") == "nothing changes\n"
-    loose = "load.drop_remainder=true transform.deterministic=false"
-    assert told(loose, f"{loose} load.prefetch=1", "--stat").splitlines()[0] == "perhaps data, speed  1 difference"
-
-
-def test_it_is_no_format_beside_another_one(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        call("diff", ["", "", "--stat", "--format", "json"])
-    assert caught.value.code == 2
-    fault = "  --format: found --stat, too; expected one of them"
-    assert capsys.readouterr().err.splitlines()[1:] == [fault, "    -> see etlrun diff --help"]
-
-
 def test_jobs_of_sweeps_have_the_ratio_of_their_rates(tmp_path: Path, told: Any) -> None:
     rates = {"0": 100.0, "1": 100.0}
     old = swept(tmp_path / "a", "load.prefetch=0,1", "model=emulated", rates=rates)
@@ -192,36 +175,6 @@ def test_a_clone_is_shallow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wor
 MINE = ("--config-dir", "mine", "--format", "json")
 
 
-@pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
-    made = Repository.small(tmp_path / "repository")
-    monkeypatch.chdir(made.folder)
-    return made
-
-
-def test_the_matrix_has_each_experiment_that_changes_or_is_new(repository: Repository, told: Any) -> None:
-    repository.write("experiment/old.yaml", "# @package _global_\n# Old.\nload: {prefetch: 1}\n")
-    repository.write("load/one.yaml", "defaults: [shuffled, _self_]\nprefetch: 1\n")
-    repository.commit("Others")
-    (repository.configs / "experiment" / "old.yaml").unlink()
-    repository.replace("transform/small_48.yaml", "[48, 48]", "[32, 32]")
-    repository.replace("experiment/small.yaml", "epochs: 2", "epochs: 5")
-    repository.replace("load/one.yaml", "prefetch: 1", "prefetch: 2")
-    repository.write("experiment/new.yaml", "# @package _global_\n# New.\nload: {prefetch: 3}\n")
-    repository.commit("Smaller")
-    found = json.loads(told("HEAD~1", "HEAD", *MINE))
-    small = {"experiment": "small", "overrides": "experiment=small", "state": "compared", "kinds": ["data", "training"]}
-    new: dict[str, Any] = {
-        "experiment": "new",
-        "overrides": "experiment=new",
-        "state": "added",
-        "kinds": [],
-        "since": None,
-    }
-    assert found["matrix"] == {"include": [{**small, "since": "transform.resize"}, new]}
-    assert (found["kinds"], found["changed"], found["failed"]) == (["data", "training", "speed"], True, False)
-
-
 def test_an_odd_name_is_chosen_by_a_quoted_override(repository: Repository, told: Any) -> None:
     repository.write("experiment/größe, $(x) 1.yaml", "# @package _global_\n# Odd.\nload: {prefetch: 1}\n")
     repository.commit("Odd")
@@ -229,28 +182,6 @@ def test_an_odd_name_is_chosen_by_a_quoted_override(repository: Repository, told
     assert odd["experiment"] == "größe, $(x) 1"
     side = shlex.quote(odd["overrides"])
     assert json.loads(told(side, f"{side} load.prefetch=2", *MINE))["kinds"] == ["speed"]
-
-
-def test_what_cannot_be_composed_has_failed_and_is_not_to_be_run(repository: Repository, told: Any) -> None:
-    repository.replace("experiment/small.yaml", "epochs: 2", "epochs: 0")
-    found = json.loads(told("HEAD", *MINE, status=2))
-    assert (found["matrix"], found["kinds"], found["changed"], found["failed"]) == ({"include": []}, [], True, True)
-
-
-@pytest.mark.usefixtures("repository")
-def test_nothing_is_to_be_run_without_a_change(told: Any) -> None:
-    found = json.loads(told("HEAD", *MINE))
-    assert (found["matrix"], found["kinds"], found["changed"], found["failed"]) == ({"include": []}, [], False, False)
-
-
-def test_single_configs_are_no_experiments_of_a_matrix(told: Any) -> None:
-    found = json.loads(told("", "load.prefetch=1", "--format", "json"))
-    assert (found["matrix"], found["kinds"], found["changed"], found["failed"]) == (
-        {"include": []},
-        ["speed"],
-        True,
-        False,
-    )
 
 
 def test_the_run_without_an_experiment_is_chosen_by_no_override() -> None:
@@ -266,19 +197,11 @@ def test_what_perhaps_changes_the_data_does_so_in_all_forms(repository: Reposito
     repository.commit("A part of the data")
     repository.replace("experiment/small.yaml", "epochs: 2", "epochs: 3")
     headline = "changes perhaps the data, from load.batch on, and the training"
-    found = json.loads(told("HEAD", *MINE))
-    (small,) = (of for of in found["experiments"] if of["name"] == "small")
-    assert (found["kinds"], found["matrix"]["include"][0]["kinds"], small["changes"]) == (3 * (["data", "training"],))
-    assert (found["matrix"]["include"][0]["since"], small["headline"]) == ("load.batch", headline)
-    both = "HEAD", "--config-dir", "mine"
-    assert f"\n#### small: {headline}\n" in told(*both, "--format", "markdown")
-    assert told(*both).startswith(f"small: {headline}\n")
-    stat = told(*both, "--stat").splitlines()
-    assert stat[0].startswith("small  perhaps data, training  1 difference")
-    assert stat[1] == "1 of 2 change: 1 the data, 1 the training"
+    (small,) = (of for of in json.loads(told("HEAD", *MINE))["experiments"] if of["name"] == "small")
+    assert (small["changes"], small["headline"]) == (["data", "training"], headline)
+    assert f"\n#### small: {headline}\n" in told("HEAD", "--config-dir", "mine", "--format", "markdown")
     changed = etlrun.diff("HEAD", config_dir="mine")
     assert (changed.changes_data, changed.changes_training, changed.changes_order) == (True, True, False)
-    assert "found perhaps a change of the data in small" in told(*both, "--fail-on", "data", status=4)
 
 
 def test_overrides_are_compared(told: Any) -> None:

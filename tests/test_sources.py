@@ -14,28 +14,13 @@ from etlrun.review.check import check as checked
 from etlrun.review.folders import working_tree
 from etlrun.stages import STAGES
 from etlrun.system.errors import ConfigError
-from tests.own_configs import write
+from tests.own_configs import faults, write
 from tests.repository import OTHER, SMALL, TRANSFORM, Repository
-
-
-@pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
-    """With three sound configs in `mine`."""
-    made = Repository.small(tmp_path / "repository")
-    monkeypatch.chdir(made.folder)
-    return made
 
 
 @pytest.fixture
 def mine(repository: Repository) -> Path:
     return repository.configs
-
-
-def faults(*words: str) -> list[str]:
-    """With which the configs in `mine` are refused."""
-    with pytest.raises(ConfigError) as caught:
-        call("check", ["--config-dir", "mine", *words])
-    return [str(fault) for fault in caught.value.faults]
 
 
 def sweep(*overrides: str) -> list[str]:
@@ -189,53 +174,18 @@ def test_a_name_that_can_not_be_printed_is_told(mine: Path, told: Any) -> None:
     assert files_digest(Request(overrides=[], config_dir="mine"))
 
 
-HEAD = "# @package _global_\n# X.\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        (
-            "dataset: {name: !!binary aGVsbG8=}\n",
-            "mine/experiment/wrong.yaml:3: dataset.name, in experiment=wrong: found b'hello'; expected a string",
-        ),
-        (
-            'dataset: {name: "\\ud800"}\n',
-            (
-                "mine/experiment/wrong.yaml:3: dataset.name, in experiment=wrong: found a string with an unpaired "
-                "surrogate; expected valid Unicode"
-            ),
-        ),
-        (
-            "measure: {silence: !!binary aGVsbG8=}\n",
-            (
-                "mine/experiment/wrong.yaml:3: measure.silence, in experiment=wrong: found b'hello'; expected a "
-                "mapping from names of checks to reasons"
-            ),
-        ),
-        (
-            "defaults: [wrong]\n",
-            (
-                "mine/experiment/wrong.yaml:3, in experiment=wrong: found a cycle in the defaults lists; "
-                "expected a config that Hydra can compose"
-            ),
-        ),
-    ],
-)
-def test_a_file_with_what_no_config_has_is_told(mine: Path, text: str, fault: str) -> None:
-    write(mine / "experiment" / "wrong.yaml", f"{HEAD}{text}")
-    assert faults() == [fault]
-
-
 def test_a_sweep_without_settings_is_refused(mine: Path) -> None:
-    write(mine / "experiment" / "wrong.yaml", f"{HEAD}sweep: null\n")
+    write(mine / "experiment" / "wrong.yaml", "# @package _global_\n# X.\nsweep: null\n")
     with pytest.raises(ConfigError) as caught:
         sweep("experiment=wrong")
     assert str(caught.value) == "sweep: found nothing; expected a mapping\n    -> choose sweep=…"
 
 
 def test_a_key_that_can_not_be_printed_and_a_long_name_are_in_nobodys_way(mine: Path) -> None:
-    write(mine / "experiment" / "wrong.yaml", f"{HEAD}\"a\\nb\": 1\n'': 2\ndataset: {{name: {'x' * 5000}}}\n")
+    write(
+        mine / "experiment" / "wrong.yaml",
+        f"# @package _global_\n# X.\n\"a\\nb\": 1\n'': 2\ndataset: {{name: {'x' * 5000}}}\n",
+    )
     keys = "dataset, extract, transform, cache, load, model, trainer, profile, logger, measure"
     assert faults() == [
         f"mine/experiment/wrong.yaml: {name}, in experiment=wrong: found an unknown key; "

@@ -288,13 +288,6 @@ def test_images_are_shown_beside_the_facts(verified: Any, tiny: Path, tmp_path: 
     assert len(facts(text)) == 2
 
 
-@pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
-    made = Repository.small(tmp_path / "repository")
-    monkeypatch.chdir(made.folder)
-    return made
-
-
 EXPERIMENT = """\
 # @package _global_
 # {name}. Costs a second.
