@@ -62,8 +62,6 @@ def diff(
 
 
 def _side(given: str | Path | Sequence[str] | Planned | Run | Sweep) -> str | Side:
-    from etlrun.api.run import require_words
-
     if isinstance(given, str | os.PathLike):
         return os.fspath(given)
     if isinstance(given, Planned):
@@ -210,7 +208,7 @@ class Planned:
         """
         require_one_host(self.plan.spec, _HOSTS)
         _require_backend()
-        from etlrun.run.checkpoint import previous_run
+        from etlrun.run.checkpoint import checkpoints, previous_run
         from etlrun.run.run import execute, freeze
 
         settings = with_hydra(composer(self._request), self._request.overrides).hydra
@@ -225,7 +223,11 @@ class Planned:
             try:
                 execute(path, planned=self.plan)
             except KeyboardInterrupt:
-                _say_how_to_resume(path)
+                from etlrun.config.overrides import of_path
+
+                if checkpoints(path):
+                    resumed = of_path(RESUME, path)
+                    print(f"etlrun: resume with: etlrun.plan({resumed!r}).fit()", file=sys.stderr)
                 raise
         return Run(path)
 
@@ -256,14 +258,6 @@ def document_of(plan: Plan) -> Doc:
     columns += [Col(name, itemgetter(2 + place), is_long=True) for place, name in enumerate(("parameters", "gives"))]
     title = f"{spec.dataset.title} to {spec.model.path}, fingerprint {plan.fingerprint}"
     return Doc(title, [Table(rows, columns), Lines([("note", note) for note in plan.remarks])])
-
-
-def _say_how_to_resume(folder: Path) -> None:
-    from etlrun.config.overrides import of_path
-    from etlrun.run.checkpoint import checkpoints
-
-    if checkpoints(folder):
-        print(f"etlrun: resume with: etlrun.plan({of_path(RESUME, folder)!r}).fit()", file=sys.stderr)
 
 
 def _require_backend() -> None:

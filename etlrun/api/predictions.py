@@ -8,7 +8,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -64,18 +64,15 @@ def _flat(given: Iterable[Any]) -> Iterator[Any]:
     for of in given:
         if isinstance(of, (str, os.PathLike, bytes, Mapping)):
             yield of
-        elif isinstance(of, Iterable) and not _is_whole(of):
+        elif isinstance(of, Iterable) and not (
+            hasattr(of, "columns") or hasattr(of, "element_spec") or getattr(of, "ndim", 1) != 1
+        ):  # no DataFrame, dataset or array of numbers, whose items are no inputs
             yield from _flat(of)
         else:
             expected = "paths, overrides, images as bytes, or rows as mappings from columns to values"
             is_frame = hasattr(of, "to_dict")
             remedy = "of a DataFrame pass frame.to_dict('records')" if is_frame else "pass a path, or a list of rows"
             raise ConfigError([fault("predict", f"a {type(of).__name__}", expected, remedy)])
-
-
-def _is_whole(given: Any) -> bool:
-    """Return whether an iterable is a DataFrame, a dataset or an array of numbers, whose items are no inputs."""
-    return hasattr(given, "columns") or hasattr(given, "element_spec") or getattr(given, "ndim", 1) != 1
 
 
 def _of_images(run: Trained, model: Model, given: Sequence[bytes], top: int | None) -> list[Prediction]:
@@ -126,18 +123,16 @@ def _line(number: int, row: Mapping[str, Any], columns: Iterable[str]) -> str:
             raise ConfigError(
                 [fault(f"row {number}", f"the key {name!r}", "names of columns, which are texts", remedy)]
             )
-    try:
-        return json.dumps({name: _plain(row.get(name)) for name in columns})
-    except (TypeError, ValueError, RecursionError):
-        for name in columns:
-            with suppress(TypeError, ValueError, RecursionError):
-                json.dumps(_plain(row.get(name)))
-                continue
+    values = []
+    for name in columns:
+        try:
+            values.append(f"{json.dumps(str(name))}: {json.dumps(_plain(row.get(name)))}")
+        except (TypeError, ValueError, RecursionError):
             found = f"a value of type {type(row.get(name)).__name__}"
             expected = "a number of 64 bits, a truth value, a text, a time, or a list of numbers or of texts"
             remedy = "convert the value, or leave it out, which is missing"
             raise ConfigError([fault(f"row {number}, {name}", found, expected, remedy)]) from None
-        raise
+    return f"{{{', '.join(values)}}}"
 
 
 def _plain(value: Any) -> Any:

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -25,7 +26,7 @@ from etlrun.config.request import Request, changed, composer, files_digest, merg
 from etlrun.planning.plan import require_one_host
 from etlrun.planning.spec import show
 from etlrun.record.outcome import outcome_of
-from etlrun.record.record import Record, held, held_if_there
+from etlrun.record.record import Record, held
 from etlrun.record.summary import FAILED, RUNNING
 from etlrun.results import report
 from etlrun.results.collect import of_ledger
@@ -192,7 +193,7 @@ def _resume_folder(request: Request) -> Path | None:
 
 
 def _resume(now: Request, folder: Path) -> None:
-    with held_if_there(folder, SWEEP):
+    with held(folder) if (folder / SWEEP).is_file() else nullcontext():
         ledger = Ledger.open(folder)
         before = ledger.request
         own = [override for override in now.overrides if override.lstrip("+").startswith("sweep.")]

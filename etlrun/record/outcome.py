@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from etlrun.record import summary as summaries
 from etlrun.record.summary import (
     MEASURES,
-    Host,
+    Held,
     Resources,
     StageRow,
     Summary,
+    Verdict,
     finite,
     read_summary,
     shown_metric,
@@ -151,13 +151,23 @@ def outcome_of(folder: Path) -> Outcome | None:
 
 def outcome(summary: Summary) -> Outcome:
     """Return the outcome of a run with this summary."""
-    epochs = tuple(map(_epoch, summary.epochs))
+    epochs = tuple(
+        Epoch(
+            ended_s=epoch.ended_s,
+            examples_per_s=steady_rate([epoch]) or epoch.examples_per_s,
+            wait_share=epoch.waited_s / epoch.wall_s if epoch.wall_s else 0.0,
+        )
+        for epoch in summary.epochs
+    )
     every = [epoch.examples_per_s for epoch in epochs]
-    passes, measures = _passes(summary, len(every)), _measures(summary)
-    warm = [rate for number, rate in enumerate(every) if number and passes[number] in (_READ, None)]
     held = summary.cache.pipelines.get("train") if summary.cache else None
-    verdict, used = summary.verdict, summary.resources or Resources()
-    train_max_gain = verdict.train_max_gain if verdict else None
+    passes = _passes(held, len(every))
+    warm = [rate for number, rate in enumerate(every) if number and passes[number] in (_READ, None)]
+    verdict, used, host = summary.verdict or Verdict(kind="unknown"), summary.resources or Resources(), summary.host
+    kept, metric = summary.kept_epoch, shown_metric(summary.epochs)
+    names = dict.fromkeys((*MEASURES, metric, f"val_{metric}")) if kept else ()
+    measures = {name: value for name in names if kept and (value := kept.measure(name)) is not None}
+    machine = [*sorted(set(host.accelerators)), host.processor, f"{host.cores} cores"] if host.processor else []
     return Outcome(
         **{name: getattr(summary, name) for name in _AS_THEY_ARE},
         error=summary.error or "",
@@ -168,16 +178,16 @@ def outcome(summary: Summary) -> Outcome:
         first_examples_per_s=every[0] if every and passes[0] not in (_READ, UNCACHED) else None,
         examples=sum(epoch.examples for epoch in summary.epochs),
         cache=(held.key or "") if held else "",
-        fill_s=_fill_s(summary, warm, passes),
+        fill_s=_fill_s(summary, held, warm, passes),
         fills_ahead=held is not None and held.is_filled_ahead,
         has_filled=passes[:1] == [_FILLED],
         diverged=_diverged(summary),
         validated=summary.dataset.examples.get("validation", 0),
-        max_gain=verdict.max_gain if verdict else None,
-        train_max_gain=train_max_gain,
-        ceiling_examples_per_s=_ceiling(summary, train_max_gain),
-        ideal_examples_per_s=_ceiling(summary, verdict.max_gain if verdict else None),
-        bound_by=(verdict.stage or verdict.kind) if verdict else "",
+        max_gain=verdict.max_gain,
+        train_max_gain=verdict.train_max_gain,
+        ceiling_examples_per_s=_ceiling(summary, verdict.train_max_gain),
+        ideal_examples_per_s=_ceiling(summary, verdict.max_gain),
+        bound_by=(verdict.stage or verdict.kind) if summary.verdict else "",
         peak_rss_bytes=used.peak_rss_bytes,
         cores_used=used.cores_used,
         val_accuracy=finite(measures.get("val_accuracy")),
@@ -188,21 +198,7 @@ def outcome(summary: Summary) -> Outcome:
         remarks=tuple(summary.remarks),
         in_flight=summary.in_flight or 1,
         sitting_s=summary.sitting_s or 0.0,
-        machine=_machine(summary.host),
-    )
-
-
-def _machine(host: Host) -> str:
-    if not host.processor:
-        return ""
-    return ", ".join([*sorted(set(host.accelerators)), host.processor, f"{host.cores} cores"])
-
-
-def _epoch(epoch: summaries.Epoch) -> Epoch:
-    return Epoch(
-        ended_s=epoch.ended_s,
-        examples_per_s=steady_rate([epoch]) or epoch.examples_per_s,
-        wait_share=epoch.waited_s / epoch.wall_s if epoch.wall_s else 0.0,
+        machine=", ".join(machine),
     )
 
 
@@ -211,15 +207,6 @@ def records_read(summary: Summary) -> dict[str, str]:
     digests = summary.dataset.digest
     known = {name: f"{digest}, {summary.skipped.get(name, 0)} skipped" for name, digest in digests.items() if digest}
     return known if len(known) == len(digests) else {}
-
-
-def _measures(summary: Summary) -> dict[str, float]:
-    """Return the losses of the epoch whose model is kept, and the metric that is shown first."""
-    kept, metric = summary.kept_epoch, shown_metric(summary.epochs)
-    if kept is None:
-        return {}
-    names = dict.fromkeys((*MEASURES, metric, f"val_{metric}"))
-    return {name: value for name in names if (value := kept.measure(name)) is not None}
 
 
 def _ceiling(summary: Summary, gain: float | None) -> float | None:
@@ -250,9 +237,8 @@ def _state(summary: Summary, passes: Sequence[str | None], *, is_warm: bool) -> 
     return WARM if is_warm or passes[:1] == [_READ] else UNCACHED if UNCACHED in passes else COLD
 
 
-def _fill_s(summary: Summary, warm: Sequence[float], passes: Sequence[str | None]) -> float | None:
+def _fill_s(summary: Summary, held: Held | None, warm: Sequence[float], passes: Sequence[str | None]) -> float | None:
     """Return `Outcome.fill_s`."""
-    held = summary.cache.pipelines.get("train") if summary.cache else None
     if held is not None and (summary.only_fills or held.is_filled_ahead):
         return held.filled_s
     if held is None or not warm or passes[0] not in (_FILLED, None):
@@ -266,11 +252,10 @@ def _longer_s(filling_s: float, reading_s: float) -> float:
     return max(0.0, filling_s - reading_s)
 
 
-def _passes(summary: Summary, epochs: int) -> list[str | None]:
+def _passes(held: Held | None, epochs: int) -> list[str | None]:
     """Return how each training epoch used a cache on disk: `filled`, `read` or `uncached`; None without a cache.
 
     With a fixed number of steps an epoch is not a pass over the data: passes are then spread over the epochs.
     """
-    held = summary.cache.pipelines.get("train") if summary.cache else None
     passes: list[str | None] = [*held.passes] if held and held.passes else [None]
     return [passes[number * len(passes) // epochs] for number in range(epochs)]

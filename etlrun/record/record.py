@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -210,13 +210,6 @@ def held(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def held_if_there(folder: Path, file: str) -> Iterator[None]:
-    """Hold the lock if `file` is in the folder; otherwise leave the folder untouched."""
-    with held(folder) if (folder / file).is_file() else nullcontext():
-        yield
-
-
-@contextmanager
 def nobodys(folder: Path) -> Iterator[None]:
     """Wait for the process of the run in `folder` to end, and lock others out; `WorldError` if it doesn't end."""
     with _acquired(folder, LONGEST_S, found="a run that is still running", expected="a run that has ended"):
@@ -290,12 +283,8 @@ def overlay(folder: Path) -> str:
         f"# Values chosen by AUTOTUNE in {folder}, on {summary.host.cores or '?'} cores.",
         f"# Run: {' '.join(summary.overrides) or 'no overrides'}; plan {summary.plan_fingerprint}.",
     ]
-    return "\n".join([*head, yaml.safe_dump(_nested(tuned), sort_keys=False)])
-
-
-def _nested(values: dict[str, int]) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
-    for key, value in values.items():
+    nested: dict[str, dict[str, int]] = {}
+    for key, value in tuned.items():
         group, name = key.split(".")
         nested.setdefault(group, {})[name] = value
-    return nested
+    return "\n".join([*head, yaml.safe_dump(nested, sort_keys=False)])

@@ -270,7 +270,7 @@ def of_run(folder: Path, summary: Summary) -> Doc:
     told, state, epochs = dict(shown), state_of(folder, summary), summary.epochs
     title = told.get("result") or told.get("verdict") or f"{state}, {len(epochs):,} epochs"
     first = [line for line in shown if line[0] in _FIRST]
-    top = [(name, _cut(told[name], _TEXT)) for name in ("kept", "verdict", "because", "advice") if name in told]
+    top = [(name, _cut(told.get(name, ""), _TEXT)) for name in ("kept", "verdict", "because", "advice")]
     columns, left_out = epoch_columns(epochs), len(epochs) - _MOST_ROWS
     earlier = f"The last {_MOST_ROWS}; {left_out:,} earlier ones are in summary.json." if left_out > 0 else ""
     more_notes = len(summary.remarks) - _MOST_NOTES
@@ -435,15 +435,11 @@ def measures(summary: Summary) -> Iterator[Chart]:
     begun = " ".join(f"Phase {of.phase} begins with epoch {of.first_epoch}." for of in summary.phases[1:])
     others = dict.fromkeys(name.removeprefix("val_") for epoch in epochs for name in epoch.metrics)
     for name in ("loss", "accuracy", *[*others][:_MOST_METRICS]):
-        series = [Series(label, _points(epochs, key), look) for label, key, look in (
-            ("train", name, "first"), ("validation", f"val_{name}", "second"),
-        )]  # fmt: skip
+        series = []
+        for label, key, look in (("train", name, "first"), ("validation", f"val_{name}", "second")):
+            measured = [of for of in epochs if key in of.metrics or key in of.model_fields_set]
+            series.append(Series(label, [(of.epoch, of.measure(key)) for of in measured], look))
         yield Chart(series, title=name.replace("_", " "), x="epoch", note=begun)
-
-
-def _points(epochs: Sequence[Epoch], key: str) -> list[tuple[float, float | None]]:
-    measured = (epoch for epoch in epochs if key in epoch.metrics or key in epoch.model_fields_set)
-    return [(epoch.epoch, epoch.measure(key)) for epoch in measured]
 
 
 def _times(epochs: Sequence[Epoch]) -> Chart:
@@ -459,11 +455,11 @@ def _times(epochs: Sequence[Epoch]) -> Chart:
 
 def _usage(summary: Summary) -> Iterator[Chart]:
     if (usage := summary.usage) is not None:
-        memory = [(at_s, size / 1e6) for at_s, size in zip(usage.at_s, usage.rss_bytes, strict=False)]
-        for title, points in (
-            ("memory, MB", memory),
-            ("CPU, cores in use", [*zip(usage.at_s, usage.cores, strict=False)]),
+        for title, values in (
+            ("memory, MB", [size / 1e6 for size in usage.rss_bytes]),
+            ("CPU, cores in use", usage.cores),
         ):
+            points = [*zip(usage.at_s, values, strict=False)]
             yield Chart([Series("process", points)], title=title, x="seconds of training", from_zero=True)
 
 
@@ -499,29 +495,24 @@ def _cut(text: str, most: int) -> str:
 
 
 def _facts(summary: Summary, told: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of each fact about a run."""
+    """Yield the name of each fact about a run and its text, which is empty where it is unknown."""
     beside = ("status", "apart", "waits", "au", "resources", "cache")
-    yield from ((name, told[name]) for name in beside if name in told)
+    yield from ((name, told.get(name, "")) for name in beside)
     dataset, host = summary.dataset, summary.host
     if dataset.name:
         examples = ", ".join(f"{count:,} {pipeline}" for pipeline, count in dataset.examples.items())
         files = f"{dataset.shards:,} file{'s' * (dataset.shards != 1)}, {rounded(dataset.bytes)}"
         yield ("dataset", f"{dataset.name}: {examples} examples in {files}")
-    if dataset.classes:
-        names = ", ".join(_cut(name, 40) for name in dataset.classes[:_MOST_NAMES])
-        more = "…" if len(dataset.classes) > _MOST_NAMES else ""
-        yield ("classes", f"{len(dataset.classes):,}: {names}{more}")
-    if sum(summary.skipped.values()):
-        yield ("skipped", ", ".join(f"{count:,} of {pipeline}" for pipeline, count in summary.skipped.items()))
-    if summary.parameters is not None:
-        yield ("model", f"{summary.parameters:,} parameters")
+    names = [_cut(name, 40) for name in dataset.classes or ()]
+    listed = f"{', '.join(names[:_MOST_NAMES])}{'…' * (len(names) > _MOST_NAMES)}"
+    yield "classes", f"{len(names):,}: {listed}" if names else ""
+    skipped = ", ".join(f"{count:,} of {pipeline}" for pipeline, count in summary.skipped.items())
+    yield "skipped", skipped if any(summary.skipped.values()) else ""
+    yield "model", "" if summary.parameters is None else f"{summary.parameters:,} parameters"
     yield from ((f"phase {phase.phase}", text) for phase, text in phases(summary))
-    if summary.resumed_from:
-        yield ("resumed from", summary.resumed_from)
-    if host.cores:
-        cores = f"{host.cores} cores{f' of {host.processor}' if host.processor else ''}"
-        yield ("machine", f"{host.device}, {cores}, {rounded(host.memory_bytes)}, {host.system}")
-    if summary.versions:
-        yield ("versions", ", ".join(f"{name} {version}" for name, version in summary.versions.items()))
-    if summary.plan_fingerprint:
-        yield ("plan", summary.plan_fingerprint)
+    yield "resumed from", summary.resumed_from or ""
+    cores = f"{host.cores} cores{f' of {host.processor}' if host.processor else ''}"
+    machine = f"{host.device}, {cores}, {rounded(host.memory_bytes)}, {host.system}"
+    yield "machine", machine if host.cores else ""
+    yield "versions", ", ".join(f"{name} {version}" for name, version in summary.versions.items())
+    yield "plan", summary.plan_fingerprint or ""

@@ -113,6 +113,11 @@ def worded(value: Any, spec: str = "") -> str:
     return ", ".join(map(worded, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
+def is_number(value: Any) -> bool:
+    """Return whether a value is a number, and no truth."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Part:
     """Part of a document.
@@ -195,17 +200,16 @@ class Table(Part):
             (column, cells)
             for column, cells in columns
             if any(cell.strip("-") for cell in cells) or any(_has_picture(column.value(row)) for row in self.rows)
-            if not is_terminal or column.differs is None or _tells(cells, column.differs)
+            if not is_terminal
+            or column.differs is None  # else one that is the same for all rows, and nothing wrong, is left out
+            or len(cells) == 1
+            or len(set(cells)) > 1
+            or cells[0] in column.differs
         ]
 
 
 def _has_picture(value: Any) -> bool:
     return isinstance(value, Picture) or (isinstance(value, list) and any(map(_has_picture, value)))
-
-
-def _tells(cells: Sequence[str], wrong: Collection[str]) -> bool:
-    """Return whether a column tells rows apart; one that is the same for all, and nothing wrong, does not."""
-    return len(cells) == 1 or len(set(cells)) > 1 or cells[0] in wrong
 
 
 class Series(NamedTuple):

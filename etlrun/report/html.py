@@ -13,7 +13,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etlrun.report.chart import draw
-from etlrun.report.doc import Choice, Code, Col, Doc, Link, Part, Picture, Section, Table, parts_for, worded
+from etlrun.report.doc import Choice, Code, Col, Doc, Link, Part, Picture, Section, Table, is_number, parts_for, worded
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -88,7 +88,7 @@ def _cells(table: Table, *, is_page: bool) -> _Cells:
         body.append(f"<tr{_class('chosen' if table.mark is not None and table.mark(row) else '')}{words}>")
     for column, _ in table.filled():
         values = [column.value(row) for row in rows]
-        numbers = [value for value in values if _is_number(value)]
+        numbers = [value for value in values if is_number(value)]
         kind = "figure" * bool(numbers) + " long" * column.is_long + " bar" * column.bar
         heads.append((column, kind.strip()))
         largest = max(map(abs, numbers), default=0.0) or 1.0
@@ -98,17 +98,13 @@ def _cells(table: Table, *, is_page: bool) -> _Cells:
     return _Cells(heads, "</tr>\n".join([*body, left if len(rows) < len(table.rows) else ""]))
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _cell(column: Col, row: Any, value: Any, kind: str, largest: float, *, is_sorted: bool) -> str:
     if column.style is not None:
         kind += f" {column.style(row)}"
-    exact = f' data-value="{value}"' if is_sorted and _is_number(value) else ""
+    exact = f' data-value="{value}"' if is_sorted and is_number(value) else ""
     share = column.share(row) if column.share is not None else None
     style = "" if share is None else f' style="--share: {100 * share:.1f}%"'
-    if column.bar and _is_number(value):
+    if column.bar and is_number(value):
         style = f' style="--bar: {100 * abs(value) / largest:.1f}%"'
     kind += " share" * (share is not None)
     tag = 'th scope="row"' if column.is_head else "td"

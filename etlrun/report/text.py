@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 
-from etlrun.report.doc import Code, Doc, Lines, Paragraph, Part, Section, Table, parts_for, worded
+from etlrun.report.doc import Code, Doc, Lines, Paragraph, Part, Section, Table, is_number, parts_for, worded
 from etlrun.system.errors import printable
 
 WIDTH = 200
@@ -20,12 +20,8 @@ Paint = Callable[[str, str], str]
 
 def text(doc: Doc, width: int = WIDTH, *, is_coloured: bool = False) -> str:
     """Return a document as text; long texts of tables are wrapped at `width`, and nothing else is."""
-    paint = _coloured if is_coloured else _plain
+    paint: Paint = _coloured if is_coloured else lambda words, _: words
     return "".join(f"{line}\n" for line in _of_parts(doc.parts, width, paint))
-
-
-def _plain(words: str, _: str) -> str:
-    return words
 
 
 def _coloured(words: str, style: str) -> str:
@@ -72,7 +68,7 @@ def _table(part: Table, width: int, paint: Paint) -> Iterator[str]:
             least = max(_wide(word) for cell in cells[place] for word in cell.split() or [""])
             before, widths[place] = widths[place], max(least, widths[place] - over)
             over -= before - widths[place]
-    is_right = [any(_is_number(column.value(row)) for row in rows) for column in columns]
+    is_right = [any(is_number(column.value(row)) for row in rows) for column in columns]
     for number, line in enumerate(zip(*cells, strict=True)):
         if number or any(line):
             looks = [column.style(rows[number - 1]) if column.style and number else "" for column in columns]
@@ -96,10 +92,6 @@ def _folded(
             pad, painted = " " * (width - _wide(cell)), paint(cell, look)
             padded.append(pad + painted if right else painted + pad)
         yield "  ".join(padded).rstrip()
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _wide(words: str) -> int:

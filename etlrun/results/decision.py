@@ -144,7 +144,7 @@ def qualities(completed: Completed) -> dict[int, dict[str, Quality]]:
     names = (f"val_{metric}", "val_loss") if "val_loss" in known else (metric, "loss")
     found: dict[int, dict[str, Quality]] = {number: {} for number in completed}
     for name in names:
-        rounds = {number: of for number, runs in completed.items() if (of := _rounds(number, runs, name))}
+        rounds = _rounds(completed, name)
         values = {number: [*chain.from_iterable(of.values())] for number, of in rounds.items()}
         sound = {number: of for number, of in rounds.items() if all(map(math.isfinite, values[number]))}
         apart = [abs(pair[0] - pair[1]) for pair in sound.get(BASELINE, {}).values() if len(pair) > 1]
@@ -187,21 +187,22 @@ def quality_of_one_seed(completed: Completed, name: str) -> dict[int, dict[str, 
 def tied_by(completed: Completed, name: str) -> list[int]:
     """Return the configs that are not shown to be worse than the best by that measure, the best first, by rounds."""
     sound = {number: of for number, of in completed.items() if not any(one.diverged for _, one in of)}
-    rounds = {number: of for number, every in sound.items() if (of := _rounds(number, every, name))}
+    rounds = _rounds(sound, name)
     if not rounds:
         return []
-    sign = -1.0 if falls(name) else 1.0
-    best = max(rounds, key=lambda number: sign * statistics.fmean(map(statistics.fmean, rounds[number].values())))
+    pick = min if falls(name) else max
+    best = pick(rounds, key=lambda number: statistics.fmean(map(statistics.fmean, rounds[number].values())))
     return [best, *(number for number, lead in _over(rounds, best, name).items() if lead.call in {BETTER, TIED})]
 
 
-def _rounds(number: int, several: Sequence[tuple[Run, Outcome]], name: str) -> dict[int, list[float]]:
-    """Return the measure by round: of two runs of the baseline in each, of one of other configs."""
-    found: dict[int, list[float]] = {}
-    for run, of in several:
-        if name in of.measures:
-            turn = run.repeat if number != BASELINE else run.repeat // 2
-            found.setdefault(turn, []).append(of.measures[name])
+def _rounds(completed: Completed, name: str) -> dict[int, dict[int, list[float]]]:
+    """Return the measure by config and round: of two runs of the baseline in each, of one of other configs."""
+    found: dict[int, dict[int, list[float]]] = {}
+    for number, several in completed.items():
+        for run, of in several:
+            if name in of.measures:
+                turn = run.repeat if number != BASELINE else run.repeat // 2
+                found.setdefault(number, {}).setdefault(turn, []).append(of.measures[name])
     return found
 
 

@@ -5,10 +5,12 @@ report.html for a browser, report.md for a pull request, results.json and result
 
 from __future__ import annotations
 
+import math
 import shlex
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import chain, combinations, pairwise
+from operator import itemgetter
 from pathlib import Path
 
 from etlrun.measure.gains import UNTOLD
@@ -30,7 +32,7 @@ from etlrun.system.terminal import is_quiet, say, significant
 _MOST_LABELS, _MOST_BARS, _MOST_VALUES = 40, 12, 12
 _NEAR = 3
 """A ceiling of so many times the largest throughput is not drawn, since the configs would be at the bottom."""
-Cells = Mapping[tuple[str, str], float]
+Cells = Mapping[tuple[str, ...], float]
 
 
 def throughput(results: Results) -> Chart:
@@ -43,9 +45,11 @@ def throughput(results: Results) -> Chart:
     note += "those on the line in throughput with as little memory."
     if len(labelled) < len(known):
         note += " Only the frontier, the baseline and the recommended config are labelled, with their intervals."
+    steps = sorted((_memory(of), of.examples_per_s or 0.0) for of in known if of.number in results.frontier)
+    rises = (((memory, before), (memory, rate)) for (_, before), (memory, rate) in pairwise(steps))
     series = [
         Series("", [*_intervals([of for of in known if of.number in labelled])], "other", "range"),
-        Series("frontier", [*_frontier([of for of in known if of.number in results.frontier])]),
+        Series("frontier", [*steps[:1], *chain.from_iterable(rises)]),
         *_roles([(_memory(of), of.examples_per_s, of.number) for of in known], results, labelled),
     ]
     if ceiling is not None and known:
@@ -81,16 +85,6 @@ def _intervals(configs: Sequence[ConfigResult]) -> Iterator[tuple[float, float]]
             yield from ((_memory(config), rate * end / gain.ratio) for end in (gain.low, gain.high))
 
 
-def _frontier(configs: Sequence[ConfigResult]) -> Iterator[tuple[float, float]]:
-    """Yield the steps of what the configs on the frontier reach with as much memory."""
-    reached: float | None = None
-    for config in sorted(configs, key=_memory):
-        if reached is not None:
-            yield _memory(config), reached
-        reached = config.examples_per_s or 0.0
-        yield _memory(config), reached
-
-
 def effects(results: Results) -> Iterator[Table]:
     """Yield for each swept key the median throughput of the configs with each of its values, the fastest first."""
     by_key: dict[str, list[Effect]] = {}
@@ -119,13 +113,22 @@ def together(results: Results) -> Iterator[Table]:
     """
     measured, unit = _measured(results)
     keys = [*results.configs[0].swept] if results.configs else []
-    found = {of: _medians(measured, of) for of in combinations(keys, 2)}
-    found = {of: cells for of, cells in found.items() if _is_grid(cells)}
+    found: list[tuple[float, tuple[str, ...], dict[tuple[str, ...], float]]] = []
+    for of in combinations(keys, 2):
+        values: dict[tuple[str, ...], list[float]] = {}
+        for config, value in measured:
+            values.setdefault(tuple(config.swept[key] for key in of), []).append(value)
+        cells = {pair: statistics.median(each) for pair, each in values.items()}
+        counts = [len({pair[side] for pair in cells}) for side in (0, 1)]
+        is_small = all(1 < count <= _MOST_VALUES for count in counts)
+        if is_small and 2 * len(cells) > math.prod(counts):  # most pairs have a config
+            low, high = min(cells.values()), max(cells.values())
+            found.append((high / low if low > 0 else 0.0, of, cells))
     if not found:
         return
-    chosen = max(found, key=lambda of: _spread(list(found[of].values())))
-    cells, left_out = found[chosen], f"The two of {len(keys)} keys whose values together differ most. "
-    rows, columns = (sorted({values[side] for values in cells}, key=_by_value) for side in (0, 1))
+    _, chosen, cells = max(found, key=itemgetter(0))
+    left_out = f"The two of {len(keys)} keys whose values together differ most. "
+    rows, columns = (sorted({pair[side] for pair in cells}, key=_by_value) for side in (0, 1))
     yield Table(
         rows,
         [
@@ -161,23 +164,6 @@ def _measured(results: Results) -> tuple[list[tuple[ConfigResult, float]], str]:
     unit = "examples/s with the fill" if any(config.fill_s for config in results.configs) else "examples/s"
     rates = ((config, config.overall_examples_per_s) for config in results.configs)
     return [(config, rate) for config, rate in rates if rate is not None], unit
-
-
-def _medians(measured: Sequence[tuple[ConfigResult, float]], keys: tuple[str, str]) -> Cells:
-    found: dict[tuple[str, str], list[float]] = {}
-    for config, value in measured:
-        found.setdefault((config.swept[keys[0]], config.swept[keys[1]]), []).append(value)
-    return {values: statistics.median(of) for values, of in found.items()}
-
-
-def _is_grid(cells: Cells) -> bool:
-    """Return whether both keys have several values, few enough to be drawn, and most pairs a config."""
-    rows, columns = ({values[side] for values in cells} for side in (0, 1))
-    return all(1 < len(of) <= _MOST_VALUES for of in (rows, columns)) and 2 * len(cells) > len(rows) * len(columns)
-
-
-def _spread(values: Sequence[float]) -> float:
-    return max(values) / min(values) if min(values) > 0 else 0.0
 
 
 def _by_value(text: str) -> tuple[bool, float, str]:
@@ -441,26 +427,21 @@ def _of_quality(name: str, first: str) -> Col:
 
 def _of_runs(known: Mapping[int, ConfigResult], keys: Sequence[str], metric: str) -> Iterator[Col]:
     """Yield the columns of the CSV, which has a row for each run."""
+
+    def of_key(key: str) -> Col:
+        return Col(key, lambda run: known[run.config].swept[key])
+
+    def of_outcome(name: str) -> Col:
+        return Col(name, lambda run: (of := run.outcome) and getattr(of, name, of.measures.get(name)))
+
     yield Col("run", "name")
     yield Col("config", "config")
     yield Col("repeat", "repeat")
-    yield from (Col(key, _of_config(known, key)) for key in keys)
-    for name in (
+    yield from map(of_key, keys)
+    yield from map(of_outcome, (
         "status", "examples_per_s", "state", "first_examples_per_s", "au", "max_gain", "bound_by", "peak_rss_bytes",
         "cores_used", "wall_s", f"val_{metric}", "created_s", "error",
-    ):  # fmt: skip
-        yield Col(name, _figure(name))
-
-
-def _of_config(known: Mapping[int, ConfigResult], key: str) -> Callable[[Run], str]:
-    return lambda run: known[run.config].swept[key]
-
-
-def _figure(name: str) -> Callable[[Run], object]:
-    def read(run: Run) -> object:
-        return run.outcome and getattr(run.outcome, name, run.outcome.measures.get(name))
-
-    return read
+    ))  # fmt: skip
 
 
 def notes(results: Results) -> Iterator[str]:
@@ -503,29 +484,30 @@ def _stages(results: Results, known: Mapping[int, ConfigResult]) -> Choice:
 
 
 UNFINISHED = (
-    Col("runs", lambda row: ", ".join(row[1]), is_head=True),
-    Col("status", lambda row: row[0][2], style=lambda _: "bad"),
-    Col("overrides", lambda row: row[0][1], is_code=True, is_long=True),
-    Col("reason", lambda row: row[0][3] or "unknown reason", is_long=True),
+    Col("runs", itemgetter(0), is_head=True),
+    Col("status", itemgetter(1), style=lambda _: "bad"),
+    Col("overrides", itemgetter(2), is_code=True, is_long=True),
+    Col("reason", itemgetter(3), is_long=True),
 )
 """Columns of `unfinished`."""
 
 
-def unfinished(
-    runs: Sequence[Run], known: Mapping[int, ConfigResult]
-) -> list[tuple[tuple[int, str, str, str], list[str]]]:
-    """Return the runs that did not complete, or were below `measure.au_min`.
+def unfinished(runs: Sequence[Run], known: Mapping[int, ConfigResult]) -> list[tuple[str, ...]]:
+    """Return the runs that did not complete, or were below `measure.au_min`, with the status and the reason.
 
     They are grouped by config, overrides that not all configs have, status and reason.
     """
-    found: dict[tuple[int, str, str, str], list[str]] = {}
+    found: dict[tuple[int, str, str], list[str]] = {}
     for run in runs:
         of = run.outcome
         if of is None or (of.status == COMPLETED and not of.is_too_slow):
             continue
-        status, reason = of.status, of.error
+        status, reason = of.status, of.error or "unknown reason"
         if of.is_too_slow:
             utilization = "unknown" if of.au is None else f"{of.au:.1%}"
             status, reason = "too slow", f"accelerator utilization (AU): {utilization}, below measure.au_min"
-        found.setdefault((run.config, " ".join(known[run.config].own), status, reason), []).append(run.name)
-    return [*found.items()]
+        found.setdefault((run.config, status, reason), []).append(run.name)
+    return [
+        (", ".join(names), status, " ".join(known[config].own), reason)
+        for (config, status, reason), names in found.items()
+    ]

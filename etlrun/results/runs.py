@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -76,27 +76,27 @@ def entries(folder: Path) -> list[Entry]:
 
 def entry(folder: Path, kind: Kind) -> Entry:
     """Return the run, the sweep or the search in `folder`."""
-    summary = read_summary(folder) if kind == "run" else None
-    if summary is not None:
-        return _run(folder, summary)
+    mark = next((folder / mark for mark in (SWEEP, SEARCH, SUMMARY) if is_file(folder / mark)), folder)
+    unread = Entry(
+        folder=folder, kind=kind, status=UNREADABLE, created_s=mark.lstat().st_mtime, bytes=disk_bytes(folder)
+    )
+    if kind == "search":
+        return _search(unread)
     if kind == "sweep":
         try:
-            return _sweep(Ledger.open(folder))
+            return _sweep(unread, Ledger.open(folder))
         except WorldError:
-            pass  # listed as unreadable
-    if kind == "search":
-        return _search(folder)
-    return Entry(folder=folder, kind=kind, status=UNREADABLE, created_s=_changed_s(folder), bytes=disk_bytes(folder))
+            return unread
+    summary = read_summary(folder)
+    return unread if summary is None else _run(unread, summary)
 
 
-def _run(folder: Path, summary: Summary) -> Entry:
-    known = outcome(summary)
-    return Entry(
-        folder=folder,
-        kind="run",
+def _run(unread: Entry, summary: Summary) -> Entry:
+    known, folder = outcome(summary), unread.folder
+    return replace(
+        unread,
         status=RUNNING if not is_nobodys(folder) else TOO_SLOW if summary.is_too_slow else state_of(folder, summary),
-        created_s=summary.created_s or _changed_s(folder),
-        bytes=disk_bytes(folder),
+        created_s=summary.created_s or unread.created_s,
         overrides=tuple(summary.overrides),
         bound_by=known.bound_by,
         max_gain=known.max_gain,
@@ -106,18 +106,16 @@ def _run(folder: Path, summary: Summary) -> Entry:
     )
 
 
-def _sweep(ledger: Ledger) -> Entry:
+def _sweep(unread: Entry, ledger: Ledger) -> Entry:
     summaries = {key: read_summary(ledger.folder_of(key)) for key in ledger.runs}
     waiting = unfinished(ledger, {key: outcome(of) if of else None for key, of in summaries.items()})
     ran = [summary for summary in summaries.values() if summary is not None]
     folders = (ledger.folder, *map(ledger.folder_of, summaries))  # a job may outlive the sweep's process for a moment
     is_running = not all(map(is_nobodys, folders))
-    return Entry(
-        folder=ledger.folder,
-        kind="sweep",
+    return replace(
+        unread,
         status=RUNNING if is_running else UNFINISHED if waiting else COMPLETED,
-        created_s=max((summary.created_s or 0.0 for summary in ran), default=0.0) or _changed_s(ledger.folder),
-        bytes=disk_bytes(ledger.folder),
+        created_s=max((summary.created_s or 0.0 for summary in ran), default=0.0) or unread.created_s,
         overrides=tuple(ledger.request["overrides"] or ()),
         jobs=len(summaries),
         completed=len(summaries) - len(waiting),
@@ -127,27 +125,15 @@ def _sweep(ledger: Ledger) -> Entry:
     )
 
 
-def _search(folder: Path) -> Entry:
-    """Return the search in `folder`, whose runs are part of it."""
+def _search(unread: Entry) -> Entry:
+    """Return a search, whose runs are part of it."""
     try:
-        overrides = json.loads((folder / SEARCH).read_text(encoding="utf-8"))["overrides"]
+        overrides = json.loads((unread.folder / SEARCH).read_text(encoding="utf-8"))["overrides"]
     except (OSError, ValueError, KeyError, TypeError):
         overrides = []
-    ended = COMPLETED if is_file(folder / RESULTS) else UNFINISHED
-    return Entry(
-        folder=folder,
-        kind="search",
-        status=ended if is_nobodys(folder) else RUNNING,
-        created_s=_changed_s(folder),
-        bytes=disk_bytes(folder),
-        overrides=tuple(overrides),
-    )
-
-
-def _changed_s(folder: Path) -> float:
-    """Return when the sweep or the run was last changed, in seconds since 1970."""
-    marks = [path for path in (folder / SWEEP, folder / SEARCH, folder / SUMMARY) if is_file(path)]
-    return (marks[0] if marks else folder).lstat().st_mtime
+    ended = COMPLETED if is_file(unread.folder / RESULTS) else UNFINISHED
+    status = ended if is_nobodys(unread.folder) else RUNNING
+    return replace(unread, status=status, overrides=tuple(overrides))
 
 
 def _best(summaries: Sequence[Summary]) -> dict[str, float]:
