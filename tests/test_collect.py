@@ -50,29 +50,12 @@ def config(
 ) -> ConfigResult:
     gain = Gain(ratio=ratio, low=ratio - 0.02, high=ratio + 0.02, call=call, rounds=rounds)
     known: dict[str, Any] = {
-        "overrides": ("model=emulated", f"load.prefetch={number}"),
-        "own": (f"load.prefetch={number}",),
-        "swept": {"load.prefetch": str(number)},
-        "status": "completed",
-        "runs": (str(number),),
-        "state": "warm",
-        "first_examples_per_s": None,
-        "fill_s": None,
-        "overall_examples_per_s": rate,
-        "gain": gain,
-        "au": None,
-        "max_gain": None,
-        "bound_by": "model",
-        "peak_rss_bytes": 1e9,
-        "cores_used": 1.0,
-        "wall_s": 3.0,
-        "val_accuracy": None,
-        "quality": {},
-        "data": "",
-        "records": {"train": "a"},
-        "fingerprint": "same",
-        "error": "",
-    }
+        "overrides": ("model=emulated", f"load.prefetch={number}"), "own": (f"load.prefetch={number}",),
+        "swept": {"load.prefetch": str(number)}, "status": "completed", "runs": (str(number),), "state": "warm",
+        "overall_examples_per_s": rate, "gain": gain, "bound_by": "model", "peak_rss_bytes": 1e9, "cores_used": 1.0,
+        "wall_s": 3.0, "quality": {}, "data": "", "records": {"train": "a"}, "fingerprint": "same", "error": "",
+        **dict.fromkeys(("first_examples_per_s", "fill_s", "au", "max_gain", "val_accuracy")),
+    }  # fmt: skip
     return ConfigResult(number=number, examples_per_s=rate, **{**known, **values})
 
 
@@ -203,29 +186,33 @@ def test_no_decision_contradicts_the_table_in_simulated_sweeps(rounds: int) -> N
         assert ("nothing is better" in decision.words.lower()) == ("better" not in calls.values())
 
 
-def test_a_config_with_too_few_rounds_is_not_taken_for_the_best_beside_one_that_was_compared() -> None:
-    rates = {0: dict.fromkeys(range(3), 100.0), 1: {0: 140.0}, 2: dict.fromkeys(range(3), 130.0)}
-    ranked = [config(1, 140.0, "untold", 1.4, rounds=1), config(2, 130.0, "better", 1.3), config(0, 100.0)]
-    assert tied_with_best(ranked, rates, STILL) == [2]
+@pytest.mark.parametrize(
+    ("ranked", "rates", "tied"),
+    [
+        # Too few rounds are not taken for the best beside one that was compared.
+        (
+            [config(1, 140.0, "untold", 1.4, rounds=1), config(2, 130.0, "better", 1.3), config(0, 100.0)],
+            {0: [100.0] * 3, 1: [140.0], 2: [130.0] * 3},
+            [2],
+        ),
+        (
+            [config(2, 130.5), config(1, 130.0), config(0, 100.0)],
+            {0: [100.0] * 5, 1: [130.0] * 5, 2: [131.0, 128.0, 130.0, 129.0, 132.0]},
+            [2, 1],
+        ),
+        ([config(1, 130.0), config(0, 129.0)], {1: [130.0], 0: [129.0]}, [1]),
+        ([config(0, None)], {0: []}, []),
+    ],
+)
+def test_tied_with_the_best_is_what_rounds_beside_it_do_not_show_to_be_slower(
+    ranked: list[ConfigResult], rates: dict[int, list[float]], tied: list[int]
+) -> None:
+    assert tied_with_best(ranked, {number: dict(enumerate(of)) for number, of in rates.items()}, STILL) == tied
 
 
 def test_nothing_is_taken_where_nothing_has_completed() -> None:
-    decision = decide([config(0, None)], tied_with_best([config(0, None)], {0: {}}, STILL), as_planned)
+    decision = decide([config(0, None)], [], as_planned)
     assert (decision.config, decision.overrides, decision.words) == (None, (), "No comparable run has completed.")
-
-
-def test_tied_with_the_best_is_what_rounds_beside_it_do_not_show_to_be_slower() -> None:
-    rates = {
-        0: dict.fromkeys(range(5), 100.0),
-        1: dict.fromkeys(range(5), 130.0),
-        2: {0: 131.0, 1: 128.0, 2: 130.0, 3: 129.0, 4: 132.0},
-    }
-    ranked = [config(2, 130.5), config(1, 130.0), config(0, 100.0)]
-    assert tied_with_best(ranked, rates, STILL) == [2, 1]
-
-
-def test_single_runs_are_tied_with_nothing() -> None:
-    assert tied_with_best([config(1, 130.0), config(0, 129.0)], {1: {0: 130.0}, 0: {0: 129.0}}, STILL) == [1]
 
 
 def epoch(rate: float = 1000.0, **values: Any) -> dict[str, Any]:

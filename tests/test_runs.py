@@ -131,12 +131,10 @@ def test_the_status_is_what_a_run_is_now(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{}", "[1]", '{"status": "done", "overrides": []}', ""])
-def test_a_summary_of_something_else_is_listed_as_unreadable(text: str, tmp_path: Path) -> None:
+def test_a_summary_of_something_else_and_a_broken_ledger_are_listed_as_unreadable(text: str, tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text(text)
     assert statuses(tmp_path) == {tmp_path.name: "unreadable"}
-
-
-def test_a_ledger_that_can_not_be_read_is_listed_as_unreadable(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").unlink()
     ledger = sweep(tmp_path / "sweep", "completed", "completed")
     (ledger.folder / "configs.jsonl").unlink()
     assert statuses(tmp_path) == {"sweep": "unreadable"}

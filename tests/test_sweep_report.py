@@ -239,21 +239,11 @@ def test_each_swept_key_is_a_narrow_column_of_its_own() -> None:
     assert "| config | extract.num_parallel_calls | transform.num_parallel_calls | cache | status |" in (
         RENDER["md"](report.of_sweep(results))
     )
-
-
-def test_a_key_is_named_by_its_end_unless_that_is_another_column() -> None:
+    assert not any(name in lines[0].split() for name in ("status", "runs", "accuracy", "data"))  # equal in all rows
+    assert "status" in printed(summaries(ledger_of("load.prefetch=1"), {"0": (1000.0, 0)}))[0]
     assert report._short(["load.prefetch", "a.b.size", "c.b.size", "+x.seconds"], ["seconds", "data"]) == [
         "prefetch", "a.b.size", "c.b.size", "x.seconds",
     ]  # fmt: skip
-
-
-def test_the_terminal_leaves_out_columns_in_which_all_rows_are_equal() -> None:
-    results = wide()
-    head = printed(results)[0]
-    assert not any(name in head.split() for name in ("status", "runs", "accuracy", "data"))
-    assert "| status |" in RENDER["md"](report.of_sweep(results))
-    (only,) = printed(summaries(ledger_of("load.prefetch=1"), {"0": (1000.0, 0)}))[:1]
-    assert "status" in only
 
 
 def test_too_few_runs_have_no_star_and_no_gain_in_large_letters() -> None:
@@ -278,7 +268,4 @@ def test_a_heat_map_has_the_two_keys_whose_values_together_differ_most() -> None
     assert table.note == (
         "The two of 3 keys whose values together differ most. A cell is the median examples/s of its configs."
     )
-
-
-def test_one_key_has_no_heat_map() -> None:
     assert not [*report.together(summaries(ledger_of("load.prefetch=0,1"), {"0": (900.0, 0), "1": (1000.0, 0)}))]
