@@ -359,56 +359,19 @@ def test_a_model_is_evaluated_by_the_names_of_its_labels(tmp_path: Path, capsys:
     assert [name for name in NAMES if f'"{name}"' in found] == list(NAMES)
 
 
-TOLD = {
-    "an unknown label": (
-        {"tags": [*TAGS[:19], ["hill", "sea"]]},
-        "{tags: labels}",
-        (
-            "tags of hill in 1 row of train[50%:], the first of which is row 19; expected values that train[:50%] has, "
-            "since no other label is learned\n"
-            "    -> choose splits that have all labels, such as a larger training split, or leave these rows out"
-        ),
-    ),
-    "a missing list": (
-        {"tags": [*TAGS[:19], None]},
-        "{tags: labels}",
-        (
-            "1 row of tags without a value, the first of which is row 19; expected a value in each row to learn from\n"
-            "    -> leave these rows out of the files"
-        ),
-    ),
-    "a missing label": (
-        {"tags": [["sea", None], *TAGS[1:]]},
-        "{tags: labels}",
-        (
-            "1 row of tags without a value, the first of which is row 0; expected a value in each row to learn from\n"
-            "    -> leave these rows out of the files"
-        ),
-    ),
-    "numbers": (
-        {"tags": [[3]] * 20},
-        "{tags: labels}",
-        (
-            "tags, which is lists of numbers; expected lists of texts as labels\n"
-            "    -> set 'dataset.columns={tags: text}', which reads them as labels, or name another column"
-        ),
-    ),
-    "no labels": (
-        {},
-        "{tags: class}",
-        (
-            "tags, which is lists of texts; expected one value in each row\n"
-            "    -> set 'dataset.target={tags: labels}', or name another column"
-        ),
-    ),
-}
+@pytest.mark.parametrize("case", cases("labels"))
+def test_lists_that_are_no_labels(case: Case, tmp_path: Path, golden: Golden) -> None:
+    tags = [case["tags"].get(row, tags) for row, tags in enumerate(TAGS)]
+    path = write_labels(tmp_path / "a.parquet", tags=tags)
+    golden(case, refusal_of_plan(*words_of_labels(path, target=case["target"])))
 
 
-@pytest.mark.parametrize("name", TOLD)
-def test_lists_that_are_no_labels(name: str, tmp_path: Path) -> None:
-    changed, target, told = TOLD[name]
-    path = write_labels(tmp_path / "a.parquet", **changed)
-    assert refusal_of_plan(*words_of_labels(path, target=target)) == f"dataset.target: found {told}"
+def test_lists_of_numbers_are_no_labels(tmp_path: Path) -> None:
+    path = write_labels(tmp_path / "a.parquet", tags=[[3]] * 20)
+    assert refusal_of_plan(*words_of_labels(path)) == (
+        "dataset.target: found tags, which is lists of numbers; expected lists of texts as labels\n"
+        "    -> set 'dataset.columns={tags: text}', which reads them as labels, or name another column"
+    )
 
 
 def test_lists_of_texts_are_no_inputs_of_their_own(tmp_path: Path) -> None:
