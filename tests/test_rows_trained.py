@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,66 @@ from tests.runs import run_here
 from tests.servers import serving
 from tests.tables import COLUMNS, houses, words_of, write_houses
 from tests.trained import refused, said
+
+
+@pytest.mark.parametrize("name", ["fit", "drain"])
+def test_runs_of_rows_speak_of_no_images(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_houses(tmp_path)
+    others = ("trainer=drain", "trainer.step_ms=10") if name == "drain" else ("model.step_ms=10", "cache.codec=jpeg90")
+    given = [word for word in words_of(tmp_path, *others) if word != "model.step_ms=0"]  # too short to be measured
+    assert run_here(tmp_path / "run", given)[0] == 0
+    printed = "".join(capsys.readouterr())
+    page = re.sub("<style.*?</style>", "", (tmp_path / "run" / "report.html").read_text(), flags=re.DOTALL)
+    told = [printed, page, *((tmp_path / "run" / each).read_text() for each in ("report.md", "plan.txt"))]
+    assert [re.findall("(?i).*(?:image|picture|photo).*", text) for text in told] == [[]] * len(told)
+
+
+@pytest.fixture(scope="module")
+def of_arrays(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with arrays, and two runs on them: on some of the columns, and on all."""
+    folder = tmp_path_factory.mktemp("arrays")
+    some = np.random.default_rng(0).random((60, 2, 3)).astype("float32")
+    found: dict[str, Any] = {"x": some[:, 0, 0], "wide": some, "kind": np.array(["a", "b", "c"])[np.arange(60) % 3]}
+    np.savez(folder / "all.npz", **found, y=np.arange(60))
+    pyarrow.parquet.write_table(pyarrow.table({"x": found["x"], "kind": found["kind"]}), folder / "all.parquet")
+    for name, values in found.items():
+        np.save(folder / f"{name}.npy", values)
+    files = f"dataset.files={folder / 'all.npz'}"
+    words = [word for word in words_of(folder, target="{y: number}") if not word.startswith(("model", "dataset.files"))]
+    for name, inputs in (("narrow", "[x,kind]"), ("whole", "[x,kind,wide]")):
+        own = (files, "dataset=arrays", "model=linear", f"dataset.inputs={inputs}", "trainer.epochs=1")
+        (folder / name).mkdir()
+        assert run_here(folder / name, [*words, *own])[0] == 0
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [("whole", ["all.npz"]), ("whole", ["x.npy", "kind.npy", "wide.npy"]), ("narrow", ["all.parquet"])],
+)
+def test_files_of_arrays_and_tables_are_predicted_by_a_run_of_arrays(
+    of_arrays: Path, name: str, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = said(capsys, "predict", of_arrays / name, *(of_arrays / path for path in files)).splitlines()
+    of_split = csv.DictReader(said(capsys, "predict", of_arrays / name, "dataset.split=train").splitlines())
+    known = {int(of["path"].rpartition(" ")[2]): float(of["value"]) for of in of_split}
+    assert found[0] == "row,value"
+    np.testing.assert_allclose([float(of.split(",")[1]) for of in found[1:]], [known[row] for row in range(60)], 1e-5)
+
+
+def test_arrays_that_do_not_fit_a_run_are_refused(of_arrays: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez(of_arrays / "other.npz", x=np.zeros(3), wide=np.zeros((3, 2)), kind=np.array(["a"] * 3))
+    assert refused(capsys, "predict", of_arrays / "whole", of_arrays / "other.npz", status=2) == [
+        f"  {of_arrays / 'other.npz'}: found wide of shape (2,) in each row; expected (2, 3), as in the training",
+        "    -> save the column as an array of this shape, in an .npz or an .npy",
+    ]
+    assert refused(capsys, "predict", of_arrays / "narrow", of_arrays / "x.npy", status=2) == [
+        (
+            f"  {of_arrays / 'x.npy'}: found no column kind; expected the columns that the model takes, kind, x, and "
+            "none that its training did not have"
+        ),
+        "    -> name the columns as in the table of the training, and leave out others",
+    ]
 
 
 @pytest.fixture(scope="module")
