@@ -247,3 +247,10 @@ def test_a_value_that_is_not_the_measured_one_is_a_fault_of_its_evidence(tmp_pat
         "'int' object is not iterable; the comment as `etlrun tune` wrote it"
     ]
     assert faults(text.replace('"changes"', '"change"')) == ["no changes; the comment as `etlrun tune` wrote it"]
+
+
+def test_features_are_not_tuned(tmp_path: Path) -> None:
+    words = ["cache.at=features", "model=mobilenet_v2", "model.trainable=false", f"hydra.run.dir={tmp_path / 'search'}"]
+    with pytest.raises(ConfigError) as caught:
+        call("tune", words)
+    assert str(caught.value).startswith("cache.at: found features; expected another point: the features of a frozen ")
