@@ -40,14 +40,14 @@ NOTE = "note: {of: note, steps: [{tokenize: whitespace}, lookup, {embed: 4}]}"
 AGE = "age: {of: age, steps: [standardize]}"
 
 
-def words_of(folder: Path, *others: str, columns: str = SIGNAL) -> tuple[str, ...]:
+def words_of(folder: Path, *others: str, columns: str = SIGNAL, target: str = "{kind: class}") -> tuple[str, ...]:
     """Arguments of a run that reads the signals in `folder`, and trains nothing unless `others` name a model."""
     model = () if any(word.startswith("model=") for word in others) else ("model=emulated", "model.step_ms=0")
     return (
         "experiment=text",
         f"dataset.files={folder / 'signals.parquet'}",
         f"dataset.dir={folder / 'kept'}",
-        "dataset.target={kind: class}",
+        f"dataset.target={target}",
         f"transform.columns={{{columns}}}",
         "load.boundaries=[8,16,32]",
         "load.batch_size=16",

@@ -64,8 +64,18 @@ def test_another_split_is_named_and_kept_beside(run: Path, capsys: pytest.Captur
     ]
 
 
+@pytest.fixture
+def of_shapes(run: Path, tmp_path: Path) -> Path:
+    """A copy of the run, whose classes have the names of those of own photos."""
+    other = Path(shutil.copytree(run, tmp_path / "run"))
+    with_summary(
+        other, dataset=json.loads((run / "summary.json").read_text())["dataset"] | {"classes": sorted(CLASSES)}
+    )
+    return other
+
+
 def test_own_photos_are_evaluated_by_the_names_of_their_classes(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, of_shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     photos = write_photos(tmp_path / "photos")
     words = ["dataset=folder", f"dataset.dir={photos}", "dataset.split=train"]
@@ -74,14 +84,12 @@ def test_own_photos_are_evaluated_by_the_names_of_their_classes(
         "    -> choose a dataset with the same classes in the same order",
     ]
     assert not list((run / "evaluations").glob("photos*"))
-    other = tmp_path / "run"
-    shutil.copytree(run, other)
-    summary = json.loads((other / "summary.json").read_text())
-    summary["dataset"]["classes"] = ["cross", "disc"]
-    (other / "summary.json").write_text(json.dumps(summary))
-    found = json.loads(said(capsys, "evaluate", other, *words, "--format", "json"))
+    found = json.loads(said(capsys, "evaluate", of_shapes, *words, "--format", "json"))
     assert (found["name"], found["examples"], found["then"]) == ("photos train", 12, {})
-    assert {path.name for path in (other / "evaluations").glob("photos*")} == {"photos train.json", "photos train.html"}
+    assert {path.name for path in (of_shapes / "evaluations").glob("photos*")} == {
+        "photos train.json",
+        "photos train.html",
+    }
 
 
 REPAIR = "prepare the dataset again"
@@ -211,23 +219,19 @@ def test_predictions_say_so_too(run: Path, tiny: Path, capsys: pytest.CaptureFix
 
 
 def test_evaluations_of_two_folders_with_one_name_stand_beside_each_other(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    of_shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = tmp_path / "run"
-    shutil.copytree(run, other)
-    summary = json.loads((other / "summary.json").read_text())["dataset"]
-    with_summary(other, dataset=summary | {"classes": sorted(CLASSES)})
     folders = [write_photos(tmp_path / name / "photos", count) for name, count in (("spring", 6), ("autumn", 10))]
 
     def evaluated(folder: Path, *words: str) -> dict[str, object]:
         own = ["dataset=folder", f"dataset.dir={folder}", "dataset.split=train", *words]
-        found: dict[str, object] = json.loads(said(capsys, "evaluate", other, *own, "--format", "json"))
+        found: dict[str, object] = json.loads(said(capsys, "evaluate", of_shapes, *own, "--format", "json"))
         return found
 
     found = [evaluated(folder) for folder in (*folders, folders[0], folders[1])]
     assert [of["name"] for of in found] == ["photos train", "photos train 2", "photos train", "photos train 2"]
     assert [of["examples"] for of in found] == [6, 10, 6, 10]
-    assert {path.name for path in (other / "evaluations").glob("photos*")} == {
+    assert {path.name for path in (of_shapes / "evaluations").glob("photos*")} == {
         f"photos train{number}.{suffix}" for number in ("", " 2") for suffix in ("json", "html")
     }
 

@@ -20,6 +20,18 @@ TFDS = ("extract=tfds", "extract.decode=true", "transform.steps=[resize,scale_mi
 TFDS_EVAL = "transform.eval_steps=[resize,scale_minus_one_one]"
 
 
+def cached(tmp_path: Path) -> tuple[str, ...]:
+    return ("cache=disk", f"cache.dir='{tmp_path / 'caches'}'", *CALM, "dataset.eval_split=null")
+
+
+def two_files(tmp_path: Path) -> Path:
+    data = tmp_path / "data"
+    data.mkdir()
+    records(data, "a.tfrecord", range(8))
+    records(data, "b.tfrecord", range(8, 16))
+    return data
+
+
 @contextmanager
 def exchanged(paths: dict[Path, Path]) -> Iterator[None]:
     """Put other files into the place of some, and these back at the end."""
@@ -84,8 +96,7 @@ def with_another_shard(tiny: Path, tmp_path: Path, *words: str) -> tuple[Plan, P
     other = tmp_path / "other.tfrecord-00000-of-00001"
     shutil.copy(shard, other)
     relabelled(other)
-    given = emulated(tmp_path / "data", "cache=disk", f"cache.dir={tmp_path / 'caches'}", *CALM, "dataset.split=train")
-    return plan_of(*given, "dataset.eval_split=null", *words), shard, other
+    return plan_of(*emulated(tmp_path / "data", *cached(tmp_path), "dataset.split=train", *words)), shard, other
 
 
 def test_a_shard_that_was_another_one_for_a_while_and_is_read_by_tfds(tiny: Path, tmp_path: Path) -> None:
@@ -116,14 +127,7 @@ def test_an_image_of_a_folder_that_was_another_one_for_a_while(
 ) -> None:
     path, other = folder / PETS[0] / "no 6.jpg", tmp_path / "other.jpg"
     other.write_bytes(image(90))
-    given = (
-        "cache=disk",
-        f"cache.dir='{tmp_path / 'caches'}'",
-        *CALM,
-        "dataset.split=train",
-        "dataset.eval_split=null",
-    )
-    is_refused(of_folder(folder, *given, *words), tmp_path / "run", {path: other})
+    is_refused(of_folder(folder, *cached(tmp_path), "dataset.split=train", *words), tmp_path / "run", {path: other})
 
 
 def test_a_folder_that_was_another_one_for_a_while(folder: Path, tmp_path: Path) -> None:
@@ -131,36 +135,27 @@ def test_a_folder_that_was_another_one_for_a_while(folder: Path, tmp_path: Path)
     shutil.copytree(folder, tmp_path / "other")
     path = folder / PETS[1] / "no 5.jpg"
     (tmp_path / "other" / path.relative_to(folder)).write_bytes(image(90))
-    given = (
-        "cache=disk",
-        f"cache.dir='{tmp_path / 'caches'}'",
-        *CALM,
-        "dataset.split=train",
-        "dataset.eval_split=null",
+    notes, passes, _ = filled(
+        of_folder(folder, *cached(tmp_path), "dataset.split=train"), tmp_path / "run", {folder: tmp_path / "other"}
     )
-    notes, passes, _ = filled(of_folder(folder, *given), tmp_path / "run", {folder: tmp_path / "other"})
     assert notes[0].endswith(f" was discarded: {path} has changed since the run began; passes run without it.")
     assert passes == ["uncached", "uncached"]
 
 
 def test_a_file_of_records_that_was_another_one_for_a_while(tmp_path: Path) -> None:
     """With the same records in another order: a cache holds them in the order of its key."""
-    data = tmp_path / "data"
-    data.mkdir()
-    records(data, "a.tfrecord", range(8))
-    records(data, "b.tfrecord", range(8, 16))
+    data = two_files(tmp_path)
     records(tmp_path, "other.tfrecord", range(15, 7, -1))
-    given = ("cache=disk", f"cache.dir='{tmp_path / 'caches'}'", *CALM, "dataset.eval_split=null", "extract=sequential")
-    is_refused(of_records(data, *given), tmp_path / "run", {data / "b.tfrecord": tmp_path / "other.tfrecord"})
+    is_refused(
+        of_records(data, *cached(tmp_path), "extract=sequential"),
+        tmp_path / "run",
+        {data / "b.tfrecord": tmp_path / "other.tfrecord"},
+    )
 
 
 def test_what_was_exchanged_outside_of_a_split_is_no_matter(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    data.mkdir()
-    records(data, "a.tfrecord", range(8))
-    records(data, "b.tfrecord", range(8, 16))
+    data = two_files(tmp_path)
     records(tmp_path, "other.tfrecord", range(20, 28))
-    given = ("cache=disk", f"cache.dir='{tmp_path / 'caches'}'", *CALM, "dataset.eval_split=null")
-    plan = of_records(data, *given, "dataset.split='train[:8]'", "extract=sequential")
+    plan = of_records(data, *cached(tmp_path), "dataset.split='train[:8]'", "extract=sequential")
     notes, passes, _ = filled(plan, tmp_path / "run", {data / "b.tfrecord": tmp_path / "other.tfrecord"})
     assert (notes, passes) == ([], ["filled", "read"])

@@ -9,9 +9,10 @@ import io
 import json
 import shlex
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -24,10 +25,14 @@ from etlrun.config import grid
 from etlrun.config.request import Request
 from etlrun.planning.plan import given_to_model
 from etlrun.stages import STAGES
+from etlrun.stages.network import Network
 from etlrun.system.files import locked
+from etlrun.trained.evaluate import evaluate
+from etlrun.trained.export import export
 from etlrun.trained.formats import FORMATS, Exported
-from etlrun.trained.load import trained
-from etlrun.trained.predict import Pass, opened
+from etlrun.trained.load import Trained, trained
+from etlrun.trained.model import predictor, ready
+from etlrun.trained.predict import Pass, of_split, opened
 from etlrun.trained.raw import split
 from etlrun.trained.rows import Head
 from etlrun.trained.scores import wilson
@@ -36,11 +41,100 @@ from tests.configs import TENSORFLOW, plan_of
 from tests.conftest import Once
 from tests.disks import mounted
 from tests.pictures import jpeg
-from tests.runs import finish, small, start
-from tests.trained import ended, refused, said, trained_run
+from tests.runs import are_equal, finish, run_here, small, start, variables_of
+from tests.trained import described, ended, refused, said, trained_run
 
-RIGHT = "expected the folder of a completed run"
-ARRAYS = "onnx, litert, keras, torch"
+
+@dataclass(frozen=True, kw_only=True)
+class Both(Network):
+    """Of an image, which has two names, and of two outputs of columns."""
+
+    path: ClassVar[str] = "model.both"
+
+    @staticmethod
+    def network(inputs: dict[str, keras.KerasTensor]) -> keras.KerasTensor:
+        """Twice (batch, height, width, 3), (batch, 1) and (batch, 2) -> features (batch, 10)."""
+        image = keras.layers.Conv2D(4, 3, strides=4, activation="relu")(inputs["image"])
+        image, whole = (keras.layers.GlobalAveragePooling2D()(of) for of in (image, inputs["whole"]))
+        return keras.layers.Concatenate()([image, whole, inputs["place"], inputs["half"]])
+
+
+MINE = {**STAGES, "model": {**STAGES["model"], "both": Both}}
+COLUMNS = (
+    "+transform.columns={place: {of: number, steps: [{standardize: {mean: 24, std: 12}}]}, "
+    "half: {of: number, steps: [{bucketize: [24]}, one_hot]}, number: drop, whole: {of: image}}"
+)
+
+
+def learned(folder: Path, tiny: Path, *others: str) -> Path:
+    """The folder of a run on the tiny images and their numbers."""
+    words = small(tiny, TENSORFLOW, "dataset.features={image: image, number: int64}", COLUMNS, *others)
+    status, _ = run_here(folder, [word for word in words if not word.startswith("model.")], stages=MINE, model="both")
+    assert status == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def both(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = learned(tmp_path_factory.mktemp("both"), tiny)
+    return trained(folder, ['dataset.split="train[:12]"'], stages=MINE)
+
+
+@pytest.fixture(scope="module")
+def examples(both: Trained) -> tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.float32]]:
+    """Some examples of the data as they are stored, and what the pipeline and the model make of them."""
+    with ready(both) as model:
+        reading = of_split(both, model)
+        compute = predictor(model, both.flow, reading.inputs_spec)
+        batches = [(batch.numbers, compute(batch.inputs)["label"]) for batch in reading.batches("")]
+        stored = [reading.example(int(number)) for numbers, _ in batches for number in numbers]
+    images = np.array([of["image"].numpy() for of in stored], object)
+    numbers = np.array([of["number"].numpy() for of in stored])
+    return {"image": images, "number": numbers}, np.concatenate([found for _, found in batches])
+
+
+@pytest.mark.slow
+def test_it_is_planned_resumed_to_the_bit_and_evaluated(both: Trained, tiny: Path, tmp_path: Path) -> None:
+    image = "float32 [32, 32, 3] in [-1, 1]"
+    given = f"{{half: float32 [2] in [0, 1], image: {image}, place: float32, whole: {image}}}, label"
+    assert str(both.then.train[-1].gives) == f"8 x {given}"
+    whole = learned(tmp_path / "whole", tiny, "trainer.epochs=2")
+    again = learned(tmp_path / "again", tiny, "trainer.epochs=2", f"trainer.resume={both.folder}")
+    assert are_equal(variables_of(whole), variables_of(again))
+    with ready(both) as model:
+        found = evaluate(both, model, [])
+    assert (found.examples, sum(map(sum, found.confusion or ()))) == (12, 12)
+
+
+def test_a_saved_model_takes_image_files_and_numbers(both: Trained, examples: Any, tmp_path: Path) -> None:
+    export(both, "saved_model", tmp_path / "saved")
+    given, wanted = examples
+    serve = tf.saved_model.load(tmp_path / "saved").signatures["serving_default"]
+    found = serve(image=tf.constant(given["image"]), number=tf.constant(given["number"]))
+    np.testing.assert_allclose(found["probabilities"], wanted, rtol=0, atol=1e-6)
+    of = described(tmp_path / "saved")
+    assert [[each[key] for key in ("name", "dtype", "content")] for each in of["inputs"]] == [
+        ["image", "string", "JPEG, PNG, BMP or GIF files"],
+        ["number", "int64", "numbers"],
+    ]
+    steps = ["transform.decode", "transform.resize", "transform.scale_minus_one_one"]
+    assert (of["before"], of["inside"]) == ([], ["transform.columns", *steps])
+    assert of["check"]["examples"] == 4
+
+
+def test_a_keras_model_takes_resized_images_and_numbers(both: Trained, examples: Any, tmp_path: Path) -> None:
+    export(both, "keras", tmp_path / "keras")
+    given, wanted = examples
+    model = keras.saving.load_model(tmp_path / "keras" / "model.keras", compile=False)
+    of = described(tmp_path / "keras")
+    assert [step["step"] for step in of["before"]] == ["transform.decode", "transform.resize"]
+    assert of["inside"] == ["transform.columns", "transform.scale_minus_one_one"]
+    values = of["before"][1]["parameters"]
+    images = [tf.io.decode_image(image, channels=3, expand_animations=False) for image in given["image"]]
+    resized = [tf.image.resize(of, values["size"], method=values["method"]) for of in images]
+    pixels = tf.cast(tf.round(tf.stack(resized)), values["dtype"])
+    found = model({"image": pixels, "number": tf.constant(given["number"])})
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
 
 
 SCALED = {
@@ -73,57 +167,12 @@ def test_layers_scale_as_the_steps_do(name: str, dtype: str) -> None:
     np.testing.assert_allclose(found, np.stack([stepped(parts.inside, of) for of in arrays]), rtol=1e-5, atol=1e-5)
 
 
-def test_all_faults_are_told_at_once_and_nothing_is_overwritten(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "mine").write_text("mine")
-    listed = "one of saved_model, onnx, litert, keras, torch"
-    assert refused(capsys, "export", tmp_path / "no", "--format", "onx") == [
-        f"  --format: found onx; expected {listed}",
-        "    -> did you mean `onnx`?",
-        f"  {tmp_path}/no: found no such folder; {RIGHT}",
-        "    -> check the path",
-    ]
-    assert refused(capsys, "export", tmp_path, "--format", "keras", "--output", tmp_path / "mine") == [
-        f"  {tmp_path}: found no run: there is no summary.json; {RIGHT}",
-        "    -> check the path",
-        f"  --output: found {tmp_path}/mine, which exists; expected a new folder, so that nothing is overwritten",
-        "    -> choose another --output, or remove it",
-    ]
-    assert (tmp_path / "mine").read_text() == "mine"
-
-
-def test_only_a_completed_run_of_a_model_is_exported(
-    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As `evaluate` and `predict` refuse it: see `test_trained`."""
-    folder = ended(tmp_path / "run", small(tiny), status="failed")
-    assert refused(capsys, "export", folder, "--format", "keras")[0] == f"  {folder}: found a run that failed; {RIGHT}"
-    drained = ended(tmp_path / "drained", small(tiny, "trainer=drain", "trainer.epochs=1"), model=None)
-    learns = "expected a run of trainer=fit with a model that learns"
-    assert refused(capsys, "export", drained, "--format", "keras") == [
-        f"  {drained}: found a run of trainer=drain, which trains no model; {learns}"
-    ]
-
-
-def test_what_a_format_cannot_hold_is_named(
+def test_a_format_without_its_packages_is_refused(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("onnx", "litert"):
-        monkeypatch.setitem(FORMATS, name, dataclasses.replace(FORMATS[name], modules=()))
-    half = ended(tmp_path / "half", small(tiny, "trainer.mixed_precision=mixed_float16"))
-    for name in ("onnx", "litert"):
-        assert refused(capsys, "export", half, "--format", name) == [
-            f"  trainer.mixed_precision: found mixed_float16, which {name} can't hold; expected null, for float32",
-            "    -> train in float32, or choose another format: saved_model, keras",
-        ]
-    fast = ended(tmp_path / "fast", small(tiny, "transform.decode.fast=true"))
-    assert refused(capsys, "export", fast, "--format", "saved_model") == [
-        "  transform.decode.fast: found true, for coarser images, which saved_model can't decode; expected false",
-        f"    -> train with transform.decode.fast=false, or choose a format that takes arrays: {ARRAYS}",
-    ]
+    folder = ended(tmp_path / "run", small(tiny))
     monkeypatch.setitem(FORMATS, "onnx", dataclasses.replace(FORMATS["onnx"], modules=("not_there", "json")))
-    assert refused(capsys, "export", half, "--format", "onnx")[:2] == [
+    assert refused(capsys, "export", folder, "--format", "onnx")[:2] == [
         "  --format: found onnx, without the module not_there; expected what writes and runs the format",
         "    -> pip install 'etlrun[onnx]'",
     ]
@@ -196,11 +245,6 @@ def predicted(run: Path, files: list[Path], capsys: pytest.CaptureFixture[str]) 
     rows = csv.DictReader(io.StringIO(said(capsys, "predict", run, *files)))
     found = np.array([[np.float32(row[f"probability_{name}"]) for name in ("dark", "bright")] for row in rows])
     assert np.ptp(found, axis=0).min() > 0.01
-    return found
-
-
-def described(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "export.json").read_text())
     return found
 
 

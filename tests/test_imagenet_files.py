@@ -1,7 +1,8 @@
-"""Files of Keras's weights for ImageNet: EfficientNetB0 to B7 have one more layer with `weights="imagenet"`."""
+"""Keras's weights for ImageNet: EfficientNetB0 to B7 have one more layer with them; on real photos where there are."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -16,8 +17,9 @@ from keras.src.utils import file_utils
 from etlrun.planning.plan import given_to_model
 from etlrun.run.model import build
 from tests.configs import plan_of
+from tests.conftest import SHARED
 from tests.programs import loaded, losses_in
-from tests.runs import losses_of, run_here, small
+from tests.runs import finish, losses_of, run_here, small, start, summary_of
 from tests.test_applications import of, steps
 from tests.test_eject import program
 
@@ -97,3 +99,35 @@ def test_a_program_and_a_loaded_model_have_the_network_of_the_run(
     own = keras.models.load_model(tmp_path / "run" / "model.keras")
     features = keras.Model(own.input, own.layers[-1].input).predict(IMAGES, verbose=0)
     np.testing.assert_allclose(features, features_of(weights), rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_exercise_learns_from_a_tenth_of_the_photos(photos: Path, tmp_path: Path) -> None:
+    home = tmp_path / "keras"
+    shutil.copytree(SHARED / "weights", home / "models")
+    words = [
+        "experiment=cats_vs_dogs",
+        f"dataset.data_dir={photos}",
+        "dataset.split='train[:10%]'",
+        "dataset.eval_split='train[90%:]'",
+        "trainer.epochs=2",
+        f"hydra.run.dir={tmp_path / 'run'}",
+    ]
+    status, _, err = finish(start(words, tmp_path, KERAS_HOME=str(home)))
+    assert status == 0, err
+    assert summary_of(tmp_path / "run")["epochs"][-1]["val_accuracy"] >= 0.9
+
+
+@pytest.mark.slow
+def test_imagenet_weights_that_cannot_be_downloaded(photos: Path, tmp_path: Path) -> None:
+    home = tmp_path / "keras"
+    words = ["experiment=cats_vs_dogs", f"dataset.data_dir={photos}", f"hydra.run.dir={tmp_path / 'run'}"]
+    closed = "http://127.0.0.1:9"
+    status, _, err = finish(start(words, tmp_path, KERAS_HOME=str(home), https_proxy=closed, HTTPS_PROXY=closed))
+    assert status == 1
+    assert "model.weights: found imagenet weights that could not be downloaded: " in err
+    assert err.endswith(
+        "; expected a working download, or the file in Keras's folder of models\n"
+        f"    -> copy the file that Keras names into {home}/models (the environment variable KERAS_HOME "
+        "sets that folder), or set model.weights to the path of a weights file\n"
+    )

@@ -124,36 +124,35 @@ def test_a_plan_in_which_it_is_the_same_has_the_same_fingerprint() -> None:
     assert plan_of().fingerprint != plan_of("trainer.keep=last").fingerprint
 
 
-def test_a_resumed_run_keeps_the_best_of_all_epochs(left: Path, three: Path, tiny: Path) -> None:
-    with_losses(left, 0.3, 0.1, 0.2, best=2)
-    for epoch in (1, 2):
-        checkpoint(left, epoch).unlink()
-    status, summary = resumed(tiny, left)
-    assert (status, summary["kept"]) == (0, {"epoch": 2, "monitor": "val_loss", "value": 0.1})
-    assert are_same(left.parent / "resumed/model.keras", checkpoint(three, 2))
-
-
-@pytest.mark.parametrize("best", [1, 2], ids=["before its model is kept", "before the summary says so"])
-def test_a_run_that_was_killed_behind_the_checkpoint_of_its_best_epoch_keeps_that(
-    best: int, left: Path, three: Path, tiny: Path
+@pytest.mark.parametrize(
+    ("losses", "best", "model", "kept"),
+    [
+        ((0.3, 0.1, 0.2), 2, 2, 2),
+        ((0.3, 0.2, 0.1), 1, 1, 3),
+        ((0.3, 0.2, 0.1), 2, 3, 3),
+        ((0.1, 0.3, 0.2), None, None, 3),
+    ],
+    ids=[
+        "the best of all",
+        "killed before its model is kept",
+        "killed before the summary says so",
+        "without its model",
+    ],
+)
+def test_a_resumed_run_keeps_the_best_epoch_of_which_there_is_a_model(
+    losses: tuple[float, ...], best: int | None, model: int | None, kept: int, left: Path, tiny: Path
 ) -> None:
-    with_losses(left, 0.3, 0.2, 0.1, best=best)
-    if best == 2:
+    with_losses(left, *losses, best=best)
+    expected = Path(shutil.copy(checkpoint(left, kept), left.parent / "expected.keras"))
+    if model != best:
         shutil.copy(checkpoint(left, 3), left / "model.keras")
     for epoch in (1, 2):
         checkpoint(left, epoch).unlink()
     status, summary = resumed(tiny, left)
-    assert (status, summary["kept"]["epoch"]) == (0, 3)
-    assert are_same(left.parent / "resumed/model.keras", checkpoint(three, 3))
-
-
-def test_a_best_epoch_of_which_there_is_no_model_is_noted(left: Path, three: Path, tiny: Path) -> None:
-    with_losses(left, 0.1, 0.3, 0.2, best=None)
-    checkpoint(left, 1).unlink()
-    status, summary = resumed(tiny, left)
-    assert (status, summary["kept"]["epoch"]) == (0, 3)
-    assert f"The model of epoch 1, the best by val_loss, is not in {left}: it can't be kept." in summary["remarks"]
-    assert are_same(left.parent / "resumed/model.keras", checkpoint(three, 3))
+    assert (status, summary["kept"]) == (0, {"epoch": kept, "monitor": "val_loss", "value": losses[kept - 1]})
+    note = f"The model of epoch 1, the best by val_loss, is not in {left}: it can't be kept."
+    assert (note in summary["remarks"]) is (best is None)
+    assert are_same(left.parent / "resumed/model.keras", expected)
 
 
 def test_a_resumed_run_keeps_by_the_same_metric(left: Path, tiny: Path) -> None:

@@ -1,17 +1,128 @@
-"""The typed summary of a run: what is written is what was set, and each key has its type and meaning."""
+"""The typed summary of a run: what is written is what was set; later versions read that of 0.1 in tests/golden/run."""
+
+from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+import etlrun
+from etlrun.cli.main import main
 from etlrun.record.record import Record
 from etlrun.record.summary import Epoch, Summary, read_summary
+from tests.configs import CONF
+from tests.trained import refused
 
-SCHEMA = Path(__file__).resolve().parent.parent / "docs" / "summary.schema.json"
+GOLDEN = CONF.parent / "tests" / "golden" / "run"
+SCHEMA = CONF.parent / "docs" / "summary.schema.json"
+
+
+@pytest.fixture
+def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the folder, in the current one."""
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copytree(GOLDEN, tmp_path / "old"))
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What a command prints that has no fault and nothing to warn of."""
+    main(words)
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out
+
+
+def test_the_summary_has_what_it_had(old: Path) -> None:
+    summary = read_summary(old)
+    assert summary is not None
+    assert (summary.status, summary.overrides, summary.versions["etlrun"]) == (
+        "completed",
+        ["trainer.epochs=1"],
+        "0.1.0",
+    )
+    assert [epoch.val_accuracy for epoch in summary.epochs] == [0.5208333134651184]
+    assert summary.verdict is not None
+    assert summary.verdict.kind == "model"
+
+
+def test_a_field_of_a_later_version_is_left_out(old: Path) -> None:
+    known = read_summary(old)
+    summary = json.loads((old / "summary.json").read_text())
+    (old / "summary.json").write_text(json.dumps({**summary, "from_0_9": [1]}))
+    assert read_summary(old) == known
+
+
+def test_it_is_reported(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [line.split(maxsplit=1) for line in printed(capsys, "report", "old").splitlines() if line]
+    told = dict(line for line in lines if len(line) == 2)
+    assert told["status"].startswith("completed")
+    assert told["result"].startswith("val accuracy 0.52083, ")
+    assert told["verdict"].startswith("the input is not the bottleneck of ")
+    assert told["report"] == "old/report.html"
+    assert (old / "report.html").is_file()
+
+
+@pytest.mark.usefixtures("old")
+def test_it_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    (run,) = json.loads(printed(capsys, "runs", "ls", "--format", "json", "."))
+    assert (run["folder"], run["status"], run["overrides"]) == ("old", "completed", ["trainer.epochs=1"])
+
+
+@pytest.mark.usefixtures("old")
+def test_it_is_compared_with_what_its_overrides_compose_now(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, "diff", "old").startswith("old -> the config of its overrides now\n")
+    assert printed(capsys, "diff", "old", "old").startswith("old -> old\nchanges nothing\n")
+
+
+@pytest.mark.usefixtures("old")
+def test_it_is_resumed_by_a_plan_of_its_overrides(capsys: pytest.CaptureFixture[str]) -> None:
+    fingerprint = printed(capsys, "plan", "trainer.resume=old").split("\nfingerprint ")[1]
+    assert fingerprint == printed(capsys, "plan", "trainer.epochs=1").split("\nfingerprint ")[1]
+
+
+def test_python_loads_it(old: Path) -> None:
+    run = etlrun.load(old)
+    assert isinstance(run, etlrun.Run)
+    assert run.summary.status == "completed"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found", "remedy"),
+    [
+        (
+            "fast:", "scaled:",
+            "transform.decode.scaled: found an unknown key; expected one of the keys library, fast",
+            "write `transform.decode.fast`, its name now",
+        ),
+        (
+            "steps_per_execution: 1", "steps_per_execution: auto",
+            "trainer.steps_per_execution: found an unknown key; expected one of the keys ",
+            "remove it: batches of several steps would be read where no wait is measured",
+        ),
+    ],
+    ids=["a key of another name now", "a key that is gone, and did something"],
+)  # fmt: skip
+def test_an_old_key_of_its_config_is_refused_with_what_to_do(
+    before: str, after: str, found: str, remedy: str, old: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = old / "config.yaml"
+    path.write_text(path.read_text().replace(before, after))
+    lines = refused(capsys, "diff", "old", status=2)
+    assert lines[0].startswith(f"  old: {found}")
+    assert lines[1:] == [f"    -> {remedy}"]
+
+
+@pytest.mark.usefixtures("old")
+def test_what_needs_its_model_says_that_it_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(capsys, "evaluate", "old") == [
+        "  old/model.keras: found no such file; expected the trained model",
+        "    -> restore it, or save it again: etlrun trainer.resume=old",
+    ]
 
 
 @pytest.fixture

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +21,8 @@ from etlrun.trained.formats import unfit
 from etlrun.trained.load import trained
 from tests.runs import run_here
 from tests.tables import houses, words_of
-from tests.trained import said
+from tests.test_rows_targets import learning, several
+from tests.trained import described, said, served
 
 STEPS = (
     "area: {of: area, steps: [{fill: {value: median, indicator: true}}, {clip: [0, 180]}, log1p, standardize]}, "
@@ -51,12 +49,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table = houses().rename_columns(["area", "rooms", "kind", "sold", "a garden", "price", "band"])
     pyarrow.parquet.write_table(table, folder / "houses.parquet")
     for name, target in (("prices", "{price: {number: standardize}}"), ("bands", "{band: binary}")):
-        words = [of for of in words_of(folder, target=target) if "emulated" not in of and "step_ms" not in of]
-        words = [of.replace("kind,garden", "kind,sold,a garden") for of in words]
+        words = [
+            of.replace("kind,garden", "kind,sold,a garden") for of in words_of(folder, "model=linear", target=target)
+        ]
         columns = f"transform.columns={{{STEPS.replace('of: garden', 'of: a garden')}}}"
         (folder / name).mkdir()
-        status, _ = run_here(folder / name, [*words, columns, "model=linear", "trainer.epochs=1"])
-        assert status == 0
+        assert run_here(folder / name, [*words, columns, "trainer.epochs=1"])[0] == 0
     return folder
 
 
@@ -73,15 +71,13 @@ def given(names: dict[str, str]) -> dict[str, npt.NDArray[Any]]:
     return {name: plain[column] for name, column in names.items()}
 
 
-def predicted(run: Path, capsys: pytest.CaptureFixture[str], *columns: str) -> npt.NDArray[Any]:
+def told(capsys: pytest.CaptureFixture[str], run: Path) -> list[dict[str, str]]:
     """What `predict` says of the table, in the order of its rows."""
-    rows = csv.DictReader(said(capsys, "predict", run, run.parent / "houses.parquet").splitlines())
-    return np.array([[np.float32(row[name]) for name in columns] for row in rows])
+    return [*csv.DictReader(said(capsys, "predict", run, run.parent / "houses.parquet").splitlines())]
 
 
-def described(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "export.json").read_text())
-    return found
+def predicted(run: Path, capsys: pytest.CaptureFixture[str], *columns: str) -> npt.NDArray[Any]:
+    return np.array([[np.float32(row[name]) for name in columns] for row in told(capsys, run)])
 
 
 def names_in(folder: Path) -> dict[str, str]:
@@ -95,24 +91,13 @@ def test_a_saved_model_takes_columns_in_a_process_without_etlrun(
     folder, run = tmp_path / "saved", runs / "bands"
     (run.parent / "houses.parquet").rename(tmp_path / "away.parquet")  # which no export needs
     try:
-        told = said(capsys, "export", run, "--format", "saved_model", "--output", folder).splitlines()
+        lines = said(capsys, "export", run, "--format", "saved_model", "--output", folder).splitlines()
     finally:
         (tmp_path / "away.parquet").rename(run.parent / "houses.parquet")
-    assert told[0] == "format    saved_model: columns to predictions"
-    assert told[1].startswith("check     4 rows, predictions differ from the model's by up to ")
-    np.savez(tmp_path / "given.npz", **given(names_in(folder)))  # type: ignore[arg-type] # names of arrays
-    program = (
-        "import sys, numpy as np, tensorflow as tf\n"
-        "loaded = tf.saved_model.load(sys.argv[1])\n"
-        "given = dict(np.load(sys.argv[2], allow_pickle=True))\n"
-        "found = loaded.signatures['serving_default'](**{name: tf.constant(of) for name, of in given.items()})\n"
-        "np.savez(sys.argv[3], **{name: of.numpy() for name, of in found.items()}, ours='etlrun' in sys.modules)\n"
-    )
-    places = [folder, tmp_path / "given.npz", tmp_path / "found.npz"]
-    subprocess.run([sys.executable, "-c", program, *map(str, places)], check=True)
-    found = dict(np.load(places[-1], allow_pickle=True))
+    assert lines[0] == "format    saved_model: columns to predictions"
+    assert lines[1].startswith("check     4 rows, predictions differ from the model's by up to ")
+    found = served(folder, given(names_in(folder)), tmp_path)
     wanted = predicted(run, capsys, "probability_cheap", "probability_dear")
-    assert not found["ours"]
     np.testing.assert_allclose(found["probabilities"], wanted, rtol=0, atol=1e-6)
     assert [of.decode() for of in found["class"]] == [["cheap", "dear"][of] for of in wanted.argmax(axis=1)]
 
@@ -170,8 +155,8 @@ def test_onnx_takes_what_the_steps_on_columns_give(
     import onnxruntime
 
     folder, run = tmp_path / "onnx", runs / "prices"
-    told = said(capsys, "export", run, "--format", "onnx", "--output", folder).splitlines()
-    assert told[0] == "format    onnx: what transform.columns gives to predictions"
+    lines = said(capsys, "export", run, "--format", "onnx", "--output", folder).splitlines()
+    assert lines[0] == "format    onnx: what transform.columns gives to predictions"
     planned = trained(run).then
     context = contexts_of(planned, open_source(planned.spec.dataset))["validation"]
     session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
@@ -209,14 +194,14 @@ def test_onnx_takes_what_the_steps_on_columns_give(
 def test_an_export_without_its_rows_says_that_it_was_not_compared_on_them(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = said(capsys, "export", runs / "bands", "--format", "keras", "--output", tmp_path / "there").splitlines()
-    assert told[2].startswith("examples  40 of train[80%:], predictions differ from those of predict by up to ")
+    lines = said(capsys, "export", runs / "bands", "--format", "keras", "--output", tmp_path / "there").splitlines()
+    assert lines[2].startswith("examples  40 of train[80%:], predictions differ from those of predict by up to ")
     assert described(tmp_path / "there")["check"]["validation"]["largest_difference"] < 1e-5
     (runs / "houses.parquet").rename(runs / "moved.parquet")
-    told = said(capsys, "export", runs / "bands", "--format", "keras", "--output", tmp_path / "gone").splitlines()
+    lines = said(capsys, "export", runs / "bands", "--format", "keras", "--output", tmp_path / "gone").splitlines()
     (runs / "moved.parquet").rename(runs / "houses.parquet")
     reason = f"its dataset can't be read here: no file {runs / 'houses.parquet'} for train"
-    assert told[2] == f"examples  not compared on examples of the validation: {reason}"
+    assert lines[2] == f"examples  not compared on examples of the validation: {reason}"
     assert described(tmp_path / "gone")["check"]["validation"] == reason
 
 
@@ -228,3 +213,82 @@ def test_a_format_without_columns_is_refused(name: str, runs: Path) -> None:
     assert [str(of) for of in unfit(trained(runs / "bands", reads_split=False), name)] == [
         f"{runs / 'bands'}: found a model of columns, or of several inputs, which {name} can't hold; {expected}"
     ]
+
+
+@pytest.fixture(scope="module")
+def heads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the houses and their labels, and two runs: of several targets, with weights, and of the labels."""
+    folder = tmp_path_factory.mktemp("heads")
+    pyarrow.parquet.write_table(several(), folder / "houses.parquet")
+    for name, others in (("several", {}), ("labels", {"target": "{tags: {labels: ','}}"})):
+        (folder / name).mkdir()
+        words = learning(folder, "trainer.epochs=1", "transform=columns", **others)
+        status, _ = run_here(folder / name, [*words])
+        assert status == 0
+    return folder
+
+
+NUMBERS = [
+    "price_value",
+    *(f"band_probability_{name}" for name in ("cheap", "dear")),
+    *(f"garden_probability_{name}" for name in ("false", "true")),
+    *(f"tags_probability_{name}" for name in ("old", "park", "sea")),
+]
+
+
+@pytest.fixture(scope="module")
+def inputs() -> dict[str, Any]:
+    table = several()
+    return {
+        "area": tf.constant(table["area"].to_numpy().astype("float64")),
+        "rooms": tf.constant(table["rooms"].to_numpy()),
+    }
+
+
+def test_a_saved_model_gives_each_target_by_name(
+    heads: Path, tmp_path: Path, inputs: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    said(capsys, "export", heads / "several", "--format", "saved_model", "--output", tmp_path / "saved")
+    found = tf.saved_model.load(tmp_path / "saved").signatures["serving_default"](**inputs)
+    wanted = told(capsys, heads / "several")
+    names = ["price_value", "band_probabilities", "garden_probabilities", "tags_probabilities"]
+    together = np.concatenate([found[name].numpy() for name in names], axis=1)
+    exact = np.array([[np.float32(row[name]) for name in NUMBERS] for row in wanted])
+    np.testing.assert_allclose(together, exact, rtol=1e-5, atol=1e-6)
+    for name in ("band_class", "garden_class"):
+        assert [of.decode() for of in found[name].numpy()] == [row[name] for row in wanted]
+    assert {*found} == {*names, "band_class", "garden_class"}  # of weights nothing is taken or given
+    of_export = described(tmp_path / "saved")
+    assert [of["name"] for of in of_export["inputs"]] == ["area", "rooms"]
+    assert [(of["name"], of["target"], of["classes"]) for of in of_export["outputs"]] == [
+        ("price_value", "price", None),
+        ("band_probabilities", "band", ["cheap", "dear"]),
+        ("garden_probabilities", "garden", ["false", "true"]),
+        ("tags_probabilities", "tags", ["old", "park", "sea"]),
+    ]
+    card = (tmp_path / "saved" / "model_card.md").read_text()
+    assert '| `band` | `["cheap", "dear"]` |' in card
+
+
+def test_a_keras_model_gives_each_target_by_name(
+    heads: Path, tmp_path: Path, inputs: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    said(capsys, "export", heads / "several", "--format", "keras", "--output", tmp_path / "keras")
+    found = keras.saving.load_model(tmp_path / "keras" / "model.keras", compile=False)(inputs)
+    wanted = [float(row["tags_probability_sea"]) for row in told(capsys, heads / "several")]
+    np.testing.assert_allclose(found["tags_probabilities"][:, 2], wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_an_export_of_labels_gives_the_probability_of_each(
+    heads: Path, tmp_path: Path, inputs: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    said(capsys, "export", heads / "labels", "--format", "saved_model", "--output", tmp_path / "saved")
+    found = tf.saved_model.load(tmp_path / "saved").signatures["serving_default"](**inputs)
+    wanted = [float(row["probability_sea"]) for row in told(capsys, heads / "labels")]
+    np.testing.assert_allclose(found["probabilities"][:, 2], wanted, rtol=1e-5, atol=1e-6)
+    of_export = described(tmp_path / "saved")
+    assert (of_export["output"]["content"], of_export["classes"]) == (
+        "a probability of each label",
+        ["old", "park", "sea"],
+    )

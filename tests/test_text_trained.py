@@ -6,8 +6,6 @@ import csv
 import gzip
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +21,19 @@ from etlrun.planning.planner import plan
 from etlrun.run import model as models
 from etlrun.run.model import _set_vectors
 from etlrun.sources.rows.fitting import require_unchanged
-from etlrun.sources.rows.table import ENDS
 from etlrun.stages.words import dimension_in, vectors_in
 from etlrun.system.errors import ConfigError
 from tests.configs import spec_of
 from tests.conftest import Once
 from tests.forked import forked
+from tests.golden import Case, Golden, cases
 from tests.runs import are_equal, finish, kill_after_state, run_here, summary_of, variables_of
 from tests.test_rows_texts import words_of_texts as words_of_folder
 from tests.test_rows_texts import write_texts
 from tests.texts import words_of, write_reviews
-from tests.trained import refused, said
+from tests.trained import refusal, said, served
 
+EMULATED = ("model=emulated", "model.step_ms=0")
 STARS = ", stars: {of: stars, steps: [standardize]}"
 
 
@@ -43,15 +42,12 @@ def train(folder: Path) -> None:
     write_reviews(folder)
     for name, boundaries, more in (("texts", "[4,10,40]", ""), ("both", "[4,10]", STARS)):
         words = words_of(folder, "model=text", "model.units=4", "trainer.epochs=1", more=more)
-        given = [word for word in words if "emulated" not in word and "step_ms" not in word]
         (folder / name).mkdir()
-        status, _ = run_here(folder / name, [*given, f"load.boundaries={boundaries}", "load.drop_long=true"])
-        assert status == 0
+        assert run_here(folder / name, [*words, f"load.boundaries={boundaries}", "load.drop_long=true"])[0] == 0
     write_texts(folder / "tree" / "texts", ("train",), each=10)
     words = words_of_folder(folder / "tree", "model=text", "model.units=4", "trainer.epochs=1")
     (folder / "of_folder").mkdir()
-    given = [word for word in words if "emulated" not in word and "step_ms" not in word]
-    assert run_here(folder / "of_folder", given)[0] == 0
+    assert run_here(folder / "of_folder", [word for word in words if word not in EMULATED])[0] == 0
 
 
 @pytest.fixture(scope="module")
@@ -132,26 +128,11 @@ def test_lines_of_text_are_predicted_as_rows(runs: Path, tmp_path: Path, capsys:
     np.testing.assert_allclose([of[1] for of in found], [float(known[row]) for row in range(200)], rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", ["  {path}: found an empty file; expected lines of text", "    -> write one"]),
-        (
-            b"tea\n\xff\n",
-            [
-                "  {path}, line 2: found the byte 0xff; expected text in UTF-8",
-                "    -> convert it, as by: iconv -f LATIN1 -t UTF-8 {path}; or set dataset.errors=replace",
-            ],
-        ),
-    ],
-    ids=["empty", "not UTF-8"],
-)
-def test_lines_that_are_no_text_are_refused(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, message: list[str]
+@pytest.mark.parametrize("case", cases("text_trained"))
+def test_lines_that_a_run_can_not_read_are_refused(
+    runs: Path, tmp_path: Path, case: Case, golden: Golden, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "texts.txt"
-    path.write_bytes(content)
-    assert refused(capsys, "predict", runs / "texts", path) == [line.format(path=path) for line in message]
+    golden(case, refusal(capsys, case, RUNS=runs, DIR=tmp_path))
 
 
 def test_lines_that_are_not_utf8_are_read_by_choice_compressed_ones_too(
@@ -162,27 +143,6 @@ def test_lines_that_are_not_utf8_are_read_by_choice_compressed_ones_too(
     whole.write_text("good \ufffd\x00 tea\n\nbad\n", encoding="utf-8")
     found = predictions(said(capsys, "predict", runs / "texts", broken, "dataset.errors=replace"))
     assert found == predictions(said(capsys, "predict", runs / "texts", whole))
-    assert refused(capsys, "predict", runs / "texts", whole, "dataset.strip=true", status=2) == [
-        f"  PATH: found {whole}, and dataset.strip=true; expected either paths or a dataset",
-        "    -> leave one out",
-        "  dataset.strip: found true; expected false, as in the training: only the data and the speed may differ",
-        "    -> leave it out, or train a model with it",
-    ]
-    ends = f"a pattern of files that end in {ENDS}, or in .txt with a text in each line"
-    assert refused(capsys, "predict", runs / "texts", tmp_path / "no.txt") == [
-        f"  PATH: found no file {tmp_path}/no.txt; expected {ends}",
-        "    -> check the pattern; relative ones start in the folder of the command",
-    ]
-
-
-def test_lines_of_text_are_no_rows_of_several_columns(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "texts.txt").write_text("tea\n")
-    assert refused(capsys, "predict", runs / "both", tmp_path / "texts.txt", status=2)[0] == (
-        f"  {tmp_path}/texts.txt: found no column stars; expected the columns that the model takes, review, stars, and"
-        " none that its training did not have"
-    )
 
 
 @pytest.mark.slow
@@ -193,17 +153,9 @@ def test_a_saved_model_takes_texts_in_a_process_without_etlrun(
     path.write_text("good good tea\n\nneu 日本 😀\nbad\n")
     told = said(capsys, "export", runs / "texts", "--format", "saved_model", "--output", folder).splitlines()
     assert told[1] == "check     4 rows, predictions differ from the model's by up to 0.0e+00, of 1e-06 allowed"
-    program = (
-        "import sys, numpy as np, tensorflow as tf\n"
-        "loaded = tf.saved_model.load(sys.argv[1])\n"
-        "texts = open(sys.argv[2], encoding='utf-8').read().splitlines()\n"
-        "found = loaded.signatures['serving_default'](review=tf.constant(texts))\n"
-        "assert 'etlrun' not in sys.modules\n"
-        "np.save(sys.argv[3], found['probabilities'])\n"
-    )
-    subprocess.run([sys.executable, "-c", program, folder, path, tmp_path / "found.npy"], check=True)
+    found = served(folder, {"review": np.array(path.read_text().splitlines(), object)}, tmp_path)
     wanted = np.array(predictions(said(capsys, "predict", runs / "texts", path)))
-    assert np.load(tmp_path / "found.npy").tobytes() == wanted.tobytes()
+    assert found["probabilities"].tobytes() == wanted.tobytes()
 
 
 def test_a_keras_model_takes_texts_beside_numbers(
@@ -263,7 +215,6 @@ def test_a_run_killed_inside_an_epoch_of_buckets_ends_as_if_undisturbed(runs: Pa
     words = words_of(
         runs, "model=text", "model.units=4", "load.batch_sizes=[16,8,5]", "measure.digest=true", more=STARS
     )
-    words = tuple(word for word in words if "emulated" not in word and "step_ms" not in word)
     words = (*words, "trainer.checkpoint_every_steps=3", "load.drop_long=true")
     undisturbed, killed, resumed = (tmp_path / name for name in ("undisturbed", "killed", "resumed"))
     assert run_here(undisturbed, [*words])[0] == 0

@@ -27,7 +27,8 @@ IDS = f"{TOKENS}, lookup, {{embed: 4}}"
 
 
 def words_of(folder: Path, *others: str, steps: str = IDS, more: str = "") -> tuple[str, ...]:
-    """Arguments of a run that reads the reviews in `folder` and trains nothing."""
+    """Arguments of a run that reads the reviews in `folder`, and trains nothing unless `others` name a model."""
+    model = () if any(word.startswith("model=") for word in others) else ("model=emulated", "model.step_ms=0")
     return (
         "experiment=text",
         f"dataset.files={folder / 'reviews.jsonl'}",
@@ -36,8 +37,7 @@ def words_of(folder: Path, *others: str, steps: str = IDS, more: str = "") -> tu
         f"transform.columns={{review: {{of: review, steps: [{steps}]}}{more}}}",
         "load.boundaries=[4,10,40]",
         "load.batch_size=16",
-        "model=emulated",
-        "model.step_ms=0",
+        *model,
         "trainer.epochs=2",
         *others,
     )

@@ -1,6 +1,8 @@
 """A trained run, commands on it, and what Keras's own `predict` says on the run's own validation pipeline."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from etlrun.stages import STAGES
 from tests.configs import composed
+from tests.golden import Case
 from tests.runs import run_here, small
 
 
@@ -41,6 +44,28 @@ def outputs_of(folder: Path) -> npt.NDArray[np.float32]:
     return np.concatenate([model.predict(inputs, verbose=0) for inputs, _ in validation_of(folder).dataset])
 
 
+def described(folder: Path) -> dict[str, Any]:
+    """What an export says of itself."""
+    found: dict[str, Any] = json.loads((folder / "export.json").read_text())
+    return found
+
+
+def served(folder: Path, inputs: dict[str, npt.NDArray[Any]], scratch: Path) -> dict[str, npt.NDArray[Any]]:
+    """What a saved model gives in a process without etlrun."""
+    np.savez(scratch / "given.npz", **inputs)  # type: ignore[arg-type] # names of arrays
+    program = (
+        "import sys, numpy as np, tensorflow as tf\n"
+        "loaded = tf.saved_model.load(sys.argv[1])\n"
+        "given = dict(np.load(sys.argv[2], allow_pickle=True))\n"
+        "found = loaded.signatures['serving_default'](**{name: tf.constant(of) for name, of in given.items()})\n"
+        "assert 'etlrun' not in sys.modules\n"
+        "np.savez(sys.argv[3], **{name: of.numpy() for name, of in found.items()})\n"
+    )
+    places = [folder, scratch / "given.npz", scratch / "found.npz"]
+    subprocess.run([sys.executable, "-c", program, *map(str, places)], check=True)
+    return dict(np.load(places[-1], allow_pickle=True))
+
+
 def said(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
     """What a command prints."""
     capsys.readouterr()
@@ -56,6 +81,19 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str | Path, status: 
     captured = capsys.readouterr()
     assert (ended.value.code, captured.out) == (status, "")
     return captured.err.splitlines()[1:]
+
+
+def refusal(capsys: pytest.CaptureFixture[str], case: Case, **folders: Path) -> str:
+    """The message of the command of a case, in which names stand for folders; the case's `files` are written in DIR."""
+    for name, text in case.get("files", {}).items():
+        (folders["DIR"] / name).write_bytes(text.encode("latin-1"))
+    words = case["words"]
+    for name, folder in folders.items():
+        words = [word.replace(name, str(folder)) for word in words]
+    message = "\n".join(refused(capsys, *words, status=case.get("status", 1)))
+    for name, folder in folders.items():
+        message = message.replace(str(folder), name)
+    return message
 
 
 def with_summary(folder: Path, **values: Any) -> None:
