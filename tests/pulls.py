@@ -194,7 +194,8 @@ def transcript(case: Case, repository: Repository) -> str:
             document = json.loads(output)
             output = "".join(f"{key}: {json.dumps(document[key], indent=1)}\n" for key in case["keys"])
         said.append(f"$ {words}\n{output}{errors}({status})\n")
-    return re.sub(r"(?<= in )[\d.]+ s", "N s", "\n".join(said))
+    text = "\n".join(said).replace(str(repository.folder), "REPOSITORY")
+    return re.sub(r"(?<= in )[\d.]+ s", "N s", text)
 
 
 def _block(text: str) -> str:

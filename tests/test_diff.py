@@ -28,6 +28,8 @@ from etlrun.review.sides import of_folders, resolve
 from etlrun.stages import STAGES
 from etlrun.system.terminal import say, say_note, tell
 from tests.configs import composed, plan_of, refusal_of_diff
+from tests.golden import Case, Golden, cases
+from tests.pulls import transcript
 from tests.repository import Repository
 from tests.test_compared_runs import swept
 
@@ -140,25 +142,6 @@ def test_there_is_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert refusal_of_diff("HEAD", "cache=none") == refusal("git is not installed", "install git")
 
 
-@pytest.mark.parametrize(
-    ("word", "both"),
-    [
-        ("main~1..main", "main~1 main"),
-        ("main~1..", "main~1 HEAD"),
-        ("..main", "HEAD main"),
-        ("main~1...main", "$(git merge-base main~1 main) main"),
-    ],
-)
-def test_a_range_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, both: str) -> None:
-    Repository.small(tmp_path).commit("Another")
-    monkeypatch.chdir(tmp_path)
-    assert refusal_of_diff(word) == (
-        f"{word}: found a range of revisions; expected overrides in one argument, a config file, the folder of a run "
-        f"or of a sweep, or a git revision\n    -> give both revisions: {both}"
-    )
-    assert refusal_of_diff("main..none").endswith(f"    -> {QUOTE}")
-
-
 @pytest.mark.parametrize("word", ["HEAD^1", "HEAD~1", "main~3"])
 def test_a_clone_is_shallow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str) -> None:
     Repository.small(tmp_path / "whole").commit("Another")
@@ -173,6 +156,11 @@ def test_a_clone_is_shallow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wor
 
 
 MINE = ("--config-dir", "mine", "--format", "json")
+
+
+@pytest.mark.parametrize("case", cases("diff"))
+def test_a_comparison_is_told_in_full(case: Case, golden: Golden, repository: Repository) -> None:
+    golden(case, transcript(case, repository))
 
 
 def test_an_odd_name_is_chosen_by_a_quoted_override(repository: Repository, told: Any) -> None:
@@ -204,14 +192,22 @@ def test_what_perhaps_changes_the_data_does_so_in_all_forms(repository: Reposito
     assert (changed.changes_data, changed.changes_training, changed.changes_order) == (True, True, False)
 
 
-def test_overrides_are_compared(told: Any) -> None:
-    assert told("extract=sequential", "extract=sequential load.prefetch=1 cache=none") == (
-        "changes only the speed\n  load.prefetch  autotune -> 1   speed\n  cache          memory -> none  speed\n\n"
-    )
+def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    side = tmp_path / "side.yaml"
+    side.write_bytes(b"load:\n  batch_size: \xff8")
+    assert refusal_of_diff("", str(side)) == f"{side}:2: found the byte 0xff, which is not UTF-8; expected YAML"
 
 
-def test_equal_configs_do_not_differ(told: Any) -> None:
-    assert told("", "load.prefetch=autotune", "--exit-code") == "no difference\n"
+@pytest.mark.parametrize("kind", ["run", "composed", "whole"])
+def test_a_run_and_composed_configs_are_compared(kind: str, told: Any, tmp_path: Path) -> None:
+    config, word = composed("load.prefetch=1"), tmp_path / "side.yaml"
+    if kind == "run":
+        word = records.Record.create(tmp_path / "run", config, ["load.prefetch=1"]).folder
+    else:
+        of = {**config, "sweep": {"repeats": 1}} if kind == "whole" else config
+        word.write_text(yaml.safe_dump(of), encoding="utf-8")
+    lines = ["changes only the speed", "  load.prefetch  autotune -> 1  speed"]
+    assert told("", str(word)).splitlines()[:2] == lines
 
 
 LINES = "b\n::error::from a config\x1b[31m\u202e"
@@ -250,149 +246,6 @@ def test_a_line_is_printed_as_one(printed: Callable[[str], None], capsys: pytest
 
 
 @pytest.mark.parametrize(
-    ("words", "status"), [("load.prefetch=1", 1), ("cache.dir=/caches", 1), ("measure.silence={}", 0)]
-)
-def test_the_exit_status_tells_whether_plans_differ(words: str, status: int, told: Any) -> None:
-    told("", words, "--exit-code", status=status)
-    told("", words)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"load: {batch_size: 8", ":1: found no ',' or '}' while parsing a flow mapping; expected YAML"),
-        (b"load:\n  batch_size: \xff8", ":2: found the byte 0xff, which is not UTF-8; expected YAML"),
-        (b"- load\n", ":1: found a list; expected a mapping of keys to values"),
-        (
-            b"defaults: [override /cache: disk, _self_]\n",
-            (
-                ":1: found Could not override 'cache'. No match in the defaults list.; expected a config that Hydra "
-                "can compose"
-            ),
-        ),
-    ],
-)
-def test_a_file_that_is_no_config_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
-    side = tmp_path / "side.yaml"
-    side.write_bytes(content)
-    assert refusal_of_diff("", str(side)) == f"{side}{message}"
-
-
-def test_an_own_file_that_nobody_reads_is_refused(tmp_path: Path) -> None:
-    side = write(tmp_path / "dataset" / "sample.yaml", "split: 5\n")
-    assert refusal_of_diff(str(side), "", "--config-dir", str(tmp_path)) == (
-        f"{side}: found a file that Hydra never reads, since the project has a file of that name; expected a unique "
-        "name\n    -> rename it; it may begin with `defaults: [NAME, _self_]`"
-    )
-
-
-def test_a_quote_that_is_not_closed_is_refused() -> None:
-    assert refusal_of_diff("dataset.split='train", "") == (
-        "dataset.split='train: found No closing quotation; expected a config that Hydra can compose"
-    )
-
-
-def test_a_composed_config_may_be_a_whole_one(told: Any, tmp_path: Path) -> None:
-    config = {**composed("load.prefetch=1"), "sweep": {"repeats": 1}}
-    (tmp_path / "full.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    assert told("", str(tmp_path / "full.yaml")).splitlines()[0] == "changes only the speed"
-
-
-def test_wrong_overrides_are_refused() -> None:
-    assert refusal_of_diff("", "load.batch_size=0 cache=disc") == (
-        "cache: found the unknown option 'disc'; expected one of disk, memory, none\n    -> did you mean cache=disk?\n"
-        "load.batch_size: found 0; expected a positive integer"
-    )
-
-
-def write(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-@pytest.mark.parametrize("kind", ["run", "composed", "option", "primary", "overlay"])
-def test_a_run_and_files_of_each_kind_are_compared(kind: str, told: Any, tmp_path: Path) -> None:
-    changed = ("load.prefetch=1",)
-    if kind == "run":
-        records.Record.create(tmp_path / "run", composed(*changed), list(changed))
-        word = tmp_path / "run"
-    elif kind == "composed":
-        word = write(tmp_path / "whole.yaml", yaml.safe_dump(composed(*changed)))
-    elif kind == "option":
-        word = write(tmp_path / "load" / "one.yaml", "defaults: [shuffled, _self_]\nprefetch: 1\n")
-    elif kind == "primary":
-        word = write(tmp_path / "mine.yaml", "defaults: [config, _self_]\nload: {prefetch: 1}\n")
-    else:
-        word = write(tmp_path / "over.yaml", "# @package _global_\nload: {prefetch: 1}\n")
-    mine = ["--config-dir", str(tmp_path)] if kind == "option" else []
-    assert told("", str(word), *mine).splitlines()[:2] == [
-        "changes only the speed",
-        "  load.prefetch  autotune -> 1  speed",
-    ]
-
-
-DISK = "cache=disk cache.dir=/caches"
-FEATURES = f"{DISK} cache.at=features model.trainable=false"
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "sentence"),
-    [
-        (
-            f"{FEATURES} trainer.device=cpu",
-            f"{FEATURES} trainer.device=gpu",
-            "cache.disk at features will be rebuilt, since trainer.device differs",
-        ),
-        (
-            f"{FEATURES} trainer.device=auto",
-            f"{FEATURES} trainer.device=cpu",
-            "cache.disk at features stays valid if trainer.device=auto selects the CPU",
-        ),
-        (
-            f"{FEATURES} trainer.device=gpu",
-            f"{FEATURES} trainer.device=auto",
-            "cache.disk at features stays valid if trainer.device=auto selects a GPU",
-        ),
-        (
-            f"{FEATURES} trainer.device=auto",
-            f"{FEATURES} trainer.device=gpu transform.resize.size=[96,96]",
-            "cache.disk at features will be rebuilt, since transform.resize.size differs",
-        ),
-        (
-            DISK,
-            f"{DISK} trainer.device=gpu dataset.data_dir=/data",
-            "cache.disk at transformed stays valid if dataset.data_dir holds the same files",
-        ),
-    ],
-)
-def test_of_a_cache_no_more_is_claimed_than_the_configs_tell(old: str, new: str, sentence: str, told: Any) -> None:
-    lines = [line.partition(" (")[0] for line in told(old, new).splitlines() if "cache of" in line]
-    assert set(lines) == {f"  cache of train and validation: {sentence}"} or set(lines) == {
-        f"  cache of train: {sentence}",
-        f"  cache of validation: {sentence}",
-    }
-
-
-def test_markdown_has_a_table_and_a_picture(told: Any) -> None:
-    text = told("cache=none", "cache=none load.prefetch=1 transform.resize.antialias=true", "--format", "markdown")
-    assert text.startswith(
-        "### etlrun: cache=none → cache=none load.prefetch=1 transform.resize.antialias=true\n\n"
-        "**1 of 1 change: 1 the data, 1 the speed**\n\n"
-        "#### changes the data, from transform.resize on, and the speed\n\n"
-        "| what | from | to | changes |\n| --- | --- | --- | --- |\n"
-        "| `transform.resize.antialias` | `false` | `true` | data, from transform.resize on |\n"
-        "| `load.prefetch` | `autotune` | `1` | speed |\n\n"
-        "<details><summary>The new plan</summary>\n\n```mermaid\nflowchart LR\n"
-    )
-    assert text.endswith(
-        "  classDef data fill:#f8c8c8,color:#000\n  classDef speed fill:#cdebd0,color:#000\n"
-        "  class train_3 data\n  class train_5 speed\n  class validation_2 data\n  class validation_4 speed\n"
-        "```\n\n</details>\n"
-    )
-
-
-@pytest.mark.parametrize(
     ("word", "nodes"),
     [
         ("dataset.split=train", ["train_0"]),
@@ -408,32 +261,6 @@ def test_markdown_has_a_table_and_a_picture(told: Any) -> None:
 def test_the_picture_marks_what_differs(word: str, nodes: list[str], told: Any) -> None:
     lines = told("", word, "--format", "markdown").splitlines()
     assert [line.split()[1] for line in lines if line.startswith("  class ")] == sorted(nodes)
-
-
-def test_json_has_everything(told: Any) -> None:
-    document = json.loads(told("cache=disk", "cache=disk load.prefetch=1", "--format", "json"))
-    reviewed = document["experiments"][0]
-    assert (document["format"], document["old"], document["new"], document["files"]) == (
-        2,
-        "cache=disk",
-        "cache=disk load.prefetch=1",
-        [],
-    )
-    assert (reviewed["changes"], reviewed["state"]) == (["speed"], "compared")
-    assert reviewed["fingerprints"][0] == reviewed["fingerprints"][1]
-    assert reviewed["differences"] == [
-        {
-            "path": "load.prefetch",
-            "old": "autotune",
-            "new": "1",
-            "kind": "speed",
-            "since": "",
-            "pipelines": [],
-            "note": "",
-            "also": [],
-        }
-    ]
-    assert [kept["pipeline"] for kept in reviewed["caches"]] == ["train", "validation"]
 
 
 @pytest.mark.parametrize(("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])

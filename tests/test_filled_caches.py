@@ -75,29 +75,6 @@ def test_a_cache_that_is_filled_again_is_told_with_its_bytes(tiny: Path, lines: 
     assert lines(words, f"{words} load.prefetch=1") == ["cache of train: cache.disk at transformed stays valid"]
 
 
-def test_a_size_that_is_unknown_is_told_so(repository: Repository, lines: Any) -> None:
-    repository.write("experiment/cached.yaml", CACHED + SMOOTH)
-    assert lines("HEAD") == [f"{REBUILT}{NOT_HERE}", AGAIN]
-
-
-def test_a_new_experiment_fills_its_caches(repository: Repository, lines: Any) -> None:
-    repository.write("experiment/twin.yaml", CACHED + SMOOTH)
-    of = "cache of train and validation: cache.disk at transformed"
-    new = [f"{of} will be built by the first run {NOT_HERE}", "fills 2 caches on disk of unknown size"]
-    assert lines("HEAD") == new
-    repository.replace("experiment/twin.yaml", "epochs: 3", "epochs: many")
-    repository.commit("Broken")
-    repository.replace("experiment/twin.yaml", "epochs: many", "epochs: 3")
-    assert lines("HEAD", status=2) == new
-
-
-def test_a_cache_that_another_experiment_has_filled_is_not_filled_again(repository: Repository, lines: Any) -> None:
-    repository.write("experiment/twin.yaml", f"{CACHED}load: {{batch_size: 8}}\n")
-    assert lines("HEAD") == [
-        "cache of train and validation: cache.disk at transformed is shared with cached, and is not filled again"
-    ]
-
-
 def test_the_newest_run_that_has_filled_such_a_cache_says_what_it_took(repository: Repository, lines: Any) -> None:
     smooth = ("experiment=cached", "transform.resize.antialias=true")
     ran("old", *smooth, filled_s=99.0, created_s=1.0)

@@ -20,7 +20,7 @@ from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
 from etlrun.report.doc import Doc
 from etlrun.report.text import text
-from etlrun.review.difference import compare
+from etlrun.review.difference import Comparison, compare
 from etlrun.review.document import of_review
 from etlrun.review.review import Review, Reviewed, contradictions
 from etlrun.review.sides import Side
@@ -193,6 +193,13 @@ def plans(tiny: Path, *overrides: str) -> tuple[Plan, Plan]:
     return plan_of(*emulated(tiny, *ALL)), plan_of(*emulated(tiny, *ALL, *overrides))
 
 
+def read(tiny: Path, said: Comparison, other: str) -> Review:
+    """What a pass over both sides reads, beside what the comparison of other plans says."""
+    old, new = plans(tiny, other)
+    reviewed = Reviewed(name="small", old=old, new=new, state="compared", comparison=said)
+    return with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), HERE, HERE, 2000)
+
+
 @pytest.mark.parametrize(
     ("other", "denied", "pipelines"),
     [
@@ -210,13 +217,8 @@ def test_a_fact_that_the_comparison_denies_ends_the_command(
     """With the comparison of other plans, since no comparison is known to be wrong."""
     said = compare(*plans(tiny, "load.prefetch=1"))
 
-    def examined(_: Review, *__: Side) -> Review:
-        old, new = plans(tiny, other)
-        reviewed = Reviewed(name="small", old=old, new=new, state="compared", comparison=said)
-        return reviews.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), HERE, HERE, 2000)
-
     known = parsed("diff", ["", "load.prefetch=1"])
-    said_by, _, error = reviews.compare(known, examined)
+    said_by, _, error = reviews.compare(known, lambda *_: read(tiny, said, other))
     lines = [denied.format(name) for name in pipelines]
     assert str(error) == "\n".join(
         f"small: found {line}; expected what the comparison says\n    -> report it to etlrun, with both configs and "
@@ -241,33 +243,21 @@ def test_a_line_for_an_experiment_has_the_facts_in_a_few_words(verified: Any, ti
 
 
 def test_a_contradiction_is_red_on_a_terminal(tiny: Path) -> None:
-    old, new = plans(tiny, "extract=sequential")
-    said = compare(*plans(tiny, "load.prefetch=1"))
-    reviewed = Reviewed(name="small", old=old, new=new, state="compared", comparison=said)
-    review = reviews.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), HERE, HERE, 2000)
-    assert [of.facts and of.facts.summary for of in review.experiments] == ["contradiction"]
+    found = read(tiny, compare(*plans(tiny, "load.prefetch=1")), "extract=sequential")
+    assert [of.facts and of.facts.summary for of in found.experiments] == ["contradiction"]
     line = "contradiction: the order of train differs, which the comparison denies"
-    assert f"  \x1b[1;31m{line}\x1b[0m\n" in text(of_review(review), is_coloured=True)
+    assert f"  \x1b[1;31m{line}\x1b[0m\n" in text(of_review(found), is_coloured=True)
 
 
-def test_data_that_differ_in_the_other_pipeline_are_denied_too(tiny: Path) -> None:
+def test_data_that_differ_in_the_other_pipeline_are_denied_too_and_doubts_are_no_denial(tiny: Path) -> None:
     said = compare(*plans(tiny, "dataset.split=train"))
-    old, new = plans(tiny, "transform.resize.method=area")
-    reviewed = Reviewed(name="small", old=old, new=new, state="compared", comparison=said)
-    found = reviews.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), HERE, HERE, 2000)
-    assert found.experiments[0].facts is not None
-    assert found.experiments[0].facts.lines[2:] == [
-        "contradiction: the examples of validation differ, which the comparison denies"
-    ]
-
-
-def test_doubts_are_no_denial(tiny: Path) -> None:
-    old, new = plans(tiny, "transform.resize.method=area")
-    said = dataclasses.replace(compare(*plans(tiny, "load.prefetch=1")), doubts=("It depends.",))
-    reviewed = Reviewed(name="small", old=old, new=new, state="compared", comparison=said)
-    found = reviews.with_facts(Review(old="one", new="other", experiments=(reviewed,), files=()), HERE, HERE, 2000)
-    assert found.experiments[0].facts is not None
-    assert not found.experiments[0].facts.contradicts
+    facts = read(tiny, said, "transform.resize.method=area").experiments[0].facts
+    assert facts is not None
+    assert facts.lines[2:] == ["contradiction: the examples of validation differ, which the comparison denies"]
+    unsure = dataclasses.replace(compare(*plans(tiny, "load.prefetch=1")), doubts=("It depends.",))
+    facts = read(tiny, unsure, "transform.resize.method=area").experiments[0].facts
+    assert facts is not None
+    assert not facts.contradicts
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "many", "1.5", "²"])
@@ -361,23 +351,23 @@ def test_a_side_that_cannot_be_composed_is_not_read_and_the_others_are(
 
 RANDOM = GREY.replace("strength * (", "tf.random.uniform(()) * strength * (")
 BROKEN = GREY.replace("return image + ", "raise KeyError('no such thing')\n        return image + ")
+OTHERS = "a second pass over the same config has read others: a step is random beyond its seed"
 
 
 @pytest.mark.slow
-def test_a_step_that_is_random_beyond_its_seed_is_no_contradiction(tiny: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        pytest.param(RANDOM, f"not compared: train and validation, since {OTHERS}", id="random beyond its seed"),
+        pytest.param(BROKEN, "not read: train and validation, since KeyError: 'no such thing'", id="raises"),
+    ],
+)
+def test_a_step_that_no_pass_can_be_compared_of_is_no_contradiction(
+    code: str, line: str, tiny: Path, tmp_path: Path
+) -> None:
     words = emulated(tiny, *WORDS, "load.drop_remainder=false")
     sides = [" ".join(f"'{word}'" for word in [*words, f"load.prefetch={count}"]) for count in (1, 2)]
-    lines = told(installed(tmp_path, RANDOM), "verify", *sides).splitlines()
-    why = "a second pass over the same config has read others: a step is random beyond its seed"
-    assert lines[2:] == [f"  not compared: train and validation, since {why}", ""]
-
-
-@pytest.mark.slow
-def test_a_step_that_raises_is_named_and_ends_nothing(tiny: Path, tmp_path: Path) -> None:
-    words = emulated(tiny, *WORDS, "load.drop_remainder=false")
-    sides = [" ".join(f"'{word}'" for word in [*words, f"load.prefetch={count}"]) for count in (1, 2)]
-    lines = told(installed(tmp_path, BROKEN), "verify", *sides).splitlines()
-    assert lines[2:] == ["  not read: train and validation, since KeyError: 'no such thing'", ""]
+    assert told(installed(tmp_path, code), "verify", *sides).splitlines()[2:] == [f"  {line}", ""]
 
 
 @pytest.mark.slow
