@@ -20,7 +20,6 @@ import tensorflow as tf
 from etlrun.cli import main as cli
 from etlrun.cli.prepare import trained
 from etlrun.eject.printed.rows import native as array_of
-from etlrun.planning.learned import columns_of
 from etlrun.sources.rows.arrays import ArraysSource
 from etlrun.sources.rows.reader import counts_in
 from etlrun.sources.rows.table import kept_of
@@ -160,7 +159,7 @@ def test_a_lookup_behind_pieces_has_their_vocabulary(tmp_path: Path) -> None:
     words = ("experiment=text", f"dataset.files={tmp_path}/a.jsonl", f"dataset.dir={tmp_path}/kept")
     tokens = f"{{tokenize: {{by: wordpiece, file: {tmp_path}/vocab.txt}}}}"
     columns = f"transform.columns={{text: {{steps: [{tokens}, lookup, {{embed: 4}}]}}}}"
-    planned = columns_of(plan_of(*words, "dataset.target={score: class}", columns).spec)
+    planned = plan_of(*words, "dataset.target={score: class}", columns).spec.columns
     assert planned is not None
     found = planned.given({"text": tf.constant(["unable", "ab?"]), "score": tf.constant([0, 1])})["text"]
     assert found.to_list() == [

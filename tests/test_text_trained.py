@@ -15,7 +15,6 @@ import pytest
 import tensorflow as tf
 
 from etlrun.eject.parts import parts
-from etlrun.planning.learned import columns_of
 from etlrun.planning.plan import Plan, given_to_model
 from etlrun.planning.planner import plan
 from etlrun.run import model as models
@@ -272,7 +271,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path: Path, name: st
 @pytest.mark.parametrize("name", FILES)
 def test_words_of_the_vocabulary_begin_with_their_vectors(tmp_path: Path, name: str) -> None:
     made = planned(tmp_path, **written(tmp_path, name), trainable="false")
-    columns = columns_of(made.spec)
+    columns = made.spec.columns
     assert columns is not None
     assert dict(columns.lines)["text"] == (
         f"<- text: tokenize whitespace, lookup [the, café, rat], embed 3 from {tmp_path}/{name}, which stay "
@@ -320,7 +319,7 @@ def test_other_vectors_are_another_run(tmp_path: Path) -> None:
     fields["weights"].write_text(GLOVE.replace("1 2 3", "1 2 4"), encoding="utf-8")
     second = planned(tmp_path, **fields)
     assert first.fingerprint != second.fingerprint
-    columns = columns_of(first.spec)
+    columns = first.spec.columns
     assert columns is not None
     with pytest.raises(ConfigError, match="found a file that was changed since the run was planned"):
         require_unchanged([output for output in columns.outputs if output.weights])

@@ -21,7 +21,6 @@ from etlrun.datasets.prepare.prepare import prepare as prepare_all
 from etlrun.datasets.prepare.readers import opened
 from etlrun.datasets.prepare.shards import INFO, require_new
 from etlrun.datasets.prepare.source import LISTED, Source
-from etlrun.planning.learned import columns_of
 from etlrun.planning.spec import RunSpec, parse
 from etlrun.remote.transfers import there
 from etlrun.report.doc import Col, Doc, Lines, Table
@@ -73,7 +72,7 @@ def vocabulary(known: Namespace) -> Answer:
 
 def _tokenized(spec: RunSpec) -> tuple[Output, int]:
     """Return the output of a config that is tokenized by pieces, and the place of that step."""
-    columns = columns_of(spec)
+    columns = spec.columns
     found = [
         (output, place)
         for output in (columns.outputs if columns is not None and isinstance(spec.dataset, Rows) else ())

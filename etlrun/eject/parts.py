@@ -11,7 +11,6 @@ from etlrun.eject.printed import loops
 from etlrun.eject.printed.loops import num_batches
 from etlrun.eject.printed.numbered import class_weights
 from etlrun.eject.text import call, function, listed, literal, mapping
-from etlrun.planning.learned import columns_of
 from etlrun.planning.plan import Plan, given_to_model, kept_by, reads_features, stage_of
 from etlrun.stages.flow import Flow
 from etlrun.stages.keras_objects import base, head, objectives, optimizer, rescaling, unstandardized
@@ -254,7 +253,7 @@ def _network(stage: Network, plan: Plan) -> Lines:
     """Return the functions of a network, and of the model that it makes, with the vectors of files."""
     from etlrun.sources.rows.fitting import arguments_of_vectors  # which imports Arrow
 
-    flow, columns = given_to_model(plan.train), columns_of(plan.spec)
+    flow, columns = given_to_model(plan.train), plan.spec.columns
     given = "inputs" if len(flow.inputs) > 1 else f"inputs[{quoted(flow.inputs[0])}]"
     heads, outputs = ([], "features") if stage.predicts else _heads(plan, flow, "features")
     made = Made("vectors", (Text("inputs"),), {"embedded": embedded(flow)})

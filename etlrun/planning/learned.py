@@ -23,11 +23,6 @@ from etlrun.system.files import write_atomically
 FILE = "columns.json"
 
 
-def columns_of(spec: RunSpec) -> Columns | None:
-    """Return the columns of a run; None if it has none."""
-    return next((step for step in spec.transform.steps if isinstance(step, Columns)), None)
-
-
 def with_columns(spec: RunSpec, columns: Columns, dataset: Dataset) -> RunSpec:
     """Return a run with these columns, and this dataset."""
     transform, evaluation = (
@@ -39,7 +34,7 @@ def with_columns(spec: RunSpec, columns: Columns, dataset: Dataset) -> RunSpec:
 
 def write(spec: RunSpec, folder: Path) -> None:
     """Write the columns of a planned run of rows into its folder; nothing of other runs."""
-    columns, dataset = columns_of(spec), spec.dataset
+    columns, dataset = spec.columns, spec.dataset
     if columns is not None and isinstance(dataset, Rows) and dataset.found.identity:
         write_atomically(folder / FILE, as_json(columns, dataset.found))
 
@@ -80,7 +75,7 @@ def recalled(spec: RunSpec, folder: Path) -> RunSpec:
     Raises:
         WorldError: They can't be read.
     """
-    if not isinstance(spec.dataset, Rows) or columns_of(spec) is None or not (folder / FILE).is_file():
+    if not isinstance(spec.dataset, Rows) or spec.columns is None or not (folder / FILE).is_file():
         return spec
     columns, known = _held(folder)
     return with_columns(spec, columns, replace(spec.dataset, known=known))
@@ -92,7 +87,7 @@ def planned_before(spec: RunSpec, folder: Path) -> RunSpec:
     Raises:
         WorldError: The columns can't be read, or are gone since the run was planned.
     """
-    is_fitted = isinstance(spec.dataset, Rows) and columns_of(spec) is not None and (folder / PLAN).is_file()
+    is_fitted = isinstance(spec.dataset, Rows) and spec.columns is not None and (folder / PLAN).is_file()
     if is_fitted and not (folder / FILE).is_file():
         found, expected = "no such file", "the columns as the run has written them"
         raise WorldError(str(folder / FILE), found, expected, "restore the file")
@@ -113,7 +108,7 @@ def of_resumed(spec: RunSpec, known: Known) -> Columns | None:
     except EtlrunError:  # which is told of when the run is resumed
         return None
     columns, then = _held(folder)
-    same = columns_of(before) == columns_of(spec) and _read(before) == _read(spec)
+    same = before.columns == spec.columns and _read(before) == _read(spec)
     return columns if same and then.identity == known.identity else None
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from etlrun.planning.plan import keeps_file_order, served, unordered
 from etlrun.planning.spec import RunSpec, told
 from etlrun.stages.column_numbers import EPSILON, Standardize
-from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import Declared
 from etlrun.stages.image import Decode
 from etlrun.stages.objectives import is_of_kind, kind_of, loss_of
@@ -50,7 +49,7 @@ def remarks(spec: RunSpec) -> Iterator[str]:
 
 def _of_columns(spec: RunSpec) -> Iterator[str]:
     """Yield the notes on columns that are nearly constant."""
-    outputs = [output for step in spec.transform.steps if isinstance(step, Columns) for output in step.outputs]
+    outputs = spec.columns.outputs if spec.columns is not None else ()
     for name, step in [(output.name, step) for output in outputs for step in output.steps]:
         if isinstance(step, Standardize) and step.std is not None and step.std < EPSILON:
             smaller = (
@@ -89,14 +88,14 @@ def _deviation(spec: RunSpec, name: str) -> float:
     """Return the standard deviation of a target of rows that is trained in its own units; 0 of any other."""
     from etlrun.stages.columns import Number
 
-    outputs = [output for step in spec.transform.steps if isinstance(step, Columns) for output in step.outputs]
+    outputs = spec.columns.outputs if spec.columns is not None else ()
     steps = [step for output in outputs if output.is_of_target and output.name == name for step in output.steps]
     return next((of.std or 0 for of in steps if isinstance(of, Number) and not of.standardize), 0)
 
 
 def _given(spec: RunSpec) -> dict[str, tuple[str, ...]]:
     """Return the names of the classes of the targets of rows, as their columns give them."""
-    columns = next((step for step in spec.transform.steps if isinstance(step, Columns)), None)
+    columns = spec.columns
     if columns is None or not isinstance(spec.dataset, Rows):
         return {}
     features = columns.flow(spec.dataset.examples).features

@@ -28,7 +28,6 @@ from etlrun.stages import STAGES
 from etlrun.stages import Stages as Known
 from etlrun.stages.base import Stage
 from etlrun.stages.cache import POINTS, NoCache
-from etlrun.stages.columns import Columns
 from etlrun.stages.dataset import fetch_of
 from etlrun.stages.extract import SkipCorrupt, SkippedInBatches
 from etlrun.stages.flow import Flow, UnfitError
@@ -52,7 +51,7 @@ def plan(spec: RunSpec) -> Plan:
     draft = drafted(spec)
     if faults := [*draft.faults, *rules(draft, drafted)]:
         raise ConfigError([*dict.fromkeys(faults)])
-    notes = [note for step in spec.transform.steps if isinstance(step, Columns) for note in step.notes]
+    notes = [*spec.columns.notes] if spec.columns is not None else []
     notes += spec.model.notes(_seen(draft)) if spec.fit is not None else ()
     changes_base = (
         spec.fit is not None and spec.cache.keeps_features and spec.fit.frozen_phases != spec.fit.planned_phases
@@ -79,7 +78,7 @@ def with_data(spec: RunSpec) -> RunSpec:
     kinds = [kind_of(flow.features[name]) for name in flow.targets]
     if len(kinds) > 1 or kinds[0] in ("binary", "labels"):  # others have what their config says
         spec = with_defaults(spec, kinds)
-    if any(isinstance(step, Columns) for step in spec.transform.steps):
+    if spec.columns is not None:
         from etlrun.planning.rows import beside
 
         return beside(spec)

@@ -94,7 +94,7 @@ class _Lines:
 
 def chosen_columns(plan: Plan) -> Iterator[str]:
     """Yield the lines of what `transform.columns=auto` has chosen, as a config has it; none if nothing was chosen."""
-    columns = next((step for step in plan.spec.transform.steps if isinstance(step, Columns)), None)
+    columns = plan.spec.columns
     if columns is None or not columns.chosen:
         return
     yield from ("", "# what transform.columns=auto has chosen, as a config has it", "transform:", "  columns:")

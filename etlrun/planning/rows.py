@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from etlrun.planning.columns import misnamed
-from etlrun.planning.learned import columns_of, of_resumed, with_columns
+from etlrun.planning.learned import of_resumed, with_columns
 from etlrun.planning.plan import with_defaults
 from etlrun.planning.spec import RunSpec
 from etlrun.planning.targets import outputs_of, require_columns, require_targets, require_values
@@ -221,7 +221,7 @@ def resolved(spec: RunSpec) -> RunSpec:
     splits = [source.split(name, dataset.key(key)) for key, name in names.items() if name is not None]
     notes = (*notes_of(source, splits), *leaks_noted(source, splits))
     dataset = replace(dataset, known=replace(dataset.found, splits=notes))
-    columns = columns_of(spec)
+    columns = spec.columns
     if columns is None:
         return replace(spec, dataset=dataset)
     if spec.fit is None or spec.fit.device == "cpu" or keras_backend() != "tensorflow":
@@ -252,7 +252,7 @@ def with_columns_of(spec: RunSpec, then: RunSpec, *, reads: bool) -> RunSpec:
     `reads` says whether rows are to be read: if not, or if those of the other run are no longer there, what is known of
     them is what that one knows. Those of another table have the types of the columns of that one.
     """
-    columns, dataset, before = columns_of(then), spec.dataset, then.dataset
+    columns, dataset, before = then.columns, spec.dataset, then.dataset
     if columns is None or not isinstance(dataset, Rows) or not isinstance(before, Rows):
         return spec
     is_there = cast("type[RowsSource]", source_type(dataset)).is_there(dataset)
@@ -271,7 +271,7 @@ def with_columns_of(spec: RunSpec, then: RunSpec, *, reads: bool) -> RunSpec:
 
 def _unread(spec: RunSpec, dataset: Rows) -> RunSpec:
     """Return a run whose rows are not on this machine: outputs are numbers, and targets what they are said to be."""
-    step = columns_of(spec) or Columns(outputs=())
+    step = spec.columns or Columns(outputs=())
     names = [output.name for output in step.outputs] or dataset.inputs or ["columns"]
     others = [*dataset.target, *([dataset.weight] if dataset.weight else [])]
     features = {name: Feature(dtype="float32") for name in others}
@@ -306,7 +306,7 @@ def beside(spec: RunSpec) -> RunSpec:
     Raises:
         ConfigError: All faults of the columns.
     """
-    columns = columns_of(spec)
+    columns = spec.columns
     if columns is None:
         return spec
     if columns.is_auto:

@@ -219,6 +219,11 @@ class RunSpec:
         return self.trainer if isinstance(self.trainer, Trainer) else None
 
     @property
+    def columns(self) -> Columns | None:
+        """What the steps make of columns; None if they make nothing of them."""
+        return next((step for step in self.transform.steps if isinstance(step, Columns)), None)
+
+    @property
     def has_order(self) -> bool:
         """Whether all runs read the examples in the same order."""
         return self.extract.is_ordered and self.transform.deterministic

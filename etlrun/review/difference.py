@@ -384,9 +384,8 @@ def _of_rows(old: RunSpec, new: RunSpec) -> Iterator[Difference]:
         if before.get(split, count) != count:
             texts = f"{before[split]:,} of {split}", f"{count:,} of {split}"
             yield Difference(f"{Rows.path}.rows", *texts, DATA, _DATASET)
-    columns = [step for spec in (old, new) for step in spec.transform.steps if isinstance(step, Columns)]
-    if len(columns) > 1:
-        yield from of_columns(*columns)
+    if old.columns is not None and new.columns is not None:
+        yield from of_columns(old.columns, new.columns)
 
 
 def of_columns(old: Columns, new: Columns) -> Iterator[Difference]:

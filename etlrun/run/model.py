@@ -20,7 +20,6 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 
 from etlrun.graph.context import Backbone
 from etlrun.graph.numbered import count_of_batches
-from etlrun.planning.learned import columns_of
 from etlrun.planning.plan import Plan, given_to_model, past_classes, reads_features, warmup_past
 from etlrun.run import custom_objects, devices
 from etlrun.run.backend import accelerators
@@ -321,7 +320,7 @@ def _unfit(plan: Plan, source: Source, trainer: Trainer) -> list[Fault]:
 
 def _set_vectors(model: keras.Model, plan: Plan) -> None:
     """Give the embeddings of a new model the vectors of files; raise `ConfigError` if a file can't be read any more."""
-    columns = columns_of(plan.spec)
+    columns = plan.spec.columns
     outputs = () if columns is None else [of for of in columns.outputs if of.weights is not None]
     if outputs:
         from etlrun.sources.rows.fitting import require_unchanged, vectors_of  # which import Arrow

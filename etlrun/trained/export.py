@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from etlrun.planning.learned import columns_of
 from etlrun.planning.plan import resizes
 from etlrun.report.render import RENDER
 from etlrun.stages.columns import Columns
@@ -44,7 +43,7 @@ CARD = "model_card.md"
 
 def taken_by(run: Trained, name: str) -> str:
     """Return what an export of a run in the format of that name takes."""
-    if is_named(run.plan) and columns_of(run.plan.spec) is not None and not FORMATS[name].takes_columns:
+    if is_named(run.plan) and run.plan.spec.columns is not None and not FORMATS[name].takes_columns:
         return f"what {Columns.path} gives"
     if is_named(run.plan):
         return "columns" if isinstance(run.plan.spec.dataset, Rows) else "inputs by name"

@@ -11,7 +11,6 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from etlrun.measure.gains import interval_of_mean
-from etlrun.planning import learned
 from etlrun.planning.plan import Plan, given_to_model
 from etlrun.sources.base import Source, Split
 from etlrun.sources.rows.source import RowSplit, RowsSource, as_tensor
@@ -107,7 +106,7 @@ def _measures(planned: Plan, model: Any, reading: Pass, names: list[str], repeat
 
     Measures are those of the examples as they are, then of each repeat of each column. None are there without examples.
     """
-    flow, columns = given_to_model(planned.evaluation), learned.columns_of(planned.spec)
+    flow, columns = given_to_model(planned.evaluation), planned.spec.columns
     test, stored = tester(model, flow, reading.inputs_spec), _stored(reading, names)
     made_of = {name: of if of <= {*names} else set() for name, of in _made_of(planned).items()}
     whole = columns and replace(columns, outputs=tuple(of for of in columns.outputs if made_of[of.name]))
@@ -150,7 +149,7 @@ def columns_of(planned: Plan) -> list[str]:
 
 def _made_of(planned: Plan) -> dict[str, set[str]]:
     """Return the columns that each output, and each input of the model, is made of."""
-    features, columns = planned.spec.dataset.examples.features, learned.columns_of(planned.spec)
+    features, columns = planned.spec.dataset.examples.features, planned.spec.columns
     found: dict[str, set[str]] = {}
     for output in columns.outputs if columns is not None else ():  # the name of a column is that of the column
         found[output.name] = set[str]().union(*({of} if of in features else found[of] for of in output.of))

@@ -17,7 +17,6 @@ import tensorflow as tf
 from etlrun.graph.build import as_written
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import readable, staged
-from etlrun.planning.learned import columns_of
 from etlrun.planning.plan import Plan, stage_of
 from etlrun.sources import folder
 from etlrun.sources.base import Example, Source, Split, open_source
@@ -116,7 +115,7 @@ class Pass:
             first = self._firsts[split.shards.index(shard)]
             self._same[self._firsts[at] : self._firsts[at + 1]] = np.arange(first, first + shard.take)
         self.seen = self._same != np.arange(split.num_examples)
-        stages, self._columns = of_validation(planned), columns_of(planned.spec)
+        stages, self._columns = of_validation(planned), planned.spec.columns
         batch = stage_of(stages, BatchStage)  # up to which examples carry their numbers, and in it
         context = Context(source=source, split=split, seed=planned.spec.trainer.seed, numbered_to=batch)
         context.passes_begun.assign(1)

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
-from etlrun.planning.learned import columns_of
 from etlrun.planning.plan import Plan, PlannedStage, given_to_model
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import RunSpec
@@ -111,7 +110,7 @@ class Raw:
 def is_named(planned: Plan) -> bool:
     """Return whether an export of the model of a plan takes inputs by name: columns, or several, or for targets so."""
     examples = planned.spec.dataset.examples
-    return columns_of(planned.spec) is not None or len(examples.inputs) > 1 or len(examples.targets) > 1
+    return planned.spec.columns is not None or len(examples.inputs) > 1 or len(examples.targets) > 1
 
 
 def has_image(planned: Plan) -> bool:
@@ -122,7 +121,7 @@ def has_image(planned: Plan) -> bool:
 
 def of_model(planned: Plan) -> Columns:
     """Return the columns of a plan that make inputs of the model; none of a plan without columns."""
-    columns, flow = columns_of(planned.spec), given_to_model(planned.train)
+    columns, flow = planned.spec.columns, given_to_model(planned.train)
     if columns is None:
         return Columns(outputs=(), beside=True)
     return replace(columns, outputs=tuple(output for output in columns.outputs if output.name in flow.inputs))

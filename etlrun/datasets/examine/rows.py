@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from etlrun.datasets.examine.columns import ColumnFigures, Reader, numbers_of, plain
 from etlrun.datasets.examine.finding import NAMED, Diagnosis, Finding, of_balance, of_equal, share_of
 from etlrun.datasets.prepare.check import identical
-from etlrun.planning.learned import columns_of
 from etlrun.planning.plan import Plan
 from etlrun.report.doc import Col, Doc, Paragraph, Part, Table
 from etlrun.sources.base import open_source
@@ -51,7 +50,7 @@ def read(plan: Plan, source: RowsSource, splits: Iterable[RowSplit], begin: Begi
     Raises:
         EtlrunError: The rows can't be read.
     """
-    columns, count = columns_of(plan.spec), len(names_examined(source))
+    columns, count = plan.spec.columns, len(names_examined(source))
     tokenized = [name for output in (columns.outputs if columns else ()) if output.has_sequences for name in output.of]
     return [Reader(source, split, tokenized, begin(split.name, count)) for split in splits]
 
@@ -62,7 +61,7 @@ def examined(plan: Plan, source: RowsSource, splits: Iterable[RowSplit], begin: 
     Raises:
         EtlrunError: The rows can't be read.
     """
-    readers, columns = read(plan, source, splits, begin), columns_of(plan.spec)
+    readers, columns = read(plan, source, splits, begin), plan.spec.columns
     unknown = {output.name: dict(columns.shares).get(output.name) for output in columns.outputs} if columns else {}
     sequences = [output.name for output in (columns.outputs if columns else ()) if output.has_sequences]
     return Diagnosis(
@@ -154,7 +153,7 @@ _TEXTS = (
     Col("characters", lambda row: row[1].characters[0], title="of the median text"),
     Col("most characters", lambda row: row[1].characters[1]),
     Col("empty", lambda row: row[1].empty),
-    Col("scripts", lambda row: ", ".join(f"{name} {share:.1%}" for name, share in row[1].scripts.items())),
+    Col("scripts", lambda row: row[1].listed),
 )
 
 
