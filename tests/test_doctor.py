@@ -1,4 +1,4 @@
-"""The doctor: a dataset with planted faults, and what is found in it."""
+"""The doctor: a dataset with planted faults, and what is found in it; and what a training needs of the device."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,11 +20,16 @@ from etlrun.datasets.examine.doctor import diagnosed, of_doctor
 from etlrun.datasets.examine.finding import Diagnosis
 from etlrun.datasets.examine.scan import BITS, LOOKED, SAMPLES, Scan, look_at, near, scanned
 from etlrun.report.html import html
+from etlrun.run import operations
+from etlrun.run.operations import Tried
 from etlrun.sources.base import open_source
 from tests.configs import plan_of, spec_of
 from tests.encoded import HALF
+from tests.forked import forked_on_jax
 from tests.pages import chromium, opened
 from tests.pictures import damaged, jpeg, truncate, with_feature
+from tests.runs import finish
+from tests.trained import said
 
 RANDOM = np.random.default_rng(0)
 
@@ -67,14 +73,22 @@ def words(folder: Path) -> list[str]:
     return ["dataset=folder", f"dataset.dir={folder}", "dataset.split=train", "dataset.eval_split=validation"]
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    cli.main(list(arguments))
-    return capsys.readouterr().out
+def found_in(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    """What the doctor of a dataset says, as JSON."""
+    return json.loads(said(capsys, "doctor", *words, "--format", "json"))
+
+
+def write(folder: Path, count: int, data_of: Callable[[int], bytes]) -> list[str]:
+    """Write images of two classes into a folder; return the words of a config that reads it."""
+    for number in range(count):
+        place = folder / ("cat", "dog")[number % 2] / f"{number}.jpg"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data_of(number))
+    return ["dataset=folder", f"dataset.dir={folder}", "dataset.split=train", "dataset.eval_split=null"]
 
 
 def test_what_is_wrong_is_found(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(said(capsys, "doctor", *words(folder), "--format", "json"))
-    findings = {finding["text"]: finding for finding in found["findings"]}
+    findings = {finding["text"]: finding for finding in found_in(capsys, *words(folder))["findings"]}
     assert [*findings] == [
         "1 of 31 examples of train can't be used",
         "1 image is in several splits",
@@ -97,7 +111,7 @@ def test_what_is_wrong_is_found(folder: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_figures_are_those_of_the_images(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train, validation = json.loads(said(capsys, "doctor", *words(folder), "--format", "json"))["splits"]
+    train, validation = found_in(capsys, *words(folder))["splits"]
     assert (train["name"], train["examples"], train["files"], train["broken"]) == ("train", 31, 31, 1)
     assert train["classes"] == {"common": 28, "rare": 2}
     assert validation["classes"] == {"common": 9, "rare": 1}
@@ -123,8 +137,8 @@ def test_the_text_names_findings_first(folder: Path, capsys: pytest.CaptureFixtu
 
 def test_all_splits_are_examined_on_request(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = [*words(folder)[:2], "dataset.split=validation", "dataset.eval_split=null"]
-    assert len(json.loads(said(capsys, "doctor", *own, "--format", "json"))["splits"]) == 1
-    assert len(json.loads(said(capsys, "doctor", *own, "--format", "json", "--all"))["splits"]) == 2
+    assert len(found_in(capsys, *own)["splits"]) == 1
+    assert len(found_in(capsys, *own, "--all")["splits"]) == 2
 
 
 def test_a_dataset_without_images_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,12 +217,8 @@ def test_stats_know_the_range_and_leave_out_broken_images(folder: Path, capsys: 
 
 
 def test_a_finding_names_few_of_many_equal_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for number in range(12):
-        place = tmp_path / "data" / ("cat" if number % 2 else "dog") / f"{number}.jpg"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(encoded(scene(number if number < 2 else 2 + number % 2)))
-    own = ["dataset=folder", f"dataset.dir={tmp_path / 'data'}", "dataset.split=train", "dataset.eval_split=null"]
-    (finding,) = json.loads(said(capsys, "doctor", *own, "--format", "json"))["findings"]
+    words = write(tmp_path / "data", 12, lambda number: encoded(scene(number if number < 2 else 2 + number % 2)))
+    (finding,) = found_in(capsys, *words)["findings"]
     assert finding["text"] == "2 images are several times in one split"
     assert all(place.endswith(" = … (5 in all)") and place.count(" = ") == 4 for place in finding["places"])
 
@@ -224,16 +234,10 @@ def test_pixels_that_are_others_than_their_authors_see_are_found(
         "dim.png": encoded(Image.fromarray(RANDOM.integers(0, 4096, (96, 96)).astype("u2")), "PNG"),
         "deep.png": encoded(Image.fromarray(RANDOM.integers(0, 65_536, (96, 96)).astype("u2")), "PNG"),
     }
-    for number in range(4):
-        path = tmp_path / ("cat", "dog")[number % 2] / f"{number}.jpg"
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(encoded(scene(number)))
+    words = write(tmp_path, 4, lambda number: encoded(scene(number)))
     for name, data in odd.items():
         (tmp_path / "cat" / name).write_bytes(data)
-    words = ["dataset=folder", f"dataset.dir={tmp_path}", "dataset.split=train", "dataset.eval_split=null"]
-    found = json.loads(
-        said(capsys, "doctor", *words, "model=emulated", "transform.resize.size=[8,8]", "--format", "json")
-    )
+    found = found_in(capsys, *words, "model=emulated", "transform.resize.size=[8,8]")
     of_train = "of 10 images of train"
     assert {of["text"]: of["places"] for of in found["findings"]} == {
         f"1 {of_train} are JPEGs of which libjpeg warns: what is missing or damaged is decoded to grey or other "
@@ -256,15 +260,11 @@ def _place(path: str) -> bytes:
 
 def test_one_image_under_two_labels_in_one_split_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A version of another size and quality, under another class; one of the same class is none."""
-    for number in range(12):
-        path = tmp_path / "pets" / ("cat", "dog")[number % 2] / f"{number}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(encoded(scene(100 + number)))
+    words = write(tmp_path / "pets", 12, lambda number: encoded(scene(100 + number)))[:2]
     for name, quality in (("cat/again.jpg", 60), ("dog/other.jpg", 80)):
         (tmp_path / "pets" / name).write_bytes(encoded(scene(100).resize((80, 70)), quality=quality))
     (tmp_path / "pets" / "dog" / "same.jpg").write_bytes(encoded(scene(102)))
-    cli.main(["doctor", "dataset=folder", f"dataset.dir={tmp_path / 'pets'}", "--all", "--format", "json"])
-    found = json.loads(capsys.readouterr().out)["findings"]
+    found = found_in(capsys, *words, "--all")["findings"]
     assert [(of["text"], of["remedy"]) for of in found[:2]] == [
         ("1 image is under several labels", "correct the labels, or remove the images"),
         (
@@ -309,12 +309,11 @@ def ignored(*_: object) -> Callable[[int], None]:
 
 
 def diagnosis(*words: str) -> Diagnosis:
-    given = [*words, "dataset.eval_split=null"]
-    return diagnosed(plan_of(*given), ignored, is_whole=False)
+    return diagnosed(plan_of(*words), ignored, is_whole=False)
 
 
 def scan_of(*words: str) -> Scan:
-    dataset = plan_of(*words, "dataset.eval_split=null", "dataset.on_corrupt=skip").spec.dataset
+    dataset = plan_of(*words, "dataset.on_corrupt=skip").spec.dataset
     source = open_source(dataset.without_download())
     return scanned(source, source.split("train", "dataset.split"), ignored())
 
@@ -326,16 +325,8 @@ def samples_in(found: Diagnosis) -> list[int]:
 
 
 def of_tiny(data_dir: Path) -> list[str]:
-    return ["dataset=tfds", "dataset.name=tiny_pictures", f"dataset.data_dir={data_dir}", "dataset.split=train"]
-
-
-def write(folder: Path, count: int, data_of: Callable[[int], bytes]) -> list[str]:
-    """Write images of two classes into a folder; return the words of a config that reads it."""
-    for number in range(count):
-        place = folder / ("cross", "disc")[number % 2] / f"{number}.jpg"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(data_of(number))
-    return ["dataset=folder", f"dataset.dir={folder}", "dataset.split=train"]
+    own = ["dataset=tfds", "dataset.name=tiny_pictures", f"dataset.data_dir={data_dir}"]
+    return [*own, "dataset.split=train", "dataset.eval_split=null"]
 
 
 def test_a_diagnosis_holds_no_image(tmp_path: Path) -> None:
@@ -412,9 +403,8 @@ def test_images_that_exif_turns_are_counted(tmp_path: Path, capsys: pytest.Captu
     contents = {1: turned(1, 6), 2: turned(2, 1), 3: turned(3, 3, "PNG"), 4: turned(4, 0)}
     contents[5] = turned(5, 8).replace(b"MM\0*", b"??\0*")  # EXIF that can't be read
     words = write(tmp_path / "data", 10, lambda number: contents.get(number, jpeg(number)))
-    cli.main(["doctor", *words, "dataset.eval_split=null", "--format", "json"])
-    said = json.loads(capsys.readouterr().out)
-    found = {of["text"]: of for of in said["findings"]}
+    told = found_in(capsys, *words)
+    found = {of["text"]: of for of in told["findings"]}
     finding = found[
         "2 of 10 images of train are turned or mirrored by EXIF's orientation, which TensorFlow ignores: they are "
         "decoded as they are stored"
@@ -422,9 +412,9 @@ def test_images_that_exif_turns_are_counted(tmp_path: Path, capsys: pytest.Captu
     assert finding["remedy"] == (
         "store them upright, such as by `exiftran -ai` (without loss) or Pillow's ImageOps.exif_transpose"
     )
-    folder = tmp_path / "data" / "disc"
+    folder = tmp_path / "data" / "dog"
     assert set(finding["places"]) == {f"{folder}/1.jpg: orientation 6", f"{folder}/3.jpg: orientation 3"}
-    assert said["splits"][0]["formats"] == {"JPEG": 9, "PNG": 1}
+    assert told["splits"][0]["formats"] == {"JPEG": 9, "PNG": 1}
 
 
 def rows(hashes: list[int]) -> np.ndarray:
@@ -455,3 +445,48 @@ def test_the_nearest_image_is_that_of_all_pairs(monkeypatch: pytest.MonkeyPatch)
     assert near(first, second, told.append).tolist() == wanted
     assert 50 < len(wanted) <= 198
     assert sum(told) == 200
+
+
+WORKS = ["convolution of 32 x 224 x 224 x 3, float32", "product of 1024 x 1024, bfloat16"]
+WORKS += ["copy of 32 x 224 x 224 x 3, uint8"]
+
+
+def test_the_device_its_driver_and_what_works_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = said(capsys, "doctor", "--device", "trainer.device=cpu").splitlines()
+    assert [line[:10].rstrip() for line in lines[:5]] == ["device", "driver", "backend", "versions", "built for"]
+    assert lines[0].startswith("device    CPU, ")
+    assert [line.split()[-1] for line in lines[5:]] == ["result", *["works"] * 6]
+
+
+@pytest.mark.slow
+@pytest.mark.needs("jax")
+def test_it_is_the_same_on_jax(tmp_path: Path) -> None:
+    status, out, err = finish(forked_on_jax(["doctor", "--device", "--format", "json"], tmp_path))
+    assert status == 0, err
+    found = json.loads(out)
+    assert (found["backend"], found["built_for"]) == ("Keras's jax backend", None)
+    assert [(of["operation"], of["is_compiled"], of["error"]) for of in found["operations"]] == [
+        (name, is_compiled, "") for name in WORKS for is_compiled in (False, True)
+    ]
+    assert all(of["first_s"] > 0 and of["call_ms"] > 0 for of in found["operations"])
+
+
+def test_an_operation_that_fails_is_a_result_and_the_exit_status(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = Tried(operation=WORKS[0], is_compiled=True, error="InternalError: CUDNN_STATUS_NOT_SUPPORTED")
+    monkeypatch.setattr(operations, "tried", lambda _: iter([failed]))
+    with pytest.raises(SystemExit) as ended:
+        said(capsys, "doctor", "--device", "trainer.device=cpu")
+    assert ended.value.code == 1
+    assert capsys.readouterr().out.splitlines()[-1].split() == [*WORKS[0].split(), "yes", *failed.error.split()]
+
+
+def test_an_error_of_the_backend_is_the_result_of_an_operation() -> None:
+    def broken(_: object) -> object:
+        raise RuntimeError("no algorithm for this convolution\nwith its stack")
+
+    found = operations._tried("a convolution", broken, lambda: 1.0, is_compiled=False)
+    assert found == Tried(
+        operation="a convolution", is_compiled=False, error="RuntimeError: no algorithm for this convolution"
+    )

@@ -23,7 +23,7 @@ from tests.golden import Case, Golden, cases
 from tests.own import batches, examples, image, of_folder, prepared, refused, write_records
 from tests.pipelines import as_bytes
 from tests.programs import program_of
-from tests.test_cli import etlrun
+from tests.test_cli import answered
 
 
 def put(folder: Path, *paths: str) -> Path:
@@ -321,18 +321,18 @@ def test_what_the_system_refuses_is_told_in_words(capsys: pytest.CaptureFixture[
 
 def test_a_report_of_a_missing_folder_fails(tmp_path: Path) -> None:
     folder = tmp_path / "nowhere"
-    answer = etlrun("report", str(folder), cwd=tmp_path)
-    assert (answer.returncode, answer.stdout) == (1, "")
-    assert answer.stderr == (
+    status, out, err = answered(tmp_path, "report", str(folder))
+    assert (status, out) == (1, "")
+    assert err == (
         f"etlrun: 1 fault\n  {folder}: found no such folder; expected a folder with a summary.json, or a folder "
         "of such folders\n    -> pass the folder that a run or a multirun prints at its end\n"
     )
 
 
 def test_a_report_of_a_folder_without_runs_fails(tmp_path: Path) -> None:
-    answer = etlrun("report", str(tmp_path), cwd=tmp_path)
-    assert (answer.returncode, answer.stdout) == (1, "")
-    assert answer.stderr == (
+    status, out, err = answered(tmp_path, "report", str(tmp_path))
+    assert (status, out) == (1, "")
+    assert err == (
         f"etlrun: 1 fault\n  {tmp_path}: found no run; expected a folder with a summary.json, or a folder "
         "of such folders\n    -> pass the folder that a run or a multirun prints at its end\n"
     )

@@ -1,8 +1,15 @@
-"""The JSON schema of config files: it accepts each file of conf/, and refuses wrong keys and values."""
+"""What each file of conf/ says; the JSON schema, which accepts them and refuses what is wrong; the page of keys."""
+
+from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 import typing
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import pytest
@@ -12,19 +19,298 @@ from omegaconf import OmegaConf
 from pydantic import TypeAdapter, ValidationError
 
 from etlrun.cli import main as cli
+from etlrun.config.reference import Key, keys, markdown
 from etlrun.planning import schema as schemas
-from etlrun.planning.schema import schema
+from etlrun.planning.schema import DEFAULTS, schema
 from etlrun.planning.spec import GROUPS
 from etlrun.stages import STAGES
-from etlrun.stages.base import DATA, Expected, Number, Stage, field_metadata
-from etlrun.stages.dataset import SOURCES, TfdsDataset
-from etlrun.stages.load import Load
+from etlrun.stages.base import (
+    DATA,
+    SPEED,
+    TRAINING,
+    Expected,
+    Flag,
+    Natural,
+    Number,
+    Since,
+    Stage,
+    field_metadata,
+    selected,
+)
+from etlrun.stages.cache import CACHES
+from etlrun.stages.dataset import SOURCES, TfdsDataset, dataset_type
+from etlrun.stages.load import Load, Service
 from etlrun.stages.measure import Measure
 from etlrun.stages.step import Map, Step
 from etlrun.stages.sweep import Sweep
-from etlrun.stages.trainer import EarlyStopping
+from etlrun.stages.trainer import EarlyStopping, Schedule
 from etlrun.system.errors import ConfigError, Fault
 from tests.configs import CONF, EXPERIMENTS, composed, experiment, yaml_files
+
+OPTIONS = [tuple(path.removesuffix(".yaml").split("/")) for path in yaml_files() if "/" in path]
+NAMED = [(group, option) for group, option in OPTIONS if group in STAGES and group != "transform"]
+
+
+def text_of(path: str) -> str:
+    return (CONF / path).read_text(encoding="utf-8")
+
+
+def header_of(path: str) -> list[str]:
+    """The comment lines with which a file begins."""
+    lines = text_of(path).splitlines()
+    return lines[: next(number for number, line in enumerate(lines) if not line.startswith("#"))]
+
+
+def fields(stage: type[Stage]) -> set[str]:
+    return set(field_metadata(stage))
+
+
+def options_of(group: str) -> list[str]:
+    return [option for name, option in OPTIONS if name == group]
+
+
+@pytest.mark.parametrize("path", yaml_files())
+def test_a_file_begins_with_a_comment(path: str) -> None:
+    assert text_of(path).startswith("# ")
+
+
+@pytest.mark.parametrize("path", yaml_files())
+def test_a_config_names_stages_and_never_python(path: str) -> None:
+    targets = [line.strip() for line in text_of(path).splitlines() if "_target_" in line]
+    assert targets == (["_target_: etlrun.cli.launch.SweepTable"] if path == "config.yaml" else [])
+
+
+def test_hydra_alone_has_a_target() -> None:
+    project, _, hydra = text_of("config.yaml").partition("\nhydra:\n")
+    assert "_target_" not in project
+    assert hydra.count("_target_") == 1
+    assert all(line.startswith(" ") for line in hydra.splitlines() if line)
+
+
+def stage_of(group: str, name: str) -> type[Stage]:
+    """The stage that a name selects; an image model of Keras has its own."""
+    return STAGES[group][selected(STAGES[group], name) or ""]
+
+
+@pytest.mark.parametrize(("group", "option"), NAMED)
+def test_an_option_names_every_field_of_its_stage(group: str, option: str) -> None:
+    block = composed(f"{group}={option}")[group]
+    assert block.keys() == {"name"} | fields(stage_of(group, block["name"]))
+
+
+@pytest.mark.parametrize(
+    ("words", "block", "stage"),
+    [
+        (["trainer=fit"], "trainer.early_stopping", EarlyStopping),
+        (["trainer=fit"], "trainer.schedule", Schedule),
+        *(([f"measure={option}"], "measure", Measure) for option in options_of("measure")),
+        *(([f"load={option}"], "load", Load) for option in options_of("load")),
+        (["load=service", "load.service={address: cpu1:5050, trusted_network: true}"], "load.service", Service),
+    ],
+)
+def test_an_option_names_every_field_of_a_block(words: list[str], block: str, stage: type[Stage]) -> None:
+    found: Any = composed(*words)
+    for name in block.split("."):
+        found = found[name]
+    assert found.keys() == fields(stage)
+
+
+@pytest.mark.parametrize("option", options_of("dataset"))
+def test_a_dataset_option_names_every_field(option: str) -> None:
+    missing = {
+        "tfds": ["name"],
+        "folder": ["dir"],
+        "tfrecord": ["files", "num_classes"],
+        "table": ["files", "target"],
+        "arrays": ["files", "target"],
+        "python": ["of", "target"],
+        "text_folder": ["folder"],
+    }
+    block = composed(f"dataset={option}", *(f"dataset.{key}=1" for key in missing.get(option, [])))["dataset"]
+    assert block.keys() == fields(dataset_type(block["name"])) - {"known"}  # which reading finds
+
+
+@pytest.mark.parametrize("option", options_of("transform"))
+def test_a_transform_option_names_every_field_of_its_map_and_of_its_steps(option: str) -> None:
+    block = composed(f"transform={option}")["transform"]
+    steps = STAGES["transform"]
+    named = {step for step in (*block["steps"], *block["eval_steps"]) if fields(steps[step])}
+    columns = {"columns"} & block.keys()  # of rows alone
+    assert block.keys() == fields(Map) | {"eval_steps"} | named | columns
+    assert {step: set(block[step]) for step in named} == {step: fields(steps[step]) for step in named}
+
+
+@pytest.mark.parametrize("group", sorted(STAGES.keys() - {"transform"}))
+def test_every_stage_has_an_option(group: str) -> None:
+    named = {stage_of(group, composed(f"{group}={option}")[group]["name"]) for option in options_of(group)}
+    assert named == {*STAGES[group].values()}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_tells_its_command_and_its_costs(name: str) -> None:
+    header = header_of(f"experiment/{name}.yaml")
+    assert header[0] == "# @package _global_"
+    assert header[1].startswith("# ")
+    assert f"python -m etlrun experiment={name}" in header[1]
+    assert [line for line in header if line.startswith("# Costs")]
+
+
+ROOT = Path(__file__).resolve().parent.parent
+KEYS = list(keys(STAGES))
+PAGE = ROOT / "docs/reference/stages.md"
+
+
+def of(path: str, option: str = "") -> Key:
+    (found,) = [key for key in KEYS if (key.path, key.option) == (path, option)]
+    return found
+
+
+def test_the_page_is_made_of_the_stages() -> None:
+    assert PAGE.read_text() == markdown(STAGES), (
+        f"python -m etlrun.config.reference > {PAGE.relative_to(ROOT)} updates it"
+    )
+
+
+def test_the_command_prints_the_page_and_imports_nothing_heavy() -> None:
+    code = """
+import runpy, sys
+runpy.run_module("etlrun.config.reference", run_name="__main__")
+heavy = {"tensorflow", "keras", "numpy", "pyarrow", "hydra", "omegaconf", "jinja2"} & sys.modules.keys()
+assert not heavy, heavy
+"""
+    command = [sys.executable, "-c", code]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == PAGE.read_text()
+
+
+def test_a_key_has_what_its_stage_says_of_it() -> None:
+    assert of("load.prefetch") == Key(
+        path="load.prefetch",
+        option="",
+        kinds=("speed",),
+        values="an integer from 0 to 1,000,000, or autotune",
+        default="autotune",
+        meaning="Batches to prefetch; 0 for none.",
+        since="0.1",
+    )
+    assert of("cache").values == "one of disk, memory, none"
+    assert of("cache").default == "memory"
+    assert of("cache.codec").kinds == ("data",)
+    assert of("trainer.early_stopping.patience", "trainer.fit").meaning == (
+        "Epochs without improvement after which to end; null trains all epochs."
+    )
+    assert of("transform.columns.NAME.steps[].lookup.oov", "columns.lookup").default == "1"
+    assert of("trainer.phases[].epochs", "trainer.fit").default == "", "it is required"
+
+
+def _in_schema(path: str, node: Any, definitions: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the paths of all properties of a schema, with the names of `keys`."""
+    if isinstance(node, list):
+        for item in node:
+            yield from _in_schema(path, item, definitions)
+    if not isinstance(node, dict):
+        return
+    reference = str(node.get("$ref", "")).removeprefix("#/definitions/")
+    if reference.startswith("transform."):
+        yield from _in_schema(path, definitions[reference], definitions)
+    for name, value in node.get("properties", {}).items():
+        if name != DEFAULTS:
+            yield f"{path}.{name}"
+            yield from _in_schema(f"{path}.{name}", value, definitions)
+    for name in ("anyOf", "allOf", "then"):
+        yield from _in_schema(path, node.get(name), definitions)
+    yield from _in_schema(f"{path}[]", node.get("items"), definitions)
+    if path == "transform.columns":
+        yield from _in_schema(f"{path}.NAME", node.get("additionalProperties"), definitions)
+
+
+def test_each_key_of_the_schema_is_in_it_and_no_other() -> None:
+    definitions = schema(STAGES)["definitions"]
+    groups = [key.path for key in KEYS if "." not in key.path]
+    found = {path for group in groups for path in _in_schema(group, definitions[group], definitions)}
+    blocks = {f"transform.{name}" for name in STAGES["transform"]}
+    blocks |= {path for path in found if re.fullmatch(r"transform\.columns\.NAME\.steps\[\]\.\w+", path)}
+    chosen = {f"{group}.name" for group in groups} - {"dataset.name", "model.name"}
+    assert {key.path for key in KEYS} - {*groups} == found - blocks - chosen
+
+
+def test_the_meaning_of_each_key_is_a_whole_sentence() -> None:
+    for key in KEYS:
+        assert re.fullmatch(r"[A-Z`\[\d].*\w.*\.", key.meaning), f"{key.path}: {key.meaning!r}"
+        assert key.meaning.count("`") % 2 == 0, key.path
+
+
+def test_each_key_is_there_once() -> None:
+    names = [(key.path, key.option) for key in KEYS]
+    assert sorted({*names}) == sorted(names)
+    shared = {key.path for key in KEYS if not key.option}
+    assert not shared & {key.path for key in KEYS if key.option}
+
+
+@pytest.mark.parametrize("group", ["dataset", "extract", "cache", "model", "trainer", "profile", "logger"])
+def test_defaults_are_those_of_a_composed_config(group: str) -> None:
+    options = {key.option for key in KEYS if key.option.startswith(f"{group}.")}
+    options |= {f"{group}.{option}" for option in STAGES.get(group, {})}
+    for option in options:
+        values = composed(f"{group}={option.partition('.')[2]}")[group]
+        for key in (key for key in KEYS if key.path.startswith(f"{group}.") and key.option in ("", option)):
+            _has_default(key, values)
+
+
+def test_defaults_of_other_groups_are_those_of_the_default_run() -> None:
+    config = composed()
+    for key in (
+        key for key in KEYS if key.path.startswith(("load.", "measure.", "transform.")) and "[" not in key.path
+    ):
+        _has_default(key, config[key.path.partition(".")[0]])
+
+
+def _has_default(key: Key, values: Any) -> None:
+    """Assert that the default of a key is its value in the block of its group, where that has it."""
+    *blocks, name = key.path.split(".")[1:]
+    for block in blocks:
+        values = values.get(block) if isinstance(values, Mapping) else None
+    if isinstance(values, Mapping) and name in values:
+        assert yaml.safe_load(key.default) == values[name], (key, values[name])
+
+
+def test_a_stage_of_a_package_and_a_later_field_are_in_it() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class TapeCache(Stage):
+        """A cache on tape | by *reel*.
+
+        Attributes:
+            reels: Number of reels, such as `*|*`; a reel has <1> end.
+            rewinds: Whether tapes are rewound.
+        """
+
+        path: ClassVar[str] = "cache.tape"
+        reels: Annotated[Natural, Since("0.2"), TRAINING, SPEED]
+        rewinds: Annotated[Flag, SPEED] = True
+
+    found = list(keys({**STAGES, "cache": {**CACHES, "tape": TapeCache}}))
+    assert [key for key in found if key.option == "cache.tape"] == [
+        Key(
+            path="cache.reels",
+            option="cache.tape",
+            kinds=("training", "speed"),
+            values="a non-negative integer",
+            default="",
+            meaning="Number of reels, such as `*|*`; a reel has <1> end.",
+            since="0.2",
+        ),
+        Key(
+            path="cache.rewinds",
+            option="cache.tape",
+            kinds=("speed",),
+            values="true or false",
+            default="true",
+            meaning="Whether tapes are rewound.",
+        ),
+    ]
+    row = r"| `cache.reels` | Number of reels, such as `*|*`; a reel has \<1> end. | a non-negative integer | required "
+    row += "| training, speed | 0.2 |"
+    assert row in markdown({**STAGES, "cache": {**CACHES, "tape": TapeCache}}).splitlines()
+
 
 SCHEMA = schema(STAGES)
 ANY_FILE = Draft7Validator(SCHEMA)

@@ -1,4 +1,6 @@
-"""Lines that no command can read: what is said of each, and that nothing is left of them."""
+"""How faults are worded, and what is said of each line that no command can read."""
+
+from __future__ import annotations
 
 import shlex
 from pathlib import Path
@@ -6,16 +8,74 @@ from pathlib import Path
 import pytest
 
 from etlrun.cli import main as cli
+from etlrun.system.errors import ConfigError, Fault, WorldError, describe, did_you_mean, headline
 from tests.golden import Case, Golden, cases
 from tests.readers import logging_as_it_was
 
+PLAIN = Fault(where="trainer.epochs", found="0", expected="a positive integer")
+WITH_REMEDY = Fault(where="cache.name", found="'disc'", expected="one of none, disk", remedy="did you mean `disk`?")
 
-def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+
+def test_a_fault_says_where_what_was_found_and_expected_and_its_remedy_on_a_line_of_its_own() -> None:
+    assert str(PLAIN) == "trainer.epochs: found 0; expected a positive integer"
+    assert str(WITH_REMEDY) == "cache.name: found 'disc'; expected one of none, disk\n    -> did you mean `disk`?"
+
+
+def test_a_config_error_tells_all_its_faults_in_order_and_a_world_error_its_own() -> None:
+    error = ConfigError([WITH_REMEDY, PLAIN])
+    assert (str(error), error.faults, error.status) == (f"{WITH_REMEDY}\n{PLAIN}", (WITH_REMEDY, PLAIN), 2)
+    assert describe(error) == f"etlrun: 2 faults\n  {WITH_REMEDY}\n  {PLAIN}"
+    of_world = WorldError(where="/data", found="no such folder", expected="a folder", remedy="make it")
+    assert (str(of_world), of_world.status) == (
+        "/data: found no such folder; expected a folder\n    -> make it",
+        1,
+    )
+    assert describe(of_world) == f"etlrun: 1 fault\n  {of_world}"
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "expected"),
+    [
+        ("epoch", ["epochs", "seed"], "did you mean `epochs`?"),
+        ("interleeve", ["tfds", "sequential", "interleave"], "did you mean `interleave`?"),
+        ("memory", ["memory", "memories"], "otherwise"),
+        ("xyz", ["epochs", "seed"], "otherwise"),
+        ("epochs", [], "otherwise"),
+    ],
+)
+def test_the_likeliest_word_is_suggested_where_there_is_one(word: str, known: list[str], expected: str) -> None:
+    assert did_you_mean(word, known, otherwise="otherwise") == expected
+
+
+def test_a_suggestion_is_shown_as_it_is_to_be_written() -> None:
+    assert did_you_mean("dik", ["disk"], "cache={}") == "did you mean cache=disk?"
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("", "ValueError"),
+        ("\n  \n", "ValueError"),
+        ("first line\nsecond line", "first line"),
+        ("  indented  ", "indented"),
+        ("{{function_node __wrapped__ReadFile}} no such file [Op:ReadFile]", "no such file"),
+        ("cut short\n\t [[{{node DecodeJpeg}}]]", "cut short"),
+        (
+            "Graph execution error:\n\nDetected at node A\n  a frame\nInput is empty.\n\t [[{{node DecodeJpeg}}]]",
+            "Input is empty.",
+        ),
+    ],
+)
+def test_a_headline_is_the_line_that_tells_most(message: str, expected: str) -> None:
+    assert headline(ValueError(message)) == expected
+
+
+def refusal(words: list[str], capsys: pytest.CaptureFixture[str], status: int = 2) -> str:
     """The message with which a line is refused."""
     with pytest.raises(SystemExit) as ended, logging_as_it_was():
         cli.main(words)
     out, err = capsys.readouterr()
-    assert (ended.value.code, out) == (2, "")
+    assert (ended.value.code, out) == (status, "")
     return err
 
 
@@ -24,7 +84,8 @@ def test_a_wrong_line_is_refused_with_its_whole_message(
     case: Case, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    golden(case, refusal(shlex.split(case["line"]), capsys))
+    message = refusal(shlex.split(case["line"]), capsys, case.get("status", 2))
+    golden(case, message.replace(str(tmp_path), "DIR"))
     assert list(tmp_path.iterdir()) == []
 
 
