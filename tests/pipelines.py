@@ -37,3 +37,15 @@ def as_bytes(dataset: tf.data.Dataset) -> list[tuple[bytes, bytes, str]]:
         (pictures.tobytes(), labels.tobytes(), f"{pictures.dtype} {pictures.shape}")
         for pictures, labels in dataset.as_numpy_iterator()
     ]
+
+
+def passes_of(plan: Plan, passes: int = 2) -> list[list[tuple[bytes, bytes, str]]]:
+    """The batches of the first passes of training, as `as_bytes` has them."""
+    with training_pipeline(plan) as pipeline:
+        return [as_bytes(pipeline.dataset) for _ in range(passes)]
+
+
+def validation_of(plan: Plan) -> list[tuple[bytes, bytes, str]]:
+    """The batches of a pass of validation, as `as_bytes` has them."""
+    context = contexts_of(plan, open_source(plan.spec.dataset))["validation"]
+    return as_bytes(Pipeline(plan.evaluation, context).dataset)

@@ -24,7 +24,7 @@ from etlrun.stages.colour import Normalize, RandomGrey, augmented, brightened, c
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.image import ScaleMinusOneOne
 from tests.configs import plan_of
-from tests.pipelines import as_bytes, training_pipeline
+from tests.pipelines import as_bytes, passes_of, training_pipeline
 from tests.programs import EPOCHS, of_tiny
 from tests.runs import small
 from tests.steps import RANDOM, VALUES, block_of, step_of, words_with
@@ -440,8 +440,7 @@ def test_a_pass_is_the_same_at_any_speed_and_in_any_order(
 def test_a_program_has_the_same_batches(tiny: Path, tmp_path: Path) -> None:
     plan, module = of_tiny(tiny, tmp_path, *EVERY)
     seed_all(plan.spec.trainer.seed)
-    with training_pipeline(plan) as pipeline:
-        passes = [as_bytes(pipeline.dataset) for _ in range(EPOCHS)]
+    passes = passes_of(plan, EPOCHS)
     assert as_bytes(module.train_dataset()) == list(itertools.chain(*passes))
 
 

@@ -1,8 +1,12 @@
-"""Caches that hold JPEGs: what they hold, what passes see, and where they are refused."""
+"""Caches that hold JPEGs, and those of features: what they hold, what passes and heads see, where they are refused."""
 
+from __future__ import annotations
+
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -14,17 +18,97 @@ from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from tests import pictures
 from tests.configs import TENSORFLOW, plan_of
-from tests.pipelines import as_bytes, training_pipeline
+from tests.pipelines import as_bytes, passes_of
 from tests.programs import of_tiny
 from tests.runs import emulated, run_here, small
 
+RELATIVE = 1e-4
+"""Between losses with and without a cache of features: other batches through the base, other rounding."""
+
+
+@pytest.fixture(scope="module")
+def runs(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dict[str, Any]]]:
+    """Two epochs without a cache, and with one of features in memory, on disk, and on disk again."""
+    folder = tmp_path_factory.mktemp("features")
+    words = small(tiny, "trainer.epochs=2", "trainer.learning_rate=0.1")
+    disk = ["cache=disk", "cache.at=features", f"cache.dir={folder / 'caches'}"]
+    settings = {"none": ["cache=none"], "memory": ["cache=memory", "cache.at=features"], "filled": disk, "read": disk}
+    found = {}
+    for name, extra in settings.items():
+        status, summary = run_here(folder / name, [*words, *extra])
+        assert status == 0
+        found[name] = folder / name, summary
+    return found
+
+
+def losses(summary: dict[str, Any]) -> list[float]:
+    return [epoch[key] for epoch in summary["epochs"] for key in ("loss", "val_loss")]
+
+
+@cache
+def head_of(folder: Path) -> list[Any]:
+    weights: list[Any] = keras.models.load_model(folder / "model.keras").get_layer("probabilities").get_weights()
+    return weights
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["memory", "filled", "read"])
+def test_losses_and_the_head_are_those_of_a_run_without_a_cache(
+    name: str, runs: dict[str, tuple[Path, dict[str, Any]]]
+) -> None:
+    folder, summary = runs[name]
+    plain_folder, plain = runs["none"]
+    assert losses(summary) == pytest.approx(losses(plain), rel=RELATIVE)
+    assert losses(plain)[0] != pytest.approx(losses(plain)[2], rel=RELATIVE)
+    for mine, other in zip(head_of(folder), head_of(plain_folder), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-3, atol=1e-5)
+
+
+def test_the_second_run_computes_no_features(runs: dict[str, tuple[Path, dict[str, Any]]]) -> None:
+    filled, read = (runs[name][1]["cache"]["pipelines"] for name in ("filled", "read"))
+    assert [pipeline["passes"] for pipeline in filled.values()] == [["filled", "read"]] * 2
+    assert [pipeline["passes"] for pipeline in read.values()] == [["read", "read"]] * 2
+    assert read["train"]["held_bytes"] == 38 * (1280 * 4 + 8)
+    assert runs["memory"][1]["cache"]["pipelines"]["train"]["held_bytes"] == 38 * (1280 * 4 + 8)
+    remark = "cache.at = features: losses equal those of a run without it within float tolerance, not bit for bit."
+    assert remark in runs["read"][1]["remarks"]
+
+
+def test_the_saved_model_takes_pictures(runs: dict[str, tuple[Path, dict[str, Any]]]) -> None:
+    pictures = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3), np.uint8)
+    answers = [keras.models.load_model(runs[name][0] / "model.keras").predict(pictures) for name in ("none", "memory")]
+    assert answers[0].shape == (3, 2)
+    np.testing.assert_allclose(answers[0], answers[1], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_another_cache(
+    tiny: Path, runs: dict[str, tuple[Path, dict[str, Any]]], tmp_path: Path
+) -> None:
+    words = small(tiny, "trainer.epochs=3", "trainer.learning_rate=0.1")
+    whole = run_here(tmp_path / "whole", [*words, "cache=none"])[1]
+    resumed = f"trainer.resume={runs['memory'][0]}"
+    status, summary = run_here(tmp_path / "on", [*words, "cache=none", resumed])
+    assert status == 0
+    assert losses(summary) == pytest.approx(losses(whole), rel=RELATIVE)
+    back = f"trainer.resume={runs['none'][0]}"
+    status, summary = run_here(tmp_path / "back", [*words, "cache=memory", "cache.at=features", back])
+    assert status == 0
+    assert losses(summary) == pytest.approx(losses(whole), rel=RELATIVE)
+
+
+def test_other_weights_are_another_cache(
+    tiny: Path, runs: dict[str, tuple[Path, dict[str, Any]]], tmp_path: Path
+) -> None:
+    caches = runs["filled"][0].parent / "caches"
+    words = small(tiny, "cache=disk", "cache.at=features", f"cache.dir={caches}", "trainer.seed=1")
+    status, summary = run_here(tmp_path / "other", words)
+    assert status == 0
+    assert summary["cache"]["pipelines"]["train"]["passes"] == ["filled"]
+
+
 JPEG = "cache.codec=jpeg90"
 FLIPPED = ("transform.steps=[decode,resize,random_flip,scale_minus_one_one]", "cache.at=resize")
-
-
-def passes_of(*words: str) -> list[Any]:
-    with training_pipeline(plan_of(*words)) as pipeline:
-        return [as_bytes(pipeline.dataset) for _ in range(3)]
 
 
 def stages_of(plan: Plan) -> dict[str, Any]:
@@ -41,9 +125,11 @@ def test_each_pass_sees_what_the_jpegs_hold(
     library: tuple[str, ...], more: tuple[str, ...], tiny: Path, tmp_path: Path
 ) -> None:
     words = small(tiny, JPEG, f"cache.dir={tmp_path}", *library, *more)
-    disk, memory = (passes_of(*words, f"cache={target}") for target in ("disk", "memory"))
-    assert disk == memory == passes_of(*words, "cache=disk")  # filled, in memory, and read from the first pass on
-    raw = passes_of(*small(tiny, f"cache.dir={tmp_path}", *library, *more), "cache=memory")
+    disk, memory = (passes_of(plan_of(*words, f"cache={target}"), 3) for target in ("disk", "memory"))
+    assert (
+        disk == memory == passes_of(plan_of(*words, "cache=disk"), 3)
+    )  # filled, in memory, and read from the first pass on
+    raw = passes_of(plan_of(*small(tiny, f"cache.dir={tmp_path}", *library, *more), "cache=memory"), 3)
     assert raw != memory
     assert [labels for _, labels, _ in memory[0]] == [labels for _, labels, _ in raw[0]]
 
@@ -93,7 +179,7 @@ def test_a_program_reads_the_same_batches(tiny: Path, tmp_path: Path) -> None:
     for library in ((TENSORFLOW,), ()):
         words = ("cache=disk", JPEG, f"cache.dir={tmp_path / 'caches'}", *FLIPPED, *library)
         _, module = of_tiny(tiny, tmp_path, *words)
-        passes = passes_of(*small(tiny, *words))
+        passes = passes_of(plan_of(*small(tiny, *words)), 3)
         found = as_bytes(module.train_dataset())
         assert found == [batch for one in passes for batch in one][: len(found)]
 

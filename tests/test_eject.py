@@ -14,15 +14,12 @@ import numpy as np
 import pytest
 
 from etlrun.eject.program import ejected, versions
-from etlrun.graph.build import Pipeline
 from etlrun.measure.digest import Digest
 from etlrun.run.backend import seed_all
-from etlrun.run.session import contexts_of
-from etlrun.sources.base import open_source
 from tests.configs import EXPERIMENTS, OF_SCHEDULES, OTHER_VALUES, beside, experiment, plan_of
 from tests.golden import Golden
 from tests.pictures import damaged, with_feature
-from tests.pipelines import as_bytes, training_pipeline
+from tests.pipelines import as_bytes, passes_of, training_pipeline, validation_of
 from tests.programs import EPOCHS, MEASURES, loaded, losses_in, of_tiny, of_words
 from tests.quick import shallow
 from tests.runs import losses_of, run_here, small
@@ -161,13 +158,11 @@ def test_its_batches_are_those_of_the_run(name: str, tiny: Path, tmp_path: Path)
     words = (*VARIANTS[name], f"cache.dir={tmp_path / 'caches'}")
     plan, module = of_tiny(tiny, tmp_path, *words)
     seed_all(plan.spec.trainer.seed)
-    with training_pipeline(plan) as pipeline:
-        passes = [as_bytes(pipeline.dataset) for _ in range(EPOCHS)]
+    passes = passes_of(plan, EPOCHS)
     assert as_bytes(module.train_dataset()) == list(itertools.chain(*passes))
     if name.startswith("disk"):
         return
-    context = contexts_of(plan, open_source(plan.spec.dataset))["validation"]
-    validation = as_bytes(Pipeline(plan.evaluation, context).dataset)
+    validation = validation_of(plan)
     assert [as_bytes(module.validation_dataset())] * 2 == [validation, as_bytes(module.validation_dataset())]
 
 
@@ -183,8 +178,7 @@ def test_its_batches_are_those_of_the_run_where_records_are_left_out(tiny: Path,
     damaged(tiny, tmp_path / "data", with_feature("label", None))
     plan, module = of_tiny(tmp_path / "data", tmp_path, "dataset.on_corrupt=skip", "cache=disk")
     seed_all(0)
-    with training_pipeline(plan) as pipeline:
-        passes = [as_bytes(pipeline.dataset) for _ in range(EPOCHS)]
+    passes = passes_of(plan, EPOCHS)
     assert as_bytes(module.train_dataset()) == list(itertools.chain(*passes))
     assert as_bytes(module.train_dataset(passes=1)) == passes[0]
     assert "steps_per_epoch=sum(1 for _ in train_dataset(passes=1))" in program("dataset.on_corrupt=skip")

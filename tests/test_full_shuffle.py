@@ -1,9 +1,13 @@
-"""A full shuffle: a uniform permutation of all examples by number, whatever they are read from."""
+"""The order of examples: a uniform permutation by number, where a buffer stands, and what follows skipped batches."""
+
+from __future__ import annotations
 
 import itertools
 import shutil
 import tracemalloc
 from collections import Counter
+from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +16,218 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
+from etlrun.planning import render
 from etlrun.planning.plan import Plan
 from etlrun.review.difference import compare
+from etlrun.run.backend import seed_all
+from etlrun.sources.base import on_disk
 from etlrun.sources.content import Numbered, Shard, starts_of
 from etlrun.stages.load import FullShuffle
 from etlrun.system.errors import WorldError
-from tests.configs import plan_of
+from tests.configs import TENSORFLOW, plan_of
+from tests.own import PETS, image, of_folder
 from tests.pictures import NUM_EXAMPLES
-from tests.pipelines import as_bytes, training_pipeline
+from tests.pipelines import as_bytes, passes_of, training_pipeline
 from tests.programs import of_tiny
 from tests.runs import emulated, events_of, run_here, small
 
-FULL = ("load.shuffle=full", "extract=sequential", "cache=none")
+AFTER_ALL = "load.shuffle_at=before_batch"
+LISTS = ("steps", "eval_steps")
 FLIPPED = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
+
+
+def stages_of(*overrides: str) -> list[str]:
+    return [planned.stage.path for planned in plan_of(*overrides).train]
+
+
+def test_without_a_cache_the_buffer_holds_what_is_read() -> None:
+    assert stages_of("cache=none")[:3] == ["extract.interleave", "load.shuffle", "load.batch"]
+    assert stages_of("cache=none", "extract=tfds")[:3] == ["extract.tfds", "load.shuffle", "load.batch"]
+    assert "load.shuffle" not in [planned.stage.path for planned in plan_of("cache=none").evaluation]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("cache=none", AFTER_ALL),
+        ("cache=none", "transform.deterministic=false"),
+        ("cache=none", "dataset.on_corrupt=skip"),
+        ("cache=none", "extract=tfds", "extract.decode=true", *(f"transform.{name}=[resize]" for name in LISTS)),
+        ("cache=memory",),
+        ("cache=disk",),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_where_it_would_change_examples_or_hold_larger_ones_all_steps_come_first(overrides: tuple[str, ...]) -> None:
+    stages = stages_of(*overrides, "trainer=drain")
+    assert stages.index("load.shuffle") > stages.index("transform.map")
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        (FLIPPED,),
+        ("extract.shuffle_files=true", "load.shuffle_buffer=5"),
+        ("extract=sequential", "transform.num_parallel_calls=null"),
+        ("extract=tfds",),
+        ("load.drop_remainder=true", "load.shuffle_buffer=1000"),
+    ],
+    ids=" ".join,
+)
+def test_each_pass_has_the_same_batches(overrides: tuple[str, ...], tiny: Path) -> None:
+    words = small(tiny, "cache=none", *overrides)
+    early, late = plan_of(*words), plan_of(*words, AFTER_ALL)
+    assert [planned.stage.path for planned in early.train] != [planned.stage.path for planned in late.train]
+    passes = passes_of(early, 3)
+    assert passes == passes_of(late, 3)
+    assert passes[0] != passes[1] != passes[2]
+    with training_pipeline(early) as pipeline:
+        per_pass = len(passes[0])
+        assert as_bytes(pipeline.endless().take(2 * per_pass)) == [*passes[0], *passes[1]]
+
+
+def test_it_changes_the_speed_alone() -> None:
+    early, late = plan_of("cache=none"), plan_of("cache=none", AFTER_ALL)
+    assert early.fingerprint == late.fingerprint == plan_of().fingerprint
+    found = compare(early, late)
+    assert [(change.path, str(change.kind)) for change in found.differences] == [("load.shuffle_at", "speed")]
+
+
+def test_a_run_measures_the_stages_in_their_place(tiny: Path, tmp_path: Path) -> None:
+    """Wherever the buffer is, the transformation is a stage of its own, and the rows are in the order of the plan."""
+    words = emulated(tiny, "cache=none", "load.shuffle_buffer=38", "measure.digest=true", "dataset.eval_split=null")
+    words += [TENSORFLOW, "trainer.epochs=4", "transform.resize.size=[224,224]", "model.step_ms=20"]
+    _, early = run_here(tmp_path / "early", words)
+    _, late = run_here(tmp_path / "late", [*words, AFTER_ALL])
+    assert [epoch["digest"] for epoch in early["epochs"]] == [epoch["digest"] for epoch in late["epochs"]]
+    rows = {row["stage"]: row["examples"] for row in early["stages"]}
+    assert list(rows) == ["extract.interleave", "load.shuffle", "transform.map", "load.batch", "load.prefetch"]
+    assert rows["load.shuffle"] == 38
+    of_late = [row["stage"] for row in late["stages"]]
+    assert of_late == ["extract.interleave", "transform.map", "load.shuffle", "load.batch", "load.prefetch"]
+
+
+def test_a_pass_starts_before_all_images_of_its_buffer_are_decoded(folder: Path) -> None:
+    """A broken image ends the pass at its turn, and not while the buffer is filled."""
+    (folder / PETS[1] / "no 1.jpg").write_bytes(image(1)[:200])
+    words = ("cache=none", "dataset.split=train", "load.shuffle_buffer=40", "load.batch_size=2", "load.prefetch=0")
+
+    def first_batch(*overrides: str) -> int:
+        plan = of_folder(folder, *words, "transform.num_parallel_calls=null", *overrides)
+        with training_pipeline(plan) as pipeline:
+            return len(next(iter(pipeline.dataset))[1])
+
+    assert first_batch() == 2
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        first_batch(AFTER_ALL)
+
+
+def test_a_plan_tells_what_the_buffer_takes(photos: Path) -> None:
+    """Known where all examples have one size; forecast from the dataset's files where they are still encoded."""
+
+    def buffer(overrides: str, read_bytes: float | None = None) -> str:
+        lines = render.text(plan_of(overrides), read_bytes=read_bytes).splitlines()
+        return next(" ".join(line.split()) for line in lines if "buffer_size" in line)
+
+    assert buffer("cache=memory") == "buffer_size 1024 (13 MB) training"
+    assert buffer("cache=none") == "buffer_size 1024 training"
+    dataset = plan_of("experiment=cats_vs_dogs", f"dataset.data_dir={photos}").spec.dataset
+    known = on_disk(dataset).examples(dataset.split)
+    assert known is not None
+    assert buffer("cache=none", known.encoded_bytes) == "buffer_size 1024 (about 23 MB) training"
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_the_order_of_a_pass_does_not_depend_on_what_a_program_has_seeded(seed: int, tiny: Path) -> None:
+    plan = plan_of(*small(tiny, "cache=none"))
+    seed_all(plan.spec.trainer.seed)
+    expected = passes_of(plan, 1)
+    tf.random.set_seed(seed)
+    assert passes_of(plan, 1) == expected
+
+
+NUMBERED = ("load.shuffle=full", "extract=sequential")
+CONFIGS = [
+    ("cache=none",),
+    ("cache=none", "load=plain"),
+    ("cache=none", "load.shuffle_at=before_batch", FLIPPED),
+    ("cache=none", "extract.shuffle_files=true", "load.shuffle_buffer=5", FLIPPED),
+    ("cache=none", "transform.parse_batch=4", "load.drop_remainder=true"),
+    ("cache=none", "transform.decode.library=tensorflow", FLIPPED),
+    ("cache=none", "dataset.on_corrupt=skip"),
+    ("cache=none", "load.mixup_alpha=0.2", *NUMBERED),
+    ("cache=none", "extract=tfds"),
+    ("cache=memory", "cache.at=resize", FLIPPED),
+    ("cache=disk", "cache.at=resize", FLIPPED),
+    ("cache=disk", "cache.at=decoded", *NUMBERED, FLIPPED),
+    ("cache=disk", "load=plain"),
+]
+SKIPPED, PASSES = 3, 3
+
+
+def batches_of(dataset: Iterable[Any]) -> list[tuple[bytes, ...]]:
+    return [tuple(part.numpy().tobytes() for part in tf.nest.flatten(batch)) for batch in dataset]
+
+
+@pytest.mark.parametrize("overrides", CONFIGS, ids=" ".join)
+def test_a_pass_goes_on_after_the_batches_that_are_skipped(
+    overrides: tuple[str, ...], tiny: Path, tmp_path: Path
+) -> None:
+    """The second pass; and the first, where a cache is filled by it, and once without a cache."""
+
+    def plan(name: str) -> Plan:
+        return plan_of(*small(tiny, "load.batch_size=4", *overrides, *_apart(overrides, tmp_path / name)))
+
+    with training_pipeline(plan("whole")) as pipeline:
+        expected = [batches_of(pipeline.dataset) for _ in range(PASSES)]
+    for skipped_pass in (1, 2) if overrides == CONFIGS[0] or overrides[0] != "cache=none" else (2,):
+        with training_pipeline(plan(f"resumed in {skipped_pass}")) as pipeline:
+            pipeline.skip_passes(skipped_pass - 1)
+            pipeline.skip_batches(SKIPPED)
+            found = [batches_of(pipeline.dataset) for _ in range(skipped_pass, PASSES + 1)]
+        assert found == [expected[skipped_pass - 1][SKIPPED:], *expected[skipped_pass:]], skipped_pass
+
+
+@pytest.mark.parametrize(
+    "overrides", [("cache=none", FLIPPED), ("cache=memory",), ("cache=disk",), ("cache=none", *NUMBERED)], ids=" ".join
+)
+def test_so_do_endless_passes(overrides: tuple[str, ...], tiny: Path, tmp_path: Path) -> None:
+    found = []
+    for skipped in (0, SKIPPED):
+        apart = _apart(overrides, tmp_path / str(skipped))
+        with training_pipeline(plan_of(*small(tiny, "load.batch_size=4", *overrides, *apart))) as pipeline:
+            pipeline.skip_passes(1)
+            pipeline.skip_batches(skipped)
+            found.append(batches_of(islice(pipeline.endless(), 30 - skipped)))
+    whole, resumed = found
+    assert resumed == whole[SKIPPED:]
+
+
+def test_skipped_images_are_not_decoded(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from etlrun.stages.image import Decode
+
+    counted, decode = tf.Variable(0), Decode.op
+
+    def op(image: Any, **values: Any) -> Any:
+        with tf.control_dependencies([counted.assign_add(1)]):
+            return decode(tf.identity(image), **values)
+
+    monkeypatch.setattr(Decode, "op", staticmethod(op))
+    plan = plan_of(*small(tiny, TENSORFLOW, "load.batch_size=4", "cache=none", "transform.num_parallel_calls=null"))
+    with training_pipeline(plan) as pipeline:
+        pipeline.skip_batches(SKIPPED)
+        batches = len(batches_of(pipeline.dataset))
+        count = pipeline.split.num_examples
+    assert batches == -(-count // 4) - SKIPPED
+    assert int(counted) == count - 4 * SKIPPED
+
+
+def _apart(overrides: tuple[str, ...], folder: Path) -> tuple[str, ...]:
+    return (f"cache.dir={folder}",) if "cache=disk" in overrides else ()
+
+
+FULL = ("load.shuffle=full", "extract=sequential", "cache=none")
 
 
 def orders(count: int, passes: int) -> list[tuple[int, ...]]:
@@ -57,26 +260,21 @@ def test_a_million_numbers_are_each_there_once() -> None:
     assert not np.array_equal(found, FullShuffle.op(1_000_000, 2))
 
 
-def batches_of(plan: Plan, passes: int) -> list[Any]:
-    with training_pipeline(plan) as pipeline:
-        return [as_bytes(pipeline.dataset) for _ in range(passes)]
-
-
 @pytest.fixture(scope="module")
 def uncached(tiny: Path) -> list[Any]:
     """Batches of three passes that read the files by number."""
-    return batches_of(plan_of(*small(tiny, *FULL, FLIPPED)), 3)
+    return passes_of(plan_of(*small(tiny, *FULL, FLIPPED)), 3)
 
 
 def test_each_pass_has_all_examples_in_another_order(tiny: Path) -> None:
-    def passes_of(*overrides: str) -> list[list[bytes]]:
+    def images_of(*overrides: str) -> list[list[bytes]]:
         """The images of two passes, which nothing but their order can tell apart."""
         with training_pipeline(plan_of(*small(tiny, *FULL[1:], *overrides))) as pipeline:
             return [
                 [image.tobytes() for images, _ in pipeline.dataset for image in images.numpy()] for _pass in range(2)
             ]
 
-    in_order, full = passes_of("load.shuffle_buffer=0"), passes_of(FULL[0])
+    in_order, full = images_of("load.shuffle_buffer=0"), images_of(FULL[0])
     assert in_order[0] == in_order[1]
     assert in_order[0] != full[0] != full[1] != in_order[0]
     assert sorted(full[0]) == sorted(full[1]) == sorted(in_order[0])
@@ -116,8 +314,8 @@ def test_a_part_of_a_split_is_read_by_number_too(tiny: Path, tmp_path: Path) -> 
 def test_a_cache_on_disk_is_read_in_the_same_order(at: str, tiny: Path, tmp_path: Path, uncached: list[Any]) -> None:
     """While it is filled, in later passes and in later runs; in epochs of a number of steps, too."""
     words = small(tiny, *FULL, FLIPPED, "cache=disk", f"cache.at={at}", f"cache.dir={tmp_path}")
-    assert batches_of(plan_of(*words), 2) == uncached[:2]
-    assert batches_of(plan_of(*words), 3) == uncached
+    assert passes_of(plan_of(*words), 2) == uncached[:2]
+    assert passes_of(plan_of(*words), 3) == uncached
     with training_pipeline(plan_of(*words, f"cache.dir={tmp_path / 'other'}")) as pipeline:
         assert as_bytes(pipeline.endless().take(2 * len(uncached[0]))) == [*uncached[0], *uncached[1]]
         assert pipeline.keeper is not None
@@ -215,7 +413,7 @@ def test_a_truncated_shard_is_named_before_the_first_step(tiny: Path, tmp_path: 
     last = int(starts_of([Shard(path=str(shard), skip=each - 1, take=1)])[0][0])
     shard.write_bytes(shard.read_bytes()[:-9])
     with pytest.raises(WorldError) as error:
-        batches_of(plan_of(*small(tmp_path / "data", *FULL)), 1)
+        passes_of(plan_of(*small(tmp_path / "data", *FULL)), 1)
     assert str(error.value) == (
         f"{shard}, record {each - 1}: found truncated record at {last}' failed with Read less bytes than requested; "
         f"expected {each} complete records: the shard is truncated or damaged\n"

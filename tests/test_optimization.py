@@ -1,4 +1,4 @@
-"""Schedules, limits of gradients, averages of weights, smoothed labels and further metrics of a training."""
+"""Schedules, limits of gradients, averages of weights, smoothed labels and further metrics, and what does not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ejected programs of rows: the same batches and the same losses as the run, with what its columns have learned."""
+"""Ejected programs of rows: the batches and the losses of the run, with what its columns learned; the style of all."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import contextlib
 import json
 import math
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -29,13 +27,79 @@ from etlrun.planning.plan import Plan
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from etlrun.system.errors import ConfigError
-from tests.configs import CONF, plan_of
+from tests.configs import EXPERIMENTS, experiment, plan_of
 from tests.pipelines import training_pipeline
-from tests.programs import program_of
+from tests.programs import CHECKS, found_by, program_of
 from tests.runs import run_here
 from tests.tables import houses, words_of, write_houses
+from tests.test_augment import EVERY
 from tests.test_rows_arrays import OF_FUNCTIONS, arrays, installed, saved
 from tests.test_rows_arrays import words_of as words_of_arrays
+
+FLIP = "transform.steps=[decode,resize,random_flip,scale_minus_one_one]"
+PROGRAMS = {
+    "default": (),
+    **{name: experiment(name) for name in EXPERIMENTS if name not in {"table", "text"}},  # its rows are not here
+    "on_disk": ("extract=tfds", "cache=disk", "cache.at=decoded", FLIP, "cache.dir='~/a'", "dataset.data_dir='~/b'"),
+    "features": (
+        "model.trainable=false", "cache.at=features", "dataset.on_corrupt=skip", "model.weights='~/w.h5'",
+        "load.class_weights=balanced",
+    ),
+    "augmented": EVERY,
+    "optimized": (
+        "trainer.schedule.name=piecewise", "trainer.schedule.boundaries=[5,9]", "trainer.schedule.factors=[0.5,0.1]",
+        "trainer.schedule.warmup_steps=2", "trainer.ema_momentum=0.9", "trainer.clipnorm=1", "load.mixup_alpha=0.2",
+        "trainer.label_smoothing=0.1", "trainer.metrics=[accuracy,top_1_accuracy]",
+    ),
+    "scored": (
+        "trainer.schedule.name=cosine", "trainer.schedule.warmup_steps=2",
+        "trainer.metrics=[accuracy,f1,recall_of_a,precision]", "trainer.loss=focal_crossentropy",
+        "load.class_weights=balanced", "trainer.label_smoothing=0.1", "load.drop_remainder=true",
+    ),
+    "phases": (
+        "model=mobilenet_v2", "trainer=fine_tune", "cache.at=features", "trainer.schedule.name=cosine",
+        "dataset.on_corrupt=raise", "load.class_weights=balanced",
+    ),
+    "plain_phases": ("model=mobilenet_v2", "trainer=fine_tune", "load=plain", "dataset.on_corrupt=skip"),
+    "callbacks": ("trainer.early_stopping.patience=2", "logger=tensorboard", "trainer.device=gpu"),
+    "steps": ("trainer.steps_per_epoch=7", "dataset.eval_split=null", "load=plain", "trainer.jit_compile=auto"),
+    "drained": ("trainer=drain", "trainer.seconds=3", "trainer.epochs=null", "dataset.on_corrupt=skip"),
+    "by_class": ("load.shuffle=full", "load.sample=uniform_by_class", "extract=sequential", "cache=none"),
+    "numbered": ("load.shuffle=full", "extract=sequential", "cache=disk", FLIP, "cache.at=resize"),
+    "kept": ("load.shuffle=full", "extract=sequential", "cache=disk", "cache.at=features", "model.trainable=false"),
+    "folder": (
+        "dataset=folder", "dataset.dir=photos", "load.shuffle=full", "extract=sequential", "cache=none",
+        "load.sample=uniform_by_class", "load.mixup_alpha=0.2", "load.cutmix_alpha=1", "transform.parse_batch=8",
+    ),
+    "records": (
+        "dataset=tfrecord", "dataset.files='old/*.tfrecord'", "dataset.num_classes=3", "load.class_weights=balanced",
+        "transform.parse_batch=8",
+    ),
+    "long": (
+        "dataset=tfds", "extract=tfds", "dataset.name=my_pictures", "dataset.image_key='a \"b\"'",
+        f"dataset.label_key={'label_' * 9}", f"dataset.data_dir=/{'long/' * 20}",
+        f"dataset.split='{'train[:1%]+' * 12}train'",
+        "transform.steps=[decode,center_crop,resize,rescale]", "transform.eval_steps=[decode,resize,rescale]",
+        "+transform.rescale.scale=0.00784313725490196", "+transform.rescale.offset=-1",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All programs, each a file."""
+    found = tmp_path_factory.mktemp("programs")
+    for name, words in PROGRAMS.items():
+        (found / f"{name}.py").write_text(ejected(plan_of(*words), words, versions()), encoding="utf-8")
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.needs("ruff", "mypy")
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_check_finds_nothing(check: str, programs: Path) -> None:
+    assert found_by(check, programs) == ""
+
 
 EMBEDDED = (
     "transform.columns={area: {steps: [{fill: mean}, standardize]}, kind: {steps: [{lookup: {oov: 2}}, embed]}, "
@@ -266,8 +330,8 @@ def test_values_that_python_has_no_literals_for() -> None:
 
 @pytest.mark.slow
 @pytest.mark.needs("ruff", "mypy")
-@pytest.mark.parametrize("check", [["ruff", "format", "--diff"], ["ruff", "check", "--quiet"], ["mypy"]], ids=" ".join)
-def test_a_check_finds_nothing(check: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_check_of_rows_finds_nothing(check: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "package").mkdir()
     with contextlib.chdir(tmp_path):
         write_houses(tmp_path)
@@ -279,10 +343,4 @@ def test_a_check_finds_nothing(check: list[str], tmp_path: Path, monkeypatch: py
         others["made"] = installed(tmp_path / "package", monkeypatch, OF_FUNCTIONS["arrays"])
         for name, given in others.items():
             Path(f"{name}.py").write_text(ejected(plan_of(*given), given, versions()), encoding="utf-8")
-    config = "--config-file" if check[0] == "mypy" else "--config"
-    ignored = ["--ignore", "E501,D301,INP001"] if check[:2] == ["ruff", "check"] else []
-    command = [sys.executable, "-m", *check, *ignored, config, str(CONF.parent / "pyproject.toml")]
-    command += ["--no-error-summary", "--no-incremental"] if check[0] == "mypy" else []
-    paths = sorted(path.name for path in tmp_path.glob("*.py"))
-    answer = subprocess.run([*command, *paths], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (answer.stdout, answer.returncode) == ("", 0), answer.stderr
+    assert found_by(check, tmp_path) == ""

@@ -40,7 +40,7 @@ from tests.pipelines import training_pipeline
 from tests.runs import run_here
 from tests.tables import COLUMNS, CSV, a_table, houses, kept_from, message, values, words_of, write_houses
 from tests.test_any_example import digest_of
-from tests.test_skip_batches import batches_of
+from tests.test_full_shuffle import batches_of
 from tests.test_stage_costs import BATCH, seen
 from tests.trained import refused, said
 

@@ -34,8 +34,8 @@ from tests.lists import words_of as words_of_lists
 from tests.pipelines import training_pipeline
 from tests.tables import a_table
 from tests.tables import words_of as of_houses
+from tests.test_full_shuffle import batches_of
 from tests.test_rows_arrays import installed
-from tests.test_skip_batches import batches_of
 from tests.texts import NUM_TEXTS, TOKENS, words_of, write_reviews
 
 BOUNDARIES = (4, 10, 40)

@@ -1,22 +1,23 @@
-"""Whole batches decoded by libjpeg-turbo and resized by OpenCV: pixels, places in a pipeline, and odd images."""
+"""Images as pixels: by TensorFlow and TFDS, and in whole batches by libjpeg-turbo and OpenCV; strange images, too."""
 
 from __future__ import annotations
 
 import base64
 import io
 from collections.abc import Mapping
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import simplejpeg
 import tensorflow as tf
+import tensorflow_datasets as tfds
 from PIL import Image
 
-from etlrun.graph.build import Pipeline
 from etlrun.graph.identity import identity
-from etlrun.planning.plan import Plan, at_cache
+from etlrun.planning.plan import at_cache
+from etlrun.review.difference import compare
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
 from etlrun.stages.image import CenterCrop, Decode, Resize
@@ -24,10 +25,80 @@ from etlrun.stages.turbo import Turbo
 from tests import pictures
 from tests.configs import TENSORFLOW, plan_of
 from tests.encoded import LOSSLESS
-from tests.pipelines import as_bytes, training_pipeline
+from tests.pipelines import as_bytes, passes_of, training_pipeline, validation_of
 from tests.programs import of_tiny
 from tests.runs import emulated, run_here, small
 from tests.test_stage_costs import plan_on, seen
+
+RESIZED = "[resize,scale_minus_one_one]"
+DECODES = ("extract=tfds", "extract.decode=true", f"transform.steps={RESIZED}", f"transform.eval_steps={RESIZED}")
+KINDS: dict[str, tuple[type[np.number[Any]], tuple[int, int, int], bool]] = {
+    "grey": (np.uint8, (28, 28, 1), True),
+    "grey_of_any_size": (np.uint8, (28, 30, 1), False),
+    "with_alpha": (np.uint8, (28, 30, 4), False),
+    "of_16_bits": (np.uint16, (28, 30, 3), False),
+    "grey_of_16_bits": (np.uint16, (28, 30, 1), True),
+    "of_floats": (np.float32, (28, 30, 1), False),
+}
+"""What each dataset holds: dtype, shape, and whether its feature says the size."""
+
+
+@pytest.fixture(scope="module")
+def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data_dir of a dataset of 12 random images for each kind."""
+    data_dir, rng = tmp_path_factory.mktemp("kinds"), np.random.default_rng(0)
+    for name, (dtype, shape, is_fixed) in KINDS.items():
+        numbers = rng.integers(0, 256 ** np.dtype(dtype).itemsize, (12, *shape)).astype(dtype)
+        size = shape[:2] if is_fixed else (None, None)
+        feature = tfds.features.Image(shape=(*size, shape[2]), dtype=dtype, encoding_format="png")
+        pictures.write_images(data_dir, name, feature, list(numbers))
+    return data_dir
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "of_floats"])
+def test_what_decodes_changes_no_byte(name: str, kinds: Path, tmp_path: Path) -> None:
+    def batches(*words: str) -> list[tuple[bytes, bytes, str]]:
+        plan, module = of_tiny(kinds, tmp_path, f"dataset.name={name}", "cache=none", *words)
+        with training_pipeline(plan) as pipeline:
+            found = as_bytes(pipeline.dataset)
+        assert as_bytes(module.train_dataset().take(len(found))) == found
+        return found
+
+    by_step, by_tfds = batches("extract=tfds", TENSORFLOW), batches(*DECODES)
+    assert by_step == by_tfds
+    assert len(by_step) == 2
+
+
+def test_of_16_bits_the_upper_8_stay() -> None:
+    levels = np.arange(65536, dtype=np.uint16).reshape(256, 256, 1)
+    found = Decode.op(tf.io.encode_png(levels))
+    np.testing.assert_array_equal(found, np.repeat(levels // 256, 3, axis=2))
+
+
+def test_a_cache_that_one_has_filled_is_what_the_other_makes(kinds: Path, tmp_path: Path) -> None:
+    words = (
+        "dataset.name=of_16_bits",
+        TENSORFLOW,
+        "measure.digest=true",
+        "cache=disk",
+        f"cache.dir={tmp_path / 'caches'}",
+    )
+    digests = []
+    for number, decodes in enumerate([DECODES, ("extract=tfds",), ("extract=tfds", "cache=none")]):
+        status, summary = run_here(tmp_path / str(number), emulated(kinds, *words, *decodes, "model.step_ms=0"))
+        assert status == 0
+        digests.append(summary["epochs"][0]["digest"])
+    assert len(set(digests)) == 1
+
+
+def test_images_of_floats_are_refused(kinds: Path, tmp_path: Path) -> None:
+    status, summary = run_here(tmp_path, emulated(kinds, "dataset.name=of_floats"))
+    assert status == 1
+    assert summary["error"] == (
+        "dataset.image_key: found 'image', which is Image(shape=(None, None, 1), dtype=float32), in of_floats/1.0.0; "
+        "expected images of uint8 or uint16\n    -> choose a dataset whose images are not float32"
+    )
+
 
 SIZE = (32, 40)
 
@@ -187,11 +258,6 @@ STEPS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def passes_of(plan: Plan) -> list[Any]:
-    with training_pipeline(plan) as pipeline:
-        return [as_bytes(pipeline.dataset) for _ in range(2)]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", STEPS)
 def test_the_examples_are_the_same_at_every_point(steps: str, tiny: Path, tmp_path: Path) -> None:
@@ -214,8 +280,7 @@ def test_a_program_decodes_the_same_batches(name: str, tiny: Path, tmp_path: Pat
     passes = passes_of(plan)
     assert as_bytes(module.train_dataset())[: 2 * len(passes[0])] == [*passes[0], *passes[1]]
     plain = plan_of(*small(tiny, *VARIANTS[name], "cache=none"))
-    validation = Pipeline(plain.evaluation, contexts_of(plain, open_source(plain.spec.dataset))["validation"])
-    assert as_bytes(module.validation_dataset()) == as_bytes(validation.dataset)
+    assert as_bytes(module.validation_dataset()) == validation_of(plain)
 
 
 def test_a_cache_of_it_is_another_one(tiny: Path) -> None:
@@ -333,11 +398,9 @@ def test_all_but_the_broken_images_are_those_of_sound_data(
 @pytest.mark.parametrize("name", ["uncached", "flipped", "from JPEGs"])
 def test_a_program_skips_the_same(name: str, with_broken: Path, tmp_path: Path) -> None:
     plan, module = of_tiny(with_broken, tmp_path, SKIP, *READS[name], "dataset.split='train[:75%]'")
-    with training_pipeline(plan) as pipeline:
-        passes = reduce(list.__add__, (as_bytes(pipeline.dataset) for _ in range(2)))
+    passes = [batch for found in passes_of(plan) for batch in found]
     assert as_bytes(module.train_dataset())[: len(passes)] == passes
-    validation = Pipeline(plan.evaluation, contexts_of(plan, open_source(plan.spec.dataset))["validation"])
-    assert as_bytes(module.validation_dataset()) == as_bytes(validation.dataset)
+    assert as_bytes(module.validation_dataset()) == validation_of(plan)
 
 
 def test_a_batch_of_broken_images_is_an_empty_one(tiny: Path, tmp_path: Path) -> None:
@@ -374,3 +437,76 @@ def test_tensorflow_takes_the_names_of_its_parameters(with_broken: Path, caplog:
     with training_pipeline(plan_of(*small(with_broken, SKIP, "cache=none"))) as pipeline:
         assert list(pipeline.alone(pipeline.stages, from_cache=False))
     assert "is not a valid node name" not in caplog.text
+
+
+def of_simplejpeg(subsampling: str, height: int, width: int) -> bytes:
+    """A JPEG with a subsampling that Pillow does not write."""
+    data: bytes = simplejpeg.encode_jpeg(np.ascontiguousarray(noise(height, width)), 92, colorsubsampling=subsampling)
+    return data
+
+
+def cut(data: bytes, share: float) -> bytes:
+    return data[: int(len(data) * share)]
+
+
+TURNED = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06" + bytes(6)
+PHOTO, PNG = encoded(noise(61, 51), "JPEG", quality=90), encoded(noise(61, 51), "PNG")
+_CMYK = bytearray(ODD["CMYK"])
+_CMYK[_CMYK.index(b"Adobe") + 11] = 2
+STRANGE: Mapping[str, bytes] = {
+    **{f"{of}, {side}": of_simplejpeg(of, side, side + 3) for of in ("440", "411", "422") for side in (1, 15, 16, 33)},
+    "YCCK": bytes(_CMYK),
+    "EXIF's orientation": encoded(noise(61, 51), "JPEG", exif=TURNED),
+    "quality of 5": encoded(noise(61, 51), "JPEG", quality=5),
+    "quality of 100, progressive, 4:2:2": encoded(noise(61, 51), "JPEG", quality=100, progressive=True, subsampling=1),
+    "optimized": encoded(noise(61, 51), "JPEG", optimize=True),
+    "restarts": encoded(noise(61, 51), "JPEG", restart_marker_blocks=2),
+    "garbage behind": PHOTO + b"garbage" * 40,
+    "garbage before its end": PHOTO[:-2] + b"garbage" * 40 + PHOTO[-2:],
+    **{f"JPEG, {share:.0%}": cut(PHOTO, share) for share in (0.02, 0.3, 0.6, 0.9, 0.99)},
+    "JPEG, closed": cut(PHOTO, 0.6) + b"\xff\xd9",
+    **{f"PNG, {share:.0%}": cut(PNG, share) for share in (0.02, 0.3, 0.9, 0.999)},
+    "PNG, closed": cut(PNG, 0.6) + PNG[-12:],
+    "PNG with a bad checksum": PNG[:-1] + b"\0",
+    "PNG with a bad checksum inside": PNG[:80] + bytes([PNG[80] ^ 1]) + PNG[81:],
+    "PNG with garbage behind": PNG + b"garbage",
+    "no image": b"no image",
+    "no bytes": b"",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_a_strange_image_has_the_pixels_of_tensorflow_or_is_refused_like_there(name: str) -> None:
+    data, reason = STRANGE[name], ""
+    try:
+        expected = by_tensorflow(data, size=None)
+    except tf.errors.InvalidArgumentError as error:
+        reason = error.message
+    if reason:
+        with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+            Turbo.op([data], center_crop=False, size=SIZE, fast=False)
+        assert caught.value.message == reason
+    else:
+        np.testing.assert_array_equal(by_turbo(data, size=None), expected)
+
+
+def test_photos_have_the_pixels_of_tensorflow(photos: Path) -> None:
+    records = tf.data.TFRecordDataset([str(path) for path in sorted(photos.rglob("cats_vs_dogs-train*"))])
+    for record in records.shard(10, 0).as_numpy_iterator():
+        data = tf.train.Example.FromString(record).features.feature["image"].bytes_list.value[0]
+        expected = by_tensorflow(data, size=None)
+        np.testing.assert_array_equal(by_turbo(data, size=None), expected)
+        resized = by_tensorflow(data, size=(224, 224))
+        apart = np.abs(by_turbo(data, size=(224, 224)).astype(int) - resized)
+        assert apart.max() <= 1
+        assert apart.mean() < 0.2
+
+
+@pytest.mark.parametrize("word", ["transform.resize.antialias=true", "transform.resize.dtype=float32"])
+def test_where_it_resizes_nothing_the_library_changes_the_speed_alone(word: str, tiny: Path) -> None:
+    plans = [plan_of(*small(tiny, "cache=none", word, *library)) for library in ((), (TENSORFLOW,))]
+    assert plans[0].fingerprint == plans[1].fingerprint
+    assert passes_of(plans[0]) == passes_of(plans[1])
+    (difference,) = compare(plans[0], plans[1]).differences
+    assert (difference.path, difference.kind) == ("transform.decode.library", "speed")
+    assert compare(plan_of(), plan_of(TENSORFLOW)).headline == "changes the data, from transform.decode on"
