@@ -266,10 +266,10 @@ def test_events_tell_the_run_in_order(done: tuple[Path, dict[str, Any]]) -> None
 
 def test_the_report_begins_with_the_result_and_has_a_row_an_epoch(done: tuple[Path, dict[str, Any]]) -> None:
     lines = (done[0] / "report.md").read_text().splitlines()
-    assert lines[2].startswith("- result    val accuracy ")
-    assert lines[3].startswith("- kept      epoch ")
-    assert lines[5] == "| epoch | seconds | input wait | examples/s | loss | accuracy | val loss | val accuracy |"
-    assert [line.split(" | ")[0] for line in lines[7:9]] == ["| 1", "| 2"]
+    assert lines[2].startswith("val accuracy ")
+    assert lines[4].startswith("- kept      epoch ")
+    assert lines[6] == "| epoch | seconds | input wait | examples/s | loss | accuracy | val loss | val accuracy |"
+    assert [line.split(" | ")[0] for line in lines[8:10]] == ["| 1", "| 2"]
     assert next(line for line in lines if "status" in line).startswith("- status    completed, 76 examples at ")
 
 
