@@ -31,6 +31,7 @@ from etlrun.stages.flow import MISSING, Feature
 from etlrun.stages.rows import Arrays
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, refusal_of_plan
+from tests.golden import Case, Golden, cases
 from tests.tables import a_table, kept_from, message, values
 from tests.test_rows_dialects import write_examples
 from tests.test_rows_eject import require_same_batches
@@ -479,48 +480,23 @@ def test_steps_compute(step: ColumnStep, values: Any, expected: Any) -> None:
 
 
 IDS = Feature(dtype="int64", shape=(None,), categories=5)
-UNFIT: dict[str, tuple[ColumnStep, Feature, str, str]] = {
-    "numbers": (
-        Tokenize(by="whitespace"),
-        Feature(dtype="float32"),
-        "text",
-        "leave it out, or put it before `tokenize`",
-    ),
-    "tokens": (
-        StandardizeText(to="lower"),
-        IDS.replace(dtype="string", format="text"),
-        "text",
-        "leave it out, or put it before `tokenize`",
-    ),
-    "a single value": (
-        Truncate(length=3),
-        Feature(dtype="float32"),
-        "a sequence, such as the tokens of a text",
-        "put `tokenize` before it",
-    ),
-    "indices": (Ngrams(size=2), IDS, "tokens", "put it behind `tokenize`"),
-    "tokens without indices": (
-        MultiHot(),
-        IDS.replace(dtype="string", format="text", categories=None),
-        "the index of a category",
-        "put `lookup`, `bucketize` or `hash` before it",
-    ),
-    "fewer categories": (
-        MultiHot(categories=3),
-        IDS,
-        "at most 3 categories",
-        "leave `categories` out, since the step before it knows them",
-    ),
-    "weights of others": (TfIdf(weights=(1.0, 2.0)), IDS, "2 categories, as it has weights", "leave `weights` out"),
+UNFIT: dict[str, tuple[ColumnStep, Feature]] = {
+    "numbers": (Tokenize(by="whitespace"), Feature(dtype="float32")),
+    "tokens": (StandardizeText(to="lower"), IDS.replace(dtype="string", format="text")),
+    "a single value": (Truncate(length=3), Feature(dtype="float32")),
+    "indices": (Ngrams(size=2), IDS),
+    "tokens without indices": (MultiHot(), IDS.replace(dtype="string", format="text", categories=None)),
+    "fewer categories": (MultiHot(categories=3), IDS),
+    "weights of others": (TfIdf(weights=(1.0, 2.0)), IDS),
 }
 
 
-@pytest.mark.parametrize(("step", "given", "expected", "remedy"), UNFIT.values(), ids=UNFIT)
-def test_what_does_not_fit_is_refused(step: ColumnStep, given: Feature, expected: str, remedy: str) -> None:
-    output = Output(name="x", of=("x",), steps=(step,))
+@pytest.mark.parametrize("case", cases("text_steps"))
+def test_what_does_not_fit_is_refused(case: Case, golden: Golden) -> None:
+    step, given = UNFIT[case["why"]]
     with pytest.raises(UnfitStepError) as caught:
-        output.gives({"x": given})
-    assert (caught.value.expected, caught.value.remedy) == (expected, remedy)
+        Output(name="x", of=("x",), steps=(step,)).gives({"x": given})
+    golden(case, f"expected {caught.value.expected}\n    -> {caught.value.remedy}")
 
 
 @pytest.mark.parametrize("in_memory", [2, 5, 100])
