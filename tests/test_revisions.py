@@ -15,13 +15,24 @@ import pytest
 
 from tests.configs import CONF, refusal_of_diff
 from tests.golden import Case, Golden, cases
-from tests.pulls import transcript
+from tests.pulls import GOLDEN, PULLS, of, the_same_everywhere, transcript
 from tests.repository import OTHER, SMALL, Repository
 
 
 @pytest.mark.parametrize("case", cases("revisions"))
 def test_changes_are_told_in_full(case: Case, golden: Golden, repository: Repository) -> None:
     golden(case, transcript(case, repository))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PULLS)
+def test_a_pull_request_gets_what_its_golden_file_shows(name: str, tmp_path: Path, golden: Golden) -> None:
+    with the_same_everywhere():
+        golden(GOLDEN / f"{name}.md", of(PULLS[name], tmp_path))
+
+
+def test_each_pull_request_has_a_golden_file() -> None:
+    assert sorted(PULLS) == sorted(path.stem for path in GOLDEN.iterdir())
 
 
 PETS = "defaults: [folder, _self_]\ndir: photos\n"
