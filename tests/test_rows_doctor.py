@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from etlrun.cli import main as cli
 from etlrun.datasets.examine.rows import _explained, _right
 from tests.golden import Golden
 from tests.tables import houses, words_of, write_houses
+from tests.trained import said
 
 ROWS = 400
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,11 +60,6 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     files = f"dataset.files={{train: {folder}/train.csv, val: {folder}/val.csv}}"
     others = ["dataset.split=train", "dataset.eval_split=val", "dataset.inputs=null"]
     return [*words_of(folder, files, *others, target="{dear: binary}")]
-
-
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    cli.main(list(arguments))
-    return capsys.readouterr().out
 
 
 def test_what_is_wrong_is_found(words: list[str], capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
