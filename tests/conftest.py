@@ -195,6 +195,15 @@ def folder(tmp_path: Path) -> Path:
     return write_pets(tmp_path / "pets")
 
 
+@pytest.fixture
+def server() -> Iterator[Any]:
+    """A `tests.servers.Server` of files on this machine."""
+    from tests.servers import serving
+
+    with serving() as found:
+        yield found
+
+
 @pytest.fixture(scope="session")
 def photos() -> Path:
     """The data_dir of real photos, where this machine has them."""

@@ -319,20 +319,12 @@ def test_what_the_system_refuses_is_told_in_words(capsys: pytest.CaptureFixture[
     )
 
 
-def test_a_report_of_a_missing_folder_fails(tmp_path: Path) -> None:
-    folder = tmp_path / "nowhere"
+@pytest.mark.parametrize(("name", "found"), [("nowhere", "no such folder"), (".", "no run")])
+def test_a_report_of_a_folder_without_runs_fails(name: str, found: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
     status, out, err = answered(tmp_path, "report", str(folder))
     assert (status, out) == (1, "")
     assert err == (
-        f"etlrun: 1 fault\n  {folder}: found no such folder; expected a folder with a summary.json, or a folder "
-        "of such folders\n    -> pass the folder that a run or a multirun prints at its end\n"
-    )
-
-
-def test_a_report_of_a_folder_without_runs_fails(tmp_path: Path) -> None:
-    status, out, err = answered(tmp_path, "report", str(tmp_path))
-    assert (status, out) == (1, "")
-    assert err == (
-        f"etlrun: 1 fault\n  {tmp_path}: found no run; expected a folder with a summary.json, or a folder "
-        "of such folders\n    -> pass the folder that a run or a multirun prints at its end\n"
+        f"etlrun: 1 fault\n  {folder}: found {found}; expected a folder with a summary.json, or a folder of such "
+        "folders\n    -> pass the folder that a run or a multirun prints at its end\n"
     )

@@ -26,7 +26,7 @@ from etlrun.remote.transfers import put, remove, there
 from etlrun.sources.rows.table import kept_of
 from etlrun.system.errors import EtlrunError
 from tests.disks import mounted
-from tests.servers import Server, serving
+from tests.servers import Server
 from tests.tables import a_table, values
 
 READ = """\
@@ -40,12 +40,6 @@ ahead = Copies(Path(sys.argv[1]), {}).ahead([of for url in sys.argv[2:] for of i
 print("begun", flush=True)
 ahead.take(listed(sys.argv[-1], {})[0])
 """
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with serving() as found:
-        yield found
 
 
 def shards(server: Server, count: int, size: int = 100_000) -> list[Object]:

@@ -36,6 +36,7 @@ from tests.boxes import DRAINED, plan_with, ran
 from tests.boxes import words_of as words_of_boxes
 from tests.configs import plan_of
 from tests.disks import mounted
+from tests.golden import Case, Golden, cases
 from tests.pipelines import training_pipeline
 from tests.runs import run_here
 from tests.tables import COLUMNS, CSV, a_table, houses, kept_from, message, values, words_of, write_houses
@@ -350,35 +351,11 @@ def test_a_plan_shows_outputs_beside_the_other_features(boxes: Path) -> None:
     assert str(planned.train[-1].gives) == f"8 x {given}"
 
 
-def refusal_of(boxes: Path, columns: str) -> str:
+@pytest.mark.parametrize("case", cases("beside"))
+def test_columns_beside_other_features_learn_nothing(boxes: Path, case: Case, golden: Golden) -> None:
     with pytest.raises(ConfigError) as caught:
-        plan_with(None, words_of_boxes(boxes, "trainer=drain", f"+transform.columns={columns}"))
-    return str(caught.value)
-
-
-def test_columns_beside_other_features_learn_nothing(boxes: Path) -> None:
-    columns = "{width: {steps: [log1p, standardize]}, heigth: {steps: [log1p]}, price: drop}"
-    assert refusal_of(boxes, columns) == (
-        "transform.columns.heigth.of: found heigth; expected one of the columns width, height, or an output above it\n"
-        "    -> did you mean `height`?\n"
-        "transform.columns.price: found price, which is the target; expected inputs alone\n"
-        "    -> leave it out; dataset.target says what is made of it"
-    )
-    assert refusal_of(boxes, "{width: {steps: [log1p, standardize]}, height: {steps: [one_hot]}}") == (
-        "transform.columns.width.steps[1]: found a step that learns from the training split; "
-        "expected its values, since this dataset is not read by columns\n"
-        "    -> give all values of the step, such as {standardize: {mean: 0, std: 1}}, or read its TFRecord files as "
-        "rows: dataset=table\n"
-        "transform.columns.height.steps[0]: found float32; expected the index of a category\n"
-        "    -> put `lookup`, `bucketize` or `hash` before it"
-    )
-    assert refusal_of(boxes, "{width: drop, height: drop}") == (
-        "transform.columns: found no input; expected at least one\n"
-        "    -> name columns with their steps in transform.columns"
-    )
-    assert refusal_of(boxes, "auto") == (
-        "transform.columns: found auto; expected a dataset of rows\n    -> set transform.columns to a mapping, or null"
-    )
+        plan_with(None, words_of_boxes(boxes, "trainer=drain", f"+transform.columns={case['columns']}"))
+    golden(case, str(caught.value))
 
 
 FULL, BY_CLASS = "load.shuffle=full", "load.sample=uniform_by_class"

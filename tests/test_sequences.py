@@ -28,8 +28,10 @@ from etlrun.sources.rows.table import kept_of
 from etlrun.stages import rows
 from etlrun.stages.sequences import Bucket
 from etlrun.stages.step import RowsMap
-from tests.configs import plan_of, refusal_of_plan, refusal_of_spec, spec_of
+from etlrun.system.errors import EtlrunError
+from tests.configs import plan_of, refusal_of_plan, spec_of
 from tests.conftest import Once
+from tests.golden import Case, Golden, cases
 from tests.lists import words_of as words_of_lists
 from tests.pipelines import training_pipeline
 from tests.tables import a_table
@@ -156,23 +158,12 @@ def test_a_plan_tells_what_is_left_out_of_full_batches(reviews: Path, boundaries
     )
 
 
-WITHOUT = {
-    "drop_long": (
-        ("load.boundaries=[1]", "load.drop_long=true", 'dataset.eval_split="train[97%:98%]"', "dataset.order=file"),
-        "load.drop_long: found true, which leaves out all sequences of train[97%:98%]; expected at least one batch",
-        "    -> set load.drop_long=false, or add a boundary",
-    ),
-    "drop_remainder": (
-        ("load.drop_remainder=true", "load.batch_size=500"),
-        "load.drop_remainder: found true, which leaves out all sequences of train[:80%]; expected at least one batch",
-        "    -> set load.drop_remainder=false, or smaller batches",
-    ),
-}
-
-
-@pytest.mark.parametrize(("words", "found", "remedy"), WITHOUT.values(), ids=WITHOUT)
-def test_a_split_without_a_batch_is_refused(reviews: Path, words: tuple[str, ...], found: str, remedy: str) -> None:
-    assert refusal_of_plan(*words_of(reviews, *words)).splitlines() == [found, remedy]
+@pytest.mark.parametrize("case", cases("buckets"))
+def test_faults_of_sequences_are_told_all_at_once(reviews: Path, case: Case, golden: Golden) -> None:
+    steps = {"steps": of} if (of := case.get("steps")) else {}
+    with pytest.raises(EtlrunError) as caught:
+        plan_of(*words_of(reviews, *case.get("words", ()), **steps))
+    golden(case, str(caught.value))
 
 
 LONG = (
@@ -194,27 +185,6 @@ def test_a_sequence_that_is_longer_than_the_last_boundary_is_refused(reviews: Pa
         assert sum(len(score) for _, score in pipeline.dataset) == 160 - many
 
 
-def test_all_faults_of_boundaries_are_told_at_once(reviews: Path) -> None:
-    sizes = ("load.boundaries=[4,4]", "load.batch_sizes=[1]", "load.tokens_per_batch=8")
-    assert refusal_of_spec(*words_of(reviews, *sizes)).splitlines() == [
-        "load.boundaries: found 4 behind 4; expected integers, each above the one before it",
-        "    -> sort them",
-        "load.batch_sizes: found 1 size; expected 2 of them, one for each boundary",
-        "    -> name as many, or leave it out",
-        "load.tokens_per_batch: found 8; expected null, since load.batch_sizes is set",
-        "    -> leave out one of the two",
-    ]
-    without = ("load.boundaries=null", "load.batch_sizes=[1]", "load.tokens_per_batch=8", "load.drop_long=true")
-    assert refusal_of_spec(*words_of(reviews, *without)).splitlines() == [
-        "load.batch_sizes: found [1]; expected null, since there are no load.boundaries",
-        "    -> set load=bucketed, or leave it out",
-        "load.tokens_per_batch: found 8; expected null, since there are no load.boundaries",
-        "    -> set load=bucketed, or leave it out",
-        "load.drop_long: found true; expected false, since there are no load.boundaries",
-        "    -> set load=bucketed, or leave it out",
-    ]
-
-
 def test_items_may_be_vectors_each(reviews: Path) -> None:
     with training_pipeline(plan_of(*words_of(reviews, steps=f"{TOKENS}, lookup, one_hot"))) as pipeline:
         for review, _ in pipeline.dataset:
@@ -225,29 +195,9 @@ def test_items_may_be_vectors_each(reviews: Path) -> None:
             assert (np.where(there, review, 0).sum(axis=2) == there[..., 0]).all()
 
 
-def test_faults_of_steps_say_how_they_are_written(reviews: Path) -> None:
-    steps = "{tokenize: null, by: regex}, {truncate: 5, keep: last}, {embed: {dimension: 4}, trainable: false}"
-    assert refusal_of_spec(*words_of(reviews, steps=steps)).splitlines() == [
-        "transform.columns.review.steps[0]: found tokenize, by beside each other; expected one step",
-        "    -> write {tokenize: {by: regex}}",
-        "transform.columns.review.steps[1]: found truncate, keep beside each other; expected one step",
-        "    -> write {truncate: {length: 5, keep: last}}",
-        "transform.columns.review.steps[2]: found embed, trainable beside each other; expected one step",
-        "    -> write {embed: {dimension: 4, trainable: False}}",
-    ]
-    assert refusal_of_plan(*words_of(reviews, steps=f"{TOKENS}, {{lookup: {{min_count: 1000000}}}}, embed")) == (
-        "transform.columns.review.steps[2]: found no value 1,000,000 times in the training split; expected at least one"
-        " value of the vocabulary\n    -> lower `min_count`; the most frequent value is there 125 times"
-    )
-
-
 def test_vectors_need_no_boundaries(reviews: Path) -> None:
     vectors = words_of(reviews, "load=shuffled", "load.boundaries=null", steps=f"{TOKENS}, lookup, tf_idf")
     assert plan_of(*vectors).train[-1].gives.features["review"].shape == (13,)
-    found = refusal_of_plan(*words_of(reviews, steps=f"{TOKENS}, lookup, tf_idf"))
-    assert found == (
-        "load.boundaries: found [4, 10, 40]; expected null with rows without sequences\n    -> set load.boundaries=null"
-    )
 
 
 def kept(plan: Plan) -> Callable[..., Any]:
