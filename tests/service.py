@@ -93,6 +93,7 @@ def planned(data_dir: Path, *overrides: str) -> Any:
 @contextmanager
 def served(plan: Any, heard: list[str] | None = None) -> Iterator[ServedPipeline]:
     """The training pipeline of a plan; `heard` is told of its cache."""
+    tf.random.set_seed(plan.spec.trainer.seed + 1)  # as a run does, whatever ran before
     contexts = contexts_of(plan, open_source(plan.spec.dataset), with_validation=False)
     keeper = keepers_of(plan, contexts, {}, (heard if heard is not None else []).append).get("train")
     pipeline = ServedPipeline("train", plan, contexts["train"], plan.spec.load.service, keeper)
