@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any
 
 import etlrun.sweep.preload  # noqa: F401 - imported once, before any child is made
-from etlrun.cache.parts import Writer
-from etlrun.cache.store import Claim, Store
+from etlrun.cache.parts import PartWriter
+from etlrun.cache.store import CacheStore, Claim
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
@@ -88,8 +88,8 @@ def finished(words: Sequence[str], passes: int, scratch: Path) -> dict[str, Any]
 
 
 SEAMS: dict[str, tuple[Any, str]] = {
-    "at its first example": (Writer, "add"),
-    "at its last example": (Store, "publish"),
+    "at its first example": (PartWriter, "add"),
+    "at its last example": (CacheStore, "publish"),
     "before it is renamed": (Path, "rename"),
     "after it is renamed": (Claim, "release"),
 }

@@ -30,7 +30,7 @@ from benchmarks.decoding import BATCH_SIZE, SIDE, TENSORFLOW, by_hand, in_turns,
 from etlrun.config.grid import resolve
 from etlrun.config.request import Request
 from etlrun.graph.build import Pipeline
-from etlrun.graph.context import Backbone
+from etlrun.graph.context import FrozenBase
 from etlrun.planning.plan import Plan, reads_features
 from etlrun.run import model as models
 from etlrun.run.keepers import keepers_of
@@ -63,7 +63,7 @@ def naive(data_dir: str) -> tf.data.Dataset:
     return dataset.map(lambda image, label: (scaled(image), label)).batch(BATCH_SIZE).with_options(options)
 
 
-def base_of(plan: Plan, source: Source) -> Backbone:
+def base_of(plan: Plan, source: Source) -> FrozenBase:
     """The frozen base of the model of a plan."""
     assert plan.spec.fit is not None
     return models.backbone(whole_model(plan, source))

@@ -36,7 +36,7 @@ from etlrun.sweep.tune.space import (
     TRANSFORM_CALLS,
     Candidate,
     Changes,
-    Space,
+    SearchSpace,
     autotuned,
     value_of,
 )
@@ -128,7 +128,7 @@ class Contest:
     def __post_init__(self) -> None:
         """Make the space and the predictions."""
         tune, job = job_of(self.plant)
-        self.space = Space(job, tune, CORES)
+        self.space = SearchSpace(job, tune, CORES)
         spec, draws = job.plan.spec, random.Random(self.seed)  # noqa: S311 - no secret
         epochs, step_ms = spec.trainer.all_epochs, spec.model.step_ms
         self.truth = Truth(plant=self.plant, config=job.config, step_ms=step_ms, epochs=epochs, seed=self.seed)
@@ -186,7 +186,7 @@ class OptunaRace:
     """A race by Optuna, with the arguments and results of `race.Race`."""
 
     def __init__(
-        self, space: Space, configs: Sequence[Changes], predicted_s: Sequence[float], measure: search.Measure
+        self, space: SearchSpace, configs: Sequence[Changes], predicted_s: Sequence[float], measure: search.Measure
     ) -> None:
         """Take what the race of `tune` takes."""
         self._space, self._configs, self._predicted_s, self._measure = space, configs, predicted_s, measure

@@ -9,7 +9,7 @@ from tensorflow.core.framework import model_pb2
 
 from etlrun.measure.meter import Loop, StepKind
 from etlrun.measure.stage_costs import StageCosts
-from etlrun.measure.verdict import Side, judge
+from etlrun.measure.verdict import MeasuredPipeline, judge
 from etlrun.record.summary import Verdict
 from etlrun.stages.base import Stage
 from etlrun.stages.extract import Sequential
@@ -62,7 +62,9 @@ def loop(wait_s: float = 0.0, fill_s: float = 0.0, step_s: float = STEP_S, waits
     )
 
 
-def side(*loops: Loop, of: StageCosts | None = None, paths: tuple[str, ...] = PATHS, **changes: Any) -> Side:
+def side(
+    *loops: Loop, of: StageCosts | None = None, paths: tuple[str, ...] = PATHS, **changes: Any
+) -> MeasuredPipeline:
     values: dict[str, Any] = {
         "name": "train",
         "floors": {KIND: STEP_S},
@@ -70,8 +72,10 @@ def side(*loops: Loop, of: StageCosts | None = None, paths: tuple[str, ...] = PA
     } | changes
     of_loops = zip(loops, values.pop("costs"), strict=True)
     measured = tuple(dataclasses.replace(loop, costs=of) for loop, of in of_loops)
-    return Side(paths=paths, loops=measured, **values)
+    return MeasuredPipeline(paths=paths, loops=measured, **values)
 
 
-def verdict(*sides: Side, ceiling_per_s: float | None = 10_000.0, steps: Mapping[str, float] | None = None) -> Verdict:
+def verdict(
+    *sides: MeasuredPipeline, ceiling_per_s: float | None = 10_000.0, steps: Mapping[str, float] | None = None
+) -> Verdict:
     return judge(sides, ceiling_per_s, lambda _name, _stage: steps or {}, CORES)

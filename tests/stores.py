@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from etlrun.cache.keeper import Keeper, Kept
-from etlrun.cache.parts import Column, Manifest, Writer
-from etlrun.cache.store import Identity, Store, key_of
+from etlrun.cache.keeper import CacheContent, Keeper
+from etlrun.cache.parts import CachedColumn, Manifest, PartWriter
+from etlrun.cache.store import CacheStore, Identity, key_of
 
 IDENTITY: Identity = [["dataset", "pictures/1.0.0"], ["size", [4, 5]]]
 KEY = key_of(IDENTITY)
-LABEL = Column("label", "int64", [])
+LABEL = CachedColumn("label", "int64", [])
 PICTURES = np.random.default_rng(0).integers(0, 256, (7, 4, 5, 3), dtype=np.uint8)
 
 
@@ -27,19 +27,19 @@ class AsIs:
         return None
 
 
-def published(store: Store, identity: Identity = IDENTITY, pictures: Any = PICTURES) -> str:
+def published(store: CacheStore, identity: Identity = IDENTITY, pictures: Any = PICTURES) -> str:
     """The key of a cache of these images, each labelled with its place."""
     key = key_of(identity)
     claim = store.claim(key)
     assert claim is not None
-    writer = Writer(claim.folder)
+    writer = PartWriter(claim.folder)
     for label, picture in enumerate(pictures):
         writer.add(picture, label)
     is_encoded = isinstance(pictures[0], bytes)
     dtype, shape = ("bytes", None) if is_encoded else (pictures[0].dtype.name, list(pictures[0].shape))
     manifest = Manifest(
         identity=identity,
-        columns=[Column("image", dtype, shape), LABEL],
+        columns=[CachedColumn("image", dtype, shape), LABEL],
         files=writer.close(),
         count=writer.count,
         payload_bytes=writer.payload_bytes,
@@ -52,9 +52,9 @@ def published(store: Store, identity: Identity = IDENTITY, pictures: Any = PICTU
     return key
 
 
-def keeper_of(store: Store, say: Callable[[str], None]) -> Keeper:
+def keeper_of(store: CacheStore, say: Callable[[str], None]) -> Keeper:
     """Of a cache of PICTURES."""
-    kept = Kept(identity=IDENTITY, columns=[Column("image", "uint8", [4, 5, 3]), LABEL], made_by={})
+    kept = CacheContent(identity=IDENTITY, columns=[CachedColumn("image", "uint8", [4, 5, 3]), LABEL], made_by={})
     return Keeper(store, kept, count=None, content=AsIs(), waits=True, say=say)
 
 

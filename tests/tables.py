@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from etlrun.sources.rows.kept import Kept
+from etlrun.sources.rows.kept import KeptColumns
 from etlrun.sources.rows.table import kept_of
 from etlrun.stages.rows import Table
 from etlrun.system.errors import EtlrunError
@@ -93,7 +93,7 @@ def a_table(files: Any, kept: Path, **others: Any) -> Table:
     return Table(**{**given, **others})
 
 
-def kept_from(folder: Path, name: str, content: str | bytes, **others: Any) -> Kept:
+def kept_from(folder: Path, name: str, content: str | bytes, **others: Any) -> KeptColumns:
     """The kept columns of a file of that content, of which a text is compressed where the name says so."""
     data = content.encode() if isinstance(content, str) else content
     compressed = isinstance(content, str) and name.endswith(".gz")
@@ -101,14 +101,14 @@ def kept_from(folder: Path, name: str, content: str | bytes, **others: Any) -> K
     return kept_of(a_table(str(folder / name), folder / "kept", **others))
 
 
-def values(kept: Kept) -> dict[str, list[Any]]:
+def values(kept: KeptColumns) -> dict[str, list[Any]]:
     """All values by column; what is missing is None, and text is str."""
     plain = {"text": pa.large_string(), "timestamp": pa.timestamp("us")}
     found = {name: (kept.arrow(name), column.feature.format) for name, column in kept.known.columns.items()}
     return {name: (of.cast(plain[str(kind)]) if kind else of).to_pylist() for name, (of, kind) in found.items()}
 
 
-def types(kept: Kept) -> dict[str, str]:
+def types(kept: KeptColumns) -> dict[str, str]:
     return {name: str(column.feature).split(" in ")[0] for name, column in kept.known.columns.items()}
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from etlrun.cache import parts
-from etlrun.cache.store import Identity, Opened, Store, first_difference, nearest
+from etlrun.cache.store import CacheStore, Identity, Opened, first_difference, nearest
 from etlrun.cli import main as cli
 from etlrun.record.record import held
 from etlrun.system import files
@@ -32,7 +32,7 @@ def test_the_first_difference_is_named() -> None:
 
 
 def test_the_nearest_cache_has_most_in_common(tmp_path: Path) -> None:
-    store = Store(tmp_path / "caches")
+    store = CacheStore(tmp_path / "caches")
     others: list[Identity] = [
         [["dataset", "other"], ["size", [4, 5]], ["flip", True]],
         [["dataset", "pictures/1.0.0"], ["size", [4, 5]], ["flip", True]],
@@ -49,8 +49,8 @@ OTHER = "0123456789abcdef0123"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "caches")
+def store(tmp_path: Path) -> CacheStore:
+    return CacheStore(tmp_path / "caches")
 
 
 def say(capsys: Captured, *words: str) -> list[str]:
@@ -65,7 +65,7 @@ def filled(folder: Path, *names: str) -> None:
         (folder / name).write_text("mine")
 
 
-def test_gc_and_ls_leave_alone_what_has_no_name_of_a_cache(store: Store, capsys: Captured) -> None:
+def test_gc_and_ls_leave_alone_what_has_no_name_of_a_cache(store: CacheStore, capsys: Captured) -> None:
     published(store)
     for name in (
         "photos",
@@ -93,7 +93,7 @@ def test_gc_and_ls_leave_alone_what_has_no_name_of_a_cache(store: Store, capsys:
 
 def test_a_name_that_is_no_text_is_shown_escaped(tmp_path: Path, capsys: Captured) -> None:
     folder = tmp_path / "\udcff"
-    published(Store(folder))
+    published(CacheStore(folder))
     out = say(capsys, "ls", "--dir", str(folder))
     assert out[-1] == rf"1 cache (0.0 MB) in {tmp_path}/\udcff"
 
@@ -126,7 +126,7 @@ each_stranger = pytest.mark.parametrize(("make", "reason"), STRANGERS.values(), 
 @each_stranger
 @pytest.mark.parametrize("suffix", ["", ".filling", ".gone.0123abcd"])
 def test_strangers_under_the_name_of_a_cache_are_named_and_kept(
-    make: Callable[[Path], object], reason: str, suffix: str, store: Store, capsys: Captured
+    make: Callable[[Path], object], reason: str, suffix: str, store: CacheStore, capsys: Captured
 ) -> None:
     published(store)
     make(store.folder / f"{OTHER}{suffix}")
@@ -140,7 +140,7 @@ def test_strangers_under_the_name_of_a_cache_are_named_and_kept(
 @each_stranger
 @pytest.mark.parametrize("suffix", ["", ".filling"])
 def test_a_run_goes_without_a_cache_whose_name_something_else_has(
-    make: Callable[[Path], object], reason: str, suffix: str, store: Store
+    make: Callable[[Path], object], reason: str, suffix: str, store: CacheStore
 ) -> None:
     store.folder.mkdir()
     make(store.folder / f"{KEY}{suffix}")
@@ -157,7 +157,7 @@ def test_a_run_goes_without_a_cache_whose_name_something_else_has(
     assert tree(store.folder.parent) == before
 
 
-def test_of_a_claimed_folder_only_the_files_of_a_cache_go(store: Store) -> None:
+def test_of_a_claimed_folder_only_the_files_of_a_cache_go(store: CacheStore) -> None:
     claim = store.claim(KEY)
     assert claim is not None
     (claim.folder / "part_00000.bin").write_bytes(b"half")
@@ -211,7 +211,9 @@ def test_looking_leaves_nothing_behind(tmp_path: Path, capsys: Captured, monkeyp
     ],
     ids=["a file", "a dead link", "a lock that is a folder"],
 )
-def test_what_can_be_no_folder_of_caches_is_told(make: Callable[[Path], object], reason: str, store: Store) -> None:
+def test_what_can_be_no_folder_of_caches_is_told(
+    make: Callable[[Path], object], reason: str, store: CacheStore
+) -> None:
     make(store.folder)
     with pytest.raises(WorldError) as caught:
         keeper_of(store, print).prepare()
@@ -229,7 +231,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def stopped_in(store: Store) -> Iterator[subprocess.Popen[str]]:
+def stopped_in(store: CacheStore) -> Iterator[subprocess.Popen[str]]:
     """A process that holds the lock of the folder, and that is stopped (Ctrl-Z) in the middle."""
     code = (
         f"from etlrun.cache.store import Store\nstore = Store({str(store.folder)!r})\nstore.make()\n"
@@ -246,11 +248,11 @@ def stopped_in(store: Store) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def waiting(store: Store) -> str:
+def waiting(store: CacheStore) -> str:
     return f"etlrun: waiting for another process, which holds {store.folder / 'lock'}\n"
 
 
-def fault(store: Store, where: str) -> str:
+def fault(store: CacheStore, where: str) -> str:
     lock = store.folder / "lock"
     return (
         f"{where}: found {lock}, held by another process for more than 0.2 s; "
@@ -260,7 +262,7 @@ def fault(store: Store, where: str) -> str:
 
 
 @pytest.mark.usefixtures("_impatient")
-def test_a_run_that_starts_beside_a_stopped_process_is_refused(store: Store, capsys: Captured) -> None:
+def test_a_run_that_starts_beside_a_stopped_process_is_refused(store: CacheStore, capsys: Captured) -> None:
     with stopped_in(store), pytest.raises(WorldError) as caught:
         keeper_of(store, print).prepare()
     assert str(caught.value) == fault(store, "cache.dir")
@@ -268,7 +270,7 @@ def test_a_run_that_starts_beside_a_stopped_process_is_refused(store: Store, cap
 
 
 @pytest.mark.usefixtures("_impatient")
-def test_a_training_goes_on_where_another_process_stops_in_the_folder(store: Store, capsys: Captured) -> None:
+def test_a_training_goes_on_where_another_process_stops_in_the_folder(store: CacheStore, capsys: Captured) -> None:
     said: list[str] = []
     keeper = keeper_of(store, said.append)
     keeper.prepare()
@@ -286,7 +288,7 @@ def test_a_training_goes_on_where_another_process_stops_in_the_folder(store: Sto
 
 
 @pytest.mark.usefixtures("_impatient")
-def test_ls_needs_no_lock_and_gc_and_rm_wait_a_while(store: Store, capsys: Captured) -> None:
+def test_ls_needs_no_lock_and_gc_and_rm_wait_a_while(store: CacheStore, capsys: Captured) -> None:
     published(store)
     words = ["--dir", str(store.folder)]
     with stopped_in(store):
@@ -301,7 +303,7 @@ def test_ls_needs_no_lock_and_gc_and_rm_wait_a_while(store: Store, capsys: Captu
     assert [entry.key for entry in store.entries()] == [KEY]
 
 
-def test_who_waits_says_so_once_and_goes_on_when_it_can(store: Store) -> None:
+def test_who_waits_says_so_once_and_goes_on_when_it_can(store: CacheStore) -> None:
     code = f"from etlrun.cache.store import Store; Store({str(store.folder)!r}).make()"
     with stopped_in(store) as process:
         waits = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
@@ -317,7 +319,7 @@ def test_who_waits_says_so_once_and_goes_on_when_it_can(store: Store) -> None:
 @pytest.mark.parametrize("name", ["/proc", "/proc/caches"])
 def test_a_folder_that_takes_no_files_is_refused_at_once(name: str) -> None:
     with pytest.raises(WorldError) as caught:
-        keeper_of(Store(name), print).prepare()
+        keeper_of(CacheStore(name), print).prepare()
     path = "/proc/lock" if name == "/proc" else name
     assert str(caught.value) == (
         f"cache.dir: found {path}: No such file or directory; expected a folder that can be written to\n"
@@ -343,7 +345,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opened]:
     """A cache with a part for each image."""
     monkeypatch.setattr(parts, "PART_BYTES", 1)
-    store = Store(tmp_path)
+    store = CacheStore(tmp_path)
     published(store, pictures=EXAMPLES)
     assert len(list((tmp_path / KEY).glob("part_*.bin"))) == len(EXAMPLES)
     there = store.open(KEY)
@@ -400,7 +402,7 @@ def test_threads_that_read_at_once_never_read_anothers_file(opened: Opened, tmp_
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="there is no /proc")
 def test_no_file_is_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "PART_BYTES", 1)
-    store = Store(tmp_path)
+    store = CacheStore(tmp_path)
     published(store, pictures=EXAMPLES)
     opened = store.open(KEY)
     assert opened is not None
@@ -412,7 +414,7 @@ def test_no_file_is_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_is_open_outlasts_a_removal(opened: Opened, tmp_path: Path) -> None:
     """A reader that found a broken byte has the cache removed while others read."""
-    assert Store(tmp_path).remove(KEY, broken=opened.inode)
+    assert CacheStore(tmp_path).remove(KEY, broken=opened.inode)
     np.testing.assert_array_equal(opened.reader.one(0)[0], EXAMPLES[0])
     with pytest.raises(FileNotFoundError):
         opened.reader.one(len(EXAMPLES) - 1)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from etlrun.cache.parts import BrokenError, Manifest, checksum
-from etlrun.cache.store import Claim, Opened, Store
+from etlrun.cache.store import CacheStore, Claim, Opened
 from etlrun.graph.identity import PARTS
 from etlrun.review.caches import VALID, caches
 from etlrun.run.keepers import keepers_for
@@ -59,11 +59,11 @@ RNG = np.random.default_rng(0)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "caches")
+def store(tmp_path: Path) -> CacheStore:
+    return CacheStore(tmp_path / "caches")
 
 
-def test_what_was_published_is_read_back(store: Store) -> None:
+def test_what_was_published_is_read_back(store: CacheStore) -> None:
     assert store.open(KEY) is None
     published(store)
     opened = store.open(KEY)
@@ -86,7 +86,7 @@ def test_what_was_published_is_read_back(store: Store) -> None:
     ],
     ids=["encoded", "of several sizes", "features"],
 )
-def test_examples_of_any_kind_come_back(pictures: list[Any], store: Store) -> None:
+def test_examples_of_any_kind_come_back(pictures: list[Any], store: CacheStore) -> None:
     opened = store.open(published(store, pictures=pictures))
     assert opened is not None
     for number, wanted in enumerate(pictures):
@@ -96,7 +96,7 @@ def test_examples_of_any_kind_come_back(pictures: list[Any], store: Store) -> No
     opened.close()
 
 
-def test_many_parts_are_one_cache(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_parts_are_one_cache(store: CacheStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("etlrun.cache.parts.PART_BYTES", 100)
     published(store)
     assert sorted(path.name for path in (store.folder / KEY).glob("part_*")) == [
@@ -114,7 +114,7 @@ def flip(path: Path, place: int = -1) -> None:
     path.write_bytes(data)
 
 
-def test_a_flipped_byte_in_a_part_is_found_when_it_is_read(store: Store) -> None:
+def test_a_flipped_byte_in_a_part_is_found_when_it_is_read(store: CacheStore) -> None:
     published(store)
     part = store.folder / KEY / "part_00000.bin"
     flip(part)
@@ -150,7 +150,7 @@ def cut(path: Path) -> None:
     ],
     ids=["a part cut short", "no part", "a flipped byte in the index", "a manifest cut short", "another manifest"],
 )
-def test_a_broken_cache_is_not_opened(name: str, damage: Any, message: str, store: Store) -> None:
+def test_a_broken_cache_is_not_opened(name: str, damage: Any, message: str, store: CacheStore) -> None:
     published(store)
     path = store.folder / KEY / name
     damage(path)
@@ -160,13 +160,13 @@ def test_a_broken_cache_is_not_opened(name: str, damage: Any, message: str, stor
 
 
 @pytest.mark.parametrize("damage", [cut, Path.unlink], ids=["cut short", "gone"])
-def test_a_cache_without_a_whole_part_is_listed_as_broken(damage: Any, store: Store) -> None:
+def test_a_cache_without_a_whole_part_is_listed_as_broken(damage: Any, store: CacheStore) -> None:
     published(store)
     damage(store.folder / KEY / "part_00000.bin")
     assert [entry.manifest for entry in store.entries()] == [None]
 
 
-def test_a_cache_under_the_wrong_key_is_not_opened(store: Store) -> None:
+def test_a_cache_under_the_wrong_key_is_not_opened(store: CacheStore) -> None:
     published(store)
     (store.folder / KEY).rename(store.folder / "another")
     with pytest.raises(BrokenError) as caught:
@@ -188,7 +188,7 @@ def test_a_cache_under_the_wrong_key_is_not_opened(store: Store) -> None:
     ],
     ids=str,
 )
-def test_a_manifest_of_other_types_is_a_broken_one(changed: dict[str, Any], store: Store) -> None:
+def test_a_manifest_of_other_types_is_a_broken_one(changed: dict[str, Any], store: CacheStore) -> None:
     """As another program might write it, with a right checksum."""
     published(store)
     path = store.folder / KEY / "cache.json"
@@ -199,7 +199,7 @@ def test_a_manifest_of_other_types_is_a_broken_one(changed: dict[str, Any], stor
         store.open(KEY)
 
 
-def test_a_folder_without_a_manifest_is_a_broken_cache(store: Store) -> None:
+def test_a_folder_without_a_manifest_is_a_broken_cache(store: CacheStore) -> None:
     published(store)
     (store.folder / KEY / "cache.json").unlink()
     with pytest.raises(BrokenError) as caught:
@@ -210,7 +210,7 @@ def test_a_folder_without_a_manifest_is_a_broken_cache(store: Store) -> None:
     assert store.open(KEY) is None
 
 
-class Failing(Store):
+class Failing(CacheStore):
     """On a disk that loses a byte of each cache."""
 
     def publish(self, key: str, claim: Claim, manifest: Manifest) -> Opened | None:
@@ -231,14 +231,14 @@ def test_a_cache_that_is_broken_when_it_is_published_does_not_end_the_run(tmp_pa
     found = f"{tmp_path / KEY / 'part_00000.bin'}: found 67 bytes; expected 68 bytes"
     assert said == [f"the cache {KEY} could not be written in {tmp_path}: {found}; passes run without it"]
     said.clear()
-    after = keeper_of(Store(tmp_path), said.append)
+    after = keeper_of(CacheStore(tmp_path), said.append)
     after.prepare()
     assert after.is_to_fill
     after.close()
     assert said == [f"the cache {KEY} was broken and will be rebuilt: {found}"]
 
 
-def test_only_the_broken_folder_is_removed_and_not_what_has_taken_its_place(store: Store) -> None:
+def test_only_the_broken_folder_is_removed_and_not_what_has_taken_its_place(store: CacheStore) -> None:
     published(store)
     inode = (store.folder / KEY).stat().st_ino
     (store.folder / KEY).rename(store.folder / "aside")
@@ -248,7 +248,7 @@ def test_only_the_broken_folder_is_removed_and_not_what_has_taken_its_place(stor
     assert store.remove("of another run, which has removed it")
 
 
-def test_what_is_being_filled_or_removed_is_no_entry(store: Store) -> None:
+def test_what_is_being_filled_or_removed_is_no_entry(store: CacheStore) -> None:
     published(store)
     for name in (f"{KEY}.filling", f"{KEY}.gone.0123abcd"):
         (store.folder / name).mkdir()
@@ -256,14 +256,14 @@ def test_what_is_being_filled_or_removed_is_no_entry(store: Store) -> None:
     assert [entry.key for entry in store.entries()] == [KEY]
 
 
-def test_one_fills_at_a_time(store: Store) -> None:
+def test_one_fills_at_a_time(store: CacheStore) -> None:
     claim = store.claim(KEY)
     assert claim is not None
     assert store.is_claimed_here(KEY)
-    assert Store(store.folder).claim(KEY) is None
+    assert CacheStore(store.folder).claim(KEY) is None
     claim.release()
     assert not store.is_claimed_here(KEY)
-    second = Store(store.folder).claim(KEY)
+    second = CacheStore(store.folder).claim(KEY)
     assert second is not None
     second.release()
 
@@ -277,7 +277,7 @@ def started(code: str) -> subprocess.Popen[str]:
     return process
 
 
-def test_the_claim_of_a_killed_process_is_free_and_its_files_go(store: Store) -> None:
+def test_the_claim_of_a_killed_process_is_free_and_its_files_go(store: CacheStore) -> None:
     process = started(
         f"claim = Store({str(store.folder)!r}).claim({KEY!r}); (claim.folder / 'part_00000.bin').write_bytes(b'half')"
     )
@@ -292,7 +292,7 @@ def test_the_claim_of_a_killed_process_is_free_and_its_files_go(store: Store) ->
     claim.release()
 
 
-def test_what_dead_runs_have_left_is_removed(store: Store) -> None:
+def test_what_dead_runs_have_left_is_removed(store: CacheStore) -> None:
     (store.folder / f"{KEY}.filling").mkdir(parents=True)
     (store.folder / f"{KEY}.gone.0123abcd").mkdir()
     (store.folder / f"{KEY}.gone.0123abcd" / "part_00000.bin").write_bytes(b"half")
@@ -303,12 +303,12 @@ def test_what_dead_runs_have_left_is_removed(store: Store) -> None:
     assert not list(store.folder.glob(f"{KEY}.*ing")) + list(store.folder.glob("*.gone.*"))
 
 
-def test_a_cache_in_use_is_not_removed(store: Store) -> None:
+def test_a_cache_in_use_is_not_removed(store: CacheStore) -> None:
     published(store)
     opened = store.open(KEY)
     assert opened is not None
     assert [entry.in_use for entry in store.entries()] == [True]
-    assert not Store(store.folder).remove(KEY)
+    assert not CacheStore(store.folder).remove(KEY)
     opened.close()
     assert [entry.in_use for entry in store.entries()] == [False]
     assert store.remove(KEY)
@@ -316,7 +316,7 @@ def test_a_cache_in_use_is_not_removed(store: Store) -> None:
     assert not (store.folder / KEY).exists()
 
 
-def test_the_mark_of_a_killed_reader_protects_nothing(store: Store) -> None:
+def test_the_mark_of_a_killed_reader_protects_nothing(store: CacheStore) -> None:
     published(store)
     process = started(f"opened = Store({str(store.folder)!r}).open({KEY!r})")
     assert not store.remove(KEY)
@@ -328,7 +328,7 @@ def test_the_mark_of_a_killed_reader_protects_nothing(store: Store) -> None:
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(WorldError) as caught:
-        Store(tmp_path / "file" / "caches").make()
+        CacheStore(tmp_path / "file" / "caches").make()
     assert str(caught.value) == (
         f"cache.dir: found {tmp_path / 'file' / 'caches'}: Not a directory; expected a folder that can be written to\n"
         "    -> set cache.dir to another folder, or cache=none"

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from etlrun.cache.store import Store
+from etlrun.cache.store import CacheStore
 from etlrun.cli import main as cli
 from etlrun.cli.parsers import call
 from etlrun.planning.plan import at_cache
@@ -423,7 +423,7 @@ def test_why_of_a_config_without_a_cache_on_disk_is_refused(capsys: Captured) ->
 
 
 def test_gc_removes_what_was_not_used_for_longest(caches: Path, capsys: Captured) -> None:
-    store = Store(caches)
+    store = CacheStore(caches)
     entries = store.entries()
     young, old = entries[:2], entries[2:]
     (caches / f"{entries[0].key}.filling").mkdir()
@@ -437,7 +437,7 @@ def test_gc_removes_what_was_not_used_for_longest(caches: Path, capsys: Captured
 
 
 def test_gc_shows_what_it_would_remove_until_it_is_told_yes(caches: Path, capsys: Captured) -> None:
-    store = Store(caches)
+    store = CacheStore(caches)
     entries = store.entries()
     (caches / f"{entries[0].key}.filling").mkdir()
     before = sorted(caches.rglob("*"))
@@ -475,7 +475,7 @@ def test_an_empty_folder_is_not_that_of_the_user(capsys: Captured) -> None:
 
 
 def test_gc_leaves_a_cache_in_use(caches: Path, capsys: Captured) -> None:
-    store = Store(caches)
+    store = CacheStore(caches)
     key = store.entries()[-1].key
     opened = store.open(key)
     assert opened is not None
@@ -486,13 +486,13 @@ def test_gc_leaves_a_cache_in_use(caches: Path, capsys: Captured) -> None:
 
 
 def test_rm_removes_one(caches: Path, capsys: Captured) -> None:
-    key = Store(caches).entries()[0].key
+    key = CacheStore(caches).entries()[0].key
     assert say(capsys, "rm", "--dir", str(caches), key[:8]) == f"removed {key}\n"
-    assert key not in {entry.key for entry in Store(caches).entries()}
+    assert key not in {entry.key for entry in CacheStore(caches).entries()}
 
 
 def test_rm_refuses_what_is_not_there_and_what_is_in_use(caches: Path, capsys: Captured) -> None:
-    store = Store(caches)
+    store = CacheStore(caches)
     key = store.entries()[0].key
     wrong = f"{key[:-1]}x"
     assert refusal(capsys, "rm", "--dir", str(caches), wrong) == (

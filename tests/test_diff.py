@@ -20,7 +20,7 @@ from etlrun.planning.planner import plan
 from etlrun.planning.spec import parse
 from etlrun.record import record as records
 from etlrun.report.render import RENDER
-from etlrun.review.caches import FIRST, REBUILT, VALID, Kept
+from etlrun.review.caches import FIRST, REBUILT, VALID, CacheChange
 from etlrun.review.document import matrix, of_review
 from etlrun.review.folders import working_tree
 from etlrun.review.review import Review, Reviewed, review
@@ -70,8 +70,8 @@ def test_each_experiment_that_changes_has_a_line(mine: Repository, told: Any) ->
     assert told("HEAD", "HEAD", "--config-dir", "mine", "--stat") == "nothing changes\n"
 
 
-def kept(state: str, size_bytes: int | None) -> Kept:
-    return Kept(pipeline="train", target="cache.disk at transformed", state=state, size_bytes=size_bytes)
+def kept(state: str, size_bytes: int | None) -> CacheChange:
+    return CacheChange(pipeline="train", target="cache.disk at transformed", state=state, size_bytes=size_bytes)
 
 
 def test_what_is_filled_stands_beside_it(mine: Repository) -> None:

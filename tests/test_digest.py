@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etlrun.cache.store import Store
+from etlrun.cache.store import CacheStore
 from etlrun.graph.build import Pipeline
 from etlrun.measure.digest import Digest
 from etlrun.run.keepers import keepers_of
@@ -283,7 +283,7 @@ def test_nor_do_runs_that_fill_a_cache_and_find_it(plain: list[tuple[str, str]],
 def test_neither_does_a_cache_that_another_run_fills(
     plain: list[tuple[str, str]], tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Store, "claim", lambda _store, _key: None)
+    monkeypatch.setattr(CacheStore, "claim", lambda _store, _key: None)
     summary = watched(tiny, tmp_path, "cache=disk", "cache.when_busy=uncached")
     assert passes_of(summary) == [["uncached", "uncached"]] * 2
     assert digests_of(summary) == plain

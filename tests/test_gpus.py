@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from etlrun.measure.watched import GpuUse
+from etlrun.measure.watched import GpuMeter
 from etlrun.sweep.engine import Seat, seats
 from etlrun.system.machine import Gpu, driver_gpus, gpu_ids, visible_gpus
 from tests.drivers import with_gpus, without_driver
@@ -121,7 +121,7 @@ def test_without_a_driver_there_are_none(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_only_the_use_of_visible_gpus_is_a_runs_own(two: pytest.MonkeyPatch) -> None:
     two.setenv("CUDA_VISIBLE_DEVICES", "GPU-1000")
-    use = GpuUse()
+    use = GpuMeter()
     use.open()
     use.look()
     use.close()

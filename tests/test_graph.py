@@ -83,7 +83,7 @@ def test_examples_are_read_by_number_as_they_were_written(
         f"{dtype}_{len(shape)}": Feature(dtype=dtype, shape=shape) for dtype in sorted(ITEM_BYTES) for shape in SHAPES
     }
     kept = Flow(features=features, targets=("uint8_0",))
-    random, writer, examples = np.random.default_rng(0), parts.Writer(tmp_path), []
+    random, writer, examples = np.random.default_rng(0), parts.PartWriter(tmp_path), []
     for _ in range(7):
         sides = {
             f"{dtype}_{len(shape)}": (*shape, ITEM_BYTES[dtype]) for dtype in sorted(ITEM_BYTES) for shape in SHAPES

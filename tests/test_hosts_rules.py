@@ -13,7 +13,7 @@ import pytest
 from etlrun.measure.digest import union
 from etlrun.planning.plan import Plan
 from etlrun.run import run
-from etlrun.run.hosts import ALONE, Place, join_hosts, place_of, require_jax
+from etlrun.run.hosts import ALONE, HostPlace, join_hosts, place_of, require_jax
 from etlrun.run.keepers import readings_of
 from etlrun.run.parts import differences, notes_on, part_on, said_by
 from etlrun.sources.base import Split, open_source
@@ -52,7 +52,7 @@ OPEN_MPI = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}
     [(SLURM, 1), ({**OPEN_MPI, **SLURM}, 0), ({**OPEN_MPI, "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1"}, 1)],
 )
 def test_the_environment_of_a_launcher_tells_the_place(environment: dict[str, str], number: int) -> None:
-    assert place_of(trainer_of(*SHARED), environment) == Place(number=number, count=2)
+    assert place_of(trainer_of(*SHARED), environment) == HostPlace(number=number, count=2)
 
 
 def test_without_a_launcher_a_host_is_alone() -> None:
@@ -103,13 +103,13 @@ def test_what_is_left_out_is_noted(case: Case, golden: Golden) -> None:
         "train": Split(name="t", shards=shards, num_examples=train),
         "validation": Split(name="v", shards=shards[:1], num_examples=case["validation"]),
     }
-    golden(case, "\n".join(notes_on(Place(number=0, count=case["hosts"]), case["devices"], splits)))
+    golden(case, "\n".join(notes_on(HostPlace(number=0, count=case["hosts"]), case["devices"], splits)))
 
 
 def test_parts_of_a_split_are_parts_of_its_shards() -> None:
     shards = (Shard(path="a", skip=2, take=3), Shard(path="b", skip=0, take=4))
     split = Split(name="train", shards=shards, num_examples=7)
-    assert part_on(Place(number=1, count=3), split) == split.part(2, 4)
+    assert part_on(HostPlace(number=1, count=3), split) == split.part(2, 4)
     parts = [split.part(start, stop).shards for start, stop in ((0, 2), (2, 5), (5, 7))]
     assert parts == [
         (Shard(path="a", skip=2, take=2),),
@@ -131,7 +131,7 @@ def told(*plans: Plan) -> list[str]:
     """The differences between hosts, of which each has one of these plans on its own data."""
     said = []
     for number, plan in enumerate(plans):
-        place = Place(number=number, count=len(plans))
+        place = HostPlace(number=number, count=len(plans))
         said.append(json.loads(json.dumps(said_by(place, plan, readings_of(plan, open_source(plan.spec.dataset))))))
     if len(plans) > 1:  # the folder is a value of the plan, which is the same on the disks of two machines
         said = [{**of, "plan": said[0]["plan"]} for of in said]

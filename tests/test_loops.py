@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from etlrun.measure import watched
-from etlrun.measure.watched import Pass, Watch, Watched
+from etlrun.measure.watched import Watch, Watched, WatchedPass
 from etlrun.run import loops
 from etlrun.stages.keras_objects import objective
 from etlrun.stages.trainer import Trainer
@@ -137,7 +137,7 @@ class Reading:
             self.ended = True
             yield batch(4)
 
-        self.one_pass = Pass(tf.data.Dataset.from_generator(batches, output_signature=BATCHES), self.watch)
+        self.one_pass = WatchedPass(tf.data.Dataset.from_generator(batches, output_signature=BATCHES), self.watch)
 
 
 def test_a_step_that_can_not_be_traced_leaves_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +160,7 @@ def interrupted() -> None:
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
-def begun(one_pass: Pass) -> None:
+def begun(one_pass: WatchedPass) -> None:
     one_pass.begin(meanwhile=lambda: None)
     next(one_pass)
 

@@ -17,7 +17,7 @@ from PIL import Image
 
 from etlrun.measure import meter as meters
 from etlrun.measure.meter import Loop, Meter, StepKind
-from etlrun.measure.watched import MOST, Interval, Usage, Watch, halved
+from etlrun.measure.watched import MOST, Interval, ResourceMeter, Watch, halved
 from etlrun.record import report
 from etlrun.record.record import Record
 from etlrun.remote.copies import Traffic
@@ -198,7 +198,7 @@ def test_a_series_has_bounded_length_over_the_whole_time(monkeypatch: pytest.Mon
     now_s = 0.0
     monkeypatch.setattr("time.perf_counter", lambda: now_s)
     monkeypatch.setattr("time.process_time", lambda: 1.5 * now_s)
-    usage = Usage()
+    usage = ResourceMeter()
     assert usage.described() is None
     for step in range(1, 40_001):
         now_s = step * 0.03

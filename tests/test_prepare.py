@@ -20,7 +20,7 @@ import tensorflow_datasets as tfds
 
 from etlrun.datasets.prepare import shards
 from etlrun.datasets.prepare.check import DIGEST, Image, assigned, digest_of, duplicates, identical, in_order
-from etlrun.datasets.prepare.source import Entry
+from etlrun.datasets.prepare.source import ImageEntry
 from etlrun.system.files import alone
 from etlrun.system.machine import cores
 from tests.disks import fill, mounted
@@ -46,7 +46,7 @@ def test_groups_are_those_of_a_dictionary(count: int) -> None:
 
 
 def test_a_preparation_counts_images_with_the_label_and_the_split_of_another_one() -> None:
-    entry = Entry(path="", label="", split="", size=1)
+    entry = ImageEntry(path="", label="", split="", size=1)
 
     def image(content: int, label: int, split: str) -> Image:
         return Image(entry=entry, digest=digest_of(bytes([content])).hex(), label=label, split=split)
@@ -314,7 +314,7 @@ def test_real_photos(photos: Path, tmp_path: Path) -> None:
 
 
 def images(counts: dict[int, int]) -> list[Image]:
-    entry = Entry(path="", label="", split="train", size=1)
+    entry = ImageEntry(path="", label="", split="train", size=1)
     return [
         Image(entry=entry, digest=f"{label}-{number}", label=label, split="train")
         for label, count in counts.items()

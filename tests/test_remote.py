@@ -130,7 +130,7 @@ def test_progress_counts_no_byte_twice(server: Server, tmp_path: Path, content: 
     path, told = Path(Copies(tmp_path, {}).path(of)), list[tuple[int, int]]()
     path.parent.mkdir(parents=True)
     path.with_name(".part").write_bytes(content[:MB])
-    transfers.Fetch(of, path, {}, Event(), lambda: None, lambda *counts: told.append(counts)).run()
+    transfers.ObjectFetch(of, path, {}, Event(), lambda: None, lambda *counts: told.append(counts)).run()
     assert path.read_bytes() == content
     assert [sum(counts) for counts in zip(*told, strict=True)] == [len(content)] * 2
     assert told[0] == (0, MB)

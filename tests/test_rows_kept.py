@@ -26,7 +26,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.planning.plan import Plan
 from etlrun.sources.rows import kept as writing
 from etlrun.sources.rows.folders import FACTS
-from etlrun.sources.rows.kept import Kept
+from etlrun.sources.rows.kept import KeptColumns
 from etlrun.sources.rows.source import RowSplit, RowsSource, gathered
 from etlrun.sources.rows.table import identity_of, kept_of
 from etlrun.stages.lazy import tf
@@ -61,7 +61,7 @@ def test_a_plan_says_what_is_kept_and_what_is_noted(table: Path, tmp_path: Path)
 def test_kept_columns_are_listed_and_removed_beside_caches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     key, held = kept_from(tmp_path, "a.csv", CSV).folder.name, tmp_path / "other"
     shutil.copytree(tmp_path / "kept" / key, held / key)
-    reader = [Kept(held / key)]
+    reader = [KeptColumns(held / key)]
     os.utime(held / key / FACTS, (time.time() - 7200, time.time() - 7200))
     (held / f"rows-{'0' * 16}.filling").mkdir()
 

@@ -24,7 +24,7 @@ from etlrun.planning.spec import RunSpec, parse
 from etlrun.record.config import read_config
 from etlrun.run import checkpoint
 from etlrun.sources.base import open_source
-from etlrun.sources.rows.kept import Kept
+from etlrun.sources.rows.kept import KeptColumns
 from etlrun.sources.rows.source import RowsSource
 from etlrun.sources.rows.table import kept_of, values_of_folders
 from etlrun.stages import STAGES
@@ -397,7 +397,7 @@ def test_one_folder_of_them_is_predicted_and_evaluated(tmp_path: Path, capsys: p
     said(capsys, "evaluate", tmp_path / "run", f"dataset.files='{tmp_path}/kind=b/rows.csv'", "dataset.split=train")
 
 
-def kept_in(folder: Path) -> Kept:
+def kept_in(folder: Path) -> KeptColumns:
     source = open_source(plan_of(*words_of(folder)).spec.dataset)
     assert isinstance(source, RowsSource)
     return source.kept

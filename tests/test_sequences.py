@@ -22,8 +22,8 @@ from etlrun.planning.plan import Plan, stage_of
 from etlrun.planning.planner import plan as planned
 from etlrun.run.session import contexts_of
 from etlrun.sources.base import open_source
-from etlrun.sources.rows.kept import Kept
-from etlrun.sources.rows.reader import Reader, items_of, lengths_of
+from etlrun.sources.rows.kept import KeptColumns
+from etlrun.sources.rows.reader import OutputReader, items_of, lengths_of
 from etlrun.sources.rows.table import kept_of
 from etlrun.stages import rows
 from etlrun.stages.sequences import Bucket
@@ -286,7 +286,7 @@ def test_long_texts_are_worked_on_few_at_once(
         source: Any = open_source(plan.spec.dataset)
         columns: Any = plan.spec.transform.steps[-1]
         split, output = source.split("train[:80%]", "dataset.split"), columns.outputs[0]
-        parts = [len(part) for part in Reader(output, {}, source, split).parts(output.steps[:2])]
+        parts = [len(part) for part in OutputReader(output, {}, source, split).parts(output.steps[:2])]
         assert (max(parts), sum(parts)) == (most, 160)
         uncounted = source.split("train[30%:]", "dataset.split")
         found.append((columns, lengths_of(source, uncounted, columns).tolist(), kept(plan)(tf.range(200)).to_list()))
@@ -310,7 +310,7 @@ FORMS: dict[str, Any] = {
 }
 
 
-def lists_in(kept: Kept, name: str) -> list[list[float]]:
+def lists_in(kept: KeptColumns, name: str) -> list[list[float]]:
     whole: list[list[float]] = kept.arrow(name).to_pylist()
     numbers = np.array([3, 0, 0, 1])
     assert [of.tolist() for of in kept.take(name, numbers)] == [whole[number] for number in numbers]

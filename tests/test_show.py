@@ -19,7 +19,7 @@ from selenium.webdriver.common.by import By
 
 from etlrun.cache.store import folder_of
 from etlrun.datasets.examine.compare import compared, first_examples, of_sheet, picture, pixels_of
-from etlrun.datasets.examine.show import Column, Row, Sheet, View, Wanted, as_text, collect
+from etlrun.datasets.examine.show import Row, Sheet, ShownColumn, View, Wanted, as_text, collect
 from etlrun.graph.build import Pipeline
 from etlrun.planning.plan import Plan
 from etlrun.report.html import html
@@ -258,7 +258,7 @@ def test_a_page_of_photos_is_under_two_megabytes() -> None:
     noise = tuple({"image": rng.integers(0, 256, (224, 224, 3), np.uint8)} for _ in range(8))
     feature = Feature(dtype="uint8", shape=(224, 224, 3), low=0.0, high=255.0)
     view = View(name="", features={"image": feature}, cells=noise)
-    columns = tuple(Column(path=f"transform.step_{number}", views=(view,)) for number in range(5))
+    columns = tuple(ShownColumn(path=f"transform.step_{number}", views=(view,)) for number in range(5))
     rows = tuple(Row(batch=1, example=number, target="<b>") for number in range(1, 9))
     page = html(of_sheet(Sheet(title="", source="", rows=rows, columns=columns), ""))
     assert len(page) < 2e6

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from etlrun.cache.store import Store
+from etlrun.cache.store import CacheStore
 from etlrun.cli.multirun import multirun
 from etlrun.record.record import held
 from etlrun.sweep.ledger import Ledger
@@ -422,7 +422,7 @@ def test_a_run_that_went_without_its_cache_is_made_again(
 
     disk, folder = ("cache=none,disk", f"cache.dir={tmp_path / 'caches'}", "trainer.epochs=2"), tmp_path / "sweep"
     words = [word for word in emulated(tiny, *QUICK, *disk[1:]) if word != "trainer.epochs=1"]
-    claim = Store(tmp_path / "caches").claim(keepers_for(plan_of(*words, "cache=disk"))["train"].key)
+    claim = CacheStore(tmp_path / "caches").claim(keepers_for(plan_of(*words, "cache=disk"))["train"].key)
     assert claim is not None
     assert sweep(*disk) == 0
     claim.release()

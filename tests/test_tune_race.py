@@ -17,19 +17,19 @@ from etlrun.stages import STAGES
 from etlrun.sweep.tune import search as race
 from etlrun.sweep.tune.predict import Costs, Predictor, Surrogate
 from etlrun.sweep.tune.search import KEEP, Search
-from etlrun.sweep.tune.space import Candidate, Changes, Space, autotuned, words
+from etlrun.sweep.tune.space import Candidate, Changes, SearchSpace, autotuned, words
 from etlrun.sweep.tune.windows import Scene, Windows
 
 ALL = {"transform.num_parallel_calls": 4}, {"load.prefetch": 2}, {"cache.name": "none"}, {"cache.name": "disk"}
 
 
 @pytest.fixture(scope="module")
-def space() -> Space:
+def space() -> SearchSpace:
     tune, job = grid.tuned(Request(overrides=[]), STAGES)
-    return Space(job, tune, cores=2)
+    return SearchSpace(job, tune, cores=2)
 
 
-def candidates(space: Space) -> list[Candidate]:
+def candidates(space: SearchSpace) -> list[Candidate]:
     found = [space.candidate(changes) for changes in ALL]
     assert all(isinstance(candidate, Candidate) for candidate in found)
     return [candidate for candidate in found if isinstance(candidate, Candidate)]
@@ -62,7 +62,7 @@ def noting(windows: list[int], measure: race.Measure) -> race.Measure:
 
 
 def raced(
-    space: Space,
+    space: SearchSpace,
     others: Sequence[Candidate],
     measure: race.Measure,
     seed: int = 0,
@@ -74,14 +74,14 @@ def raced(
     return running.run([], dice(seed), has_time), running
 
 
-def test_the_fastest_config_wins_while_the_machine_drifts(space: Space) -> None:
+def test_the_fastest_config_wins_while_the_machine_drifts(space: SearchSpace) -> None:
     one, two, three, four = candidates(space)
     times_s: dict[int, float | None] = {0: 10.0, one.number: 8.0, two.number: 9.5, three.number: 12.0, four.number: 9.9}
     for seed in range(20):
         assert raced(space, [one, two, three, four], machine(times_s, 0.02, 0.03), seed)[0] is one
 
 
-def test_what_can_not_win_runs_least(space: Space) -> None:
+def test_what_can_not_win_runs_least(space: SearchSpace) -> None:
     one, two, three, _ = candidates(space)
     windows: list[int] = []
     times_s: dict[int, float | None] = {0: 10.0, one.number: 8.0, two.number: 13.0, three.number: 14.0}
@@ -92,7 +92,7 @@ def test_what_can_not_win_runs_least(space: Space) -> None:
     assert windows.count(two.number) == windows.count(three.number) == 1
 
 
-def test_a_race_of_equals_ends_with_the_baseline(space: Space) -> None:
+def test_a_race_of_equals_ends_with_the_baseline(space: SearchSpace) -> None:
     others = candidates(space)
     times_s: dict[int, float | None] = dict.fromkeys([0, *(of.number for of in others)], 5.0)
     windows: list[int] = []
@@ -103,7 +103,7 @@ def test_a_race_of_equals_ends_with_the_baseline(space: Space) -> None:
     assert len(windows) < 20
 
 
-def test_of_tied_configs_the_simpler_one_wins(space: Space) -> None:
+def test_of_tied_configs_the_simpler_one_wins(space: SearchSpace) -> None:
     both = space.candidate({"cache.name": "none", "load.prefetch": 2})
     assert isinstance(both, Candidate)
     _, two, one, *_ = candidates(space)
@@ -111,7 +111,7 @@ def test_of_tied_configs_the_simpler_one_wins(space: Space) -> None:
     assert raced(space, [both, one, two], measure)[0] is one
 
 
-def test_a_value_with_which_the_windows_were_no_faster_is_left_out(space: Space) -> None:
+def test_a_value_with_which_the_windows_were_no_faster_is_left_out(space: SearchSpace) -> None:
     """Of both values together more was expected than of one."""
     both = space.candidate({"cache.name": "none", "load.prefetch": 2})
     assert isinstance(both, Candidate)
@@ -125,7 +125,7 @@ def test_a_value_with_which_the_windows_were_no_faster_is_left_out(space: Space)
     assert race.Race(space, configs, [10.0, 4.0, 6.0, 9.0], measure).run([], dice(0), lambda _: True) is both
 
 
-def test_a_config_that_fails_is_out(space: Space) -> None:
+def test_a_config_that_fails_is_out(space: SearchSpace) -> None:
     one, two, *_ = candidates(space)
     best, running = raced(space, [one, two], machine({0: 10.0, one.number: None, two.number: 8.0}, 0.001))
     assert best is two
@@ -134,7 +134,7 @@ def test_a_config_that_fails_is_out(space: Space) -> None:
 
 def test_a_config_that_fails_in_a_later_window_is_out() -> None:
     tune, job = grid.tuned(Request(overrides=[]), STAGES)
-    space = Space(job, tune, cores=2)  # whose candidates keep the error
+    space = SearchSpace(job, tune, cores=2)  # whose candidates keep the error
     one, two, *_ = candidates(space)
     usual = machine({0: 10.0, one.number: 7.0, two.number: 7.1}, 0.05)
 
@@ -154,13 +154,13 @@ def test_a_config_that_fails_in_a_later_window_is_out() -> None:
 def test_values_that_do_not_fit_together_never_run() -> None:
     words = ["extract.cycle_length=1", "extract.num_parallel_calls=1"]
     tune, job = grid.tuned(Request(overrides=words), STAGES)
-    space = Space(job, tune, cores=2)
+    space = SearchSpace(job, tune, cores=2)
     running = race.Race(space, [{}, {"extract.num_parallel_calls": 2}], [5.0, 1.0], machine({0: 10.0}, 0.01))
     assert running.run([], dice(0), lambda _: True) is space.baseline
     assert running.known[1] == ("extract.num_parallel_calls: found 2; expected at most cycle_length, which is 1")
 
 
-def test_a_race_ends_when_the_time_is_up(space: Space) -> None:
+def test_a_race_ends_when_the_time_is_up(space: SearchSpace) -> None:
     one, two, three, _ = candidates(space)
     windows: list[int] = []
     measure = machine({0: 10.0, one.number: 8.0, two.number: 8.0, three.number: 8.0}, 0.01)
@@ -171,7 +171,7 @@ def test_a_race_ends_when_the_time_is_up(space: Space) -> None:
     assert (best, [*running.ran]) == (space.baseline, [0])
 
 
-def test_a_config_of_the_first_group_runs_whatever_is_expected(space: Space) -> None:
+def test_a_config_of_the_first_group_runs_whatever_is_expected(space: SearchSpace) -> None:
     one, two, *_ = candidates(space)
     configs, times_s = [{}, one.changes, two.changes], machine({0: 10.0, one.number: 9.0, two.number: 50.0}, 0.001)
     running = race.Race(space, configs, [10.0, 9.0, 100.0], times_s)
@@ -179,7 +179,7 @@ def test_a_config_of_the_first_group_runs_whatever_is_expected(space: Space) -> 
     assert two in running.ran.values()
 
 
-def test_neighbours_are_raced_after_the_most_promising(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbours_are_raced_after_the_most_promising(space: SearchSpace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(race, "_WIDE", 1)
     monkeypatch.setattr(race, "_GROUP", 1)
     values: list[dict[str, Any]] = [
@@ -198,7 +198,7 @@ def test_neighbours_are_raced_after_the_most_promising(space: Space, monkeypatch
     assert 4 not in running.ran  # two values apart from the fastest one
 
 
-def test_a_confirmation_has_an_interval_and_knows_its_noise(space: Space) -> None:
+def test_a_confirmation_has_an_interval_and_knows_its_noise(space: SearchSpace) -> None:
     base, (one, two, *_) = space.baseline, candidates(space)
     measure = machine({0: 10.0, one.number: 8.0, two.number: 10.0}, 0.01)
     rounds = race.confirmed([base, one, two], measure, dice(0), lambda: True)
@@ -211,7 +211,7 @@ def test_a_confirmation_has_an_interval_and_knows_its_noise(space: Space) -> Non
     assert rounds.gain(one, two).call == "better"
 
 
-def test_a_drift_of_the_machine_is_no_gain(space: Space) -> None:
+def test_a_drift_of_the_machine_is_no_gain(space: SearchSpace) -> None:
     base, (one, *_) = space.baseline, candidates(space)
     rounds = race.confirmed([base, one], machine({0: 10.0, one.number: 10.0}, 0.0, 0.1), dice(0), lambda: True)
     logs = [math.log(rate / rounds.rates[0][number]) for number, rate in rounds.rates[one.number].items()]
@@ -220,7 +220,7 @@ def test_a_drift_of_the_machine_is_no_gain(space: Space) -> None:
     assert rounds.gain(one, base).call == "tied"
 
 
-def test_a_confirmation_goes_on_while_it_tells_nothing(space: Space) -> None:
+def test_a_confirmation_goes_on_while_it_tells_nothing(space: SearchSpace) -> None:
     base, (one, *_) = space.baseline, candidates(space)
     times_s: dict[int, float | None] = {0: 10.0, one.number: 9.4}
     rounds = race.confirmed([base, one], machine(times_s, 0.05), dice(0), lambda: True)
@@ -318,9 +318,9 @@ def test_neighbours_differ_in_one_parameter() -> None:
     assert not surrogate.is_near(3, 2)
 
 
-def space_of(*overrides: str) -> Space:
+def space_of(*overrides: str) -> SearchSpace:
     tune, job = grid.tuned(Request(overrides=list(overrides)), STAGES)
-    return Space(job, tune, cores=2)
+    return SearchSpace(job, tune, cores=2)
 
 
 def test_a_space_of_speed_holds_one_fingerprint() -> None:

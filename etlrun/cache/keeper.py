@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.cache.parts import Array, BrokenError, Column, Manifest, Writer
-from etlrun.cache.store import Claim, Identity, Opened, Store, key_of
+from etlrun.cache.parts import Array, BrokenError, CachedColumn, Manifest, PartWriter
+from etlrun.cache.store import CacheStore, Claim, Identity, Opened, key_of
 from etlrun.system.errors import WorldError
 from etlrun.system.values import frozen
 
@@ -23,7 +23,7 @@ _LOOKS_APART_S = 0.5
 
 
 @frozen
-class Kept:
+class CacheContent:
     """Content of a cache.
 
     Attributes:
@@ -33,7 +33,7 @@ class Kept:
     """
 
     identity: Identity
-    columns: list[Column]
+    columns: list[CachedColumn]
     made_by: dict[str, Any]
 
 
@@ -44,7 +44,7 @@ class Compared(Protocol):
         """Compare a record of the shard of number `place`, or the bytes of the file that the record `place` names."""
 
 
-class Content(Protocol):
+class FileContent(Protocol):
     """Content of the files on which the key rests."""
 
     def compared(self) -> Compared:
@@ -66,7 +66,14 @@ class Keeper:
     """
 
     def __init__(
-        self, store: Store, kept: Kept, *, count: int | None, content: Content, waits: bool, say: Callable[[str], None]
+        self,
+        store: CacheStore,
+        kept: CacheContent,
+        *,
+        count: int | None,
+        content: FileContent,
+        waits: bool,
+        say: Callable[[str], None],
     ) -> None:
         """Make a keeper that has not opened its cache yet.
 
@@ -85,7 +92,7 @@ class Keeper:
         self._compared: Compared | None = None
         self._opened: Opened | None = None
         self._claim: Claim | None = None
-        self._writer: Writer | None = None
+        self._writer: PartWriter | None = None
         self._fill, self._given_up = 0, False
         self._lock = threading.RLock()
 
@@ -177,7 +184,7 @@ class Keeper:
             if self._opened is None and not self._given_up:
                 self._open_or_claim()
                 if self._claim is not None:
-                    self._writer, self._compared = Writer(self._claim.folder), self._content.compared()
+                    self._writer, self._compared = PartWriter(self._claim.folder), self._content.compared()
                     self._fill += 1
                 elif not self._opened and not self._given_up:
                     who = "this run" if self.store.is_claimed_here(self.key) else "another run"

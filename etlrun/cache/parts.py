@@ -34,7 +34,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Column:
+class CachedColumn:
     """A feature that a cache holds.
 
     Attributes:
@@ -76,7 +76,7 @@ def _part_name(part: int) -> str:
     return f"part_{part:05}.bin"
 
 
-class Writer:
+class PartWriter:
     """Writes examples into parts in `folder`, in the order in which they are added.
 
     Attributes:
@@ -153,7 +153,7 @@ class Manifest:
     payload_bytes: int
     files: dict[str, dict[str, int]]
     made_by: dict[str, Any]
-    columns: list[Column] = dataclasses.field(default_factory=list)
+    columns: list[CachedColumn] = dataclasses.field(default_factory=list)
     """Empty in caches of an earlier format, which no config reads, but which are listed and removed like others."""
 
     def text(self) -> str:
@@ -199,7 +199,7 @@ class _OpenFile:
             os.close(self.descriptor)
 
 
-class Reader:
+class PartReader:
     """Reads a published cache; every example is compared with its checksum.
 
     Attributes:

@@ -27,7 +27,7 @@ from typing import Any
 
 import platformdirs
 
-from etlrun.cache.parts import INDEX, MANIFEST, BrokenError, Manifest, Reader, require_files
+from etlrun.cache.parts import INDEX, MANIFEST, BrokenError, Manifest, PartReader, require_files
 from etlrun.system.errors import WorldError
 from etlrun.system.files import Lock, acquire, alone
 from etlrun.system.values import frozen
@@ -145,7 +145,7 @@ Pairs = Sequence[Sequence[Any]]
 
 
 @frozen
-class Entry:
+class CacheEntry:
     """A published cache.
 
     Attributes:
@@ -173,7 +173,7 @@ def first_difference(wanted: Pairs, there: Pairs) -> tuple[str, Any, Any] | None
     return next(((name, None, value) for name, value in there if name not in names), None)
 
 
-def nearest(wanted: Pairs, entries: Sequence[Entry]) -> Entry | None:
+def nearest(wanted: Pairs, entries: Sequence[CacheEntry]) -> CacheEntry | None:
     """Return the entry that has most in common with `wanted`; of several, the one used last."""
     readable = [entry for entry in entries if entry.manifest is not None]
     pairs = {json.dumps(pair) for pair in wanted}
@@ -223,7 +223,7 @@ class Claim:
 class Opened:
     """A published cache in use, in the folder with that inode. After `close` others may remove it."""
 
-    def __init__(self, reader: Reader, mark: Lock | None, inode: int) -> None:
+    def __init__(self, reader: PartReader, mark: Lock | None, inode: int) -> None:
         self.reader, self._mark, self.inode = reader, mark, inode
 
     def close(self) -> None:
@@ -246,7 +246,7 @@ def folder_of(cache_dir: str | Path | None) -> Path:
         ) from error
 
 
-class Store:
+class CacheStore:
     """Caches in a folder, which only `make` creates.
 
     Attributes:
@@ -307,7 +307,7 @@ class Store:
             return None
         inode = folder.stat().st_ino
         try:
-            reader = Reader(folder, self._manifest(folder))
+            reader = PartReader(folder, self._manifest(folder))
         except BrokenError as error:
             error.inode = inode
             raise
@@ -365,7 +365,7 @@ class Store:
         claim.release(keep=True)
         return opened
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CacheEntry]:
         """Return all published caches, most recently used first."""
         found = []
         for folder in named(self.folder, PUBLISHED):
@@ -373,7 +373,7 @@ class Store:
                 found.append(self._entry(folder))
         return sorted(found, key=lambda entry: -entry.used_s)
 
-    def _entry(self, folder: Path) -> Entry:
+    def _entry(self, folder: Path) -> CacheEntry:
         files = files_of(folder)
         path = folder / MANIFEST
         manifest = None
@@ -381,7 +381,7 @@ class Store:
             found = self._manifest(folder)
             require_files(folder, found)
             manifest = found
-        return Entry(
+        return CacheEntry(
             key=folder.name,
             manifest=manifest,
             bytes=sum(file.stat().st_size for file in files),

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from etlrun.cache.keeper import Keeper
-from etlrun.cache.store import Entry, Store, first_difference, nearest, strangers, unusable
+from etlrun.cache.store import CacheEntry, CacheStore, first_difference, nearest, strangers, unusable
 from etlrun.cli.commands import Answer
-from etlrun.remote.room import Fetched, fetched_in, remove_unused
+from etlrun.remote.room import FetchedCopies, fetched_in, remove_unused
 from etlrun.report.doc import Col, Doc, Line, Lines, Part, Table
 from etlrun.sources.rows import folders as rows
 from etlrun.sources.rows.folders import KeptFolder
@@ -29,7 +29,7 @@ def cache(known: Namespace) -> Answer:
     """Run `etlrun cache ls | why OVERRIDE… | gc --max-bytes N [--yes] | rm KEY`."""
     if known.command == "why":
         return _why(known.overrides, known.config_dir)
-    store = Store(known.dir)
+    store = CacheStore(known.dir)
     with _reported(store, known.command):
         if known.dir is not None and (not known.dir or not store.folder.is_dir()):
             raise WorldError(
@@ -43,7 +43,7 @@ def cache(known: Namespace) -> Answer:
 
 
 @contextmanager
-def _reported(store: Store, command: str) -> Iterator[None]:
+def _reported(store: CacheStore, command: str) -> Iterator[None]:
     """Report a folder of caches that can't be used."""
     try:
         yield
@@ -54,9 +54,9 @@ def _reported(store: Store, command: str) -> Iterator[None]:
         raise unusable(error, store.folder, f"cache {command}", remedy) from error
 
 
-def _entries(store: Store) -> list[Entry | KeptFolder | Fetched]:
+def _entries(store: CacheStore) -> list[CacheEntry | KeptFolder | FetchedCopies]:
     """Return all caches, kept columns and what is fetched from URLs, most recently used first."""
-    found: list[Entry | KeptFolder | Fetched] = [
+    found: list[CacheEntry | KeptFolder | FetchedCopies] = [
         *store.entries(),
         *rows.kept_folders(store.folder),
         *fetched_in(store.folder),
@@ -64,14 +64,14 @@ def _entries(store: Store) -> list[Entry | KeptFolder | Fetched]:
     return sorted(found, key=lambda entry: -entry.used_s)
 
 
-def _removed(store: Store, key: str) -> bool:
+def _removed(store: CacheStore, key: str) -> bool:
     """Remove a cache, kept columns, or all that is fetched but what is in use; return False if it is in use."""
-    if key == Fetched.key:
+    if key == FetchedCopies.key:
         return remove_unused(store.folder)
     return rows.remove(store.folder, key) if key.startswith("rows-") else store.remove(key)
 
 
-def _list(store: Store, _known: Namespace) -> list[Part]:
+def _list(store: CacheStore, _known: Namespace) -> list[Part]:
     """Return all caches, with a line for each file that is named like a cache without being one, and the total."""
     entries = _entries(store)
     columns = [Col(name, itemgetter(place), ",.1f" * (name == "MB")) for place, name in enumerate(_HEADER)]
@@ -82,15 +82,15 @@ def _told(lines: list[str]) -> Lines:
     return Lines([Line("", line) for line in lines])
 
 
-def _end(store: Store, entries: list[Entry | KeptFolder | Fetched]) -> Iterator[str]:
+def _end(store: CacheStore, entries: list[CacheEntry | KeptFolder | FetchedCopies]) -> Iterator[str]:
     for name, reason in strangers(store.folder):
         yield f"ignored {name}: {reason}"
     many = f"{len(entries)} cache{'s' * (len(entries) != 1)}"
     yield f"{many} ({_mb(sum(entry.bytes for entry in entries))} MB) in {store.folder}"
 
 
-def _row(entry: Entry | KeptFolder | Fetched) -> tuple[str | int | float | None, ...]:
-    if isinstance(entry, Fetched):
+def _row(entry: CacheEntry | KeptFolder | FetchedCopies) -> tuple[str | int | float | None, ...]:
+    if isinstance(entry, FetchedCopies):
         state = f"{entry.num_used} in use" if entry.num_used else "ready"
         return entry.key, "URLs", f"{entry.count} files", None, entry.bytes / 1e6, None, _age(entry.used_s), state
     state = "in use" if entry.in_use else "ready"
@@ -124,7 +124,7 @@ def _age(moment_s: float) -> str:
     return f"{passed:.0f} s ago"
 
 
-def _collect(store: Store, known: Namespace) -> list[Part]:
+def _collect(store: CacheStore, known: Namespace) -> list[Part]:
     """Remove the least recently used caches, and what killed runs have left; without `--yes` only show them."""
     left = itertools.chain(store.leftovers(), rows.leftovers(store.folder)) if known.yes else ()
     names = ((f"{leftover.name}, left by a killed run", reason) for leftover, reason in left)
@@ -147,7 +147,7 @@ def _collect(store: Store, known: Namespace) -> list[Part]:
     ]
 
 
-def _kept(store: Store, entry: Entry | KeptFolder | Fetched) -> str:
+def _kept(store: CacheStore, entry: CacheEntry | KeptFolder | FetchedCopies) -> str:
     """Remove a cache; return why it is kept, empty if it is removed."""
     try:
         return "" if _removed(store, entry.key) else "in use"
@@ -155,7 +155,7 @@ def _kept(store: Store, entry: Entry | KeptFolder | Fetched) -> str:
         return str(error.strerror)
 
 
-def _remove(store: Store, known: Namespace) -> list[Part]:
+def _remove(store: CacheStore, known: Namespace) -> list[Part]:
     keys = [entry.key for entry in _entries(store)]
     found = [key for key in keys if key.startswith(known.key)]
     if len(found) != 1:

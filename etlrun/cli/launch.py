@@ -34,7 +34,7 @@ from etlrun.record.record import EVENTS, Record
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, SUMMARY, Summary, finite
 from etlrun.run import run
 from etlrun.run.checkpoint import previous_run
-from etlrun.run.hosts import ALONE, Place, end_at_once, place_of, require_jax
+from etlrun.run.hosts import ALONE, HostPlace, end_at_once, place_of, require_jax
 from etlrun.stages import STAGES
 from etlrun.stages.sweep import Sweep
 from etlrun.sweep.engine import started
@@ -209,7 +209,7 @@ def start(request: Request, planned: Job, config: DictConfig) -> None:
         raise error
 
 
-def _end(place: Place, status: int) -> NoReturn:
+def _end(place: HostPlace, status: int) -> NoReturn:
     """End this process; at once after the failure of a run on several hosts."""
     if place.count > 1 and status not in (run.OK, run.TOO_SLOW):
         end_at_once(status)

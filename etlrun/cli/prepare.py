@@ -20,7 +20,7 @@ from etlrun.datasets.prepare.prepare import Prepared, is_training
 from etlrun.datasets.prepare.prepare import prepare as prepare_all
 from etlrun.datasets.prepare.readers import opened
 from etlrun.datasets.prepare.shards import INFO, require_new
-from etlrun.datasets.prepare.source import LISTED, Source
+from etlrun.datasets.prepare.source import LISTED, ImageSource
 from etlrun.planning.spec import RunSpec, parse
 from etlrun.remote.transfers import there
 from etlrun.report.doc import Col, Doc, Lines, Table
@@ -91,13 +91,13 @@ def _texts(spec: RunSpec, output: Output, place: int) -> list[str]:
     """Return the texts of the training split before the step at that place; raise `EtlrunError` if there are none."""
     from etlrun.planning.columns import misnamed
     from etlrun.planning.rows import training_of  # which imports Arrow
-    from etlrun.sources.rows.reader import Reader
+    from etlrun.sources.rows.reader import OutputReader
 
     source, split = training_of(spec)
     features = source.dataset.examples.features
     if faults := [*misnamed(Columns(outputs=(output,)), features, tuple(source.dataset.target))]:
         raise ConfigError(faults)
-    values = Reader(output, {}, source, split).behind(output.steps[:place])
+    values = OutputReader(output, {}, source, split).behind(output.steps[:place])
     return [of.decode() for of in values.drop_null().to_pylist()]
 
 
@@ -191,7 +191,7 @@ def _splits(prepared: Prepared) -> list[str]:
     return list(dict.fromkeys(shard.split for shard in prepared.shards))
 
 
-def _notes(source: Source, prepared: Prepared) -> Iterator[tuple[str, str]]:
+def _notes(source: ImageSource, prepared: Prepared) -> Iterator[tuple[str, str]]:
     """Yield what the source has that a reader may not expect."""
     yield from (("note", note) for note in source.notes)
     across, conflicting = prepared.duplicates.across, prepared.duplicates.conflicting

@@ -15,10 +15,10 @@ from etlrun.cli.commands import Answer
 from etlrun.config import folders as configs
 from etlrun.planning.plan import Plan
 from etlrun.review.document import comment, groups, of_review
-from etlrun.review.facts import Facts, Read, Sides, facts_of, repeatable
+from etlrun.review.facts import Facts, ReadExamples, Sides, facts_of, repeatable
 from etlrun.review.folders import working_tree
 from etlrun.review.policy import Judgement, PolicyError
-from etlrun.review.review import Images, Review, Reviewed, contradictions, judged, review
+from etlrun.review.review import ChangedImages, Review, Reviewed, contradictions, judged, review
 from etlrun.review.sides import Side
 from etlrun.stages.base import DATA
 from etlrun.stages.rows import Python
@@ -123,7 +123,7 @@ def _with_images(found: Review, folder: Path, sides: tuple[Side, Side]) -> Revie
     return replace(found, experiments=tuple(experiments))
 
 
-def _images(reviewed: Reviewed, folder: Path, sides: tuple[Side, Side]) -> Images:
+def _images(reviewed: Reviewed, folder: Path, sides: tuple[Side, Side]) -> ChangedImages:
     from etlrun.cli.configs import write
     from etlrun.datasets.examine.compare import compared
 
@@ -133,14 +133,14 @@ def _images(reviewed: Reviewed, folder: Path, sides: tuple[Side, Side]) -> Image
     try:
         sheet = compared(*(side.call(_sheet_of, plan, pipeline) for side, plan in zip(sides, plans, strict=True)))
     except WorldError as error:
-        return Images(text=f"none, since {error.faults[0].place}: found {error.faults[0].found}")
+        return ChangedImages(text=f"none, since {error.faults[0].place}: found {error.faults[0].found}")
     if not sheet.columns:
-        return Images(text=f"none, since the first {len(sheet.rows)} examples of {pipeline} do not differ")
+        return ChangedImages(text=f"none, since the first {len(sheet.rows)} examples of {pipeline} do not differ")
     page = folder / f"{reviewed.name.replace('/', '-') or 'diff'}.html"
     made_by = ", ".join(f"{of.path} {of.change}" for of in changes)
     write(sheet, page, page.with_suffix(".png"), made_by, ("--show", "--show"))
     text = f"{len(sheet.rows)} examples of {pipeline} before and after"
-    return Images(text=text, page=page.as_posix(), image=page.with_suffix(".png").as_posix())
+    return ChangedImages(text=text, page=page.as_posix(), image=page.with_suffix(".png").as_posix())
 
 
 def _sheet_of(plan: Plan, pipeline: str) -> Sheet:
@@ -189,14 +189,14 @@ class _Reader:
 
     def __init__(self, side: Side, examples: int) -> None:
         self.side, self.examples = side, examples
-        self._done: list[tuple[Any, Read]] = []
+        self._done: list[tuple[Any, ReadExamples]] = []
 
-    def read(self, plan: Plan, reason: str) -> dict[str, Read]:
+    def read(self, plan: Plan, reason: str) -> dict[str, ReadExamples]:
         """Return what was read of each pipeline of a plan; nothing if there is a `reason` not to."""
         names = [name for name, stages in plan.pipelines.items() if stages]
-        return {name: Read(reason=reason) if reason else self._known(plan, name) for name in names}
+        return {name: ReadExamples(reason=reason) if reason else self._known(plan, name) for name in names}
 
-    def _known(self, plan: Plan, name: str) -> Read:
+    def _known(self, plan: Plan, name: str) -> ReadExamples:
         spec = plan.spec
         key = (name, plan.pipelines[name], spec.dataset, spec.trainer.seed, spec.load.service)
         found = next((read for done, read in self._done if done == key), None)
@@ -206,7 +206,7 @@ class _Reader:
         return found
 
 
-def _read(plan: Plan, name: str, examples: int) -> Read:
+def _read(plan: Plan, name: str, examples: int) -> ReadExamples:
     from etlrun.run.backend import prepare, seed_all  # imports TensorFlow, so only after configs have been validated
 
     with prepare(None):
@@ -216,7 +216,7 @@ def _read(plan: Plan, name: str, examples: int) -> Read:
         try:
             sample = read(plan, name, examples)
         except EtlrunError as error:
-            return Read(reason="; ".join(f"{fault.place}: found {fault.found}" for fault in error.faults))
+            return ReadExamples(reason="; ".join(f"{fault.place}: found {fault.found}" for fault in error.faults))
         except Exception as error:  # noqa: BLE001 - code of a plugin raises anything, and the others are to be read
-            return Read(reason=f"{type(error).__name__}: {headline(error)}")
-    return Read(hashes=sample.hashes, split_examples=sample.split_examples, is_ordered=plan.spec.has_order)
+            return ReadExamples(reason=f"{type(error).__name__}: {headline(error)}")
+    return ReadExamples(hashes=sample.hashes, split_examples=sample.split_examples, is_ordered=plan.spec.has_order)

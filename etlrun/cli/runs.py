@@ -18,7 +18,7 @@ from etlrun.system.errors import printable
 
 if TYPE_CHECKING:
     from etlrun.record.summary import Summary
-    from etlrun.results.runs import Entry
+    from etlrun.results.runs import RunEntry
 
 
 def listing(known: Namespace) -> Answer:
@@ -37,7 +37,7 @@ def listing(known: Namespace) -> Answer:
         if count or kind != "search"
     )
 
-    def best(one: Entry) -> str:
+    def best(one: RunEntry) -> str:
         shown = {name: f"{value:.4f}" if name in MEASURES else significant(value) for name, value in one.best.items()}
         return " ".join(f"{name} {value}" for name, value in shown.items())
 
@@ -59,7 +59,7 @@ def listing(known: Namespace) -> Answer:
     )
 
 
-def _paths(found: Sequence[Entry]) -> str:
+def _paths(found: Sequence[RunEntry]) -> str:
     """Return the folders of runs and sweeps that have ended, as they are; names of two lines go to standard error."""
     from etlrun.record.summary import RUNNING
     from etlrun.results.runs import UNREADABLE

@@ -227,7 +227,7 @@ _KEY = re.compile(r"[a-z_]\w*(\.[a-z_]\w*)*", re.IGNORECASE | re.ASCII)
 """Keys of values that need no parser of OmegaConf's; a subset."""
 
 
-class Made(dict[Key, Any]):
+class MadeOnce(dict[Key, Any]):
     """What a function makes of each key, once."""
 
     def __init__(self, make: Callable[[Key], Any]) -> None:
@@ -245,16 +245,16 @@ class Composer:
     def __init__(self, loader: ConfigLoader, config_name: str) -> None:
         self.loader = loader
         self._name = config_name
-        self._parsed = Made(OverridesParser.create().parse_override)
-        self._is_group = Made[str](lambda key: any(source.is_group(key) for source in loader.get_sources()))
-        self._sets = Made(self._is_value)
-        self._chooses = Made(self._is_choice)
-        self._option = Made(self._file_of_block)
-        self._file = Made(file_of)
-        self._derived = Made(self._files_of_block)
-        self._layers = Made(self._listed)
-        self._of_options = Made(self._merged)
-        self._whole = Made[Words](lambda words: with_references(self.unresolved(words)))
+        self._parsed = MadeOnce(OverridesParser.create().parse_override)
+        self._is_group = MadeOnce[str](lambda key: any(source.is_group(key) for source in loader.get_sources()))
+        self._sets = MadeOnce(self._is_value)
+        self._chooses = MadeOnce(self._is_choice)
+        self._option = MadeOnce(self._file_of_block)
+        self._file = MadeOnce(file_of)
+        self._derived = MadeOnce(self._files_of_block)
+        self._layers = MadeOnce(self._listed)
+        self._of_options = MadeOnce(self._merged)
+        self._whole = MadeOnce[Words](lambda words: with_references(self.unresolved(words)))
         self._by_hydra: dict[Words, DictConfig | Exception] = {}
 
     def with_hydra(self, overrides: Sequence[str]) -> DictConfig:

@@ -25,7 +25,7 @@ _SEED_STRIDE = 1_000_003
 
 
 @frozen
-class Backbone:
+class FrozenBase:
     """The frozen base of a model.
 
     Attributes:
@@ -51,7 +51,7 @@ class Reading:
     source: Source
     split: Split
     seed: int
-    backbone: Backbone | None = None
+    backbone: FrozenBase | None = None
 
 
 @frozen

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etlrun.cache.keeper import READ, Keeper
-from etlrun.cache.parts import Column
+from etlrun.cache.parts import CachedColumn
 from etlrun.graph.context import as_is, computed
 from etlrun.stages.flow import NUMBER, Feature, Flow, numbered
 from etlrun.stages.lazy import tf
@@ -85,7 +85,7 @@ def compared(keeper: Keeper, mode: tf.Tensor, place: tf.Tensor, data: tf.Tensor)
         return tf.identity(data)
 
 
-def columns(kept: Flow) -> list[Column]:
+def columns(kept: Flow) -> list[CachedColumn]:
     """Return the features that a cache holds, in the order of the components of an example."""
     found = []
     for name in kept.columns:
@@ -93,7 +93,7 @@ def columns(kept: Flow) -> list[Column]:
         sides = [side for side in feature.shape if side is not None]
         is_fixed = feature.bytes is not None
         dtype = "bytes" if feature.dtype == "string" else feature.dtype
-        found.append(Column(name=name, dtype=dtype, shape=sides if is_fixed else None))
+        found.append(CachedColumn(name=name, dtype=dtype, shape=sides if is_fixed else None))
     return found
 
 

@@ -34,7 +34,7 @@ _FRAMEWORKS = {"tensorflow": "tensorflow", "tensorflow-datasets": "tensorflow_da
 Stages = Sequence[PlannedStage]
 
 
-class Part(NamedTuple):
+class IdentityPart(NamedTuple):
     """A part of what determines the examples at a point of a pipeline, from the stages before it.
 
     Attributes:
@@ -139,29 +139,31 @@ def _version(package: str) -> str:
 
 
 PARTS = (
-    Part("the format of the files", lambda *_: [["format", _FORMAT]]),
-    Part("the dataset, the types of its features, and its classes", _dataset, _planned_dataset),
-    Part(
+    IdentityPart("the format of the files", lambda *_: [["format", _FORMAT]]),
+    IdentityPart("the dataset, the types of its features, and its classes", _dataset, _planned_dataset),
+    IdentityPart(
         "the stages before it, and their parameters that change the data or the order, not parallelism or buffers",
         _stages,
         _planned_stages,
     ),
-    Part("the seed, if the shards are shuffled: nothing else before a cache is random", _seed, _planned_seed),
-    Part(
+    IdentityPart("the seed, if the shards are shuffled: nothing else before a cache is random", _seed, _planned_seed),
+    IdentityPart(
         "the records that are read, by their checksums",
         _records,
         lambda _, plan, name: {plan.spec.dataset.key_of(name): plan.spec.dataset.split_of(name)},
     ),
-    Part(
+    IdentityPart(
         "for features, the weights of the base and what computes them: precision, Keras, backend and device",
         lambda _, reading: [] if reading.backbone is None else reading.backbone.identity,
         _planned_features,
     ),
-    Part(
+    IdentityPart(
         "the type of what is kept",
         lambda before, _: [["kept", str(before[-1].gives)]],
         lambda before, plan, _: {plan.spec.cache.key("at"): str(before[-1].gives)},
     ),
-    Part("the source of the steps, and the versions of etlrun, TensorFlow and the decoders", _code, _planned_code),
+    IdentityPart(
+        "the source of the steps, and the versions of etlrun, TensorFlow and the decoders", _code, _planned_code
+    ),
 )
 """All that a cache rests on, in the order in which the first difference is named."""

@@ -18,7 +18,7 @@ from etlrun.measure.advice import advice, told
 from etlrun.measure.meter import Loop, Shapes, spread_ms
 from etlrun.measure.neighbours import Beside
 from etlrun.measure.stage_costs import StageCosts
-from etlrun.measure.verdict import Side, by_kind, floors_of, judge, judge_alone, utilisation
+from etlrun.measure.verdict import MeasuredPipeline, by_kind, floors_of, judge, judge_alone, utilisation
 from etlrun.measure.watched import Sampler, Watch
 from etlrun.planning.plan import Plan, PlannedStage, at_cache, stage_of
 from etlrun.record.record import Record
@@ -363,7 +363,7 @@ class Assessment:
             **self.usage,
         )
 
-    def _with_au(self, train: Side) -> list[Epoch]:
+    def _with_au(self, train: MeasuredPipeline) -> list[Epoch]:
         """Return all epochs of the run, those of `train` with the AU by its floors."""
         epochs = self.work.record.summary.epochs
         first = len(epochs) - len(train.loops)
@@ -389,9 +389,9 @@ class Assessment:
             return max(round(examples / max(batches, 1)), 1)
         return self.work.plan.spec.load.batch_size
 
-    def _side(self, name: str, ready: Sequence[Loop]) -> Side:
+    def _side(self, name: str, ready: Sequence[Loop]) -> MeasuredPipeline:
         """Return the measurements of a pipeline, with the floors of its steps unless it was drained."""
-        return Side(
+        return MeasuredPipeline(
             name=name,
             paths=tuple(planned.stage.path for planned in self._stages(name)),
             loops=tuple(self.loops[name]),

@@ -25,7 +25,7 @@ LEAST = 1e-3
 
 
 @frozen
-class Side:
+class MeasuredPipeline:
     """Measurements of one pipeline.
 
     Attributes:
@@ -69,7 +69,7 @@ class Side:
         """Speedup without the avoidable input wait."""
         return self.measured_s / max(self.measured_s - self.avoidable_s, LEAST * self.measured_s, 1e-9)
 
-    def of_epochs(self, first: int, end: int | None = None) -> Side:
+    def of_epochs(self, first: int, end: int | None = None) -> MeasuredPipeline:
         """Return the measurements of these epochs alone."""
         return dataclasses.replace(self, loops=self.loops[first:end])
 
@@ -142,7 +142,7 @@ def by_kind(loops: Sequence[Loop]) -> dict[StepKind, list[float]]:
     return found
 
 
-def utilisation(sides: Sequence[Side]) -> float | None:
+def utilisation(sides: Sequence[MeasuredPipeline]) -> float | None:
     """Return the accelerator utilization (AU), from 0 to 1: as MLPerf Storage defines it, step time over total.
 
     It is None where no step was measured, as in a run of one step, which compiles.
@@ -175,7 +175,7 @@ def row(loop: Loop) -> StageCost:
     return StageCost(stage=Fetch.path, examples=examples, cost_ms=1000 * loop.traffic.waited_s / max(1, examples))
 
 
-def verdict_on_fetching(side: Side, waited: str) -> Verdict:
+def verdict_on_fetching(side: MeasuredPipeline, waited: str) -> Verdict:
     """Return the verdict on a pipeline whose passes wait for shards, of which steps `waited` so long."""
     loops = [loop for loop in side.loops if is_limit(loop)]
     arrive = arriving_per_s(loops)
@@ -220,7 +220,7 @@ StepCosts = Callable[[str, str], Mapping[str, float]]
 """Milliseconds per example of each step of the transform of `train` or `validation`."""
 
 
-def judge(sides: Sequence[Side], ceiling_per_s: float | None, step_costs: StepCosts, cores: int) -> Verdict:
+def judge(sides: Sequence[MeasuredPipeline], ceiling_per_s: float | None, step_costs: StepCosts, cores: int) -> Verdict:
     """Return the verdict on a run whose pipeline alone delivers `ceiling_per_s` training examples per second.
 
     It is about the training of the epochs that are to come: those after the first, if they have enough steps. What it
@@ -236,7 +236,7 @@ def judge(sides: Sequence[Side], ceiling_per_s: float | None, step_costs: StepCo
 
 
 def _of_training(
-    train: Side, ceiling_per_s: float | None, step_costs: StepCosts, cores: int, *, is_later: bool
+    train: MeasuredPipeline, ceiling_per_s: float | None, step_costs: StepCosts, cores: int, *, is_later: bool
 ) -> Verdict:
     """Return the verdict on training in the epochs of `train`, which are all after the first, or all there are."""
     if train.steps < FEWEST_STEPS or train.floor_s is None:
@@ -271,12 +271,12 @@ def _of_training(
     return _gaining(train, Verdict(kind=kind, because=f"{waited}; {rates}"))
 
 
-def _gaining(side: Side, verdict: Verdict) -> Verdict:
+def _gaining(side: MeasuredPipeline, verdict: Verdict) -> Verdict:
     """Return the verdict on a pipeline with what it would gain."""
     return dataclasses.replace(verdict, max_gain=side.gain, train_max_gain=max(side.gain, side.ceiling_gain))
 
 
-def _start_up(sides: Sequence[Side]) -> Iterator[Apart]:
+def _start_up(sides: Sequence[MeasuredPipeline]) -> Iterator[Apart]:
     """Yield what the start-up takes of the run: tracing, compiling and building graphs, which happen once."""
     total_s = sum(loop.wall_s for side in sides for loop in side.loops)
     lost_s = min(total_s, sum(loop.startup_s for side in sides for loop in side.loops))
@@ -285,7 +285,7 @@ def _start_up(sides: Sequence[Side]) -> Iterator[Apart]:
         yield Apart(name="start-up", lost_s=lost_s, total_s=total_s, max_gain=gain)
 
 
-def _apart(side: Side, step_costs: StepCosts, cores: int) -> Apart:
+def _apart(side: MeasuredPipeline, step_costs: StepCosts, cores: int) -> Apart:
     """Return what waiting takes of a part that the verdict leaves out, and the stage that limits it."""
     is_bound = side.gain >= INPUT_GAIN and not _held_up(side)
     stage = _bound_by_input(side, "", step_costs, cores).stage if is_bound else None
@@ -296,7 +296,7 @@ def _unknown(why: str, again: str) -> Verdict:
     return Verdict(kind="unknown", because=f"inconclusive: {why}", advice=f"Run again {again}.")
 
 
-def judge_alone(side: Side, rate_per_s: float | None, step_ms: float = 0.0) -> Verdict:
+def judge_alone(side: MeasuredPipeline, rate_per_s: float | None, step_ms: float = 0.0) -> Verdict:
     """Return the verdict on a drained pipeline: the stage that limits its throughput; without a model, no gain.
 
     `rate_per_s` is that of the pipeline with a step of `step_ms` for each batch.
@@ -321,14 +321,14 @@ def judge_alone(side: Side, rate_per_s: float | None, step_ms: float = 0.0) -> V
     return Verdict(kind="input", stage=stage, pipeline=side.pipeline, because=because)
 
 
-def _held_up(side: Side) -> str:
+def _held_up(side: MeasuredPipeline) -> str:
     """Return how long steps waited for digests, if it is enough to hide the input wait; else an empty string."""
     held_s, total_s = side.digests_s, side.measured_s
     text = f"{_seconds(held_s)} of {_seconds(total_s)} were spent waiting for digests, while the pipeline continued"
     return text if held_s > WORTH_REPORTING * total_s else ""
 
 
-def _unexplained(side: Side, waited: str) -> Verdict:
+def _unexplained(side: MeasuredPipeline, waited: str) -> Verdict:
     steps_s = sum(step for loop in side.loops for step in loop.warm_steps_s)
     return _unknown(
         f"{waited}, but the steps took {_seconds(steps_s)}, instead of {_seconds(side.floors_s)} on batches that are "
@@ -345,7 +345,7 @@ def _error_s(waits_s: Sequence[float]) -> float:
     return 2 * statistics.stdev(blocks) * math.sqrt(len(blocks))
 
 
-def _bound_by_input(side: Side, waited: str, step_costs: StepCosts, cores: int) -> Verdict:
+def _bound_by_input(side: MeasuredPipeline, waited: str, step_costs: StepCosts, cores: int) -> Verdict:
     """Return the verdict on a pipeline whose steps wait for it: the stage that limits it, and why."""
     weights: dict[str, float] = {}
     evidence: dict[str, tuple[Loop, StageCosts]] = {}
@@ -377,7 +377,7 @@ def _bound_by_input(side: Side, waited: str, step_costs: StepCosts, cores: int) 
     return _gaining(side, Verdict(kind="input", stage=named, pipeline=side.pipeline, because=f"{waited}; {why}"))
 
 
-def _begins(side: Side, waited: str) -> Verdict:
+def _begins(side: MeasuredPipeline, waited: str) -> Verdict:
     """Return the verdict on passes whose first batches take most of the wait."""
     count, steps = len(side.loops), round(side.steps / len(side.loops))
     begin_ms, steps_ms = (1000 * value / count for value in (sum(loop.fill_s for loop in side.loops), side.floors_s))
@@ -388,7 +388,7 @@ def _begins(side: Side, waited: str) -> Verdict:
     return _gaining(side, Verdict(kind="input", pipeline=side.pipeline, because=f"{waited}; {why}", advice=advice))
 
 
-def _stage(side: Side, loop: Loop, costs: StageCosts) -> str:
+def _stage(side: MeasuredPipeline, loop: Loop, costs: StageCosts) -> str:
     """Return the stage whose removal would save most of an epoch."""
     step_ms, slowest = 1000 * side.example_s, costs.periods.slowest
     is_over = slowest.period_ms * sum(loop.examples) > _MOST * 1000 * loop.wall_s
@@ -405,7 +405,9 @@ def _heaviest(thread: Thread) -> str:
     return max(thread.shares, key=lambda stage: thread.shares[stage])
 
 
-def _why(stage: str, side: Side, loop: Loop, costs: StageCosts, step_costs: StepCosts, cores: int) -> tuple[str, str]:
+def _why(
+    stage: str, side: MeasuredPipeline, loop: Loop, costs: StageCosts, step_costs: StepCosts, cores: int
+) -> tuple[str, str]:
     """Return the path of the stage, or of its step, and the evidence for it."""
     step_ms = 1000 * side.example_s
     budget = f"a step takes {step_ms:.3g} ms per example"

@@ -157,10 +157,10 @@ class Watched(Passes):
     """Wrapper of `dataset` with the same elements that records its passes in `watch`."""
 
     def __init__(self, dataset: tf.data.Dataset, watch: Watch) -> None:
-        super().__init__(dataset, lambda: Pass(dataset, watch))
+        super().__init__(dataset, lambda: WatchedPass(dataset, watch))
 
 
-class Pass:
+class WatchedPass:
     """Python iterator over one pass. TensorFlow's iterator is created late, since Keras makes some it never uses."""
 
     def __init__(self, dataset: tf.data.Dataset, watch: Watch) -> None:
@@ -168,7 +168,7 @@ class Pass:
         self._handed = dataset.handed if isinstance(dataset, Passes) else None
         self._looked_s = self._look_in_s = 0.0
 
-    def __iter__(self) -> Pass:
+    def __iter__(self) -> WatchedPass:
         return self
 
     def begin(self, meanwhile: Callable[[], object]) -> None:
@@ -222,7 +222,7 @@ _GPU_LOOKS_APART_S = 0.5
 """Pause between looks, and between looks at the GPUs; NVML's own window is at least as long."""
 
 
-class GpuUse:
+class GpuMeter:
     """Utilization of each NVIDIA GPU visible to this process, and the memory that the process holds on it."""
 
     def __init__(self) -> None:
@@ -290,7 +290,7 @@ class Interval(NamedTuple):
     cores: float
 
 
-class Usage:
+class ResourceMeter:
     """Resources that this process uses from `begin` on: memory and CPU time as a series, and all of them together."""
 
     def __init__(self) -> None:
@@ -374,7 +374,7 @@ class Sampler:
         self._watches = tuple(watches)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look_on, name="etlrun-sampler", daemon=True)
-        self.gpu, self.usage, self.beside = GpuUse(), Usage(), beside
+        self.gpu, self.usage, self.beside = GpuMeter(), ResourceMeter(), beside
         self._with_gpu = with_gpu
 
     def __enter__(self) -> Self:

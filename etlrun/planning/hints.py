@@ -102,7 +102,7 @@ _ALIKE_HERE, _ALIKE_ELSEWHERE = 0.5, 0.7
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownKey:
     """A key that a config may have.
 
     Attributes:
@@ -149,7 +149,7 @@ def hint(path: str, value: object, config: Mapping[str, Any], stages: Stages) ->
     return f"did you mean {' or '.join(dict.fromkeys(texts))}?"
 
 
-def meant(path: str, value: object, config: Mapping[str, Any], stages: Stages) -> list[Known]:
+def meant(path: str, value: object, config: Mapping[str, Any], stages: Stages) -> list[KnownKey]:
     """Return the keys that were probably meant by `path`, which is unknown or has a wrong form.
 
     The key itself, which another option has, is preferred to one with the same name, that to a similar one, and a key
@@ -205,9 +205,9 @@ def is_key(name: str, stages: Stages) -> bool:
     return any(key.name == name for key in _known({}, stages))
 
 
-def _alike(name: str, block: str, value: object, known: Sequence[Known]) -> list[Known]:
+def _alike(name: str, block: str, value: object, known: Sequence[KnownKey]) -> list[KnownKey]:
     """Return the keys whose names are most similar to `name`, or that it abbreviates."""
-    found: list[tuple[tuple[float, bool], Known]] = []
+    found: list[tuple[tuple[float, bool], KnownKey]] = []
     for key in known:
         is_here = key.path.rpartition(".")[0] == block
         ratio = _similarity(key.name, name)
@@ -227,7 +227,7 @@ def _similarity(known: str, name: str) -> float:
     return difflib.SequenceMatcher(None, known, name).ratio()
 
 
-def _known(config: Mapping[str, Any], stages: Stages) -> Iterator[Known]:
+def _known(config: Mapping[str, Any], stages: Stages) -> Iterator[KnownKey]:
     """Yield all keys in the order of the groups; those of a sweep or of `tune` need that command."""
     for group, fixed in (("dataset", _dataset(config)), ("load", Load), ("measure", Measure)):
         yield from _fields(group, fixed)
@@ -237,7 +237,7 @@ def _known(config: Mapping[str, Any], stages: Stages) -> Iterator[Known]:
     for group in (group for group in stages if group != "transform"):
         block = config.get(group)
         chosen = selected(stages[group], block.get("name")) if isinstance(block, Mapping) else None
-        yield Known(group, None)
+        yield KnownKey(group, None)
         for name, stage_type in stages[group].items():
             needs = "" if name == chosen else f"{group}={name}"
             yield from (replace(key, needs=needs) for key in _fields(group, stage_type)[1:])
@@ -248,7 +248,7 @@ def _known(config: Mapping[str, Any], stages: Stages) -> Iterator[Known]:
         yield from (block, *(replace(key, needs=needs) for key in keys))
     if "transform" in stages:
         yield from (key for key in _fields("transform", Map) if key.name != "steps")
-        yield from (Known(f"transform.{name}", list[str]) for name in ("steps", "eval_steps"))
+        yield from (KnownKey(f"transform.{name}", list[str]) for name in ("steps", "eval_steps"))
     for group, stage_type, command in (("sweep", Sweep, "-m"), ("tune", Tune, "the command tune")):
         needs = "" if group in config else command
         yield from (replace(key, needs=needs) for key in _fields(group, stage_type))
@@ -265,12 +265,12 @@ def _listed(block: object) -> Iterator[str]:
         yield from (name for name in listed if isinstance(name, str)) if isinstance(listed, list | tuple) else ()
 
 
-def _fields(path: str, stage_type: type[Stage]) -> list[Known]:
+def _fields(path: str, stage_type: type[Stage]) -> list[KnownKey]:
     """Return the block of a stage and its keys."""
-    found = [Known(path, None)]
+    found = [KnownKey(path, None)]
     annotated = hints_of(stage_type, include_extras=True)
     inner = hints_of(stage_type)
     for name in field_metadata(stage_type):
         block = nested_stage(inner[name])
-        found += [Known(f"{path}.{name}", annotated[name])] if block is None else _fields(f"{path}.{name}", block)
+        found += [KnownKey(f"{path}.{name}", annotated[name])] if block is None else _fields(f"{path}.{name}", block)
     return found

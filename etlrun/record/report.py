@@ -290,7 +290,7 @@ def of_run(folder: Path, summary: Summary) -> Doc:
         Section("Loss and metrics", [*measures(summary)], only=PAGES),
         Section("Time of each epoch", [_times(epochs)], note=_START_UP, only=["html"]),
         Table(epochs, columns, only=TEXTS),
-        Table([Stage(row.stage, row) for row in summary.stages], STAGES, only=TEXTS),
+        Table([StageLine(row.stage, row) for row in summary.stages], STAGES, only=TEXTS),
         _stages(folder, summary),
         Lines(shown[len(first) :], only=TEXTS),
         Section("Memory and CPU", [*_usage(summary)], only=["html"]),
@@ -334,7 +334,7 @@ def epoch_columns(epochs: Sequence[Epoch]) -> list[Col]:
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageLine:
     """A stage of a pipeline.
 
     Attributes:
@@ -350,7 +350,7 @@ class Stage:
     mark: str = ""
 
 
-def _cost(name: str) -> Callable[[Stage], Any]:
+def _cost(name: str) -> Callable[[StageLine], Any]:
     return lambda stage: getattr(stage.cost, name, None)
 
 
@@ -390,7 +390,7 @@ def _stages(folder: Path, summary: Summary) -> Table:
     )
 
 
-def stages_of(folder: Path, summary: Summary) -> tuple[str, list[Stage]]:
+def stages_of(folder: Path, summary: Summary) -> tuple[str, list[StageLine]]:
     """Return the name of the pipeline that the measurements are about, and its stages in order.
 
     Until a run has a verdict, the costs are those of the last epoch of its training pipeline.
@@ -405,7 +405,7 @@ def stages_of(folder: Path, summary: Summary) -> tuple[str, list[Stage]]:
     if verdict is not None and verdict.kind == "input" and verdict.stage:
         marks = {verdict.stage: "limits the run"}
     names = dict.fromkeys([*steps, *by_name])
-    return pipeline, [Stage(name, by_name.get(name), steps.get(name, ()), marks.get(name, "")) for name in names]
+    return pipeline, [StageLine(name, by_name.get(name), steps.get(name, ()), marks.get(name, "")) for name in names]
 
 
 def _planned(folder: Path, pipeline: str) -> dict[str, tuple[str, ...]]:

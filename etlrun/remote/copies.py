@@ -22,7 +22,7 @@ from threading import Condition, Event, Lock, Thread
 from etlrun.cache.store import folder_of
 from etlrun.remote.objects import Object, Storage, UnreachableError, changed, interrupted
 from etlrun.remote.room import FETCHED, Room
-from etlrun.remote.transfers import LONGEST_S, Fetch, SilentError
+from etlrun.remote.transfers import LONGEST_S, ObjectFetch, SilentError
 from etlrun.stages.dataset import Declared
 from etlrun.stages.paths import AT_ONCE, bytes_kept
 from etlrun.system.errors import EtlrunError, Fault, WorldError
@@ -323,7 +323,7 @@ class Ahead:
         self._copies.count(fetching=1)
         self._begun += 1
         try:
-            Fetch(of, path, self._copies.storage, self._stop, self._asked, partial(self._arrived, of.key)).run()
+            ObjectFetch(of, path, self._copies.storage, self._stop, self._asked, partial(self._arrived, of.key)).run()
         except EtlrunError as error:
             return error
         except Exception as error:  # noqa: BLE001 - a thread of its own tells no one else

@@ -50,7 +50,7 @@ def unwritable(error: OSError, folder: Path, needed_bytes: int, what: str) -> Wo
     )
 
 
-class Reader(Protocol):
+class CopyReader(Protocol):
     """A reader of copies, for which some are there before it takes them."""
 
     ahead: dict[str, Object]
@@ -67,7 +67,7 @@ class Room:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.readers: WeakSet[Reader] = WeakSet()
+        self.readers: WeakSet[CopyReader] = WeakSet()
         self._folder = folder
         self._here = threading.Lock()
         self._uses: Counter[str] = Counter()
@@ -211,7 +211,7 @@ def _remove(copy: Path) -> bool:
 
 
 @frozen
-class Fetched:
+class FetchedCopies:
     """All copies in a folder of caches, as they are listed beside caches.
 
     Attributes:
@@ -235,13 +235,13 @@ class Fetched:
         return self.num_used == self.count
 
 
-def fetched_in(parent: Path) -> list[Fetched]:
+def fetched_in(parent: Path) -> list[FetchedCopies]:
     """Return what is fetched into a folder of caches; nothing if that is none."""
     copies = named(parent / FETCHED, _KEY)
     if not copies:
         return []
     return [
-        Fetched(
+        FetchedCopies(
             count=len(copies),
             bytes=sum(sum(_sizes_in(copy).values()) for copy in copies),
             used_s=max(map(_used_s, copies)),

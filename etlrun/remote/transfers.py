@@ -50,7 +50,7 @@ _READ_BYTES, _RANGE_BYTES = 1 << 20, 8 << 20
 
 
 @frozen
-class Answer:
+class ObjectStream:
     """The content of an object, as it arrives.
 
     Attributes:
@@ -66,7 +66,7 @@ class Answer:
     is_tag_md5: bool = True
 
 
-def answer_of(of: Object, storage: Storage, start: int) -> Answer:
+def answer_of(of: Object, storage: Storage, start: int) -> ObjectStream:
     """Ask for an object from the byte `start` on.
 
     Raises:
@@ -80,10 +80,10 @@ def answer_of(of: Object, storage: Storage, start: int) -> Answer:
     if scheme in S3:
         return _of_s3(files, of, start)
     generation = {"generation": of.version} if scheme in GCS else {}
-    return Answer(start=start, chunks=_of_ranges(files, of, start, generation), is_of_version=bool(generation))
+    return ObjectStream(start=start, chunks=_of_ranges(files, of, start, generation), is_of_version=bool(generation))
 
 
-def _of_http(files: Any, of: Object, start: int) -> Answer:
+def _of_http(files: Any, of: Object, start: int) -> ObjectStream:
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
     source = files.open(of.url, "rb", block_size=0, size=max(1, of.bytes), headers=headers)
     chunks = _chunks(files.loop, source.r.content.read, source.close)
@@ -101,10 +101,10 @@ def _of_http(files: Any, of: Object, start: int) -> Answer:
             )
         raise ChangedError(of.url)
     begins = start if answer.get("Content-Range") else 0
-    return Answer(start=begins, chunks=chunks, is_of_version=bool(version))
+    return ObjectStream(start=begins, chunks=chunks, is_of_version=bool(version))
 
 
-def _of_s3(files: Any, of: Object, start: int) -> Answer:
+def _of_s3(files: Any, of: Object, start: int) -> ObjectStream:
     bucket, key, _ = files.split_path(of.url)
     ranged = {"Range": f"bytes={start}-"} if start else {}
     answer = files.call_s3("get_object", Bucket=bucket, Key=key, IfMatch=of.version, **ranged)
@@ -114,7 +114,7 @@ def _of_s3(files: Any, of: Object, start: int) -> Answer:
         raise ChangedError(of.url)
     chunks = _chunks(files.loop, body.read, lambda: files.loop.call_soon_threadsafe(body.close))
     is_tag_md5 = "SSECustomerAlgorithm" not in answer and "kms" not in answer.get("ServerSideEncryption", "")
-    return Answer(start=start, chunks=chunks, is_of_version=True, is_tag_md5=is_tag_md5)
+    return ObjectStream(start=start, chunks=chunks, is_of_version=True, is_tag_md5=is_tag_md5)
 
 
 def _chunks(loop: Any, read: Read, close: Callable[[], None]) -> Generator[bytes, None, None]:
@@ -176,7 +176,7 @@ _DIGESTS = {"MD5": _md5, "CRC32C": _crc32c}
 
 
 @dataclass
-class Fetch:
+class ObjectFetch:
     """The fetching of one object.
 
     Attributes:
@@ -244,7 +244,7 @@ class Fetch:
     def _arrive(self) -> None:
         """Try until the whole object is there; raise `SilentError` when nothing has arrived for `LONGEST_S`."""
         pauses, since_s, before = pauses_s(), time.monotonic(), self._done
-        answer: Answer | None = None
+        answer: ObjectStream | None = None
         self._tell(before)
         self.part.touch()
         while self._done < self.of.bytes:
@@ -276,7 +276,7 @@ class Fetch:
             return self.part.stat().st_size
         return 0
 
-    def _go_on(self) -> Answer:
+    def _go_on(self) -> ObjectStream:
         """Fetch what is missing; return the answer of the server."""
         self.asked()
         done = self._done
@@ -309,7 +309,7 @@ class Fetch:
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def _check(self, answer: Answer | None) -> None:
+    def _check(self, answer: ObjectStream | None) -> None:
         """Raise `UnreachableError` for an object that has changed or is damaged, which is removed."""
         is_of_version = self.of.bytes == 0 if answer is None else answer.is_of_version
         if not is_of_version and looked_up(self.of.url, self.storage) != self.of:

@@ -16,7 +16,7 @@ from pathlib import Path
 from etlrun.measure.gains import UNTOLD
 from etlrun.record import record as records
 from etlrun.record.record import KILLED
-from etlrun.record.report import STAGES, Stage
+from etlrun.record.report import STAGES, StageLine
 from etlrun.record.summary import COMPLETED, FAILED, INTERRUPTED, SUMMARY
 from etlrun.report.doc import Chart, Choice, Code, Col, Doc, Line, Lines, Part, Series, Table
 from etlrun.report.render import RENDER, show
@@ -475,7 +475,7 @@ def _stages(results: Results, known: Mapping[int, ConfigResult]) -> Choice:
         note += f"{len(measured) - len(held):,} more stage tables are in results.json and in the folders of the runs."
     names = {run.name: f"{run.name}: {' '.join(known[run.config].own) or 'the default config'}" for run in held}
     tables = {
-        names[run.name]: Table([Stage(row.stage, row) for row in run.outcome.stages], STAGES)
+        names[run.name]: Table([StageLine(row.stage, row) for row in run.outcome.stages], STAGES)
         for run in held
         if run.outcome
     }

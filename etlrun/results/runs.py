@@ -33,7 +33,7 @@ UNFINISHED, UNREADABLE = "unfinished", "unreadable"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class RunEntry:
     """A run, a sweep, or a search.
 
     Attributes:
@@ -67,17 +67,17 @@ class Entry:
     epochs: int = 0
 
 
-def entries(folder: Path) -> list[Entry]:
+def entries(folder: Path) -> list[RunEntry]:
     """Return the runs and sweeps in `folder` and below it, the newest first; `WorldError` if it is no folder."""
     require_folder(folder)
     found = [entry(path, kind) for path, kind in walked(folder)]
     return sorted(found, key=lambda one: (-one.created_s, str(one.folder)))
 
 
-def entry(folder: Path, kind: Kind) -> Entry:
+def entry(folder: Path, kind: Kind) -> RunEntry:
     """Return the run, the sweep or the search in `folder`."""
     mark = next((folder / mark for mark in (SWEEP, SEARCH, SUMMARY) if is_file(folder / mark)), folder)
-    unread = Entry(
+    unread = RunEntry(
         folder=folder, kind=kind, status=UNREADABLE, created_s=mark.lstat().st_mtime, bytes=disk_bytes(folder)
     )
     if kind == "search":
@@ -91,7 +91,7 @@ def entry(folder: Path, kind: Kind) -> Entry:
     return unread if summary is None else _run(unread, summary)
 
 
-def _run(unread: Entry, summary: Summary) -> Entry:
+def _run(unread: RunEntry, summary: Summary) -> RunEntry:
     known, folder = outcome(summary), unread.folder
     return replace(
         unread,
@@ -106,7 +106,7 @@ def _run(unread: Entry, summary: Summary) -> Entry:
     )
 
 
-def _sweep(unread: Entry, ledger: Ledger) -> Entry:
+def _sweep(unread: RunEntry, ledger: Ledger) -> RunEntry:
     summaries = {key: read_summary(ledger.folder_of(key)) for key in ledger.runs}
     waiting = unfinished(ledger, {key: outcome(of) if of else None for key, of in summaries.items()})
     ran = [summary for summary in summaries.values() if summary is not None]
@@ -125,7 +125,7 @@ def _sweep(unread: Entry, ledger: Ledger) -> Entry:
     )
 
 
-def _search(unread: Entry) -> Entry:
+def _search(unread: RunEntry) -> RunEntry:
     """Return a search, whose runs are part of it."""
     try:
         overrides = json.loads((unread.folder / SEARCH).read_text(encoding="utf-8"))["overrides"]

@@ -37,7 +37,7 @@ _MOST_RUNS = 10
 
 
 @frozen
-class Kept:
+class CacheChange:
     """State of a cache after a change of plan.
 
     Attributes:
@@ -73,7 +73,7 @@ class Kept:
         return f"{self.target} {self.state}{because}{provided}{size}{filled}"
 
 
-def caches(old: Plan | None, new: Plan) -> tuple[Kept, ...]:
+def caches(old: Plan | None, new: Plan) -> tuple[CacheChange, ...]:
     """Return the state of the caches of both pipelines, compared by all that they rest on; without `old`, as new ones.
 
     A memory cache with the same content is left out.
@@ -92,7 +92,7 @@ class Fills:
         self.held = {_held(plan, name): of for of, plan in plans.items() for name in plan.pipelines}
         self._folder = folder
 
-    def told(self, plan: Plan, kept: Kept) -> Kept:
+    def told(self, plan: Plan, kept: CacheChange) -> CacheChange:
         """Return the state of a cache of a plan with what else fills it; as it is if it is not filled.
 
         A run has filled one of the same kind if it has the same stages and the same dataset before it, of any split and
@@ -146,13 +146,13 @@ def _content(plan: Plan, name: str, *left_out: str) -> str:
     return "" if cache is None else repr((cache.path, cache.codec, values))
 
 
-def filled_bytes(kept: Sequence[Kept]) -> int | None:
+def filled_bytes(kept: Sequence[CacheChange]) -> int | None:
     """Return the bytes of the caches on disk that are filled; None if those of one are unknown."""
     sizes = [of.size_bytes for of in kept if of.is_filled]
     return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
-def filled_line(kept: Sequence[Kept]) -> str:
+def filled_line(kept: Sequence[CacheChange]) -> str:
     """Return the sentence on the caches on disk that are filled: their size, and what becomes of the old ones."""
     size, told = filled_bytes(kept), f"{counted(sum(of.is_filled for of in kept), 'cache')} on disk"
     told = f"{told} of unknown size" if size is None else f"{rounded(size)} in {told}"
@@ -161,10 +161,10 @@ def filled_line(kept: Sequence[Kept]) -> str:
     return f"refills {told}; what was there stays until etlrun cache gc removes it"
 
 
-def _kept(old: Plan | None, new: Plan, name: str) -> Kept | None:
+def _kept(old: Plan | None, new: Plan, name: str) -> CacheChange | None:
     was, now = (None if plan is None else at_cache(plan.pipelines[name])[1] for plan in (old, new))
     if now is None:
-        return Kept(pipeline=name, target=_target(was), state=UNUSED) if was and was.outlives_run else None
+        return CacheChange(pipeline=name, target=_target(was), state=UNUSED) if was and was.outlives_run else None
     before, after = {} if old is None else planned(old, name), planned(new, name)
     devices = before.get(_DEVICE), after.get(_DEVICE)
     unsure = {_DEVICE} if _AUTO in devices else set()
@@ -181,7 +181,7 @@ def _kept(old: Plan | None, new: Plan, name: str) -> Kept | None:
         state = FIRST
     provided = tuple(_conditions(old, new, devices)) if state == VALID and old is not None else ()
     size_bytes, size = size_of(new, name)
-    kept = Kept(pipeline=name, target=_target(now), state=state, because=because, provided=provided)
+    kept = CacheChange(pipeline=name, target=_target(now), state=state, because=because, provided=provided)
     return replace(kept, size_bytes=size_bytes, size="" if state == VALID else size)
 
 

@@ -15,7 +15,7 @@ from etlrun.config.files import config_files, unloadable
 from etlrun.planning.plan import Plan
 from etlrun.report.doc import Doc, Line, Lines
 from etlrun.review.evidence import stale
-from etlrun.review.folders import Entry, Folders, entries, located, of_whole, without_configs
+from etlrun.review.folders import Folders, KeyEntry, entries, located, of_whole, without_configs
 from etlrun.review.lint import Advice
 from etlrun.review.policy import policy_of
 from etlrun.review.sides import DEFAULT, Variant, composed, hidden, named_default, stand_ins
@@ -252,11 +252,11 @@ def _unreached(
 
 def _never_counting(configs: Iterable[Variant], folders: Folders, own: list[str]) -> Iterator[Fault]:
     """Yield the faults of values that a later file overrides in every config."""
-    known: dict[tuple[str, str], list[Entry]] = {}
-    counting: set[Entry] = set()
-    beaten: dict[Entry, Entry] = {}
+    known: dict[tuple[str, str], list[KeyEntry]] = {}
+    counting: set[KeyEntry] = set()
+    beaten: dict[KeyEntry, KeyEntry] = {}
     for variant in configs:
-        last: dict[str, Entry] = {}
+        last: dict[str, KeyEntry] = {}
         for layer in variant.layers:
             name = folders.name(layer.path)
             if (name, layer.package) not in known:
@@ -273,7 +273,7 @@ def _never_counting(configs: Iterable[Variant], folders: Folders, own: list[str]
             yield of_file(entry.file, found, expected, remedy, line=entry.line, key=entry.key)
 
 
-def _values(files: Mapping[str, bytes], name: str, package: str) -> list[Entry]:
+def _values(files: Mapping[str, bytes], name: str, package: str) -> list[KeyEntry]:
     """Return the innermost keys of a file, without mandatory values (`???`)."""
     found = entries(files.get(name, b""), package, name)
     lines = files.get(name, b"").decode(errors="replace").splitlines()

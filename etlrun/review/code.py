@@ -40,7 +40,7 @@ _ALL, _LOADING = "*", ""
 
 
 @frozen
-class Source:
+class CodeSource:
     """Source of what a package adds to a run.
 
     Attributes:
@@ -76,10 +76,10 @@ class Source:
         )
 
 
-Sources = Mapping[str, Source]
+Sources = Mapping[str, CodeSource]
 
 
-def sources_of(plan: Plan) -> dict[str, Source]:
+def sources_of(plan: Plan) -> dict[str, CodeSource]:
     """Return the sources of what packages add to a run, by their names as `Plan.code` has them, and of its dataset."""
     dataset = plan.spec.dataset
     added = [of for of in PLUGINS.values() if of.made is type(dataset)]
@@ -96,7 +96,7 @@ def home(name: str) -> Path | None:
     return Path(places[0]).parent.resolve() if module is not None and places[0] is not None else None
 
 
-def _source(plugin: Plugin) -> Source | None:
+def _source(plugin: Plugin) -> CodeSource | None:
     module, _, name = plugin.where.partition(" ")[0].partition(":")
     root = home(module)
     if root is None:
@@ -112,7 +112,9 @@ def _source(plugin: Plugin) -> Source | None:
         texts |= {value for value in values if isinstance(value, str)}
     files = {file: hashlib.sha256(repr(sorted(of.items())).encode()).hexdigest() for file, of in reached.items()}
     package = f"{plugin.package} {plugin.version}"
-    return Source(title=name, package=package, file=_file(root, module) or module, files=files, texts=frozenset(texts))
+    return CodeSource(
+        title=name, package=package, file=_file(root, module) or module, files=files, texts=frozenset(texts)
+    )
 
 
 def _reached(root: Path, todo: list[tuple[str, str]]) -> Iterator[tuple[str, int, ast.stmt]]:
@@ -297,7 +299,7 @@ class Process:
             with self._its_modules():
                 stdin.write(pickle.dumps((function, given)))
                 stdin.flush()
-                is_error, answer = _Loader(stdout).load()
+                is_error, answer = _RevisionLoader(stdout).load()
         except (EOFError, BrokenPipeError) as error:
             found = f"code that ends its process with {how_ended(self._process.wait())}"
             raise ConfigError([Fault(self._revision, found, "code that can be imported")]) from error
@@ -343,7 +345,7 @@ def _described(packages: Sequence[Package], tree: Path) -> Path:
     return folder
 
 
-class _Loader(pickle.Unpickler):
+class _RevisionLoader(pickle.Unpickler):
     """Loads values whose classes are those of a revision, and reads their annotations while their modules are there."""
 
     def find_class(self, module_name: str, global_name: str) -> Any:

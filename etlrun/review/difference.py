@@ -13,7 +13,7 @@ from etlrun.planning.plan import STAGES as LISTED
 from etlrun.planning.plan import Plan, differing, drawn, keeps_file_order, kinds_in, parts_of, reads_features
 from etlrun.planning.planner import plan
 from etlrun.planning.spec import RunSpec, bare, leaves, parse
-from etlrun.review.code import Source, Sources
+from etlrun.review.code import CodeSource, Sources
 from etlrun.stages import STAGES
 from etlrun.stages.base import DATA, ORDER, SPEED, TRAINING, Kind, Stage, parameters
 from etlrun.stages.cache import NoCache
@@ -323,7 +323,7 @@ def _code(old: Plan, new: Plan, was: Sources, now: Sources) -> Iterator[Differen
             yield of_code(name, before, after, how)
 
 
-def _of_package(old: str, new: str, sources: Sequence[Source]) -> tuple[str, str, str]:
+def _of_package(old: str, new: str, sources: Sequence[CodeSource]) -> tuple[str, str, str]:
     """Return package and version of both sides of `Plan.code`, with what differs beside them; equal ones if none does.
 
     The code itself is told apart only where its package and its version are the same. If the `sources` of both sides

@@ -15,7 +15,7 @@ from etlrun.planning import render
 from etlrun.planning.plan import Plan
 from etlrun.report.doc import Code, Col, Doc, Images, Line, Lines, Link, Paragraph, Part, Picture, Section, Table
 from etlrun.report.markdown import blocks
-from etlrun.review.caches import Kept, filled_bytes, filled_line
+from etlrun.review.caches import CacheChange, filled_bytes, filled_line
 from etlrun.review.difference import Difference
 from etlrun.review.facts import CONTRADICTION
 from etlrun.review.review import File, Review, Reviewed, contradictions
@@ -178,7 +178,7 @@ def _is_both(reviewed: Reviewed) -> bool:
     return reviewed.state == "compared" and not reviewed.was
 
 
-def _filled(caches: Sequence[Kept]) -> str:
+def _filled(caches: Sequence[CacheChange]) -> str:
     filled = filled_bytes(caches)
     return "fills caches of unknown size" if filled is None else f"fills {megabytes(filled)}" if filled else ""
 

@@ -21,7 +21,7 @@ CONTRADICTION = "contradiction: "
 
 
 @frozen
-class Read:
+class ReadExamples:
     """What a pass over a split has read on one side.
 
     Attributes:
@@ -52,7 +52,7 @@ class Read:
 
 
 Plans = tuple["Plan | None", "Plan | None"]
-Sides = tuple[Read | None, Read | None]
+Sides = tuple[ReadExamples | None, ReadExamples | None]
 """What was read before and after a change; None on a side that doesn't have the pipeline."""
 
 
@@ -106,7 +106,7 @@ def facts_of(comparison: Comparison, plans: Plans, read: Mapping[str, Sides], *,
     )
 
 
-def repeatable(read: Mapping[str, Sides], again: Mapping[str, Read]) -> dict[str, Sides]:
+def repeatable(read: Mapping[str, Sides], again: Mapping[str, ReadExamples]) -> dict[str, Sides]:
     """Return what was read, without pipelines whose old side has read other examples when it was read `again`."""
     found: dict[str, Sides] = {}
     for name, (old, new) in read.items():
@@ -117,11 +117,11 @@ def repeatable(read: Mapping[str, Sides], again: Mapping[str, Read]) -> dict[str
     return found
 
 
-def _is_same(old: Read, new: Read) -> bool:
+def _is_same(old: ReadExamples, new: ReadExamples) -> bool:
     return Counter(old.hashes) == Counter(new.hashes)
 
 
-def _is_ordered(old: Read, new: Read) -> bool | None:
+def _is_ordered(old: ReadExamples, new: ReadExamples) -> bool | None:
     return old.hashes == new.hashes if old.is_ordered and new.is_ordered else None
 
 
@@ -150,7 +150,7 @@ def _lines(comparison: Comparison, plans: Plans, read: Mapping[str, Sides]) -> I
         yield f"not {verb}: {' and '.join(names)}{',' * reason.startswith('since')} {reason}"
 
 
-def _compared(name: str, old: Read, new: Read, comparison: Comparison, plans: Plans) -> str:
+def _compared(name: str, old: ReadExamples, new: ReadExamples, comparison: Comparison, plans: Plans) -> str:
     """Return the sentence on a pipeline of which both sides were read."""
     amount = old.amount if old.amount == new.amount else f"{old.amount.rpartition(' ')[0]} -> {new.amount}"
     begin, count = f"read: {amount} of {name}, ", len(new.hashes)
@@ -175,7 +175,7 @@ def _reaching(name: str, comparison: Comparison) -> list[Difference]:
     return [item for item in comparison.differences if item.kind == DATA and name in (item.pipelines or (name,))]
 
 
-def _short(of: Read) -> str:
+def _short(of: ReadExamples) -> str:
     count, _, digest = of.digest.partition(":")
     return f"{count}:{digest[:_SHOWN]}…"
 
@@ -191,7 +191,7 @@ def _notes(comparison: Comparison, plans: Plans, *, by_own_code: bool) -> Iterat
         yield "not read: the code of the other side; both sides were read with the packages that are installed here"
 
 
-def _denied(name: str, old: Read, new: Read, comparison: Comparison) -> Iterator[str]:
+def _denied(name: str, old: ReadExamples, new: ReadExamples, comparison: Comparison) -> Iterator[str]:
     """Yield what the comparison says otherwise of a pipeline."""
     if _reaching(name, comparison) or comparison.is_unsure or comparison.doubts:
         return

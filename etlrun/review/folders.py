@@ -223,7 +223,7 @@ def _tracked(tree: Tree, folder: Path) -> str | None:
 
 
 @dataclass(frozen=True)
-class Entry:
+class KeyEntry:
     """A key in a file.
 
     Attributes:
@@ -238,11 +238,11 @@ class Entry:
 
 
 @cache
-def entries(text: bytes, package: str, file: str) -> tuple[Entry, ...]:
+def entries(text: bytes, package: str, file: str) -> tuple[KeyEntry, ...]:
     """Return the keys that a file sets, outer before inner ones; empty if it is not a mapping."""
     node = node_of(text)
     return tuple(
-        Entry(key, line, file)
+        KeyEntry(key, line, file)
         for key, line in _keys(node, f"{package}." if package else "")
         if not key.startswith((f"{package}.defaults".lstrip("."), "hydra"))
     )
@@ -296,7 +296,7 @@ def of_whole(fault: Fault, file: str, folders: Folders) -> Fault:
     return replace(fault, where="", file=file, line=next(found, None) if "defaults list" in fault.found else None)
 
 
-def place_of(key: str, layers: Sequence[Layer], folders: Folders) -> Entry | None:
+def place_of(key: str, layers: Sequence[Layer], folders: Folders) -> KeyEntry | None:
     """Return the last entry of these files that sets a key, or its parent; None if none of them does."""
     found = [
         entry
@@ -306,14 +306,14 @@ def place_of(key: str, layers: Sequence[Layer], folders: Folders) -> Entry | Non
     key = re.sub(r"\[.*", "", key)
     while key:
         places = [entry for entry in found if entry.key == key]
-        places = places or [Entry(key, 1, folders.name(layer.path)) for layer in layers if layer.package == key]
+        places = places or [KeyEntry(key, 1, folders.name(layer.path)) for layer in layers if layer.package == key]
         if places:
             return places[-1]
         key = key.rpartition(".")[0]
     return None
 
 
-def chosen_in(layers: Sequence[Layer], group: str, folders: Folders) -> Entry | None:
+def chosen_in(layers: Sequence[Layer], group: str, folders: Folders) -> KeyEntry | None:
     """Return the last entry of the defaults lists of these files that chooses an option of a group."""
     found = None
     for layer in layers:
@@ -323,5 +323,5 @@ def chosen_in(layers: Sequence[Layer], group: str, folders: Folders) -> Entry | 
         items = top["defaults"].value if isinstance(top.get("defaults"), yaml.SequenceNode) else []
         for key, _ in (pair for item in items if isinstance(item, yaml.MappingNode) for pair in item.value):
             if re.fullmatch(rf"(override\s+)?/?{re.escape(group)}(@.*)?", str(key.value)):
-                found = Entry(group, key.start_mark.line + 1, name)
+                found = KeyEntry(group, key.start_mark.line + 1, name)
     return found

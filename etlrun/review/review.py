@@ -12,7 +12,7 @@ import yaml
 
 from etlrun.planning.plan import Plan
 from etlrun.planning.spec import leaves
-from etlrun.review.caches import Fills, Kept, caches
+from etlrun.review.caches import CacheChange, Fills, caches
 from etlrun.review.difference import Comparison, Difference, compare, of_code
 from etlrun.review.facts import CONTRADICTION, Facts
 from etlrun.review.folders import without_configs
@@ -38,7 +38,7 @@ _KEEP = "keep what the old configs need beside what the new ones need, or remove
 
 
 @frozen
-class Images:
+class ChangedImages:
     """Images of examples before and after a change.
 
     Attributes:
@@ -78,9 +78,9 @@ class Reviewed:
     new: Plan | None
     state: str
     comparison: Comparison = NOTHING
-    caches: tuple[Kept, ...] = ()
+    caches: tuple[CacheChange, ...] = ()
     faults: tuple[Fault, ...] = ()
-    images: Images | None = None
+    images: ChangedImages | None = None
     facts: Facts | None = None
     missing: tuple[str, ...] = ()
     ran: Ran | None = None

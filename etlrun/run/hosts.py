@@ -33,7 +33,7 @@ _COUNTED = (
 
 
 @frozen
-class Place:
+class HostPlace:
     """A host among several.
 
     Attributes:
@@ -50,11 +50,11 @@ class Place:
         return self.number == 0
 
 
-ALONE = Place(number=0, count=1)
+ALONE = HostPlace(number=0, count=1)
 _place = ALONE
 
 
-def place_of(trainer: Trainer, environment: Mapping[str, str] = os.environ) -> Place:
+def place_of(trainer: Trainer, environment: Mapping[str, str] = os.environ) -> HostPlace:
     """Return the place of this process; raise `WorldError` if the processes aren't those that `trainer` expects."""
     launcher, count, number = _counted(environment)
     if count != trainer.hosts:
@@ -73,7 +73,7 @@ def place_of(trainer: Trainer, environment: Mapping[str, str] = os.environ) -> P
             f"a number from 0 to {count - 1}, another one on each host",
             "start them all with the same launcher",
         )
-    return Place(number=number, count=count)
+    return HostPlace(number=number, count=count)
 
 
 def require_jax(trainer: Trainer) -> None:
@@ -95,7 +95,7 @@ def _counted(environment: Mapping[str, str]) -> tuple[str, int, int]:
     return "", 1, 0
 
 
-def here() -> Place:
+def here() -> HostPlace:
     """Return the place of this process in the run; that of a single host before `join`."""
     return _place
 
@@ -138,7 +138,7 @@ def join_hosts(backend: str, trainer: Trainer) -> None:
     _place = place
 
 
-def _joined(initialize: Callable[[], None], key: str, place: Place, address: str) -> None:
+def _joined(initialize: Callable[[], None], key: str, place: HostPlace, address: str) -> None:
     """Wait for all hosts; raise `WorldError` if one is missing, or the address is none."""
     try:
         ThreadPoolExecutor(1).submit(initialize).result(_JOIN_S)

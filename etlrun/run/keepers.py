@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from etlrun.cache.keeper import Keeper, Kept
-from etlrun.cache.store import Store
-from etlrun.graph.context import Backbone, Reading
+from etlrun.cache.keeper import CacheContent, Keeper
+from etlrun.cache.store import CacheStore
+from etlrun.graph.context import FrozenBase, Reading
 from etlrun.graph.disk import columns
 from etlrun.graph.identity import identity
 from etlrun.planning.plan import Plan, at_cache, reads_features
@@ -16,7 +16,7 @@ from etlrun.sources.base import Source, open_source
 
 
 def readings_of(
-    plan: Plan, source: Source, *, with_validation: bool = True, backbone: Backbone | None = None
+    plan: Plan, source: Source, *, with_validation: bool = True, backbone: FrozenBase | None = None
 ) -> dict[str, Reading]:
     """Return what each pipeline reads: `train` and, if there is validation, `validation`."""
     dataset = plan.spec.dataset
@@ -37,14 +37,14 @@ def keepers_of(
         return {}
     for name, reading in readings.items():
         before, _, _ = at_cache(plan.pipelines[name])
-        kept = Kept(
+        kept = CacheContent(
             identity=identity(before, reading),
             columns=columns(before[-1].gives),
             made_by={**made_by, "dataset": reading.source.full_name, "split": reading.split.name},
         )
         count = None if plan.spec.dataset.on_corrupt == "skip" else reading.split.num_examples
         keepers[name] = Keeper(
-            Store(cache.dir, verifies=plan.spec.load.service is not None),
+            CacheStore(cache.dir, verifies=plan.spec.load.service is not None),
             kept,
             count=count,
             content=reading.split.content,

@@ -64,7 +64,7 @@ class LoggerError(Exception):
     """The log can't be continued; the message says why."""
 
 
-class Writer(Protocol):
+class LogWriter(Protocol):
     """Writes the log of one run. Any exception ends the log, and never the run."""
 
     def open(self, opening: Opening) -> str:
@@ -83,15 +83,15 @@ class Writer(Protocol):
 class Behind:
     """A writer in a thread of its own. An error of its work is raised by the next method, and ends the thread."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: LogWriter) -> None:
         """Start the thread."""
         self._writer = writer
-        self._work: queue.Queue[Callable[[Writer], object] | None] = queue.Queue()
+        self._work: queue.Queue[Callable[[LogWriter], object] | None] = queue.Queue()
         self._errors: list[Exception] = []
         self._thread = threading.Thread(target=self._write, name="etlrun-log", daemon=True)
         self._thread.start()
 
-    def do(self, work: Callable[[Writer], object]) -> None:
+    def do(self, work: Callable[[LogWriter], object]) -> None:
         """Have the thread call `work` with the writer, after all that it was given before; returns at once."""
         self._raise_if_failed()
         self._work.put(work)
@@ -195,7 +195,7 @@ class Log:
                 self._do(lambda writer: writer.end(summary.status, texts, figures), patience_s)
             self._writer = None
 
-    def _epoch(self, last: Epoch, figures: Mapping[str, float], writer: Writer) -> None:
+    def _epoch(self, last: Epoch, figures: Mapping[str, float], writer: LogWriter) -> None:
         """Log an epoch that the log of a resumed run doesn't have yet, in the thread of the log."""
         writer.epoch(last.epoch, last.ended_s, figures)
         self._keep(epochs=last.epoch)
@@ -206,7 +206,7 @@ class Log:
         if self._known.get("run"):
             write_atomically(self._record.folder / LOG, json.dumps(self._known) + "\n")
 
-    def _do(self, work: Callable[[Writer], object], patience_s: float | None = None) -> None:
+    def _do(self, work: Callable[[LogWriter], object], patience_s: float | None = None) -> None:
         """Have the thread of the log do some work; with `patience_s` wait until all of it is done."""
         if self._writer is None:
             return

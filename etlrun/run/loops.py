@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from etlrun.measure.assessment import Assessment, Work
 from etlrun.measure.meter import Loop, Meter
-from etlrun.measure.watched import Pass, Watch, Watched
+from etlrun.measure.watched import Watch, Watched, WatchedPass
 from etlrun.run import devices
 from etlrun.run.hosts import here
 from etlrun.stages.model import Emulated, ImageModel
@@ -67,7 +67,7 @@ def _traced(on_batch: Any, later: Any = None) -> Callable[[Any], Any]:
 
     def function(batches: Any) -> Any:
         nonlocal is_traced
-        if not is_traced and isinstance(batches, Pass):
+        if not is_traced and isinstance(batches, WatchedPass):
             batches.begin(meanwhile=on_batch.get_concrete_function)
         batch, was_traced, is_traced = next(batches), is_traced, True
         if not was_traced and later is not None and devices.shares() == 1:

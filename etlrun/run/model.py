@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from etlrun.graph.context import Backbone
+from etlrun.graph.context import FrozenBase
 from etlrun.graph.numbered import count_of_batches
 from etlrun.planning.plan import Plan, given_to_model, past_classes, reads_features, warmup_past
 from etlrun.run import custom_objects, devices
@@ -32,8 +32,8 @@ from etlrun.stages import keras_objects
 from etlrun.stages.flow import Flow
 from etlrun.stages.load import balanced
 from etlrun.stages.made import make
-from etlrun.stages.model import Backbone as BackboneStage
 from etlrun.stages.model import Emulated, ImageModel, scaled_for_imagenet, set_momentum, without_dropout
+from etlrun.stages.model import Backbone
 from etlrun.stages.network import Network, embedded, masks, vectors
 from etlrun.stages.objectives import loss_of
 from etlrun.stages.plugins import MODELS, named
@@ -143,14 +143,14 @@ def _emulated(inputs: Any) -> Any:
     return found[0] if len(found) == 1 else keras.layers.Concatenate()(found)
 
 
-def backbone(model: keras.Model) -> Backbone:
+def backbone(model: keras.Model) -> FrozenBase:
     """Return the part of `model` before its dense layer; its weights must not change afterwards."""
     base = keras.Model(model.input, model.layers[-1].input)
     compute = _computed(base)
 
     def features(images: Any) -> Any:
         # A fixed batch shape, so that nothing is compiled twice.
-        padding = [(0, BackboneStage.pictures_at_once - len(images)), *[(0, 0)] * (images.ndim - 1)]
+        padding = [(0, Backbone.pictures_at_once - len(images)), *[(0, 0)] * (images.ndim - 1)]
         found = compute(np.pad(images, padding))
         return np.asarray(found[: len(images)], "float32")
 
@@ -159,7 +159,7 @@ def backbone(model: keras.Model) -> Backbone:
         digest.update(np.ascontiguousarray(weight).data)
     name = keras.backend.backend()
     version = sys.modules[name].__version__  # imported: the installed package may have been updated since
-    return Backbone(
+    return FrozenBase(
         features=features,
         identity=[
             ["model.weights", digest.hexdigest()[:16]],
@@ -179,7 +179,7 @@ def _computed(base: keras.Model) -> Callable[[Any], Any]:
     faster on a CPU. On JAX, Keras's `predict` would move the weights out of the model during the call.
     """
     if keras.backend.backend() == "tensorflow":
-        spec = tf.TensorSpec((BackboneStage.pictures_at_once, *base.input_shape[1:]), base.input.dtype)
+        spec = tf.TensorSpec((Backbone.pictures_at_once, *base.input_shape[1:]), base.input.dtype)
         call = tf.function(lambda images: base(images, training=False)).get_concrete_function(spec)
         folded = convert_variables_to_constants_v2(call)
         return lambda images: folded(tf.constant(images))[0]

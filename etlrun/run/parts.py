@@ -12,7 +12,7 @@ from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context, Reading
 from etlrun.planning.plan import Plan
 from etlrun.planning.planner import plan
-from etlrun.run.hosts import Place, gathered, here
+from etlrun.run.hosts import HostPlace, gathered, here
 from etlrun.sources.base import Identified, Split
 from etlrun.stages.trainer import Trainer
 from etlrun.system.errors import EtlrunError, Fault
@@ -30,13 +30,13 @@ def part_of(planned: Plan) -> Plan:
     return plan(dataclasses.replace(spec, load=load, trainer=dataclasses.replace(fit, hosts=1)))
 
 
-def part_on(place: Place, split: Split) -> Split:
+def part_on(place: HostPlace, split: Split) -> Split:
     """Return what a host reads of a split: a part of consecutive examples, as many as every other host reads."""
     each = split.num_examples // place.count
     return split.part(each * place.number, each * (place.number + 1))
 
 
-def notes_on(place: Place, devices: int, splits: dict[str, Split]) -> Iterator[str]:
+def notes_on(place: HostPlace, devices: int, splits: dict[str, Split]) -> Iterator[str]:
     """Yield the notes on splits that hosts share, each with so many `devices`, one sentence each."""
     for name, split in splits.items():
         each = split.num_examples // place.count
@@ -52,10 +52,10 @@ def notes_on(place: Place, devices: int, splits: dict[str, Split]) -> Iterator[s
         yield f"'{train.name}' has {few}: a host reads over the records of others to find its own."
 
 
-class Part(Pipeline):
+class HostPart(Pipeline):
     """A pipeline of the part of one host, of a `context` of the whole split."""
 
-    def __init__(self, place: Place, planned: Plan, name: str, context: Context) -> None:
+    def __init__(self, place: HostPlace, planned: Plan, name: str, context: Context) -> None:
         part = part_on(place, context.split)
         self._whole = context.split if place.leads else part
         if not place.leads:
@@ -89,7 +89,7 @@ def require_same(plan: Plan, readings: Mapping[str, Reading]) -> None:
             raise EtlrunError(faults)
 
 
-def said_by(place: Place, plan: Plan, readings: Mapping[str, Reading]) -> dict[str, Any]:
+def said_by(place: HostPlace, plan: Plan, readings: Mapping[str, Reading]) -> dict[str, Any]:
     """Return what a host says of its plan and its data: digests of its own part, on host 0 those of all parts."""
     names = readings["train"].source.names_of_classes or ()
     hosts = range(place.count) if place.leads else [place.number]
@@ -104,7 +104,7 @@ def said_by(place: Place, plan: Plan, readings: Mapping[str, Reading]) -> dict[s
 
 def _digest(readings: Mapping[str, Reading], number: int, count: int) -> str | None:
     """Return a digest of what a host reads; None if it is unknown."""
-    of = Place(number=number, count=count)
+    of = HostPlace(number=number, count=count)
     digests = [part_on(of, reading.split).content.digest for reading in readings.values()]
     return None if None in digests else _hashed(digests)
 

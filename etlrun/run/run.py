@@ -26,7 +26,7 @@ from etlrun.record.config import PLAN, read_config
 from etlrun.record.record import Record, nobodys
 from etlrun.report.render import show
 from etlrun.run import checkpoint
-from etlrun.run.hosts import Place, here, place_of
+from etlrun.run.hosts import HostPlace, here, place_of
 from etlrun.run.loggers import Log
 from etlrun.sources.base import source_type
 from etlrun.stages import STAGES, Stages
@@ -267,7 +267,7 @@ def _say_failed(faults: Sequence[Fault]) -> None:
     print("\n".join(["etlrun: failed", *(f"  {fault}" for fault in faults)]), file=sys.stderr)
 
 
-def followed(place: Place, plan: Plan, freeze: Callable[[Path], None]) -> int:
+def followed(place: HostPlace, plan: Plan, freeze: Callable[[Path], None]) -> int:
     """Run `plan`, frozen by `freeze` in a folder that is removed, and return the exit status; print an error alone.
 
     The folder is kept if the message names a file in it, such as the traceback of an error.

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from etlrun.cache.store import folder_of
 from etlrun.graph.build import Pipeline, fits
-from etlrun.graph.context import Backbone, Context
+from etlrun.graph.context import Context, FrozenBase
 from etlrun.graph.datasets import keep_sequences
 from etlrun.graph.numbered import count_of_batches
 from etlrun.measure.assessment import Work
@@ -27,7 +27,7 @@ from etlrun.run.checkpoint import PreviousRun, has_read_the_same
 from etlrun.run.devices import shares
 from etlrun.run.hosts import here
 from etlrun.run.keepers import keepers_of, readings_of
-from etlrun.run.parts import Part, notes_on
+from etlrun.run.parts import HostPart, notes_on
 from etlrun.service.pipeline import pipelines_of
 from etlrun.sources.base import Source, open_source, source_type
 from etlrun.sources.corrupt import corrupt_records, counts_of, raise_cause
@@ -59,7 +59,7 @@ def prepared(
     source: Source,
     *,
     with_validation: bool = True,
-    backbone: Backbone | None = None,
+    backbone: FrozenBase | None = None,
     previous: PreviousRun | None = None,
 ) -> Work:
     """Build the pipelines, and open their caches.
@@ -80,7 +80,7 @@ def prepared(
     made_by = {"folder": str(record.folder), "overrides": record.summary.overrides}
     keepers = keepers_of(plan, contexts, made_by, partial(_note, record))
     if place.count > 1:
-        pipelines: dict[str, Pipeline] = {name: Part(place, plan, name, of) for name, of in contexts.items()}
+        pipelines: dict[str, Pipeline] = {name: HostPart(place, plan, name, of) for name, of in contexts.items()}
     else:
         pipelines = pipelines_of(plan, contexts, keepers)
     _open_caches(plan, record, pipelines)
@@ -102,7 +102,7 @@ def without_cache(work: Work, plan: Plan) -> Work:
 
 
 def contexts_of(
-    plan: Plan, source: Source, *, with_validation: bool = True, backbone: Backbone | None = None
+    plan: Plan, source: Source, *, with_validation: bool = True, backbone: FrozenBase | None = None
 ) -> dict[str, Context]:
     """Return the context of each pipeline: `train` and, if there is validation, `validation`."""
     readings = readings_of(plan, source, with_validation=with_validation, backbone=backbone)

@@ -109,7 +109,7 @@ _LOOK_S = 0.1
 """Interval at which a pass that waits for a batch looks at the time."""
 
 
-class Pass:
+class ServicePass:
     """Batches of a pass in the order of the plan, by turns from each lane; those that were taken are not read again."""
 
     def __init__(self, pipeline: ServedPipeline, number: int, done: int) -> None:
@@ -123,7 +123,7 @@ class Pass:
         """Number of batches that are yet to come."""
         return self._pipeline.batches_in_pass - self._done
 
-    def __iter__(self) -> Pass:
+    def __iter__(self) -> ServicePass:
         return self
 
     def __next__(self) -> Any:
@@ -245,7 +245,7 @@ class ServedPipeline(Pipeline):
         self._cached()  # which may take longer than a batch
         self._number += 1
         done, self._skipped = self._skipped // self.batch.batch_size, 0
-        return Pass(self, self._number, done)
+        return ServicePass(self, self._number, done)
 
     def refused(self, error: tf.errors.OpError) -> Exception:
         """Return the error to raise for what a worker could not do: of a cache whose files have changed, or its own."""
@@ -256,8 +256,8 @@ class ServedPipeline(Pipeline):
         """Return the batches of the next pass and all later ones; each begins before the end of the one before it."""
         return Passes(self.dataset, partial(self._all_passes, self._next_pass), self.dataset.handed)
 
-    def _all_passes(self, begin: Callable[[], Pass]) -> Iterator[Any]:
-        following: Pass | None = begin()
+    def _all_passes(self, begin: Callable[[], ServicePass]) -> Iterator[Any]:
+        following: ServicePass | None = begin()
         while following is not None:
             now, following = following, None
             for batch in now:

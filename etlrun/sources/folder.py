@@ -53,7 +53,7 @@ class FilesRead:
 
 
 @frozen
-class Images:
+class FolderImages:
     """Image files by number, as records: the class in decimal digits, and the path.
 
     Attributes:
@@ -96,7 +96,7 @@ class Images:
 class FileContent:
     """Content of files at the time of construction, by SHA-256. Files that were hashed before are not read again."""
 
-    def __init__(self, images: Images) -> None:
+    def __init__(self, images: FolderImages) -> None:
         self._images = images
         self._stamps: dict[str, Stamp] = {}
         self._digest: str | None = None
@@ -146,7 +146,7 @@ class FileContent:
         return self._digest
 
 
-def _digest(images: Images, held: Mapping[str, bytes]) -> str:
+def _digest(images: FolderImages, held: Mapping[str, bytes]) -> str:
     each = [
         [label, held.get(path, b"")[:_SHA_BYTES].hex()] for path, label in zip(images.paths, images.labels, strict=True)
     ]
@@ -177,7 +177,7 @@ class FileSplit(Split):
         images: The files.
     """
 
-    images: Images
+    images: FolderImages
     noun: ClassVar[str] = "file"
     is_read_by_parser: ClassVar[bool] = True
 
@@ -205,7 +205,7 @@ class FileSplit(Split):
 
     def part(self, start: int, stop: int) -> FileSplit:
         paths, labels = self.images.paths[start:stop], self.images.labels[start:stop]
-        images = Images(paths=paths, labels=labels, no_files=self.images.no_files)
+        images = FolderImages(paths=paths, labels=labels, no_files=self.images.no_files)
         shards = tuple(_shards(self.shards[0].path, stop - start))
         return replace(self, shards=shards, num_examples=stop - start, images=images)
 
@@ -278,7 +278,7 @@ class FolderSource(Source):
             raise EtlrunError(faults)
         no_files = found
         places = {label: place for place, label in enumerate(self.listing.classes)}
-        images = Images(
+        images = FolderImages(
             paths=tuple(str(self.listing.folder / image.path) for image in files),
             labels=tuple(places[image.label] for image in files),
             no_files=no_files,

@@ -26,7 +26,7 @@ _OF = "_of_"
 
 
 @frozen
-class Kind:
+class TargetKind:
     """What a kind of target decides.
 
     Attributes:
@@ -44,11 +44,11 @@ class Kind:
 
 _CROSSENTROPIES = ("crossentropy", "focal_crossentropy")
 _OF_NUMBERS = ("mean_squared_error", "mean_absolute_error", "huber", "poisson")
-KINDS: dict[Kinds, Kind] = {
-    "class": Kind(title="a class", losses=_CROSSENTROPIES, activation="softmax", layer="probabilities"),
-    "binary": Kind(title="one of two classes", losses=_CROSSENTROPIES, activation="sigmoid", layer="probability"),
-    "labels": Kind(title="several labels", losses=_CROSSENTROPIES, activation="sigmoid", layer="probabilities"),
-    "number": Kind(title="not a class", losses=_OF_NUMBERS, activation=None, layer="value"),
+KINDS: dict[Kinds, TargetKind] = {
+    "class": TargetKind(title="a class", losses=_CROSSENTROPIES, activation="softmax", layer="probabilities"),
+    "binary": TargetKind(title="one of two classes", losses=_CROSSENTROPIES, activation="sigmoid", layer="probability"),
+    "labels": TargetKind(title="several labels", losses=_CROSSENTROPIES, activation="sigmoid", layer="probabilities"),
+    "number": TargetKind(title="not a class", losses=_OF_NUMBERS, activation=None, layer="value"),
 }
 """Kinds of targets by their names in `dataset.target` of rows."""
 

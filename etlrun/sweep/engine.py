@@ -102,7 +102,7 @@ class Jobs:
 
     def __init__(self, at_a_time: int) -> None:
         self._seats = seats(at_a_time)
-        self.running: dict[int, Job] = {}
+        self.running: dict[int, JobProcess] = {}
         sharing = max(seat.jobs for seat in self._seats)
         self.note = f"up to {sharing} jobs that use a GPU share it (sweep.max_jobs_in_flight)" if sharing > 1 else ""
 
@@ -111,9 +111,9 @@ class Jobs:
         number = min(set(range(len(self._seats))) - self.running.keys())
         seat = self._seats[number]
         Record(folder).update(jobs_on_gpu=seat.jobs)
-        self.running[number] = Job(run, folder, started(folder, **seat.environment))
+        self.running[number] = JobProcess(run, folder, started(folder, **seat.environment))
 
-    def ended(self, wait_s: float) -> list[Job]:
+    def ended(self, wait_s: float) -> list[JobProcess]:
         """Return the jobs that have ended since the last call, after a wait of at most `wait_s` for the first one."""
         sentinels = connection.wait([job.sentinel for job in self.running.values()], timeout=wait_s)
         ended = [number for number, job in self.running.items() if job.sentinel in sentinels]
@@ -132,7 +132,7 @@ class Jobs:
             job.settle()
 
 
-class Job:
+class JobProcess:
     """Process of a job.
 
     Attributes:
@@ -292,7 +292,7 @@ class _Engine:
         if folder is not None:
             self.jobs.start(run, folder)
 
-    def _ended(self, job: Job) -> None:
+    def _ended(self, job: JobProcess) -> None:
         job.settle()
         summary = read_summary(job.folder)
         run, has_failed = job.run, (summary is not None and summary.status == FAILED)

@@ -26,7 +26,7 @@ _MOST_LINES = 8
 
 
 @frozen
-class Planned:
+class PreviewedConfig:
     """A config that would be run.
 
     Attributes:
@@ -74,7 +74,7 @@ class Preview:
     fills: Sequence[Sequence[int]]
     in_flight: int
     swept: Mapping[str, Sequence[str]]
-    configs: Sequence[Planned]
+    configs: Sequence[PreviewedConfig]
     unfit: Sequence[LeftOut]
     seconds: float | None
 
@@ -89,7 +89,7 @@ def preview(found: Grid) -> Preview:
     every = ledger.runs
     runs = Counter(run.config for run in every if not run.fills)
     planned = [
-        Planned(
+        PreviewedConfig(
             number=config.number,
             overrides=config.overrides,
             own=own[places[0]],

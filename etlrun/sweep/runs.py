@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from etlrun.cache.store import Store
+from etlrun.cache.store import CacheStore
 from etlrun.record.outcome import UNCACHED, Outcome, outcome_of
 from etlrun.record.record import Record, events
 from etlrun.record.summary import COMPLETED, FAILED, MEASURES, PRUNED
@@ -280,7 +280,7 @@ def unfinished(ledger: Ledger, outcomes: Outcomes) -> list[RunKey]:
         if of
         and run.fills in wanted
         and run.fills
-        and (not Store(ledger.configs[run.config].values["cache"]["dir"]).has(of.cache))
+        and (not CacheStore(ledger.configs[run.config].values["cache"]["dir"]).has(of.cache))
     }
     return [run for run in outcomes if run in left]
 

@@ -32,7 +32,7 @@ from etlrun.trained.model import (
     tester,
     unchecked,
 )
-from etlrun.trained.predict import Lost, Pass, opened
+from etlrun.trained.predict import EvaluationPass, Lost, opened
 
 _WORST = 24
 """Mistakes that are shown."""
@@ -139,7 +139,9 @@ class Outputs:
     weights: scores.Floats | None = None
 
 
-def of_classes(found: Outputs, names: Sequence[str], reading: Pass, threshold: float | None) -> dict[str, Any]:
+def of_classes(
+    found: Outputs, names: Sequence[str], reading: EvaluationPass, threshold: float | None
+) -> dict[str, Any]:
     """Return the figures of classes by the names of `Figures`; with those of two, if they have a threshold."""
     predicted, confidence = found.predictions.argmax(axis=1), found.predictions.max(axis=1).astype(np.float64)
     bins, error = scores.calibration(confidence, predicted == found.targets, found.weights)
@@ -181,7 +183,7 @@ def _of_two(found: Outputs, threshold: float) -> dict[str, Any]:
     }
 
 
-def of_labels(found: Outputs, names: Sequence[str], reading: Pass, threshold: float) -> dict[str, Any]:
+def of_labels(found: Outputs, names: Sequence[str], reading: EvaluationPass, threshold: float) -> dict[str, Any]:
     """Return the figures of labels by the names of `Figures`, each predicted above the threshold."""
     predicted, is_of = found.predictions.astype(np.float64) > threshold, found.targets > scores.HALF
     is_right = predicted == is_of
@@ -212,7 +214,7 @@ def _named(names: Sequence[str], has: npt.NDArray[np.bool_]) -> str:
     return ", ".join(name for name, there in zip(names, has, strict=True) if there) or "none"
 
 
-def of_numbers(found: Outputs, reading: Pass) -> dict[str, Any]:
+def of_numbers(found: Outputs, reading: EvaluationPass) -> dict[str, Any]:
     """Return the figures of a target that is no class by the names of `Figures`."""
     wanted = found.targets.reshape(len(found.targets), -1).astype(np.float64)
     predicted = found.predictions.reshape(wanted.shape).astype(np.float64)
@@ -240,7 +242,11 @@ def _points(wanted: scores.Floats, predicted: scores.Floats) -> list[tuple[float
 
 
 def _mistakes(
-    reading: Pass, found: Outputs, losses: scores.Floats, is_wrong: npt.NDArray[np.bool_], told: Callable[[int], Told]
+    reading: EvaluationPass,
+    found: Outputs,
+    losses: scores.Floats,
+    is_wrong: npt.NDArray[np.bool_],
+    told: Callable[[int], Told],
 ) -> list[Mistake]:
     """Return the wrong predictions with the largest losses; `told` names the target and the prediction at a place."""
     order, mistakes = np.argsort(-losses, kind="stable"), []
@@ -359,7 +365,7 @@ def evaluate(
     flow, threshold, outputs = run.flow, threshold or scores.HALF, outputs_of(model, run.flow)
     source, split = opened(run.plan, run.split_key)
     same_classes(run, source, outputs)
-    reading = Pass(run.plan, source, split)
+    reading = EvaluationPass(run.plan, source, split)
     found, loss = _outputs(reading, model, flow)
     for of in found.values():
         require_finite(run, of.predictions, lambda row, of=of: reading.place(int(of.numbers[row])))  # type: ignore[misc]
@@ -393,7 +399,7 @@ def _figures(
     found: Outputs,
     feature: Feature,
     names: Sequence[str] | None,
-    reading: Pass,
+    reading: EvaluationPass,
     threshold: float,
     worth: Importance | None,
 ) -> Figures:
@@ -436,7 +442,7 @@ def _is_of(path: Path, dataset: str, split: str) -> bool:
         return False
 
 
-def _outputs(reading: Pass, model: Any, flow: Flow) -> tuple[dict[str, Outputs], float]:
+def _outputs(reading: EvaluationPass, model: Any, flow: Flow) -> tuple[dict[str, Outputs], float]:
     """Return the outputs of a pass for each target by its name, and the loss."""
     test = tester(model, flow, reading.inputs_spec, *reading.wanted_specs)
     found, numbers, weights, loss = list[dict[str, tuple[Any, ...]]](), list[Any](), list[Any](), 0.0
@@ -476,7 +482,7 @@ def _logits(predicted: Any, logits: Any, feature: Feature) -> Any:
 
 
 def firsts(
-    reading: Pass, targets: npt.NDArray[Any], numbers: npt.NDArray[np.int64], names: Sequence[str]
+    reading: EvaluationPass, targets: npt.NDArray[Any], numbers: npt.NDArray[np.int64], names: Sequence[str]
 ) -> Iterator[First]:
     """Yield the first example of each class that occurs; `targets` are those of `numbers`."""
     for label, name in enumerate(names):

@@ -27,7 +27,7 @@ from etlrun.system.values import frozen
 from etlrun.trained.load import Trained, trained
 
 if TYPE_CHECKING:
-    from etlrun.trained.predict import Pass
+    from etlrun.trained.predict import EvaluationPass
     from etlrun.trained.tables import TableRows
 
 
@@ -182,7 +182,7 @@ class Inputs:
 
         return opened(self.run, self.tables)
 
-    def reading(self, model: Any) -> Pass:
+    def reading(self, model: Any) -> EvaluationPass:
         """Return the pass over the images, or over the split."""
         from etlrun.trained.predict import of_files, of_split  # import TensorFlow
 

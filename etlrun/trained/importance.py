@@ -19,7 +19,7 @@ from etlrun.stages.sequences import padded
 from etlrun.system.errors import WorldError, headline
 from etlrun.system.values import frozen
 from etlrun.trained.model import by_target, tester
-from etlrun.trained.predict import Pass
+from etlrun.trained.predict import EvaluationPass
 from etlrun.trained.scores import HALF, SEED, Share
 
 REPEATS = 5
@@ -82,7 +82,7 @@ def importance(planned: Plan, model: Any, source: Source, split: Split, repeats:
     part = split if repeats is not None else _cheap(planned, split, len(names) * REPEATS)
     if not names or repeats == 0 or part is None:
         return {}
-    measures, examples = _measures(planned, model, Pass(planned, source, part), names, repeats or REPEATS)
+    measures, examples = _measures(planned, model, EvaluationPass(planned, source, part), names, repeats or REPEATS)
     found = {}
     for target, each in measures.items():
         is_error = kind_of(given_to_model(planned.evaluation).features[target]) == "number"
@@ -101,7 +101,9 @@ def importance(planned: Plan, model: Any, source: Source, split: Split, repeats:
     return found
 
 
-def _measures(planned: Plan, model: Any, reading: Pass, names: list[str], repeats: int) -> tuple[dict[str, Sums], int]:
+def _measures(
+    planned: Plan, model: Any, reading: EvaluationPass, names: list[str], repeats: int
+) -> tuple[dict[str, Sums], int]:
     """Return the measure of each target and the number of examples.
 
     Measures are those of the examples as they are, then of each repeat of each column. None are there without examples.
@@ -193,7 +195,7 @@ def _measured(kind: str, found: npt.NDArray[np.float32], targets: npt.NDArray[An
     return np.asarray(each.mean(axis=1), np.float64)
 
 
-def _stored(reading: Pass, names: list[str]) -> dict[str, npt.NDArray[Any]]:
+def _stored(reading: EvaluationPass, names: list[str]) -> dict[str, npt.NDArray[Any]]:
     """Return columns of the examples of a pass, as they are stored, by the numbers of the examples."""
     source, split = reading.source, reading.split
     if isinstance(source, RowsSource) and isinstance(split, RowSplit):

@@ -22,15 +22,15 @@ from etlrun.sources import folder
 from etlrun.sources.base import Example, Source, Split, open_source
 from etlrun.sources.content import Shard
 from etlrun.sources.corrupt import in_shard
-from etlrun.sources.folder import FileSplit, Images
+from etlrun.sources.folder import FileSplit, FolderImages
 from etlrun.sources.rows.dividing import Numbers
-from etlrun.sources.rows.kept import Kept
+from etlrun.sources.rows.kept import KeptColumns
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.column_numbers import LARGEST
 from etlrun.stages.columns import Output
 from etlrun.stages.dataset import IMAGE, Dataset
 from etlrun.stages.flow import NUMBER
-from etlrun.stages.load import Batch as BatchStage
+from etlrun.stages.load import Batch
 from etlrun.system.errors import EtlrunError, WorldError, headline
 from etlrun.system.terminal import say_note
 from etlrun.system.values import frozen
@@ -41,7 +41,7 @@ from etlrun.trained.rows import Head, Writer
 
 
 def require_held(
-    kept: Kept, outputs: Sequence[Output], batch: Mapping[str, Any], rows: Numbers, places: Iterable[str]
+    kept: KeptColumns, outputs: Sequence[Output], batch: Mapping[str, Any], rows: Numbers, places: Iterable[str]
 ) -> None:
     """Raise `WorldError` for the first of the kept `rows` of a batch with an output that is infinite.
 
@@ -64,7 +64,7 @@ def require_held(
 
 
 @frozen
-class Batch:
+class ModelBatch:
     """Examples as the model takes them.
 
     Attributes:
@@ -93,7 +93,7 @@ class Lost:
     reason: str
 
 
-class Pass:
+class EvaluationPass:
     """A pass over a split with the stages of a run's validation, in its order and its batches, without a cache.
 
     A run of `extract=tfds` is read shard by shard, since TFDS does not tell the place of what it reads.
@@ -116,7 +116,7 @@ class Pass:
             self._same[self._firsts[at] : self._firsts[at + 1]] = np.arange(first, first + shard.take)
         self.seen = self._same != np.arange(split.num_examples)
         stages, self._columns = of_validation(planned), planned.spec.columns
-        batch = stage_of(stages, BatchStage)  # up to which examples carry their numbers, and in it
+        batch = stage_of(stages, Batch)  # up to which examples carry their numbers, and in it
         context = Context(source=source, split=split, seed=planned.spec.trainer.seed, numbered_to=batch)
         context.passes_begun.assign(1)
         dataset = None
@@ -138,7 +138,7 @@ class Pass:
         """Specs of the targets of a batch, and of the weights if there are any."""
         return tuple(self._handed(self._dataset.element_spec)[1:])
 
-    def batches(self, skip_with: str) -> Iterator[Batch]:
+    def batches(self, skip_with: str) -> Iterator[ModelBatch]:
         """Yield the batches; `skip_with` is what lets the command skip corrupt records, for messages.
 
         Raises:
@@ -153,7 +153,7 @@ class Pass:
                     require_held(self.source.kept, self._columns.outputs, batch, split.rows[known], places)
                 inputs, *wanted = self._handed(batch)
                 targets, *weight = tf.nest.map_structure(lambda of: of.numpy(), wanted)
-                yield Batch(inputs=inputs, targets=targets, weights=weight[0] if weight else None, numbers=known)
+                yield ModelBatch(inputs=inputs, targets=targets, weights=weight[0] if weight else None, numbers=known)
         except tf.errors.OpError as error:
             raise self._cause(headline(error), skip_with) from error
         if self.source.dataset.on_corrupt == "raise" and not self.seen.all():  # a file that ends too early
@@ -225,7 +225,7 @@ class ImageFiles(Source):
 
     def files(self, paths: Sequence[str], no_files: Mapping[str, str]) -> FileSplit:
         """Return these files as one split, in this order; `no_files` says why some of them can't be read."""
-        images = Images(paths=tuple(paths), labels=(0,) * len(paths), no_files=no_files)
+        images = FolderImages(paths=tuple(paths), labels=(0,) * len(paths), no_files=no_files)
         shard = Shard(path="", skip=0, take=len(paths))
         return FileSplit(name="", shards=(shard,), num_examples=len(paths), images=images)
 
@@ -248,22 +248,22 @@ class ImageFiles(Source):
         return "an image"
 
 
-def of_files(run: Trained, paths: Sequence[str], no_files: Mapping[str, str] | None = None) -> Pass:
+def of_files(run: Trained, paths: Sequence[str], no_files: Mapping[str, str] | None = None) -> EvaluationPass:
     """Return the pass over image files, as the validation of the run would read them.
 
     `no_files` says why some of them can't be read, by their paths.
     """
     source = ImageFiles(run.plan.spec.dataset)
-    return Pass(run.plan, source, source.files(paths, no_files or {}))
+    return EvaluationPass(run.plan, source, source.files(paths, no_files or {}))
 
 
-def of_split(run: Trained, model: Any) -> Pass:
+def of_split(run: Trained, model: Any) -> EvaluationPass:
     """Return the pass over the split of the plan; `EtlrunError` if it is missing or has other classes."""
     source, split = opened(run.plan, run.split_key)
     same_classes(run, source, outputs_of(model, run.flow))
     if text := unchecked(run, source):
         say_note(text)
-    return Pass(run.plan, source, split)
+    return EvaluationPass(run.plan, source, split)
 
 
 def heads(run: Trained, model: Any, top: int | None) -> list[Head]:

@@ -80,7 +80,7 @@ class Head:
         return [name for name, share in zip(self.names or (), row, strict=True) if share > _HALF]
 
 
-class CsvWriter:
+class CsvRows:
     """Writes CSV with a header.
 
     Columns are `path` and those of each target: `class` with the probability of each class; with `top` the `top`
@@ -236,7 +236,7 @@ def _number(value: np.float32) -> float:
     return float(str(value))
 
 
-FileWriter = CsvWriter | JsonLinesWriter | ParquetWriter
+FileWriter = CsvRows | JsonLinesWriter | ParquetWriter
 Writer = FileWriter | Collector
-FORMATS: dict[str, type[FileWriter]] = {"csv": CsvWriter, "jsonl": JsonLinesWriter, "parquet": ParquetWriter}
+FORMATS: dict[str, type[FileWriter]] = {"csv": CsvRows, "jsonl": JsonLinesWriter, "parquet": ParquetWriter}
 """Writers by format: of a file, and what a model predicts of each target."""

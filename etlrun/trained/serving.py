@@ -33,7 +33,7 @@ from etlrun.trained.columns_layer import ColumnsLayer, in_lists
 from etlrun.trained.formats import in_one
 from etlrun.trained.load import Trained
 from etlrun.trained.model import of_each_class, predictor
-from etlrun.trained.predict import SKIP_WITH, Pass, opened
+from etlrun.trained.predict import SKIP_WITH, EvaluationPass, opened
 from etlrun.trained.raw import LAYER, Handover, Raw, is_named, of_model, padding_of, raws, valid_name
 from etlrun.trained.rows import Head
 from etlrun.trained.tables import specs_of
@@ -485,7 +485,7 @@ def seen(run: Trained, model: Any, serving: Any, compute: Callable[[Any], Output
         shards = tuple(shard for block in blocks for shard in cut(whole.shards, *block))
         split, parser = dataclasses.replace(whole, shards=shards, num_examples=count), source.parser()
         stored = (split.read(shard.path, shard.skip, shard.take).map(parser) for shard in split.shards)
-        reading, examples = Pass(plan, source, split), [example for dataset in stored for example in dataset]
+        reading, examples = EvaluationPass(plan, source, split), [example for dataset in stored for example in dataset]
         predict, found = predictor(model, run.flow, reading.inputs_spec), list[tuple[int, Outputs]]()
         for batch in reading.batches(SKIP_WITH):
             found += zip(batch.numbers.tolist(), serving.joined(predict(batch.inputs)), strict=True)

@@ -26,7 +26,7 @@ from etlrun.stages.sequences import padded
 from etlrun.system.errors import ConfigError, EtlrunError, Fault, WorldError
 from etlrun.system.values import frozen
 from etlrun.trained.load import Trained
-from etlrun.trained.predict import Batch, Lost, require_held
+from etlrun.trained.predict import Lost, ModelBatch, require_held
 from etlrun.trained.raw import of_model
 from etlrun.trained.rows import PATH, ROW, Place
 
@@ -80,11 +80,11 @@ class TableRows:
         """Specs of the inputs of a batch."""
         return self.flow.given(specs_of(self.flow, self._outputs(np.arange(1))))
 
-    def batches(self, _skip_with: str) -> Iterator[Batch]:
+    def batches(self, _skip_with: str) -> Iterator[ModelBatch]:
         """Yield the inputs of the model for all rows, in order; raise `WorldError` for a value that a step refuses."""
         for first in range(0, self.split.num_examples, _AT_ONCE):
             numbers = np.arange(first, min(first + _AT_ONCE, self.split.num_examples))
-            yield Batch(inputs=self._inputs(numbers), targets=None, weights=None, numbers=numbers)
+            yield ModelBatch(inputs=self._inputs(numbers), targets=None, weights=None, numbers=numbers)
 
     def lost(self) -> Iterator[Lost]:
         """Yield nothing: each row is predicted."""

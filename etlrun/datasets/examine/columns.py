@@ -63,7 +63,7 @@ class ColumnFigures:
     counts: Counter[Any] | None = field(repr=False, compare=False)
 
 
-class Reader:
+class ColumnReader:
     """Columns of a split: all of their rows, in the order of the data, or a sample of them; and their figures.
 
     Attributes:
@@ -86,7 +86,7 @@ class Reader:
         for name in names:
             column = self.source.kept.known.columns[name]
             counts: Counter[Any] | None = None if column.distinct is None or column.feature.shape else Counter()
-            sums = _Sums()
+            sums = _ColumnSums()
             for _, values in self.batches(name):
                 there = _add(sums, values)
                 if counts is not None and len(there):
@@ -141,7 +141,7 @@ def _flat(values: pa.Array) -> pa.Array:
 
 
 @dataclass
-class _Sums:
+class _ColumnSums:
     """What has been read of a column."""
 
     rows: int = 0
@@ -153,7 +153,7 @@ class _Sums:
     high: Any = None
 
 
-def _add(sums: _Sums, values: pa.Array) -> pa.Array:
+def _add(sums: _ColumnSums, values: pa.Array) -> pa.Array:
     """Take notice of some values; return those that are not missing."""
     there = values.drop_null()
     sums.rows += len(values)
@@ -178,7 +178,7 @@ def numbers_of(values: pa.Array) -> npt.NDArray[Any]:
     return found.astype(np.int64) if found.dtype == bool else found
 
 
-def _quantiles(reader: Reader, name: str, sums: _Sums, *, is_time: bool) -> tuple[Value, ...]:
+def _quantiles(reader: ColumnReader, name: str, sums: _ColumnSums, *, is_time: bool) -> tuple[Value, ...]:
     if not sums.counted:
         return ()
     sample = reader.sample(name).drop_null()
@@ -238,7 +238,7 @@ class TextFigures:
         return ", ".join(f"{name} {share:.1%}" for name, share in self.scripts.items())
 
 
-def _of_text(reader: Reader, name: str) -> TextFigures:
+def _of_text(reader: ColumnReader, name: str) -> TextFigures:
     words, characters = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for _, values in reader.batches(name):
         texts = values.drop_null().cast(pa.large_string())

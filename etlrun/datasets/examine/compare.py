@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
-from etlrun.datasets.examine.show import Column, Row, Sheet, View, Wanted, as_text, collect, is_image
+from etlrun.datasets.examine.show import Row, Sheet, ShownColumn, View, Wanted, as_text, collect, is_image
 from etlrun.planning.plan import Plan
 from etlrun.report.doc import Col, Doc, Lines, Picture, Table
 from etlrun.stages.flow import Feature
@@ -63,7 +63,9 @@ def _either(old: str, new: str) -> str:
     return new if old == new else f"{old} -> {new}"
 
 
-def _pairs(old: tuple[Column, ...], new: tuple[Column, ...]) -> Iterator[tuple[Column | None, Column | None]]:
+def _pairs(
+    old: tuple[ShownColumn, ...], new: tuple[ShownColumn, ...]
+) -> Iterator[tuple[ShownColumn | None, ShownColumn | None]]:
     """Yield the columns of the same step on both sides, and those of one side alone, in order."""
     paths, others = ([column.path for column in columns] for columns in (old, new))
     for tag, *ends in difflib.SequenceMatcher(None, paths, others, autojunk=False).get_opcodes():
@@ -75,7 +77,7 @@ def _pairs(old: tuple[Column, ...], new: tuple[Column, ...]) -> Iterator[tuple[C
             yield from ((None, column) for column in after)
 
 
-def _column(old: Column | None, new: Column | None, rows: int) -> Column | None:
+def _column(old: ShownColumn | None, new: ShownColumn | None, rows: int) -> ShownColumn | None:
     """Return the first views of both sides; None if they are the same."""
     sides = [(name, column) for name, column in ((BEFORE, old), (AFTER, new)) if column is not None]
     views = [dataclasses.replace(of.views[0], name=name, cells=of.views[0].cells[:rows]) for name, of in sides]
@@ -156,7 +158,7 @@ def picture(sheet: Sheet) -> Image.Image:
     return image
 
 
-def _head(column: Column, view: View) -> list[str]:
+def _head(column: ShownColumn, view: View) -> list[str]:
     """Return the lines above a column, below the path of its step."""
     lines = ["applied by the model"] if column.is_of_model else []
     for name, feature in view.features.items():
@@ -224,7 +226,7 @@ _FEATURES = (
 )
 
 
-def _pictures(row: Row, place: int, column: Column, view: View) -> Iterator[Picture]:
+def _pictures(row: Row, place: int, column: ShownColumn, view: View) -> Iterator[Picture]:
     """Yield each feature in a cell: an image with its size, or a text."""
     for name, feature in view.features.items():
         value = view.cells[place][name]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from etlrun.datasets.examine.columns import ColumnFigures, Reader, numbers_of, plain
+from etlrun.datasets.examine.columns import ColumnFigures, ColumnReader, numbers_of, plain
 from etlrun.datasets.examine.finding import NAMED, Diagnosis, Finding, of_balance, of_equal, share_of
 from etlrun.datasets.prepare.check import identical
 from etlrun.planning.plan import Plan
@@ -44,7 +44,7 @@ _FEWEST, _LONGEST = 20, 30
 _BARE = re.compile(r"(?!(?:true|false|null|nan|inf)$)[A-Za-z_]\w*", re.IGNORECASE | re.ASCII)
 
 
-def read(plan: Plan, source: RowsSource, splits: Iterable[RowSplit], begin: Begin) -> list[Reader]:
+def read(plan: Plan, source: RowsSource, splits: Iterable[RowSplit], begin: Begin) -> list[ColumnReader]:
     """Return the columns of these splits; `begin` is told of each split with the number of its columns.
 
     Raises:
@@ -52,7 +52,7 @@ def read(plan: Plan, source: RowsSource, splits: Iterable[RowSplit], begin: Begi
     """
     columns, count = plan.spec.columns, len(names_examined(source))
     tokenized = [name for output in (columns.outputs if columns else ()) if output.has_sequences for name in output.of]
-    return [Reader(source, split, tokenized, begin(split.name, count)) for split in splits]
+    return [ColumnReader(source, split, tokenized, begin(split.name, count)) for split in splits]
 
 
 def examined(plan: Plan, source: RowsSource, splits: Iterable[RowSplit], begin: Begin) -> Diagnosis:
@@ -87,7 +87,7 @@ def of_stats(plan: Plan, begin: Begin) -> Doc:
     return Doc(title, [Paragraph(f"# {title}."), *tables(splits, places, is_of_all=True)])
 
 
-def _values(split: Reader) -> dict[str, Any]:
+def _values(split: ColumnReader) -> dict[str, Any]:
     """Return the figures of a split as plain values."""
     columns = [dataclasses.asdict(of) for of in split.figures]
     for column in columns:
@@ -97,7 +97,7 @@ def _values(split: Reader) -> dict[str, Any]:
     return {"name": split.name, "examples": len(split.rows), "columns": columns} | texts
 
 
-def tables(splits: Sequence[Reader], places: Mapping[str, int], *, is_of_all: bool) -> Iterator[Part]:
+def tables(splits: Sequence[ColumnReader], places: Mapping[str, int], *, is_of_all: bool) -> Iterator[Part]:
     """Yield the figures of columns, with the quantiles at these places by their names, of texts, and frequent values.
 
     These are the classes that are predicted, or `is_of_all` those of all columns.
@@ -132,7 +132,7 @@ def shown(value: object) -> str:
     return f"{text[:_LONGEST]}…" if len(text) > _LONGEST else text
 
 
-_Row = tuple[Reader, Any]
+_Row = tuple[ColumnReader, Any]
 """A split, and the figures of a column or a text of it."""
 _HEAD = (Col("dataset", lambda row: row[0].name), Col("column", lambda row: row[1].name, is_head=True))
 _FREQUENT = (
@@ -157,7 +157,7 @@ _TEXTS = (
 )
 
 
-def _findings(splits: Sequence[Reader], begin: Begin) -> Iterator[Finding]:
+def _findings(splits: Sequence[ColumnReader], begin: Begin) -> Iterator[Finding]:
     yield from of_leaks(splits[0])
     yield from _equal_rows(splits, begin("equal rows", sum(len(split.rows) for split in splits)))
     yield from of_drift(splits)
@@ -191,12 +191,12 @@ def _findings(splits: Sequence[Reader], begin: Begin) -> Iterator[Finding]:
         yield from _far(splits, column)
 
 
-def _columns(splits: Sequence[Reader]) -> Iterator[tuple[ColumnFigures, ...]]:
+def _columns(splits: Sequence[ColumnReader]) -> Iterator[tuple[ColumnFigures, ...]]:
     """Yield the figures of each column in all splits."""
     return zip(*(split.figures for split in splits), strict=True)
 
 
-def _shares(splits: Sequence[Reader], counts: Iterable[int], rows: Iterable[int]) -> str:
+def _shares(splits: Sequence[ColumnReader], counts: Iterable[int], rows: Iterable[int]) -> str:
     """Return counts among the rows of splits in words."""
     each = zip(splits, counts, rows, strict=True)
     return " and in ".join(share_of(count, of, f"rows of {split.name}") for split, count, of in each)
@@ -215,7 +215,7 @@ def inputs_without(source: RowsSource, names: Sequence[str]) -> str:
     return shlex.quote(f"{source.dataset.key('inputs')}=[{listed}]")
 
 
-def _far(splits: Sequence[Reader], column: Sequence[ColumnFigures]) -> Iterator[Finding]:
+def _far(splits: Sequence[ColumnReader], column: Sequence[ColumnFigures]) -> Iterator[Finding]:
     """Yield the finding of numbers that lie far beyond the quartiles of the training split."""
     of, train = column[0], splits[0]
     if of.type not in ("integer", "number") or of.rows - of.missing < _FEWEST:
@@ -277,7 +277,7 @@ class _Beyond:
     places: tuple[str, ...]
 
 
-def _beyond(split: Reader, name: str, limits: tuple[float, float]) -> _Beyond:
+def _beyond(split: ColumnReader, name: str, limits: tuple[float, float]) -> _Beyond:
     places, rows = list[str](), 0
     counts: dict[float, int] = {}
     for start, values in split.batches(name):
@@ -294,7 +294,7 @@ def _beyond(split: Reader, name: str, limits: tuple[float, float]) -> _Beyond:
     return _Beyond(rows=rows, most=f"{most:g}", same=counts.get(most, 0), places=tuple(places))
 
 
-def of_targets(splits: Sequence[Reader]) -> Iterator[Finding]:
+def of_targets(splits: Sequence[ColumnReader]) -> Iterator[Finding]:
     """Yield the findings of what is predicted: classes out of balance, and numbers that are classes."""
     dataset = splits[0].source.dataset
     for split in splits:
@@ -318,7 +318,7 @@ def of_targets(splits: Sequence[Reader]) -> Iterator[Finding]:
             yield from [] if found is None else [found]
 
 
-def _equal_rows(splits: Sequence[Reader], done: Callable[[int], None]) -> Iterator[Finding]:
+def _equal_rows(splits: Sequence[ColumnReader], done: Callable[[int], None]) -> Iterator[Finding]:
     """Yield the findings of equal rows in all splits, and of equal texts of many words, or of none.
 
     Rows of equal texts may differ in other columns. `done` is told how many rows have been read.
@@ -342,7 +342,7 @@ def _equal_rows(splits: Sequence[Reader], done: Callable[[int], None]) -> Iterat
 
 
 def _equal(
-    splits: Sequence[Reader],
+    splits: Sequence[ColumnReader],
     inputs: Sequence[str],
     targets: Sequence[str],
     noun: tuple[str, str],
@@ -382,7 +382,7 @@ _SEED = 0
 Floats = npt.NDArray[np.float64]
 
 
-def of_leaks(train: Reader) -> Iterator[Finding]:
+def of_leaks(train: ColumnReader) -> Iterator[Finding]:
     """Yield the findings of inputs that give a target away.
 
     A rule of one column is learned from a half of the rows and judged on the other: it predicts the mean rank, or the
@@ -477,7 +477,7 @@ _SPREADS = 6
 """Standard deviations by which an index is above that of two random halves."""
 
 
-def of_drift(splits: Sequence[Reader]) -> Iterator[Finding]:
+def of_drift(splits: Sequence[ColumnReader]) -> Iterator[Finding]:
     """Yield the findings of the splits behind the first one, against that."""
     train = splits[0]
     for split in splits[1:]:
@@ -487,7 +487,9 @@ def of_drift(splits: Sequence[Reader]) -> Iterator[Finding]:
             yield from found or _unstable(train, split, before, after)
 
 
-def _lacking(train: Reader, split: Reader, before: ColumnFigures, after: ColumnFigures) -> Iterator[Finding]:
+def _lacking(
+    train: ColumnReader, split: ColumnReader, before: ColumnFigures, after: ColumnFigures
+) -> Iterator[Finding]:
     """Yield the finding of classes that the other split has no row of."""
     target = train.source.dataset.target
     if before.name not in target or kind_of(train.source.dataset, before.name) == "number":
@@ -499,7 +501,7 @@ def _lacking(train: Reader, split: Reader, before: ColumnFigures, after: ColumnF
         yield Finding(text, "choose a larger part of the dataset, or a stratified split")
 
 
-def _new(train: Reader, split: Reader, before: ColumnFigures, after: ColumnFigures) -> Iterator[Finding]:
+def _new(train: ColumnReader, split: ColumnReader, before: ColumnFigures, after: ColumnFigures) -> Iterator[Finding]:
     """Yield the finding of texts that training lacks, unless nearly each row has another one."""
     there = before.rows - before.missing
     is_text = before.type == "text" and before.name not in train.source.dataset.target
@@ -514,7 +516,9 @@ def _new(train: Reader, split: Reader, before: ColumnFigures, after: ColumnFigur
         yield Finding(text, remedy, tuple(named))
 
 
-def _unstable(train: Reader, split: Reader, before: ColumnFigures, after: ColumnFigures) -> Iterator[Finding]:
+def _unstable(
+    train: ColumnReader, split: ColumnReader, before: ColumnFigures, after: ColumnFigures
+) -> Iterator[Finding]:
     name = before.name
     if before.type == "timestamp" or train.source.kept.known.columns[name].feature.shape:
         return  # times differ in any split by time
@@ -537,7 +541,7 @@ def _unstable(train: Reader, split: Reader, before: ColumnFigures, after: Column
         )
 
 
-def _shown(train: Reader, split: Reader, *figures: ColumnFigures) -> Iterator[str]:
+def _shown(train: ColumnReader, split: ColumnReader, *figures: ColumnFigures) -> Iterator[str]:
     for of, column in zip((train, split), figures, strict=True):
         parts = [f"missing {column.missing / max(column.rows, 1):.1%}"] if any(one.missing for one in figures) else []
         if column.quantiles:

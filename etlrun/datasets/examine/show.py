@@ -95,7 +95,7 @@ class View:
 
 
 @frozen
-class Column:
+class ShownColumn:
     """One point.
 
     Attributes:
@@ -125,12 +125,12 @@ class Sheet:
     title: str
     source: str
     rows: tuple[Row, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[ShownColumn, ...]
     notes: tuple[str, ...] = ()
     notes_on_data: tuple[str, ...] = ()
 
     @property
-    def views(self) -> list[tuple[Column, View]]:
+    def views(self) -> list[tuple[ShownColumn, View]]:
         """All views with their columns, in order."""
         return [(column, view) for column in self.columns for view in column.views]
 
@@ -408,7 +408,7 @@ def explained(context: Context, path: str) -> Iterator[None]:
         ) from error
 
 
-def _column(point: Point, passes: Sequence[Sequence[dict[str, Any]]]) -> Column:
+def _column(point: Point, passes: Sequence[Sequence[dict[str, Any]]]) -> ShownColumn:
     views = [
         View(
             name=f"pass {number}" if len(passes) > 1 else "",
@@ -417,7 +417,7 @@ def _column(point: Point, passes: Sequence[Sequence[dict[str, Any]]]) -> Column:
         )
         for number, cells in enumerate(passes, 1)
     ]
-    return Column(path=point.path, views=tuple(views), is_of_model=point.is_of_model)
+    return ShownColumn(path=point.path, views=tuple(views), is_of_model=point.is_of_model)
 
 
 def _target_text(source: Source) -> Callable[[Any], str]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
-from etlrun.datasets.prepare.source import DamagedError, Entry, Source, first
+from etlrun.datasets.prepare.source import DamagedArchiveError, ImageEntry, ImageSource, first
 from etlrun.sources.listing import LEFT_BY_SYSTEMS, OTHER_IMAGES, SPLITS, SUFFIXES, laid_out
 from etlrun.system.errors import EtlrunError, Fault, fault, one_line, printable
 from etlrun.system.machine import rounded
@@ -198,7 +198,7 @@ _DAMAGED = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EO
 _LONGEST_PATH = 4096
 
 
-class Archive(Source):
+class Archive(ImageSource):
     """Images in an archive, by the member that holds each."""
 
     def __init__(self, path: Path, members: Iterable[Member], suffixes: tuple[str, ...]) -> None:
@@ -221,7 +221,7 @@ class Archive(Source):
         if layout.faults:
             raise EtlrunError(layout.faults)
         entries = [
-            Entry(path=below[image.path], label=image.label, split=split, size=files[below[image.path]].size)
+            ImageEntry(path=below[image.path], label=image.label, split=split, size=files[below[image.path]].size)
             for split, of in layout.splits.items()
             for image in of
         ]
@@ -254,11 +254,11 @@ class Zip(Archive):
             link = self._zip.open(info).read(_LONGEST_PATH).decode(errors="replace") if kind == "link" else ""
             yield Member(name=info.filename, kind=kind, link=link, size=info.file_size, place=info)
 
-    def read(self, entry: Entry) -> bytes:
+    def read(self, entry: ImageEntry) -> bytes:
         try:
             return self._zip.read(self._members[entry.path].place)
         except _DAMAGED as error:
-            raise DamagedError(one_line(error)) from error
+            raise DamagedArchiveError(one_line(error)) from error
 
     def close(self) -> None:
         self._zip.close()
@@ -303,7 +303,7 @@ class Tar(Archive):
         except _DAMAGED as error:
             raise EtlrunError([damaged(self._path, error)]) from error
 
-    def read(self, entry: Entry) -> bytes:
+    def read(self, entry: ImageEntry) -> bytes:
         member = self._members[entry.path]
         if not self._is_plain:
             return (self._unpacked / str(member.place)).read_bytes()

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import PIL.Image
 import xxhash
 
-from etlrun.datasets.prepare.source import LISTED, DamagedError, Entry, Source, first
+from etlrun.datasets.prepare.source import LISTED, DamagedArchiveError, ImageEntry, ImageSource, first
 from etlrun.sources import corrupt
 from etlrun.sources.base import Problem
 from etlrun.sources.corrupt import CONVERT, pillow_as_header_reader
@@ -121,7 +121,7 @@ class Image:
         split: Split that it belongs to.
     """
 
-    entry: Entry
+    entry: ImageEntry
     digest: str
     label: int
     split: str
@@ -220,7 +220,7 @@ _CHUNK = 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class ImageVerdict:
     """What is known of an image.
 
     Attributes:
@@ -238,13 +238,13 @@ class Verdict:
     unreadable: Fault | None = None
 
 
-def check(source: Source, done: Callable[[int], None]) -> list[Verdict]:
+def check(source: ImageSource, done: Callable[[int], None]) -> list[ImageVerdict]:
     """Return the verdict on each entry of a source; `done` is told how many further ones are known.
 
     Raises:
         EtlrunError: Files that can't be read.
     """
-    found: list[Verdict] = []
+    found: list[ImageVerdict] = []
     chunks = (source.entries[start : start + _CHUNK] for start in range(0, len(source.entries), _CHUNK))
     with pillow_as_header_reader():
         for verdicts in in_order(lambda entries: [verdict(source, entry) for entry in entries], chunks):
@@ -255,23 +255,23 @@ def check(source: Source, done: Callable[[int], None]) -> list[Verdict]:
     return found
 
 
-def verdict(source: Source, entry: Entry) -> Verdict:
+def verdict(source: ImageSource, entry: ImageEntry) -> ImageVerdict:
     """Read one image, hash and decode it."""
     if entry.refused:
-        return Verdict(digest="", reason=entry.refused)
+        return ImageVerdict(digest="", reason=entry.refused)
     if entry.size > LARGEST_BYTES:
-        return Verdict(digest="", reason=f"a file of {rounded(entry.size)}, more than {rounded(LARGEST_BYTES)}")
+        return ImageVerdict(digest="", reason=f"a file of {rounded(entry.size)}, more than {rounded(LARGEST_BYTES)}")
     try:
         data = source.prepared(entry)
-    except DamagedError as error:
-        return Verdict(digest="", reason=f"a damaged archive: {one_line(error)}")
+    except DamagedArchiveError as error:
+        return ImageVerdict(digest="", reason=f"a damaged archive: {one_line(error)}")
     except OSError as error:
         where = str(error.filename or entry.path)
-        return Verdict(digest="", unreadable=unreadable_path(where, error, "an image file"))
+        return ImageVerdict(digest="", unreadable=unreadable_path(where, error, "an image file"))
     digest, found = digest_of(data).hex(), problem(data)
     if found is None:
-        return Verdict(digest=digest, warning=corrupt.warning_of(data))
-    return Verdict(digest=digest, reason=found.reason, is_convertible=found.expected == CONVERT)
+        return ImageVerdict(digest=digest, warning=corrupt.warning_of(data))
+    return ImageVerdict(digest=digest, reason=found.reason, is_convertible=found.expected == CONVERT)
 
 
 def problem(data: bytes) -> Problem | None:
@@ -285,7 +285,7 @@ def problem(data: bytes) -> Problem | None:
     return corrupt.problem(data)
 
 
-def faults_of(source: Source, verdicts: Sequence[Verdict]) -> list[Fault]:
+def faults_of(source: ImageSource, verdicts: Sequence[ImageVerdict]) -> list[Fault]:
     """Return the faults of the first images that can't be used, and one with the number of all; none if all can."""
     broken = [(entry, of) for entry, of in zip(source.entries, verdicts, strict=True) if of.reason]
     expected = f"an image: {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from etlrun.datasets.prepare import check
 from etlrun.datasets.prepare.check import Duplicates, Image
 from etlrun.datasets.prepare.options import Options
-from etlrun.datasets.prepare.shards import Shard, Store, planned, publish, require_space, working, write
-from etlrun.datasets.prepare.source import Source, of_classes
+from etlrun.datasets.prepare.shards import VersionStore, WrittenShard, planned, publish, require_space, working, write
+from etlrun.datasets.prepare.source import ImageSource, of_classes
 from etlrun.system.errors import EtlrunError, Fault, fault
 from etlrun.system.progress import progress
 from etlrun.system.values import frozen
@@ -27,7 +27,7 @@ class Prepared:
         duplicates: Images that occur more than once.
     """
 
-    shards: Sequence[Shard]
+    shards: Sequence[WrittenShard]
     sizes: Mapping[str, int]
     classes: Sequence[str]
     broken: Mapping[str, str]
@@ -35,7 +35,7 @@ class Prepared:
     duplicates: Duplicates
 
 
-def prepare(options: Options, source: Source) -> Prepared:
+def prepare(options: Options, source: ImageSource) -> Prepared:
     """Write a source as a dataset of TFDS, which appears when it is complete.
 
     What a run that was killed left is removed. The source is only read.
@@ -86,7 +86,7 @@ def prepare(options: Options, source: Source) -> Prepared:
                 )
             found = check.duplicates(images)
         shards = planned(options.name, _in_order(options, images), options.shards)
-        store = None if options.url is None else Store(options)
+        store = None if options.url is None else VersionStore(options)
         sizes = write(source, shards, version, task("written", len(images)), store)
         write_metadata(options, version, shards, sizes, source.classes)
         publish(version, options.target) if store is None else store.publish(version)
@@ -101,7 +101,7 @@ def prepare(options: Options, source: Source) -> Prepared:
     )
 
 
-def _emptied(source: Source, what: str) -> Fault:
+def _emptied(source: ImageSource, what: str) -> Fault:
     return fault(source.where, f"{what}, all of whose images are broken", "images that can be decoded", "repair them")
 
 

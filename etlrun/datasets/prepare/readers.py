@@ -16,7 +16,16 @@ from PIL import ExifTags, Image, ImageOps
 
 from etlrun.datasets.prepare.archives import Tar, Zip, is_tar
 from etlrun.datasets.prepare.options import Options
-from etlrun.datasets.prepare.source import LISTS, Entry, Source, classes_of, first, of_classes, of_folder, of_list
+from etlrun.datasets.prepare.source import (
+    LISTS,
+    ImageEntry,
+    ImageSource,
+    classes_of,
+    first,
+    of_classes,
+    of_folder,
+    of_list,
+)
 from etlrun.sources.corrupt import too_large
 from etlrun.sources.framing import DamagedError, foreign, meant, records
 from etlrun.sources.listing import SUFFIXES, WHOLE
@@ -29,7 +38,7 @@ _TYPES = (("bytes_list",), ("bytes_list", "int64_list"))
 _LEFT_OUT = "write the file again, or add --on-corrupt skip to leave such records out"
 
 
-class Records(Source):
+class RecordImages(ImageSource):
     """Examples in TFRecord files, each with an image and its label."""
 
     def __init__(self, pattern: str, keys: tuple[str, str], *, skips_corrupt: bool = False) -> None:
@@ -48,7 +57,7 @@ class Records(Source):
                     unmatched(pattern) or "check the path",
                 )
             )
-        entries: list[Entry] = []
+        entries: list[ImageEntry] = []
         corrupt: list[Fault] = []
         lost: set[str] = set()
         for path in paths:
@@ -81,7 +90,7 @@ class Records(Source):
 
     def _entries(
         self, path: str, keys: tuple[str, str], faults: list[Fault], unfit: list[tuple[Fault, str]]
-    ) -> Iterator[Entry]:
+    ) -> Iterator[ImageEntry]:
         """Yield the examples of a file; note each other record as `unfit`, with its label if it has one."""
         for number, (place, record) in enumerate(_records(path, faults)):
             name = f"{path}, record {number}"
@@ -100,16 +109,16 @@ class Records(Source):
                 continue
             self._places[name] = (path, place, len(record))
             label, size = _label(features[keys[1]]), len(features[keys[0]].bytes_list.value[0])
-            yield Entry(path=name, label=label, split=WHOLE, size=size)
+            yield ImageEntry(path=name, label=label, split=WHOLE, size=size)
 
-    def read(self, entry: Entry) -> bytes:
+    def read(self, entry: ImageEntry) -> bytes:
         path, place, size = self._places[entry.path]
         with Path(path).open("rb", buffering=0) as file:
             record = os.pread(file.fileno(), size, place)
         image: bytes = tf.train.Example.FromString(record).features.feature[self._image_key].bytes_list.value[0]
         return image
 
-    def name_of(self, entry: Entry) -> str:
+    def name_of(self, entry: ImageEntry) -> str:
         return entry.path
 
 
@@ -223,7 +232,7 @@ def _flat(image: Image.Image) -> Image.Image:
 _KINDS = f"a folder of classes, a list ({' or '.join(LISTS)}), an archive (.zip, .tar, .tar.gz), or TFRecords"
 
 
-def opened(options: Options) -> Source:
+def opened(options: Options) -> ImageSource:
     """Return the images of the source; raise `EtlrunError` with all of its faults."""
     source = _opened(options)
     if options.converts:
@@ -232,10 +241,10 @@ def opened(options: Options) -> Source:
     return source
 
 
-def _opened(options: Options) -> Source:
+def _opened(options: Options) -> ImageSource:
     path = Path(options.source).expanduser().absolute()
     if options.features is not None:
-        return Records(str(path), options.features, skips_corrupt=options.skips_corrupt)
+        return RecordImages(str(path), options.features, skips_corrupt=options.skips_corrupt)
     if path.is_dir():
         if options.url is None and options.family.resolve().is_relative_to(path.resolve()):
             raise EtlrunError(

@@ -20,7 +20,7 @@ from threading import Event
 
 from etlrun.datasets.prepare.check import Image, digest_of, in_order
 from etlrun.datasets.prepare.options import LARGEST_SHARD_BYTES, Options
-from etlrun.datasets.prepare.source import DamagedError, Source
+from etlrun.datasets.prepare.source import DamagedArchiveError, ImageSource
 from etlrun.remote.objects import Object, UnreachableError, looked_up
 from etlrun.remote.transfers import put, remove, there
 from etlrun.sources.framing import AROUND, framed
@@ -38,7 +38,7 @@ _EXAMPLE_BYTES = 256
 """Size of a record without its image, at most."""
 
 
-def require_space(options: Options, source: Source) -> None:
+def require_space(options: Options, source: ImageSource) -> None:
     """Raise `WorldError` unless the disk has space for what is to be written."""
     needed = sum(entry.size + _EXAMPLE_BYTES for entry in source.entries)
     if options.url is not None:  # the shards that are written at once
@@ -108,7 +108,7 @@ def require_new(options: Options) -> None:
 
 
 @frozen
-class Shard:
+class WrittenShard:
     """A shard.
 
     Attributes:
@@ -122,22 +122,26 @@ class Shard:
     images: Sequence[Image]
 
 
-def planned(name: str, splits: Mapping[str, Sequence[Image]], count: int | None) -> list[Shard]:
+def planned(name: str, splits: Mapping[str, Sequence[Image]], count: int | None) -> list[WrittenShard]:
     """Return the shards of a dataset, `count` of each split if given, none without examples."""
     return [shard for split, images in splits.items() for shard in _of_split(name, split, images, count)]
 
 
-def _of_split(name: str, split: str, images: Sequence[Image], count: int | None) -> Iterator[Shard]:
+def _of_split(name: str, split: str, images: Sequence[Image], count: int | None) -> Iterator[WrittenShard]:
     total = sum(image.entry.size for image in images)
     count = min(count or -(-total // LARGEST_SHARD_BYTES) or 1, len(images))
     for number in range(count):
         start, end = (len(images) * place // count for place in (number, number + 1))
         file = f"{name}-{split}.tfrecord-{number:05d}-of-{count:05d}"
-        yield Shard(split=split, file=file, images=images[start:end])
+        yield WrittenShard(split=split, file=file, images=images[start:end])
 
 
 def write(
-    source: Source, shards: Sequence[Shard], folder: Path, done: Callable[[int], None], store: Store | None = None
+    source: ImageSource,
+    shards: Sequence[WrittenShard],
+    folder: Path,
+    done: Callable[[int], None],
+    store: VersionStore | None = None,
 ) -> dict[str, int]:
     """Write the shards to `folder`, or by way of it to a store; return the size of each file by its name.
 
@@ -148,7 +152,7 @@ def write(
         OSError: A file can't be written.
     """
 
-    def written(shard: Shard) -> int:
+    def written(shard: WrittenShard) -> int:
         path = folder / shard.file
         if store is not None and (size := store.published(shard)) is not None:
             path.touch()
@@ -172,11 +176,11 @@ def write(
     return {shard.file: size for shard, size in zip(shards, sizes, strict=True)}
 
 
-def _read(source: Source, image: Image) -> bytes:
+def _read(source: ImageSource, image: Image) -> bytes:
     try:
         data = source.prepared(image.entry)
         found = "" if digest_of(data).hex() == image.digest else "other content than a moment ago"
-    except (OSError, DamagedError) as error:
+    except (OSError, DamagedArchiveError) as error:
         found = getattr(error, "strerror", None) or one_line(error)
     if found:
         remedy = "run the command again, while nothing else writes to the source"
@@ -184,7 +188,7 @@ def _read(source: Source, image: Image) -> bytes:
     return data
 
 
-class Store:
+class VersionStore:
     """The place of a version in a store.
 
     Shards that are published are noted in a file on this machine, so that a command after one that was killed neither
@@ -207,7 +211,7 @@ class Store:
                     file, key, of = json.loads(line)
                     self._known[file, key] = Object(**of)
 
-    def published(self, shard: Shard) -> int | None:
+    def published(self, shard: WrittenShard) -> int | None:
         """Return the size of a shard that was published before; None if it was not, or is another object now."""
         of = self._known.get((shard.file, _key(shard)))
         with suppress(UnreachableError):
@@ -216,7 +220,7 @@ class Store:
                 return of.bytes
         return None
 
-    def publish_shard(self, shard: Shard, path: Path) -> None:
+    def publish_shard(self, shard: WrittenShard, path: Path) -> None:
         """Publish a shard that is complete, and empty its file; raise `UnreachableError` if that can't be."""
         url = f"{self._options.place}/{shard.file}"
         of = put(path, url, {}, self.stop, replaces=url in self._left)
@@ -250,7 +254,7 @@ class Store:
         self._notes.unlink(missing_ok=True)
 
 
-def _key(shard: Shard) -> str:
+def _key(shard: WrittenShard) -> str:
     digest = hashlib.sha256()
     for image in shard.images:
         digest.update(f"{image.digest} {image.label}\n".encode())
@@ -269,7 +273,7 @@ def require_unknown(options: Options) -> None:
 
 
 def write_metadata(
-    options: Options, folder: Path, shards: Sequence[Shard], sizes: Mapping[str, int], classes: Sequence[str]
+    options: Options, folder: Path, shards: Sequence[WrittenShard], sizes: Mapping[str, int], classes: Sequence[str]
 ) -> None:
     """Write the features, the classes with their examples, and the splits of the shards to `folder`.
 

@@ -20,7 +20,7 @@ LISTED = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class ImageEntry:
     """One image with its class.
 
     Attributes:
@@ -38,11 +38,11 @@ class Entry:
     refused: str = ""
 
 
-class DamagedError(Exception):
+class DamagedArchiveError(Exception):
     """An image that can't be read from an archive, since the archive is damaged there."""
 
 
-class Source:
+class ImageSource:
     """Images of a folder, a list, an archive or TFRecords. Entries may be read by several threads at once.
 
     Attributes:
@@ -58,7 +58,9 @@ class Source:
         convert: Function from an encoded image to the one that is prepared; None if they are prepared as they are.
     """
 
-    def __init__(self, where: Path, entries: Sequence[Entry], classes: Sequence[str], ignored: Sequence[str]) -> None:
+    def __init__(
+        self, where: Path, entries: Sequence[ImageEntry], classes: Sequence[str], ignored: Sequence[str]
+    ) -> None:
         self.where, self.entries, self.classes, self.ignored = where, entries, tuple(classes), tuple(ignored)
         self.loose: Sequence[str] = ()
         self.outside: Sequence[str] = ()
@@ -70,16 +72,16 @@ class Source:
         if faults:
             raise EtlrunError(faults)
 
-    def read(self, entry: Entry) -> bytes:
+    def read(self, entry: ImageEntry) -> bytes:
         """Return an encoded image; raise `DamagedError` if its archive is damaged, `OSError` if it can't be read."""
         raise NotImplementedError
 
-    def prepared(self, entry: Entry) -> bytes:
+    def prepared(self, entry: ImageEntry) -> bytes:
         """Return an encoded image as it is prepared; raises as `read` does."""
         data = self.read(entry)
         return data if self.convert is None else self.convert(data)
 
-    def name_of(self, entry: Entry) -> str:
+    def name_of(self, entry: ImageEntry) -> str:
         """Return how messages name an image: the path of its file, or its archive and its path there."""
         return f"{self.where}, {entry.path}"
 
@@ -103,15 +105,15 @@ def classes_of(labels: Iterable[str]) -> tuple[str, ...]:
     return tuple(ordered_classes(set(labels)))
 
 
-def of_classes(where: Path, entries: Sequence[Entry], classes: Sequence[str]) -> Iterator[Fault]:
+def of_classes(where: Path, entries: Sequence[ImageEntry], classes: Sequence[str]) -> Iterator[Fault]:
     """Yield the faults of the classes as a whole, as for a folder of classes."""
-    found: dict[str, list[Entry]] = {}
+    found: dict[str, list[ImageEntry]] = {}
     for entry in entries:
         found.setdefault(entry.split, []).append(entry)
     return class_faults(where, tuple(classes), found)
 
 
-def name_faults(where: Path, entries: Iterable[Entry], classes: Iterable[str]) -> Iterator[Fault]:
+def name_faults(where: Path, entries: Iterable[ImageEntry], classes: Iterable[str]) -> Iterator[Fault]:
     """Yield the names of splits and classes that TFDS doesn't read back as they are."""
     for name in sorted({entry.split for entry in entries}):
         if not SPLIT.fullmatch(name):
@@ -126,7 +128,7 @@ def name_faults(where: Path, entries: Iterable[Entry], classes: Iterable[str]) -
             )
 
 
-class Files(Source):
+class Files(ImageSource):
     """Image files below a folder.
 
     Attributes:
@@ -134,15 +136,20 @@ class Files(Source):
     """
 
     def __init__(
-        self, where: Path, folder: Path, entries: Sequence[Entry], classes: Sequence[str], ignored: Sequence[str] = ()
+        self,
+        where: Path,
+        folder: Path,
+        entries: Sequence[ImageEntry],
+        classes: Sequence[str],
+        ignored: Sequence[str] = (),
     ) -> None:
         self.folder = folder
         super().__init__(where, entries, classes, ignored)
 
-    def read(self, entry: Entry) -> bytes:
+    def read(self, entry: ImageEntry) -> bytes:
         return (self.folder / entry.path).read_bytes()
 
-    def name_of(self, entry: Entry) -> str:
+    def name_of(self, entry: ImageEntry) -> str:
         return str(self.folder / entry.path)
 
 
@@ -158,17 +165,17 @@ def of_folder(folder: Path, suffixes: tuple[str, ...]) -> Files:
 
 def entries_of(
     where: Path, folder: Path, images: Iterable[tuple[str, str, str]], refused: Mapping[str, str]
-) -> list[Entry]:
+) -> list[ImageEntry]:
     """Return an entry for each image, given as path, label and split; `refused` says why some are broken, by path.
 
     Raises:
         EtlrunError: Files that don't exist, or are no files, such as pipes, which would be waited for.
     """
-    entries: list[Entry] = []
+    entries: list[ImageEntry] = []
     faults: list[Fault] = []
     for path, label, split in images:
         if path in refused:
-            entries.append(Entry(path=path, label=label, split=split, size=0, refused=refused[path]))
+            entries.append(ImageEntry(path=path, label=label, split=split, size=0, refused=refused[path]))
             continue
         try:
             found = (folder / path).stat()
@@ -178,7 +185,7 @@ def entries_of(
             continue
         if not stat.S_ISREG(found.st_mode):
             faults.append(fault(folder / path, "not a regular file", "an image file", "remove it"))
-        entries.append(Entry(path=path, label=label, split=split, size=found.st_size))
+        entries.append(ImageEntry(path=path, label=label, split=split, size=found.st_size))
     if faults:
         raise EtlrunError(first(faults, where, "files that can't be read"))
     return entries

@@ -27,7 +27,7 @@ from etlrun.cache.store import folder_of
 from etlrun.remote.copies import Copies, copied, named_by_url
 from etlrun.remote.objects import Object, UnreachableError, listed
 from etlrun.sources.content import digest
-from etlrun.sources.rows.kept import Array, Kept, contents_of, kept_as, require_unchanged, stamps_of, write_facts
+from etlrun.sources.rows.kept import Array, KeptColumns, contents_of, kept_as, require_unchanged, stamps_of, write_facts
 from etlrun.sources.rows.kinds import composed, composed_note, halved
 from etlrun.sources.rows.lines import shown
 from etlrun.sources.rows.source import RowsSource
@@ -85,7 +85,7 @@ def arrays_of(dataset: Arrays) -> dict[str, str]:
     return {name: copies.get(path, str(Path(path).expanduser())) for name, path in dataset.paths.items()}
 
 
-class KeptArrays(Kept):
+class KeptArrays(KeptColumns):
     """Arrays that are mapped into memory; the folder has what is known of them, and members of an `.npz`."""
 
     def __init__(self, files: Mapping[str, str], folder: Path) -> None:
@@ -139,7 +139,7 @@ class ArraysSource(RowsSource):
 
     @classmethod
     @named_by_url()
-    def opened(cls, dataset: Arrays) -> Kept:
+    def opened(cls, dataset: Arrays) -> KeptColumns:
         paths = arrays_of(dataset)
         stamps = stamps_of({"train": [*paths.values()]}, "an array")
         contents = contents_of(stamps, "an array")
@@ -340,7 +340,7 @@ class PythonSource(RowsSource):
         return bool(dataset.entries)
 
     @classmethod
-    def opened(cls, dataset: Python) -> Kept:
+    def opened(cls, dataset: Python) -> KeptColumns:
         function, stamps = _function(dataset), stamps_of(cls.files(dataset), "a module")
         code = b"".join(Path(path).read_bytes() for path in stamps)
         code_digest = hashlib.sha256(code).hexdigest()
@@ -348,8 +348,8 @@ class PythonSource(RowsSource):
         return kept_as(dataset, identity, stamps, partial(_write_rows, dataset, function, identity), _kept_in)
 
 
-def _kept_in(folder: Path) -> Kept:
-    return KeptArrays({}, folder) if (folder / "0.npy").exists() else Kept(folder)
+def _kept_in(folder: Path) -> KeptColumns:
+    return KeptArrays({}, folder) if (folder / "0.npy").exists() else KeptColumns(folder)
 
 
 def _function(dataset: Python) -> Callable[[], Any]:

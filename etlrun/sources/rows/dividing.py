@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etlrun.sources.on_disk import Examples, OnDisk
-from etlrun.sources.rows.kept import Kept, lacking
+from etlrun.sources.rows.kept import KeptColumns, lacking
 from etlrun.sources.rows.kinds import TIMES, Kind, first_unfit, has_fraction, written_as
 from etlrun.sources.rows.table import taken_for_none
 from etlrun.sources.slices import slices
@@ -98,7 +98,7 @@ CORRECT = "correct the other values, or leave their rows out of the data"
 
 
 @frozen
-class Part:
+class RowsPart:
     """Rows of a whole split.
 
     Attributes:
@@ -133,7 +133,7 @@ class RowsOnDisk(OnDisk):
         parts: Rows of each whole split.
     """
 
-    parts: Mapping[str, Part]
+    parts: Mapping[str, RowsPart]
 
     def examples(self, split: str) -> Examples | None:
         found = super().examples(split)
@@ -147,30 +147,30 @@ class RowsOnDisk(OnDisk):
         return split if is_parted else super().thinned(split, count, parts)
 
 
-def divided(kept: Kept, dataset: Rows) -> dict[str, Part]:
+def divided(kept: KeptColumns, dataset: Rows) -> dict[str, RowsPart]:
     """Return the rows of each split; raise `ConfigError` if the values of the column can't divide them."""
     key = json.dumps([dataset.order, dataset.split_by])
     if key not in kept.divided:
         kept.divided[key] = _divided(kept, dataset)
-    found: dict[str, Part] = kept.divided[key]
+    found: dict[str, RowsPart] = kept.divided[key]
     return found
 
 
-def _divided(kept: Kept, dataset: Rows) -> dict[str, Part]:
-    by, counts, parts, first = dataset.splits_by, kept.known.rows, dict[str, Part](), 0
+def _divided(kept: KeptColumns, dataset: Rows) -> dict[str, RowsPart]:
+    by, counts, parts, first = dataset.splits_by, kept.known.rows, dict[str, RowsPart](), 0
     values: Any = None if by is None else values_of(kept, dataset, by)
     if by is not None and by.values:
         rows = _ordered(sum(counts.values()), dataset)
         given = values.take(pa.array(rows))
         _require_values(given, dataset, by)
-        return {name: Part(rows=having(rows, given, [*of])) for name, of in by.values.items()}
+        return {name: RowsPart(rows=having(rows, given, [*of])) for name, of in by.values.items()}
     for name, count in counts.items():
         order = _ordered(count, dataset)
         rows = order + first if first else order
-        parts[name] = Part(rows=rows)
+        parts[name] = RowsPart(rows=rows)
         if by is not None:
             line, ends = placed(by.by, rows, values.take(pa.array(rows)), dataset.order)
-            parts[name] = Part(rows=rows, line=line, ends=ends)
+            parts[name] = RowsPart(rows=rows, line=line, ends=ends)
         first += count
     return parts
 
@@ -179,7 +179,7 @@ def _ordered(count: int, dataset: Rows) -> Numbers:
     return np.arange(count, dtype=np.int64) if dataset.order == "file" else in_random_order(count)
 
 
-def values_of(kept: Kept, dataset: Rows, by: SplitBy) -> pa.Array:
+def values_of(kept: KeptColumns, dataset: Rows, by: SplitBy) -> pa.Array:
     """Return the values of the column that splits rows; raise `ConfigError` if it is missing, or can't split them."""
     where, known = f"{dataset.key('split_by')}.{by.by}", kept.known.columns
     column = known.get(by.column)
@@ -193,7 +193,7 @@ def values_of(kept: Kept, dataset: Rows, by: SplitBy) -> pa.Array:
     return values.cast(pa.int64()) if by.values and pa.types.is_floating(values.type) else values
 
 
-def _unfit(where: str, kept: Kept, dataset: Rows, by: SplitBy, column: Column) -> Iterator[Fault]:
+def _unfit(where: str, kept: KeptColumns, dataset: Rows, by: SplitBy, column: Column) -> Iterator[Fault]:
     """Yield why a column can't split rows."""
     name, feature = by.column, column.feature
     is_text, is_time = feature.dtype == "string", feature.format == "timestamp"
@@ -245,7 +245,7 @@ def plain(value: Any) -> Value:
     return found
 
 
-def as_text(kept: Kept, name: str, *kinds: Kind) -> tuple[str, bool]:
+def as_text(kept: KeptColumns, name: str, *kinds: Kind) -> tuple[str, bool]:
     """Return what a message says of text where one of these kinds is expected, and whether half of it is of it."""
     values = kept.arrow(name).cast(pa.large_string())
     of_kinds = ((written_as(values, kind), first_unfit(values, kind), kind) for kind in kinds)
@@ -257,7 +257,7 @@ def as_text(kept: Kept, name: str, *kinds: Kind) -> tuple[str, bool]:
     return f"{found}, though {count:,} of {total:,} values are {things}", True
 
 
-def first_lacking(kept: Kept, name: str) -> int:
+def first_lacking(kept: KeptColumns, name: str) -> int:
     """Return the first row in which a column has no value, or an item of one is missing."""
     return int(pc.index(lacking(kept.arrow(name)), value=True).as_py())
 
@@ -273,7 +273,7 @@ def listed(values: list[Any]) -> str:
     return ", ".join([*shown, "…"] if len(values) > _LISTED else shown)
 
 
-def shown(kept: Kept, name: str, row: int) -> str:
+def shown(kept: KeptColumns, name: str, row: int) -> str:
     """Return the value of a column in a row, for people."""
     value = kept.arrow(name)[row].as_py()
     is_time = kept.known.columns[name].feature.format == "timestamp"

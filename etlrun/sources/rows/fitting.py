@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from etlrun.remote.copies import name_of
 from etlrun.sources.content import digest, known, sha256_of_all, stamp_of
 from etlrun.sources.rows.kept import lacking
-from etlrun.sources.rows.reader import Reader, keep_lengths
+from etlrun.sources.rows.reader import OutputReader, keep_lengths
 from etlrun.sources.rows.source import RowSplit, RowsSource, placed
 from etlrun.stages.column_categories import Embed, Identity, Lookup, OneHot
 from etlrun.stages.column_numbers import (
@@ -200,7 +200,7 @@ def _times(name: str, column: Column, values: pa.Array) -> Iterator[Output]:
             yield Output(name=f"{name}_{part}", of=(name,), steps=steps)
 
 
-def beyond(output: Output, place: int, readers: Sequence[Reader]) -> UnfitColumnError | None:
+def beyond(output: Output, place: int, readers: Sequence[OutputReader]) -> UnfitColumnError | None:
     """Return the error of the first item of lists for which the step at `place` has no result; None if all have one."""
     step, before = [*output.steps, None][place], output.steps[:place]
     is_bounded = isinstance(step, Identity | Log1p) and all(of.is_fitted for of in before)
@@ -336,9 +336,9 @@ def _fit(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSpli
     faults: list[Fault] = []
     shares: list[tuple[str, str]] = []
     names = {output.name for output in outputs}
-    sequences: list[tuple[Output, list[Reader]]] = []
+    sequences: list[tuple[Output, list[OutputReader]]] = []
     for output in outputs:
-        readers = [Reader(output, done, source, split) for split in splits]
+        readers = [OutputReader(output, done, source, split) for split in splits]
         try:
             made, feature = output.fitted(features, readers[0].read)
         except UnfitStepError as unfit:
@@ -362,7 +362,7 @@ def _fit(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSpli
     return tuple(done.values()), tuple(shares)
 
 
-def _outside(output: Output, readers: Sequence[Reader]) -> Iterator[Fault]:
+def _outside(output: Output, readers: Sequence[OutputReader]) -> Iterator[Fault]:
     """Yield a fault for each split that has values which a vocabulary with `oov: error` lacks."""
     for place, step in enumerate(output.steps):
         if place and (unfit := beyond(output, place, readers)):
@@ -398,7 +398,7 @@ def _outside(output: Output, readers: Sequence[Reader]) -> Iterator[Fault]:
                 )
 
 
-def _unknown(step: Lookup, reader: Reader, before: Sequence[ColumnStep]) -> tuple[int, int]:
+def _unknown(step: Lookup, reader: OutputReader, before: Sequence[ColumnStep]) -> tuple[int, int]:
     """Return the number of values that are not in a vocabulary; and of all items, if they are those of sequences."""
     if not reader.has_sequences(before):
         return len(step.unknown(reader.behind(before))), 0
@@ -410,7 +410,7 @@ def _unknown(step: Lookup, reader: Reader, before: Sequence[ColumnStep]) -> tupl
     return sum(unknown for unknown, _ in found), sum(count for _, count in found)
 
 
-def _shares(output: Output, readers: Sequence[Reader]) -> str:
+def _shares(output: Output, readers: Sequence[OutputReader]) -> str:
     """Return the shares of missing and of unknown values in each split, for people; an empty string for none."""
     found: dict[str, list[str]] = {"missing": [], "unknown": []}
     for reader in readers:

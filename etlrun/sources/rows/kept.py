@@ -31,7 +31,7 @@ _DTYPES = {"missing": "bool", "ends": "int64", "text": "uint8", "codes": "int32"
 """Types of files by their kinds; that of values is kept."""
 
 
-class Kept:
+class KeptColumns:
     """Columns that are kept in a folder. Its functions may be called by several threads at once.
 
     Attributes:
@@ -169,7 +169,7 @@ MOST_CODED = 100_000
 """Different texts of a column up to which its rows are kept as codes of texts, too."""
 
 
-class Writer:
+class KeptWriter:
     """Writes columns to a folder, which `finish` completes."""
 
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
@@ -179,7 +179,7 @@ class Writer:
         large_list of int32, int64 or float64.
         """
         self._folder, self._names = folder, schema.names
-        self._columns = [_Written(folder, place, field) for place, field in enumerate(schema)]
+        self._columns = [_WrittenColumn(folder, place, field) for place, field in enumerate(schema)]
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Write the rows of a batch of the schema."""
@@ -282,7 +282,7 @@ class _Codes:
         self._file.close()
 
 
-class _Written:
+class _WrittenColumn:
     """A column that is being written, and what is known of it so far."""
 
     def __init__(self, folder: Path, place: int, field: pa.Field) -> None:
@@ -352,12 +352,16 @@ class _Written:
 
 
 _LONGEST_S = 3600.0
-_kept: dict[tuple[Path, str, tuple[tuple[str, Stamp], ...]], Kept] = {}
+_kept: dict[tuple[Path, str, tuple[tuple[str, Stamp], ...]], KeptColumns] = {}
 
 
 def kept_as(
-    dataset: Rows, identity: str, stamps: dict[str, Stamp], write: Callable[[Path], None], kept: Callable[[Path], Kept]
-) -> Kept:
+    dataset: Rows,
+    identity: str,
+    stamps: dict[str, Stamp],
+    write: Callable[[Path], None],
+    kept: Callable[[Path], KeptColumns],
+) -> KeptColumns:
     """Return what is kept under an identity: `write` completes a folder, if there is none yet, and `kept` opens it.
 
     Raises:
@@ -372,13 +376,13 @@ def kept_as(
     return _kept[key]
 
 
-def kept_before(dataset: Rows, identity: str) -> Kept | None:
+def kept_before(dataset: Rows, identity: str) -> KeptColumns | None:
     """Return what is kept under an identity; None if nothing is, or it is not complete.
 
     Raises:
         WorldError: It can't be read.
     """
-    return _opened(folder_of(dataset.dir) / f"rows-{identity}", dataset, Kept)
+    return _opened(folder_of(dataset.dir) / f"rows-{identity}", dataset, KeptColumns)
 
 
 def stamps_of(files: dict[str, list[str]], kind: str = "a table") -> dict[str, Stamp]:
@@ -402,7 +406,7 @@ def contents_of(stamps: dict[str, Stamp], kind: str) -> dict[str, str]:
         raise EtlrunError([unreadable_path(str(error.filename), error, kind)]) from error
 
 
-def _opened(folder: Path, dataset: Rows, kept: Callable[[Path], Kept]) -> Kept | None:
+def _opened(folder: Path, dataset: Rows, kept: Callable[[Path], KeptColumns]) -> KeptColumns | None:
     """Return the columns of a folder; None if it is not there, or not complete.
 
     Raises:
@@ -418,8 +422,12 @@ def _opened(folder: Path, dataset: Rows, kept: Callable[[Path], Kept]) -> Kept |
 
 
 def _made(
-    folder: Path, dataset: Rows, stamps: dict[str, Stamp], write: Callable[[Path], None], kept: Callable[[Path], Kept]
-) -> Kept:
+    folder: Path,
+    dataset: Rows,
+    stamps: dict[str, Stamp],
+    write: Callable[[Path], None],
+    kept: Callable[[Path], KeptColumns],
+) -> KeptColumns:
     """Write a folder and open it; another process that does so is waited for."""
     lock = Lock(folder.with_name(f"{folder.name}.lock"))
     filling = folder.with_suffix(".filling")

@@ -15,7 +15,7 @@ from xxhash import xxh3_64_intdigest
 
 from etlrun.sources.content import digest
 from etlrun.sources.rows.dividing import Numbers
-from etlrun.sources.rows.kept import Kept
+from etlrun.sources.rows.kept import KeptColumns
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.system.files import write_atomically
 from etlrun.system.progress import progress
@@ -28,7 +28,9 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _MIXED = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(27)), (np.uint64(0x94D049BB133111EB), np.uint64(31))
 
 
-def hashes_of(kept: Kept, names: Sequence[str], rows: Numbers, done: Callable[[int], None] = lambda _: None) -> Hashes:
+def hashes_of(
+    kept: KeptColumns, names: Sequence[str], rows: Numbers, done: Callable[[int], None] = lambda _: None
+) -> Hashes:
     """Return a hash of 64 bits of the values that each of these rows has in these columns.
 
     Equal rows have equal hashes, in any process: missing values are equal, and so are 0.0 and -0.0. Among 10 million

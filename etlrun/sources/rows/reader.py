@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etlrun.sources.content import digest
-from etlrun.sources.rows.kept import Kept, Writer, kept_as, kept_before, lacking
+from etlrun.sources.rows.kept import KeptColumns, KeptWriter, kept_as, kept_before, lacking
 from etlrun.sources.rows.source import Gather, RowSplit, RowsSource, gathered
 from etlrun.stages.column_numbers import ColumnStep, counted_in, items
 from etlrun.stages.columns import Columns, Output
@@ -142,7 +142,7 @@ _LOOKED_AT = 65_536
 """Rows that are looked at for missing values at once."""
 
 
-class Reader:
+class OutputReader:
     """The values of an output's columns in a split, which are read once."""
 
     def __init__(self, output: Output, above: dict[str, Output], source: RowsSource, split: RowSplit) -> None:
@@ -172,9 +172,9 @@ class Reader:
         if lengths:
             self._lengths[len(steps)] = np.concatenate(lengths)
 
-    def _part(self, start: int, count: int) -> Reader:
+    def _part(self, start: int, count: int) -> OutputReader:
         part = self.split.part(start, min(start + count, self.split.num_examples))
-        return Reader(self.output, self._above, self._source, part)
+        return OutputReader(self.output, self._above, self._source, part)
 
     def has_sequences(self, steps: Sequence[ColumnStep]) -> bool:
         """Return whether the values after some of the steps are sequences."""
@@ -347,7 +347,7 @@ def _counted(source: RowsSource, split: RowSplit, names: list[str], outputs: Map
     for start in range(0, split.num_examples, at_once):
         part = split.part(start, min(start + at_once, split.num_examples))
         for name in names:
-            counts = Reader(outputs[name], {**outputs}, source, part).lengths(_steps(outputs[name]))
+            counts = OutputReader(outputs[name], {**outputs}, source, part).lengths(_steps(outputs[name]))
             found[start : start + len(counts)] = np.maximum(found[start : start + len(counts)], counts)
     return found
 
@@ -381,7 +381,7 @@ def keep_items(source: RowsSource, split: RowSplit, columns: Columns, made: Made
     if names := _names(source, columns):
         identity = _identity(split, columns)
         write = partial(_write, source, split, identity, names, made)
-        kept_as(source.dataset, identity, split.stamps, write, Kept)
+        kept_as(source.dataset, identity, split.stamps, write, KeptColumns)
 
 
 def _names(source: RowsSource, columns: Columns) -> list[str]:
@@ -396,7 +396,7 @@ def _identity(split: RowSplit, columns: Columns) -> str:
     return digest([code, columns.described(), split.content.digest])
 
 
-def _taken(_kept: Kept, gather: Gather | None, numbers: tf.Tensor) -> Any:
+def _taken(_kept: KeptColumns, gather: Gather | None, numbers: tf.Tensor) -> Any:
     """Return the sequences of rows, int64; what is kept is in use as long as this function."""
     assert gather is not None  # noqa: S101 - of a column of lists
     return tf.cast(gather(numbers), tf.int64)
@@ -404,7 +404,7 @@ def _taken(_kept: Kept, gather: Gather | None, numbers: tf.Tensor) -> Any:
 
 def _write(source: RowsSource, split: RowSplit, identity: str, names: list[str], made: Made, folder: Path) -> None:
     """Write a list of items for each row of the table, in their order: an empty one for those of other splits."""
-    writer = Writer(folder, pa.schema([(name, pa.large_list(pa.int32())) for name in names]))
+    writer = KeptWriter(folder, pa.schema([(name, pa.large_list(pa.int32())) for name in names]))
     rows, written, total = np.unique(split.rows), 0, sum(source.kept.known.rows.values())
     count = source.kept.known.rows_at_once(ROWS_AT_ONCE)
     try:

@@ -16,8 +16,8 @@ from etlrun.remote.copies import name_of, named_by_url
 from etlrun.sources.base import Example, Identified, Records, Source, Split
 from etlrun.sources.content import NothingCompared, Shard, Stamp, stamp_of
 from etlrun.sources.on_disk import OnDisk
-from etlrun.sources.rows.dividing import Numbers, Part, RowNumbers, RowsOnDisk, divided, shown
-from etlrun.sources.rows.kept import Kept
+from etlrun.sources.rows.dividing import Numbers, RowNumbers, RowsOnDisk, RowsPart, divided, shown
+from etlrun.sources.rows.kept import KeptColumns
 from etlrun.sources.rows.table import files_of, is_there, kept_of
 from etlrun.sources.slices import slices
 from etlrun.stages.flow import MISSING_TIME
@@ -29,7 +29,7 @@ from etlrun.system.values import frozen
 Gather = Callable[["tf.Tensor"], "tf.Tensor"]
 
 
-def gathered(kept: Kept, name: str) -> Gather | None:
+def gathered(kept: KeptColumns, name: str) -> Gather | None:
     """Return a function from numbers of rows, a tensor of any shape, to the values of a column that `take` gives.
 
     Lists of several rows are a ragged tensor. None for a column that only `take` reads: an array, or texts without
@@ -74,7 +74,7 @@ def as_tensor(values: Any) -> Any:
     return tf.constant(values)
 
 
-def _mapped(kept: Kept, name: str, kind: str) -> Any:
+def _mapped(kept: KeptColumns, name: str, kind: str) -> Any:
     """Return a file of a column as a tensor that is mapped into memory; None if there is none."""
     if (found := kept.file(name, kind)) is None:
         return None
@@ -205,7 +205,7 @@ class RowsSource(Source):
         raise NotImplementedError
 
     @classmethod
-    def opened(cls, dataset: Any) -> Kept:
+    def opened(cls, dataset: Any) -> KeptColumns:
         """Return the kept columns, written first if they are not kept yet; raise `EtlrunError` if they can't be."""
         raise NotImplementedError
 
@@ -257,7 +257,7 @@ class RowsSource(Source):
         )
 
     @property
-    def _parts(self) -> dict[str, Part]:
+    def _parts(self) -> dict[str, RowsPart]:
         """Rows of each whole split."""
         return divided(self.kept, self.dataset)
 
@@ -305,5 +305,5 @@ class TableSource(RowsSource):
 
     @classmethod
     @named_by_url()
-    def opened(cls, dataset: Table) -> Kept:
+    def opened(cls, dataset: Table) -> KeptColumns:
         return kept_of(dataset)

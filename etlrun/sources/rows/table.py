@@ -22,7 +22,7 @@ from etlrun.remote.objects import Object
 from etlrun.sources.content import Stamp
 from etlrun.sources.rows.delimited import DelimitedFile, Dialect
 from etlrun.sources.rows.json_lines import JsonLinesFile, document_fault
-from etlrun.sources.rows.kept import Kept, Writer, contents_of, kept_as, stamps_of
+from etlrun.sources.rows.kept import KeptColumns, KeptWriter, contents_of, kept_as, stamps_of
 from etlrun.sources.rows.kinds import (
     TYPES,
     Kind,
@@ -415,7 +415,7 @@ _MB = 1_000_000
 _EXACT = 2.0**53
 
 
-def kept_of(dataset: Table) -> Kept:
+def kept_of(dataset: Table) -> KeptColumns:
     """Return the columns of a dataset, which are read and written first if they are not kept yet.
 
     Raises:
@@ -428,7 +428,7 @@ def kept_of(dataset: Table) -> Kept:
     def write(folder: Path) -> None:
         write_table(folder, identity, dataset, files)
 
-    return kept_as(dataset, identity, stamps, write, Kept)
+    return kept_as(dataset, identity, stamps, write, KeptColumns)
 
 
 def identity_of(dataset: Table) -> str:
@@ -486,7 +486,7 @@ def write_table(folder: Path, identity: str, dataset: Table, paths: dict[str, li
     with progress() as begin, _telling(begin, "types", total) as advance:
         tables = opened(dataset, paths, advance)
     rows, file_rows = dict.fromkeys(paths, 0), list[int]()
-    writer = Writer(folder, tables.schema)
+    writer = KeptWriter(folder, tables.schema)
     try:
         with progress() as begin, _telling(begin, "rows", total) as advance:
             for split, files in tables.files.items():

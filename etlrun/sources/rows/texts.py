@@ -12,7 +12,7 @@ import pyarrow as pa
 from etlrun.sources.content import digest
 from etlrun.sources.framing import POINTER
 from etlrun.sources.listing import TEXTS, ImageFile, Listing, notes_on, once_listed
-from etlrun.sources.rows.kept import Kept, Writer, contents_of, kept_as, stamps_of
+from etlrun.sources.rows.kept import KeptColumns, KeptWriter, contents_of, kept_as, stamps_of
 from etlrun.sources.rows.lines import encoding_fault, format_fault
 from etlrun.sources.rows.source import RowsSource
 from etlrun.stages.rows import TextFolder
@@ -39,14 +39,14 @@ class TextFolderSource(RowsSource):
         return Path(dataset.folder).expanduser().exists()
 
     @classmethod
-    def opened(cls, dataset: TextFolder) -> Kept:
+    def opened(cls, dataset: TextFolder) -> KeptColumns:
         listing, stamps = _listing(dataset), stamps_of(cls.files(dataset), "a text")
         contents = contents_of(stamps, "a text")
         content = [contents[str(listing.folder / of.path)] for of in _all(listing)]
         listed = {name: [[file.path, file.label] for file in files] for name, files in listing.splits.items()}
         notes = [*notes_on(listing, TEXTS)]
         identity = digest([_FORMAT, dataset.errors, listed, content, notes])
-        return kept_as(dataset, identity, stamps, partial(_write, dataset, listing, identity, notes), Kept)
+        return kept_as(dataset, identity, stamps, partial(_write, dataset, listing, identity, notes), KeptColumns)
 
 
 def _all(listing: Listing) -> list[ImageFile]:
@@ -72,7 +72,7 @@ def text_of(data: bytes, errors: str) -> str:
 
 def _write(dataset: TextFolder, listing: Listing, identity: str, notes: list[str], folder: Path) -> None:
     """Read all texts, and write them with the names of their classes."""
-    files, writer = _all(listing), Writer(folder, _SCHEMA)
+    files, writer = _all(listing), KeptWriter(folder, _SCHEMA)
     try:
         for batch in _batches(dataset, listing.folder, files, notes):
             writer.add(batch)

@@ -32,7 +32,7 @@ from etlrun.sweep.tune.space import (
     PREFETCH,
     TRANSFORM_CALLS,
     Changes,
-    Space,
+    SearchSpace,
     changed,
     value_of,
 )
@@ -205,7 +205,7 @@ _FREEDOM, _TURNS = 2, 4
 
 
 @frozen
-class Expected:
+class Expectation:
     """What the windows so far let expect.
 
     Attributes:
@@ -231,7 +231,7 @@ class Surrogate:
     def __init__(self, configs: Sequence[Changes], predicted_s: Sequence[float]) -> None:
         self._codes, self._prior = _codes(configs), -np.log(np.asarray(predicted_s, float))
         self._logs, self.ran = list[float](), list[int]()
-        self._known: Expected | None = None
+        self._known: Expectation | None = None
 
     def tell(self, place: int, time_s: float) -> None:
         """Add a window, of so many seconds of all epochs."""
@@ -242,7 +242,7 @@ class Surrogate:
         """Return whether two configs differ in at most one parameter."""
         return int((self._codes[one] != self._codes[other]).sum()) <= 1
 
-    def expected(self) -> Expected:
+    def expected(self) -> Expectation:
         """Return what is expected, with the noise and the drift that explain the windows best."""
         if self._known is None or len(self._known.spread) != len(self.ran):
             among, surprise = self._effects(self.ran, self.ran), np.array(self._logs) - self._prior[self.ran]
@@ -252,7 +252,7 @@ class Surrogate:
                 noise, drift, weights = _likeliest(among, surprise, spread)
                 spread = (_FREEDOM + (noise * spread * weights) ** 2) / (_FREEDOM + 1)
             means = self._prior + self._effects(range(len(self._prior)), self.ran) @ weights
-            self._known = Expected(means=means, noise=noise, drift=drift, spread=spread)
+            self._known = Expectation(means=means, noise=noise, drift=drift, spread=spread)
         return self._known
 
     def promising(self, over: int, most: int, tied: float, admitted: Callable[[int], bool]) -> list[int]:
@@ -401,7 +401,7 @@ def completed(window: Summary) -> Summary:
     raise WorldError("the baseline", found, "a config that runs", remedy)
 
 
-def costs(space: Space, scene: Scene, windows: Windows, cores: int) -> Costs:
+def costs(space: SearchSpace, scene: Scene, windows: Windows, cores: int) -> Costs:
     """Measure the pipeline with one thread for each stage, with many, and behind a cache, each without a model."""
     config, bare = space.baseline.config, dataclasses.replace(scene, step_ms=0.0, step_cores=0.0, passes=1)
     calls = [EXTRACT_CALLS] if "num_parallel_calls" in config["extract"] else []
@@ -415,7 +415,7 @@ def costs(space: Space, scene: Scene, windows: Windows, cores: int) -> Costs:
     return costs_of(space.baseline.plan, found["one"], found["many"], cached)
 
 
-def _cached(space: Space, bare: Scene, epochs: int, windows: Windows) -> Summary | None:
+def _cached(space: SearchSpace, bare: Scene, epochs: int, windows: Windows) -> Summary | None:
     """Return a window of a cache in memory after the last steady step; None if there can't be one."""
     caches = [cache for cache in space.caches if cache.get(CACHE) == "memory" and cache.get(POINT) != "source"]
     made = space.candidate(caches[0]) if caches and epochs > 1 else ""

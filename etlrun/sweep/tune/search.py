@@ -19,7 +19,7 @@ from etlrun.stages.cache import CACHES
 from etlrun.stages.sweep import Tune
 from etlrun.sweep.tune import predict
 from etlrun.sweep.tune.predict import Predictor, Surrogate
-from etlrun.sweep.tune.space import CACHE, POINT, Candidate, Changes, Space, autotuned
+from etlrun.sweep.tune.space import CACHE, POINT, Candidate, Changes, SearchSpace, autotuned
 from etlrun.sweep.tune.windows import Scene, Windows
 from etlrun.system import machine
 from etlrun.system.values import frozen
@@ -46,7 +46,7 @@ class Race:
     """
 
     def __init__(
-        self, space: Space, configs: Sequence[Changes], predicted_s: Sequence[float], measure: Measure
+        self, space: SearchSpace, configs: Sequence[Changes], predicted_s: Sequence[float], measure: Measure
     ) -> None:
         self._space, self._configs, self._measure = space, configs, measure
         self._surrogate = Surrogate(configs, predicted_s)
@@ -243,7 +243,7 @@ class Search:
     def __init__(self, job: Job, tune: Tune, windows: Windows, say: Callable[[str], None]) -> None:
         self.job, self.tune, self.windows, self.say = job, tune, windows, say
         self.cores = machine.cores()
-        self.space = Space(job, tune, self.cores)
+        self.space = SearchSpace(job, tune, self.cores)
         self.found = Found(baseline=self.space.baseline, size=len(self.space))
         self._shuffle = random.Random(tune.seed)  # noqa: S311 - an order, no secret
         self._costs_s = dict[int, float]()

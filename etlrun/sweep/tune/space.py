@@ -79,7 +79,7 @@ def changed(config: Mapping[str, Any], changes: Changes) -> dict[str, Any]:
     return made
 
 
-class Space:
+class SearchSpace:
     """All configs that a search may try.
 
     Attributes:
@@ -125,7 +125,7 @@ class Space:
         return self._others[known]
 
 
-def autotuned(space: Space) -> Changes:
+def autotuned(space: SearchSpace) -> Changes:
     """Return the changes that leave to AUTOTUNE whatever it sets."""
     keys = {planned.stage.tuned.key for planned in space.baseline.plan.train if planned.stage.tuned is not None}
     return dict.fromkeys(sorted({*keys, PREFETCH, TRANSFORM_CALLS}), "autotune")
