@@ -32,8 +32,7 @@ from etlrun.stages import keras_objects
 from etlrun.stages.flow import Flow
 from etlrun.stages.load import balanced
 from etlrun.stages.made import make
-from etlrun.stages.model import Emulated, ImageModel, scaled_for_imagenet, set_momentum, without_dropout
-from etlrun.stages.model import Backbone
+from etlrun.stages.model import Backbone, Emulated, ImageModel, scaled_for_imagenet, set_momentum, without_dropout
 from etlrun.stages.network import Network, embedded, masks, vectors
 from etlrun.stages.objectives import loss_of
 from etlrun.stages.plugins import MODELS, named

@@ -240,7 +240,7 @@ class Content:
             found = self._all(whole=False)
         except OSError:  # reading the examples reports it
             return None
-        places = [[_name(shard.path), shard.skip, shard.take, of] for shard, of in found]
+        places = [[os.path.basename(shard.path), shard.skip, shard.take, of] for shard, of in found]  # noqa: PTH119 - of many files
         return None if None in dict(found).values() else digest(places)
 
     def files(self, *, whole: bool) -> list[list[object]]:
@@ -262,7 +262,7 @@ class Content:
                 "a shard that can be read",
                 "check the file and its permissions",
             ) from error
-        return [[_name(shard.path), [shard.skip, shard.take, found[shard]]] for shard in self._shards]
+        return [[os.path.basename(shard.path), [shard.skip, shard.take, found[shard]]] for shard in self._shards]  # noqa: PTH119 - of many files
 
     def changed(self) -> str | None:
         """Return the path of a file whose records differ from those that were hashed; None if there is none.
@@ -303,10 +303,6 @@ class Content:
         found = list(zip(chosen, _digests(chosen, self._stamps, whole), strict=True))
         self._found |= {(shard, whole): of for shard, of in found}
         return found
-
-
-def _name(path: str) -> str:
-    return os.path.basename(path)  # noqa: PTH119 - of many files
 
 
 def _digests(shards: Sequence[Shard], stamps: Mapping[str, Stamp], whole: bool) -> list[str | None]:  # noqa: FBT001 - see `Content._all`

@@ -31,14 +31,16 @@ def vocabulary_of(path: str, otherwise: str = "") -> tuple[str, ...]:
     lines = dict[str, int]()
     for number, line in _lines(path, otherwise):
         if not line.strip():
-            raise _unfit(f"{path}, line {number:,}: no value", "a value in each line", "remove the line")
+            raise UnfitColumnError(f"{path}, line {number:,}: no value", "a value in each line", "remove the line")
         if line != line.strip():
             remedy = "remove the blanks, or list the values in `values`"
-            raise _unfit(f"{path}, line {number:,}: {line!r}", "a value without blanks around it", remedy)
+            raise UnfitColumnError(f"{path}, line {number:,}: {line!r}", "a value without blanks around it", remedy)
         if (before := lines.setdefault(line, number)) != number:
-            raise _unfit(f"{line!r} in lines {before:,} and {number:,} of {path}", "each value in one line", _WRITE)
+            raise UnfitColumnError(
+                f"{line!r} in lines {before:,} and {number:,} of {path}", "each value in one line", _WRITE
+            )
     if not lines:
-        raise _unfit(f"no line of {path}", "each value in one line", _WRITE)
+        raise UnfitColumnError(f"no line of {path}", "each value in one line", _WRITE)
     return tuple(lines)
 
 
@@ -50,11 +52,13 @@ def pieces_of(path: str) -> tuple[str, ...]:
             which takes it, is not installed.
     """
     if importlib.util.find_spec("tensorflow_text") is None:
-        raise _unfit("no package tensorflow-text", "the one that tokenizes by pieces", "pip install 'etlrun[text]'")
+        raise UnfitColumnError(
+            "no package tensorflow-text", "the one that tokenizes by pieces", "pip install 'etlrun[text]'"
+        )
     found = vocabulary_of(path, "; or pass the config to etlrun vocabulary --size 8000, which writes it")
     if UNKNOWN not in found:
         expected = f"the piece {UNKNOWN}, which stands for words that it has no pieces of"
-        raise _unfit(f"no line {UNKNOWN} of {path}", expected, "add the line")
+        raise UnfitColumnError(f"no line {UNKNOWN} of {path}", expected, "add the line")
     return found
 
 
@@ -74,22 +78,20 @@ def _lines(path: str, otherwise: str) -> Iterator[tuple[int, str]]:
     except OSError as error:
         remedy = f"correct the path; relative ones start in the folder of the command{otherwise}"
         expected = "a text file with a value in each line"
-        raise _unfit(f"{path}: {error.strerror}", expected, remedy) from error
+        raise UnfitColumnError(f"{path}: {error.strerror}", expected, remedy) from error
     lines = [line.removesuffix(b"\r") for line in data.split(b"\n")]
     texts = list[str]()
     for number, line in enumerate(lines[:-1] if not lines[-1] else lines, 1):
         try:
             texts.append(line.decode())
         except UnicodeDecodeError as error:
-            raise _unfit(f"{path}, line {number:,}: {line!r}", "text in UTF-8", "write it in UTF-8") from error
+            raise UnfitColumnError(
+                f"{path}, line {number:,}: {line!r}", "text in UTF-8", "write it in UTF-8"
+            ) from error
     there = set(texts)
     for number, text in enumerate(texts, 1):
         composed = unicodedata.normalize("NFC", text)
         yield number, text if composed in there else composed
-
-
-def _unfit(found: str, expected: str, remedy: str) -> UnfitColumnError:
-    return UnfitColumnError(found, expected, remedy)
 
 
 def dimension_in(path: str) -> int:

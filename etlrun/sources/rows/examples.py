@@ -32,12 +32,12 @@ class ExamplesFile(TableFile):
         if faults:
             raise EtlrunError(faults)
         if not self._count:
-            raise self._fault(path, "no records", "at least one example", "write the file again")
+            raise WorldError(path, "no records", "at least one example", "write the file again")
         self._classes = names_beside(path)
         self._records = Numbered([Shard(path=path, skip=0, take=self._count)])
         self.names = sorted(self._examples(0, 1)[0])
         if not self.names:
-            raise self._fault(self.where(0), "an example without features", "features", "write the file again")
+            raise WorldError(self.where(0), "an example without features", "features", "write the file again")
 
     def kinds(self, declared: Mapping[str, Kind], tell: Callable[[], None]) -> dict[str, Kind | None]:
         found: dict[str, Kind | None] = dict.fromkeys(self.names)
@@ -46,14 +46,12 @@ class ExamplesFile(TableFile):
                 for name, feature in example.items():
                     where, remedy = f"{self.where(row)}, {name}", "write the files again, or read others"
                     if name not in found:
-                        raise self._fault(
-                            where, "a feature that the first example lacks", f"{', '.join(found)}", remedy
-                        )
+                        raise WorldError(where, "a feature that the first example lacks", f"{', '.join(found)}", remedy)
                     if (count := count_of(feature)) > 1:
                         self.left_out.setdefault(name, f"{count:,} values in {self.name}, record {row}")
                     before = found[name]
                     if count and before not in (None, kind := _KINDS[kind_of(feature)]):
-                        raise self._fault(
+                        raise WorldError(
                             where, f"a value of type {kind}", f"values of type {before}, as before", remedy
                         )
                     last = len(self._classes.get(name, ())) - 1
@@ -63,7 +61,7 @@ class ExamplesFile(TableFile):
                         and kind == "integer"
                         and not -1 <= (number := feature.int64_list.value[0]) <= last
                     ):
-                        raise self._fault(
+                        raise WorldError(
                             where,
                             f"{number}",
                             f"the number of a class, from 0 to {last}, as {name}.labels.txt has them",
@@ -99,13 +97,10 @@ class ExamplesFile(TableFile):
                 (record,) = self._records.read(np.array([number]))
                 found.append(tf_example_pb2.Example.FromString(record).features.feature)
         except (DecodeError, ValueError) as error:
-            raise self._fault(
+            raise WorldError(
                 self.where(start + len(found)),
                 "a damaged record, or none of tf.train.Example",
                 "a serialised example",
                 "write the file again",
             ) from error
         return found
-
-    def _fault(self, where: str, found: str, expected: str, remedy: str) -> WorldError:
-        return WorldError(where, found, expected, remedy)
