@@ -9,7 +9,7 @@ import pytest
 from etlrun.cli import main as cli
 from etlrun.planning.plan import served
 from etlrun.planning.planner import drafted, planned, with_data
-from etlrun.planning.rule import Need, Rule, When, broken, faults_of
+from etlrun.planning.rule import OPTIONS, Need, Rule, When, broken, faults_of
 from etlrun.planning.rules import RULES
 from etlrun.planning.spec import ConflictError, RunSpec, parse
 from etlrun.stages import STAGES
@@ -119,6 +119,11 @@ def test_what_does_not_fit_together_is_refused_and_mended_by_each_remedy(case: C
     words = whole(case["overrides"])
     golden(case, "\n".join(map(str, refusal(words))))
     assert wrong_remedies(words) == []
+
+
+@pytest.mark.parametrize("word", OPTIONS)
+def test_an_option_that_a_remedy_chooses_is_tried_as_its_file_has_it(word: str) -> None:
+    assert getattr(parse(composed(word), STAGES), word.partition("=")[0]) == OPTIONS[word]
 
 
 @pytest.mark.usefixtures("table")

@@ -182,8 +182,11 @@ def value_of(spec: RunSpec, key: str) -> Any:
     return f"a {name}" if names else name
 
 
-_OPTIONS = {
-    **{f"cache={name}": of(at="transformed", dtype="auto", dir=None, when_busy="wait") for name, of in CACHES.items()},
+OPTIONS = {
+    **{
+        f"cache={name}": of(at="transformed", dtype="auto", dir=None, when_busy="uncached")
+        for name, of in CACHES.items()
+    },
     "extract=sequential": Sequential(shuffle_files=False),
     "extract=interleave": Interleave(
         shuffle_files=False, cycle_length=4, block_length=1, num_parallel_calls="autotune", deterministic=True
@@ -206,7 +209,7 @@ def changed(spec: RunSpec, words: str) -> RunSpec:
             for name in (group, "eval_transform")[: 1 + (group == "transform")]:
                 parts[name] = _with(parts[name], names, value)
         else:
-            option: Any = _OPTIONS[word]
+            option: Any = OPTIONS[word]
             kept = vars(parts[group]).keys() & vars(option).keys()
             parts[group] = replace(option, **{name: getattr(parts[group], name) for name in kept})
     return RunSpec(**parts)
