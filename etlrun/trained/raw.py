@@ -11,10 +11,9 @@ from pathlib import PurePath
 from typing import Any
 
 from etlrun.planning.plan import Plan, PlannedStage, given_to_model
-from etlrun.planning.planner import plan
+from etlrun.planning.planner import NO_CACHE, plan
 from etlrun.planning.spec import RunSpec
 from etlrun.sources.rows.lines import ending
-from etlrun.stages.cache import NoCache
 from etlrun.stages.column_categories import Lookup
 from etlrun.stages.column_text import Tokenize
 from etlrun.stages.columns import Columns
@@ -238,7 +237,7 @@ def of_validation(planned: Plan) -> list[PlannedStage]:
         load = dataclasses.replace(load, boundaries=(), batch_sizes=None, tokens_per_batch=None, drop_long=False)
     changes: dict[str, Any] = {"load": load}
     if spec.cache.quality is None:  # a codec changes images, which are then in one with the steps
-        changes["cache"] = NoCache(at="transformed", dtype="auto", dir=None, when_busy="uncached")
+        changes["cache"] = NO_CACHE
     if spec.fit is not None:
         changes["trainer"] = dataclasses.replace(spec.fit, steps_per_epoch=None)
     is_of_tfds = spec.extract.parses
