@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from etlrun.remote.copies import Copies
-from etlrun.remote.objects import listed
+from etlrun.remote.objects import list_objects
 from tests.servers import Server, serving
 
 OBJECTS, BYTES = 12, 2_000_000
@@ -53,7 +53,7 @@ class Found:
 
 def read(folder: Path, keep_bytes: int | None, sums: dict[str, str], passes: int | None) -> None:
     """Read all objects in passes; end with the status WRONG at a wrong byte."""
-    copies, objects = Copies(folder, {"at_once": 2}, keep_bytes), [of for url in sums for of in listed(url, {})]
+    copies, objects = Copies(folder, {"at_once": 2}, keep_bytes), [of for url in sums for of in list_objects(url, {})]
     while passes is None or passes > 0:
         random.shuffle(objects)
         ahead = copies.ahead(objects)

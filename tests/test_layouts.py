@@ -15,7 +15,7 @@ from etlrun.datasets.prepare import archives
 from etlrun.datasets.prepare.archives import Archive
 from etlrun.sources import listing
 from etlrun.sources.base import on_disk
-from etlrun.sources.listing import SUFFIXES, Listing, listed, notes_on
+from etlrun.sources.listing import SUFFIXES, Listing, list_files, notes_on
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of
 from tests.disks import fill, mounted
@@ -41,7 +41,7 @@ def test_a_layout_that_hides_its_classes_is_refused_with_the_remedy_that_fits(
     folder = tmp_path / "own"
     folder.mkdir()
     with pytest.raises(EtlrunError) as error:
-        listed(put(folder, *case["files"]), "dataset.dir")
+        list_files(put(folder, *case["files"]), "dataset.dir")
     golden(case, str(error.value).replace(str(folder), "DIR"))
 
 
@@ -87,7 +87,7 @@ def sizes(listing: Listing) -> dict[str, int]:
 @pytest.mark.parametrize("name", LEFT)
 def test_what_a_layout_leaves_open_is_noted(name: str, tmp_path: Path) -> None:
     paths, classes, notes = LEFT[name]
-    listing = listed(put(tmp_path / "own", *paths), "dataset.dir")
+    listing = list_files(put(tmp_path / "own", *paths), "dataset.dir")
     assert (listing.classes, [*notes_on(listing)]) == (classes, notes)
     assert sizes(listing) == {"train": 9 if name == "numbers" else 12 if "same names" in name else 6}
 
@@ -208,12 +208,12 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_folder_that_is_missing_or_goes_in_circles_is_refused(folder: Path) -> None:
     with pytest.raises(EtlrunError) as error:
-        listed(folder / "none", "dataset.dir")
+        list_files(folder / "none", "dataset.dir")
     message = f"dataset.dir: found {folder}/none: no such folder; expected a folder of classes with images"
     assert str(error.value) == f"{message}\n    -> check the path"
     (folder / CLASSES[0] / "loop").symlink_to(folder)
     with pytest.raises(EtlrunError) as error:
-        listed(folder, "dataset.dir")
+        list_files(folder, "dataset.dir")
     message = f"{folder}/{CLASSES[0]}/loop: found a link to a folder above it; expected folders without a circle"
     assert str(error.value) == f"{message}\n    -> remove the link"
 
@@ -222,7 +222,7 @@ def test_hidden_and_other_files_are_left_out(folder: Path) -> None:
     for name in ("notes.txt", ".hidden.jpg", "Thumbs.db"):
         (folder / CLASSES[0] / name).write_bytes(b"")
     (folder / "LICENSE").write_bytes(b"")
-    listing = listed(folder, "dataset.dir")
+    listing = list_files(folder, "dataset.dir")
     assert (len(listing.splits["train"]), listing.ignored) == (40, ("LICENSE", f"{CLASSES[0]}/notes.txt"))
 
 

@@ -22,7 +22,7 @@ import etlrun
 from etlrun.graph.figures import with_figures
 from etlrun.remote import transfers
 from etlrun.remote.copies import Copies
-from etlrun.remote.objects import answered, listed, look_up_again
+from etlrun.remote.objects import answered, list_objects, look_up_again
 from etlrun.sources.base import open_source
 from etlrun.sources.remote import RemoteSplit
 from etlrun.sources.rows.table import kept_of
@@ -55,7 +55,7 @@ def content() -> bytes:
 
 
 def fetch_one(url: str, folder: Path) -> Path:
-    (path,) = Copies(folder, {}).all(listed(url, {}))
+    (path,) = Copies(folder, {}).all(list_objects(url, {}))
     return Path(path)
 
 
@@ -125,7 +125,7 @@ def test_a_server_without_ranges_sends_the_whole_file(server: Server, tmp_path: 
 
 
 def test_progress_counts_no_byte_twice(server: Server, tmp_path: Path, content: bytes) -> None:
-    (of,) = listed(server.put("x.csv", content), {})
+    (of,) = list_objects(server.put("x.csv", content), {})
     server.has_ranges = False  # so that what is there comes again
     path, told = Path(Copies(tmp_path, {}).path(of)), list[tuple[int, int]]()
     path.parent.mkdir(parents=True)
@@ -188,7 +188,7 @@ def test_no_server_is_said_so(tmp_path: Path) -> None:
 
 def test_a_file_that_ends_before_its_length_is_refused(server: Server, tmp_path: Path) -> None:
     url = server.put("x.csv", b"a,b\n")
-    before = listed(url, {})
+    before = list_objects(url, {})
     server.files["x.csv"], server.lengths = b"a,b", {"x.csv": 4}
     with pytest.raises(EtlrunError) as caught:
         Copies(tmp_path, {}).all(before)
@@ -207,7 +207,7 @@ def test_a_password_is_taken_from_netrc(server: Server, tmp_path: Path, monkeypa
 
 def test_a_file_that_changes_meanwhile_is_refused(server: Server, tmp_path: Path, content: bytes) -> None:
     url = server.put("x.csv", content)
-    before = listed(url, {})
+    before = list_objects(url, {})
     server.put("x.csv", content[::-1])
     expected = (
         f"{url}: found another version than at the start of the run; expected an object that stays\n"
@@ -232,7 +232,7 @@ def test_bytes_that_differ_from_their_checksum_are_refused(server: Server, tmp_p
 @pytest.mark.slow
 def test_no_kill_leaves_a_wrong_byte(server: Server, tmp_path: Path, content: bytes) -> None:
     url, server.pause_s = server.put("x.csv", content), 0.003
-    (of,) = listed(url, {})
+    (of,) = list_objects(url, {})
     part = tmp_path / "fetched" / of.key / ".part"
     for kill in range(3):
         process = subprocess.Popen([sys.executable, "-c", FETCH, url, str(tmp_path)], stdout=subprocess.PIPE)
@@ -254,7 +254,7 @@ def test_processes_fetch_an_object_once(server: Server, tmp_path: Path, content:
     command = [sys.executable, "-c", FETCH, url, str(tmp_path)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     told = [process.communicate() for process in running]
-    assert [out for out, _ in told] == [f"{tmp_path}/fetched/{listed(url, {})[0].key}/x.csv\n"] * 2, told
+    assert [out for out, _ in told] == [f"{tmp_path}/fetched/{list_objects(url, {})[0].key}/x.csv\n"] * 2, told
     assert server.sent_of("x.csv") == len(content)
 
 

@@ -21,7 +21,7 @@ import pytest
 from benchmarks import remote_kills
 from etlrun.cli.parsers import call
 from etlrun.remote.copies import Ahead, Copies, Traffic
-from etlrun.remote.objects import Object, changed, listed, looked_up
+from etlrun.remote.objects import Object, changed, list_objects, looked_up
 from etlrun.remote.transfers import put, remove, there
 from etlrun.sources.rows.table import kept_of
 from etlrun.system.errors import EtlrunError
@@ -44,7 +44,7 @@ ahead.take(listed(sys.argv[-1], {})[0])
 
 def shards(server: Server, count: int, size: int = 100_000) -> list[Object]:
     content = np.random.default_rng(0).bytes(size)
-    return [listed(server.put(f"x-{number}", content + bytes([number])), {})[0] for number in range(count)]
+    return [list_objects(server.put(f"x-{number}", content + bytes([number])), {})[0] for number in range(count)]
 
 
 def test_shards_come_in_the_order_of_their_reader(server: Server, tmp_path: Path) -> None:
@@ -361,7 +361,7 @@ def refusal(copies: Copies, objects: list[Object]) -> str:
 def test_a_listing_says_what_a_look_at_each_object_says(store: Store, tmp_path: Path) -> None:
     objects = store.put()
     pattern = f"{store.scheme}://bucket/x/*.csv"
-    assert list(listed(pattern, store.storage)) == objects
+    assert list(list_objects(pattern, store.storage)) == objects
     assert [of.bytes for of in objects] == [17] * 3
     copies = Copies(tmp_path, store.storage)
     assert [Path(path).read_bytes()[-5:] for path in copies.all(objects)] == [b"%d,10\n" % of for of in range(3)]
@@ -373,7 +373,7 @@ def test_names_of_objects_are_no_urls(store: Store, tmp_path: Path) -> None:
     (of,) = store.put(1)
     name = "a #1?b%20c.csv"
     store.files.pipe_file(f"bucket/x/{name}", b"a,b\n")
-    (path,) = Copies(tmp_path, store.storage).all(listed(of.url.replace("0.csv", name), store.storage))
+    (path,) = Copies(tmp_path, store.storage).all(list_objects(of.url.replace("0.csv", name), store.storage))
     assert (Path(path).name, Path(path).read_bytes()) == (name, b"a,b\n")
 
 
@@ -430,10 +430,10 @@ def test_what_is_no_object_or_pattern_is_refused_by_name(s3: Store) -> None:
     (of,) = s3.put(1)
     expected = "an object, whose newest version is read\n    -> copy that version to an object of its own"
     with pytest.raises(EtlrunError) as caught:
-        listed(f"{of.url}?versionId=1", s3.storage)
+        list_objects(f"{of.url}?versionId=1", s3.storage)
     assert str(caught.value) == f"{of.url}?versionId=1: found a version of an object; expected {expected}"
     with pytest.raises(EtlrunError) as caught:
-        listed("s3://bucket/x/**.csv", s3.storage)
+        list_objects("s3://bucket/x/**.csv", s3.storage)
     assert str(caught.value) == (
         "s3://bucket/x/**.csv: found ** in a name; expected ** between slashes, which is all folders below\n"
         "    -> write * in the name, or ** as a folder, such as **/*.jpg"
@@ -461,7 +461,7 @@ def test_a_listing_is_one_request(s3: Store, caplog: pytest.LogCaptureFixture) -
     objects = s3.put(line=b"ROOMS,PRICE\n")
     caplog.clear()
     with caplog.at_level(logging.INFO, logger="werkzeug"):
-        assert list(listed("s3://bucket/x/[0-9].csv", s3.storage)) == objects
+        assert list(list_objects("s3://bucket/x/[0-9].csv", s3.storage)) == objects
         assert list(changed(objects, s3.storage)) == []
     assert len(caplog.records) == 2, caplog.text
 

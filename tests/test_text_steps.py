@@ -24,7 +24,7 @@ from etlrun.sources.rows.arrays import ArraysSource
 from etlrun.sources.rows.reader import counts_in
 from etlrun.sources.rows.table import kept_of
 from etlrun.stages.column_categories import Embed, Lookup
-from etlrun.stages.column_numbers import ColumnStep, UnfitColumnError, items, listed, most_frequent
+from etlrun.stages.column_numbers import ColumnStep, UnfitColumnError, by_frequency, items, most_frequent
 from etlrun.stages.column_text import MultiHot, Ngrams, StandardizeText, TfIdf, Tokenize, Truncate
 from etlrun.stages.columns import Output, UnfitStepError
 from etlrun.stages.flow import MISSING, Feature
@@ -511,7 +511,7 @@ def test_items_are_counted_part_by_part(kind: pa.DataType, in_memory: int, tmp_p
     for least, most in ((1, 100), (30, 100), (1, 3), (1_000, 100)):
         counted = counts_in(parts, least, most, tmp_path, in_memory=in_memory)
         enough = max(min(sum(count >= least for count in counts), most), 1)
-        assert listed(counted.table) == (found[:enough], counts[:enough])
+        assert by_frequency(counted.table) == (found[:enough], counts[:enough])
         assert counted[1:] == (len(values) - values.null_count, len(values))
-    assert listed(counts_in([], 1, 1, tmp_path).table) == ([], [])
+    assert by_frequency(counts_in([], 1, 1, tmp_path).table) == ([], [])
     assert not [*tmp_path.iterdir()]

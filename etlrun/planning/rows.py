@@ -19,7 +19,7 @@ from etlrun.planning.spec import RunSpec
 from etlrun.planning.targets import outputs_of, require_columns, require_targets, require_values
 from etlrun.remote.copies import name_of
 from etlrun.sources.base import source_type
-from etlrun.sources.rows.dividing import in_rows, listed, plain, time_of, values_of
+from etlrun.sources.rows.dividing import in_rows, name_values, plain, time_of, values_of
 from etlrun.sources.rows.fitting import LONGEST, chosen, fault_of, fitted, unfit_for, with_weights
 from etlrun.sources.rows.leaks import leaks_of
 from etlrun.sources.rows.reader import lengths_of
@@ -75,12 +75,12 @@ def leaks_noted(source: RowsSource, splits: Sequence[RowSplit]) -> Iterator[str]
 def _faults(by: SplitBy, values: pa.Array, each: Mapping[str, pa.Array]) -> Iterator[Fault]:
     """Yield what is wrong with splits that have no row in common; `values` are those of all rows."""
     if by.by == "group" and (both := set.intersection(*({*_counts(of)} for of in each.values()))):
-        found = f"{by.column} {listed(sorted(both))} in {' and in '.join(each)}"
+        found = f"{by.column} {name_values(sorted(both))} in {' and in '.join(each)}"
         remedy = "cut both splits from the same files, as in train[:80%] and train[80%:]"
         yield Fault("", found, "all rows of a value in one split", remedy)
     few = sorted(value for value, count in _counts(values).items() if count < len(each)) if by.by == "stratify" else []
     if few:
-        found = f"{by.column} {listed(few)} in {in_rows(1)}{' each' * (len(few) > 1)}"
+        found = f"{by.column} {name_values(few)} in {in_rows(1)}{' each' * (len(few) > 1)}"
         expected = f"a row of each value for {' and for '.join(each)}"
         remedy = "leave these rows out, or name a column of fewer values"
         yield Fault("", found, expected, remedy)
@@ -103,7 +103,7 @@ def _of_values(by: SplitBy, source: RowsSource, values: pa.Array) -> Iterator[st
 
 
 def _or(values: Sequence[Any]) -> str:
-    text = listed([*values])
+    text = name_values([*values])
     before, comma, last = text.rpartition(", ")
     return f"{before} or {last}" if comma and last != "…" else text
 
@@ -119,7 +119,7 @@ def _told(by: SplitBy, split: str, values: pa.Array, total: int, *, is_time: boo
         of = f"a single value of {by.column}" if different == 1 else f"{different:,} values of {by.column}"
         return f"{rows} ({len(values) / total:.1%}) of {of}, which stay together."
     shares = [f"{value} in {count / len(values):.1%}" for value, count in sorted(_counts(values).items())]
-    return f"{rows} of which {by.column} is {listed(shares)}."
+    return f"{rows} of which {by.column} is {name_values(shares)}."
 
 
 def lengths_noted(spec: RunSpec, source: RowsSource, splits: list[RowSplit], columns: Columns) -> Iterator[str]:

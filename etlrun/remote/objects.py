@@ -384,7 +384,7 @@ def scheme_of(url: str) -> str:
     return urlsplit(url).scheme.lower()
 
 
-def listed(pattern: str, storage: Storage) -> tuple[Object, ...]:
+def list_objects(pattern: str, storage: Storage) -> tuple[Object, ...]:
     """Return the objects that a URL or a pattern of them names, sorted, as they were when it was first asked for them.
 
     Raises:

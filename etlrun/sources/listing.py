@@ -393,7 +393,7 @@ def once_listed(folder: str, where: str, kind: FileKind) -> Listing:
     path = Path(folder).expanduser().absolute()
     known = _in_process.get((path, kind.noun))
     if known is None or not known.is_current:
-        known = _in_process[path, kind.noun] = listed(path, where, kind.suffixes, kind)
+        known = _in_process[path, kind.noun] = list_files(path, where, kind.suffixes, kind)
     return known
 
 
@@ -424,7 +424,7 @@ class _Walk:
         return path.relative_to(self.folder).as_posix()
 
 
-def listed(folder: Path, where: str, suffixes: tuple[str, ...] = SUFFIXES, kind: FileKind = IMAGES) -> Listing:
+def list_files(folder: Path, where: str, suffixes: tuple[str, ...] = SUFFIXES, kind: FileKind = IMAGES) -> Listing:
     """Return the files of a kind in a folder of classes, which may stand in folders of splits such as `train`.
 
     `where` is the config key or argument of the folder, for messages. Hidden files are skipped. Links are followed.

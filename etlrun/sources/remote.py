@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etlrun.remote.copies import Copies, copies_of, name_copies
-from etlrun.remote.objects import Object, Storage, UnreachableError, file_system, listed, looked_up
+from etlrun.remote.objects import Object, Storage, UnreachableError, file_system, list_objects, looked_up
 from etlrun.remote.room import unwritable
 from etlrun.sources.base import Identified, Records, Source, Split
 from etlrun.sources.content import NothingCompared, Shard, digest
@@ -187,7 +187,7 @@ def mirror_of(dataset: TfdsDataset) -> Mirror:
 def _found(home: str, name: str, version: str | None, store: Storage) -> tuple[str, dict[str, Object]]:
     """Return the URL of a version, and its files by name."""
     family = f"{home.rstrip('/')}/{name}"
-    homes = [of.url.rpartition("/")[0] for of in listed(f"{family}/*/{_INFO}", store)]
+    homes = [of.url.rpartition("/")[0] for of in list_objects(f"{family}/*/{_INFO}", store)]
     versions = {url.rpartition("/")[2]: url for url in homes}
     known = [of for of in versions if re.fullmatch(r"\d+\.\d+\.\d+", of)]
     known.sort(key=lambda of: [int(number) for number in of.split(".")])
@@ -213,7 +213,7 @@ def _found(home: str, name: str, version: str | None, store: Storage) -> tuple[s
             "check dataset.data_dir and dataset.name",
         )
     url = versions[fitting[-1]]
-    return url, {of.name: of for of in listed(f"{url}/*", store)}
+    return url, {of.name: of for of in list_objects(f"{url}/*", store)}
 
 
 def _described(objects: Mapping[str, Object]) -> list[Object]:

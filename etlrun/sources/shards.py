@@ -13,7 +13,7 @@ from glob import glob
 from pathlib import Path
 
 from etlrun.remote.copies import Copies, copies_of
-from etlrun.remote.objects import Object, Storage, UnreachableError, listed
+from etlrun.remote.objects import Object, Storage, UnreachableError, list_objects
 from etlrun.sources.content import known, stamp_of
 from etlrun.sources.framing import AROUND, foreign, framing
 from etlrun.stages.dataset import TFRecords
@@ -128,7 +128,7 @@ def _named(
 ) -> list[str]:
     if is_remote(pattern):
         try:
-            found = {of.url: of for of in listed(pattern, storage or {})}
+            found = {of.url: of for of in list_objects(pattern, storage or {})}
         except UnreachableError as error:
             faults += [of for of in error.faults if of not in faults]
             return []

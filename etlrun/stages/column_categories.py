@@ -13,11 +13,11 @@ from etlrun.stages.column_numbers import (
     ColumnStep,
     UnfitColumnError,
     Values,
+    by_frequency,
     category,
     constant,
     items,
     known,
-    listed,
     most_frequent,
     number,
     numbers_in,
@@ -112,8 +112,8 @@ class Lookup(ColumnStep):
     @property
     def text(self) -> str:
         values = () if self.values is None else self.values
-        listed = shown(values) if values else "not read yet"
-        return f"{self.name} {listed}{f' (oov {self.oov})' if self.oov != 1 else ''}"
+        known = shown(values) if values else "not read yet"
+        return f"{self.name} {known}{f' (oov {self.oov})' if self.oov != 1 else ''}"
 
     def opened(self) -> Self:
         if self.file is None or self.values is not None:
@@ -134,7 +134,7 @@ class Lookup(ColumnStep):
             counted = values(counts=(self.min_count, self.top or MOST_VALUES + 1))
             if not len(counted):
                 known(values())
-            found, counts = listed(counted)
+            found, counts = by_frequency(counted)
         else:
             found, counts = most_frequent(known(values()))
         kept = [value for value, count in zip(found, counts, strict=True) if count >= self.min_count][: self.top]

@@ -227,10 +227,10 @@ def counted_in(values: pa.Array) -> pa.Table:
 
 def most_frequent(values: pa.Array) -> tuple[list[Any], list[int]]:
     """Return the values that are not missing and their counts: the most frequent first, then in order of the values."""
-    return listed(counted_in(values))
+    return by_frequency(counted_in(values))
 
 
-def listed(counted: pa.Table) -> tuple[list[Any], list[int]]:
+def by_frequency(counted: pa.Table) -> tuple[list[Any], list[int]]:
     """Return the values and the counts of `counted_in`: the most frequent first, then in order of the values."""
     ordered = counted.sort_by([("count", "descending"), ("value", "ascending")])
     return [in_config(value) for value in ordered["value"].to_pylist()], ordered["count"].to_pylist()

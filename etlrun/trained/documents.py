@@ -34,11 +34,11 @@ from etlrun.report.doc import (
 )
 from etlrun.report.render import RENDER
 from etlrun.stages.image import Decode
+from etlrun.system.errors import first_few
 from etlrun.system.files import write_atomically
 from etlrun.system.terminal import significant
 from etlrun.system.thumbnails import data_url, thumbnail
 from etlrun.trained.load import Trained
-from etlrun.trained.model import listed
 from etlrun.trained.scores import CurvePlace, Share, wilson
 
 if TYPE_CHECKING:  # these import TensorFlow
@@ -351,7 +351,7 @@ def card(run: Trained, described: Mapping[str, Any]) -> Doc:
     model = [
         ("network", f"{spec.model.path}{f', {summary.parameters:,} parameters' if summary.parameters else ''}"),
         ("format", f"{described['format']}, written with {', '.join(map(' '.join, versions.items()))}"),
-        ("classes", "none" if classes is None else f"{len(classes)}: {listed(classes, _MOST_CLASSES)}"),
+        ("classes", "none" if classes is None else f"{len(classes)}: {first_few(classes, _MOST_CLASSES)}"),
         ("precision", run.precision or "float32"),
         ("inside", ", ".join(described["inside"]) or "no step"),
         ("check", f"{drawn} drawn {noun}: predictions differ from the model's by up to {differs}"),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from etlrun.cache.store import folder_of
 from etlrun.record.summary import SUMMARY
 from etlrun.remote.copies import Copies, copied
-from etlrun.remote.objects import Object, Storage, UnreachableError, listed
+from etlrun.remote.objects import Object, Storage, UnreachableError, list_objects
 from etlrun.remote.transfers import put_all, there
 from etlrun.sources.listing import SUFFIXES, below
 from etlrun.stages.dataset import Dataset
@@ -129,7 +129,7 @@ def _fetched(urls: Sequence[str], storage: Storage, faults: list[Fault]) -> dict
     named: dict[str, tuple[Object, ...]] = {}
     for url in urls:
         try:
-            named[url] = listed(url, storage)
+            named[url] = list_objects(url, storage)
         except UnreachableError as error:
             faults += error.faults
             continue

@@ -7,7 +7,7 @@ import functools
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from etlrun.stages.dataset import Dataset, TFRecords
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.lazy import keras, tf
 from etlrun.stages.rows import FileRows, TextFolder
-from etlrun.system.errors import WorldError
+from etlrun.system.errors import WorldError, first_few
 from etlrun.system.terminal import say_note
 from etlrun.trained.load import Trained
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 
 _VARIABLE = "KERAS_BACKEND"
+_MOST_NAMED = 20
+"""Classes that a message names."""
 
 Predict = Callable[[Any], dict[str, npt.NDArray[np.float32]]]
 """From the inputs of a batch to predictions (batch, outputs) by target, of two classes of each."""
@@ -191,18 +193,16 @@ def same_classes(run: Trained, source: Source, outputs: Mapping[str, int]) -> No
         return
     then, now = run.class_names, source.class_names
     if then is not None and now is not None and then != now:
-        found, expected = f"the classes {listed(now)}", f"{listed(then)}, which the model was trained on"
+        found, expected = (
+            f"the classes {first_few(now, _MOST_NAMED)}",
+            f"{first_few(then, _MOST_NAMED)}, which the model was trained on",
+        )
     elif source.num_classes is not None and source.num_classes != count:
         found, expected = f"{source.num_classes} classes", f"{count}, which the model was trained on"
     else:
         return
     remedy = "choose a dataset with the same classes in the same order"
     raise WorldError(source.full_name, found, expected, remedy)
-
-
-def listed(names: Sequence[str], most: int = 20) -> str:
-    """Return the first of these names, and how many more there are."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def data_of(dataset: Dataset, source: Source) -> str:
@@ -231,7 +231,7 @@ def unchecked(run: Trained, source: Source) -> str:
     if not unnamed:
         return ""
     names = run.class_names or source.class_names or ()
-    which = f", which are {listed(names)}" if names else ""
+    which = f", which are {first_few(names, _MOST_NAMED)}" if names else ""
     return (
         f"The classes of {' and of '.join(unnamed)} have no names: whether the data has them in the order of the "
         f"model's outputs{which}, can't be checked."

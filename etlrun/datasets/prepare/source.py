@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from etlrun.datasets.prepare.options import SPLIT, SPLIT_EXPECTED
-from etlrun.sources.listing import WHOLE, class_faults, listed, ordered_classes
+from etlrun.sources.listing import WHOLE, class_faults, list_files, ordered_classes
 from etlrun.system.errors import EtlrunError, Fault, fault, one_line, printable, unreadable_path
 
 LISTED = 20
@@ -155,7 +155,7 @@ class Files(ImageSource):
 
 def of_folder(folder: Path, suffixes: tuple[str, ...]) -> Files:
     """Return the images in a folder of classes, by their suffixes; raise `EtlrunError` with all faults."""
-    listing = listed(folder, "SOURCE", suffixes)
+    listing = list_files(folder, "SOURCE", suffixes)
     images = [(image.path, image.label, split) for split, files in listing.splits.items() for image in files]
     entries = entries_of(folder, folder, images, listing.refused)
     found = Files(folder, folder, entries, listing.classes, listing.ignored)

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from etlrun.cache.store import folder_of
 from etlrun.remote.copies import Copies, copied, named_by_url
-from etlrun.remote.objects import Object, UnreachableError, listed
+from etlrun.remote.objects import Object, UnreachableError, list_objects
 from etlrun.sources.content import digest
 from etlrun.sources.rows.kept import Array, KeptColumns, contents_of, kept_as, require_unchanged, stamps_of, write_facts
 from etlrun.sources.rows.kinds import composed, composed_note, halved
@@ -64,7 +64,7 @@ def arrays_of(dataset: Arrays) -> dict[str, str]:
     objects, faults = dict[str, Object](), list[Fault]()
     for url in filter(is_remote, dict.fromkeys(dataset.paths.values())):
         try:
-            found = listed(url, dataset.storage or {})
+            found = list_objects(url, dataset.storage or {})
         except UnreachableError as error:
             faults += [of for of in error.faults if of not in faults]
             continue

@@ -228,13 +228,13 @@ def _require_values(values: pa.Array, dataset: Rows, by: SplitBy) -> None:
     faults = []
     for split, of in by.values.items():
         if missing := [value for value in of if (type(value), value) not in kinds]:
-            where, found = f"{dataset.key('split_by')}.{split}", f"{listed(missing)}, which no row has"
-            remedy, of_text = "leave it out, or repair the data", {listed([value]): value for value in known}
-            if same := [of_text[text] for value in missing if (text := listed([value])) in of_text]:
+            where, found = f"{dataset.key('split_by')}.{split}", f"{name_values(missing)}, which no row has"
+            remedy, of_text = "leave it out, or repair the data", {name_values([value]): value for value in known}
+            if same := [of_text[text] for value in missing if (text := name_values([value])) in of_text]:
                 remedy = (
                     f"write {', '.join(map(json.dumps, same))}, as {by.column} has {'it' if len(same) == 1 else 'them'}"
                 )
-            faults.append(Fault(where, found, f"values of {by.column}: {listed(sorted(known))}", remedy))
+            faults.append(Fault(where, found, f"values of {by.column}: {name_values(sorted(known))}", remedy))
     if faults:
         raise ConfigError(faults)
 
@@ -267,7 +267,7 @@ def in_rows(count: int) -> str:
     return "1 row" if count == 1 else f"{count:,} rows"
 
 
-def listed(values: list[Any]) -> str:
+def name_values(values: list[Any]) -> str:
     """Return values in a list that is not longer than a line."""
     shown = [str(value).lower() if isinstance(value, bool) else str(value) for value in values[:_LISTED]]
     return ", ".join([*shown, "…"] if len(values) > _LISTED else shown)
@@ -277,7 +277,7 @@ def shown(kept: KeptColumns, name: str, row: int) -> str:
     """Return the value of a column in a row, for people."""
     value = kept.arrow(name)[row].as_py()
     is_time = kept.known.columns[name].feature.format == "timestamp"
-    return time_of(value) if is_time else listed([plain(value)])
+    return time_of(value) if is_time else name_values([plain(value)])
 
 
 def time_of(microseconds: int) -> str:
