@@ -234,7 +234,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def stopped_in(store: CacheStore) -> Iterator[subprocess.Popen[str]]:
     """A process that holds the lock of the folder, and that is stopped (Ctrl-Z) in the middle."""
     code = (
-        f"from etlrun.cache.store import Store\nstore = Store({str(store.folder)!r})\nstore.make()\n"
+        f"from etlrun.cache.store import CacheStore\nstore = CacheStore({str(store.folder)!r})\nstore.make()\n"
         "with store._alone():\n    print('there', flush=True)\n    input()"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -304,7 +304,7 @@ def test_ls_needs_no_lock_and_gc_and_rm_wait_a_while(store: CacheStore, capsys: 
 
 
 def test_who_waits_says_so_once_and_goes_on_when_it_can(store: CacheStore) -> None:
-    code = f"from etlrun.cache.store import Store; Store({str(store.folder)!r}).make()"
+    code = f"from etlrun.cache.store import CacheStore; CacheStore({str(store.folder)!r}).make()"
     with stopped_in(store) as process:
         waits = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
         assert waits.stderr is not None
@@ -368,12 +368,12 @@ def test_more_parts_than_files_may_be_open_are_filled_and_read(tmp_path: Path) -
 import resource
 import numpy as np
 from etlrun.cache import parts
-from etlrun.cache.store import Store
+from etlrun.cache.store import CacheStore
 from tests.stores import KEY, published
 from tests.test_cache_folders import EXAMPLES
 parts.PART_BYTES = 1
 resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
-store = Store({str(tmp_path)!r})
+store = CacheStore({str(tmp_path)!r})
 published(store, pictures=EXAMPLES)
 opened = store.open(KEY)
 numbers = np.random.default_rng(0).permutation(len(EXAMPLES))

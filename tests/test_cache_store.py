@@ -270,7 +270,7 @@ def test_one_fills_at_a_time(store: CacheStore) -> None:
 
 def started(code: str) -> subprocess.Popen[str]:
     """A process that runs `code` and then waits, to be killed."""
-    lines = f"from etlrun.cache.store import Store; {code}; print('there', flush=True); input()"
+    lines = f"from etlrun.cache.store import CacheStore; {code}; print('there', flush=True); input()"
     process = subprocess.Popen([sys.executable, "-c", lines], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "there\n"
@@ -279,7 +279,7 @@ def started(code: str) -> subprocess.Popen[str]:
 
 def test_the_claim_of_a_killed_process_is_free_and_its_files_go(store: CacheStore) -> None:
     process = started(
-        f"claim = Store({str(store.folder)!r}).claim({KEY!r}); (claim.folder / 'part_00000.bin').write_bytes(b'half')"
+        f"claim = CacheStore({str(store.folder)!r}).claim({KEY!r}); (claim.folder / 'part_00000.bin').write_bytes(b'half')"
     )
     assert store.claim(KEY) is None
     assert list(store.leftovers()) == []
@@ -318,7 +318,7 @@ def test_a_cache_in_use_is_not_removed(store: CacheStore) -> None:
 
 def test_the_mark_of_a_killed_reader_protects_nothing(store: CacheStore) -> None:
     published(store)
-    process = started(f"opened = Store({str(store.folder)!r}).open({KEY!r})")
+    process = started(f"opened = CacheStore({str(store.folder)!r}).open({KEY!r})")
     assert not store.remove(KEY)
     process.kill()
     process.communicate()

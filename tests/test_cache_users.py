@@ -37,12 +37,12 @@ import os, sys, zipfile
 {"import colorsys, mmap, rich._emoji_codes, rich.console, rich.table" if "cli." in code else ""}
 {"from etlrun.cli import cache, main as cli" if "cli." in code else ""}
 {"import mmap; from tests import tables; import numpy.ma; ''.encode('utf-8-sig')" if "tables." in code else ""}
-from etlrun.cache.store import Store
+from etlrun.cache.store import CacheStore
 from etlrun.system.errors import WorldError
 from tests.stores import KEY, PICTURES, keeper_of, published
 "".encode("cp437")
 os.setgroups([]); os.setgid({user}); os.setuid({user}); os.umask({umask}); os.chdir("/")
-store = Store({str(folder)!r})
+store = CacheStore({str(folder)!r})
 {code}
 """
     pipe = subprocess.PIPE
@@ -129,13 +129,13 @@ def test_who_may_not_write_reads_what_is_there_and_is_refused_what_is_not(folder
     before = names(folder)
     assert done(BERT, folder, RUN) == "['read']\n"
     assert "ready" in done(BERT, folder, command("ls", "--dir", str(folder)))
-    code = "try:\n    Store(store.folder / 'new').make()\nexcept WorldError as error:\n    print(error)"
+    code = "try:\n    CacheStore(store.folder / 'new').make()\nexcept WorldError as error:\n    print(error)"
     assert done(BERT, folder, code) == (
         f"cache.dir: found {folder / 'new'}: Permission denied; expected a folder that can be written to\n"
         "    -> set cache.dir to another folder, or cache=none\n"
     )
     (folder / KEY).rename(folder / "aside")
-    code = code.replace("Store(store.folder / 'new').make()", "keeper_of(store, print).prepare()")
+    code = code.replace("CacheStore(store.folder / 'new').make()", "keeper_of(store, print).prepare()")
     assert done(BERT, folder, code) == (
         f"cache.dir: found {folder}: Permission denied; expected a folder that can be written to\n"
         "    -> set cache.dir to another folder, or cache=none\n"

@@ -44,8 +44,8 @@ FETCH = """\
 import sys
 from pathlib import Path
 from etlrun.remote.copies import Copies
-from etlrun.remote.objects import listed
-print(Copies(Path(sys.argv[2]), {}).all(listed(sys.argv[1], {}))[0])
+from etlrun.remote.objects import list_objects
+print(Copies(Path(sys.argv[2]), {}).all(list_objects(sys.argv[1], {}))[0])
 """
 
 

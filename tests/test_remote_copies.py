@@ -35,10 +35,10 @@ from pathlib import Path
 from benchmarks import remote_kills
 from etlrun.cli import cache
 from etlrun.remote.copies import Ahead, Copies
-from etlrun.remote.objects import listed
-ahead = Copies(Path(sys.argv[1]), {}).ahead([of for url in sys.argv[2:] for of in listed(url, {})])
+from etlrun.remote.objects import list_objects
+ahead = Copies(Path(sys.argv[1]), {}).ahead([of for url in sys.argv[2:] for of in list_objects(url, {})])
 print("begun", flush=True)
-ahead.take(listed(sys.argv[-1], {})[0])
+ahead.take(list_objects(sys.argv[-1], {})[0])
 """
 
 
@@ -183,8 +183,8 @@ def test_a_dataset_larger_than_keep_passes_through(server: Server, tmp_path: Pat
 def test_copies_in_use_stay(server: Server, tmp_path: Path) -> None:
     objects = shards(server, 6)
     (others, ours) = objects[:2], objects[2:]
-    code = READ.replace("ahead.take(listed(sys.argv[-1], {})[0])", "sys.stdin.read()").replace(
-        'print("', 'ahead.take(listed(sys.argv[2], {})[0]); ahead.take(listed(sys.argv[3], {})[0]); print("'
+    code = READ.replace("ahead.take(list_objects(sys.argv[-1], {})[0])", "sys.stdin.read()").replace(
+        'print("', 'ahead.take(list_objects(sys.argv[2], {})[0]); ahead.take(list_objects(sys.argv[3], {})[0]); print("'
     )
     command = [sys.executable, "-c", code, str(tmp_path), *(of.url for of in others)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
