@@ -279,7 +279,8 @@ def started(code: str) -> subprocess.Popen[str]:
 
 def test_the_claim_of_a_killed_process_is_free_and_its_files_go(store: CacheStore) -> None:
     process = started(
-        f"claim = CacheStore({str(store.folder)!r}).claim({KEY!r}); (claim.folder / 'part_00000.bin').write_bytes(b'half')"
+        f"claim = CacheStore({str(store.folder)!r}).claim({KEY!r})\n"
+        "(claim.folder / 'part_00000.bin').write_bytes(b'half')"
     )
     assert store.claim(KEY) is None
     assert list(store.leftovers()) == []
