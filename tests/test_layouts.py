@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 
 from etlrun.cli import main as cli
-from etlrun.datasets.prepare import archives
-from etlrun.datasets.prepare.archives import Archive
 from etlrun.sources import listing
 from etlrun.sources.base import on_disk
-from etlrun.sources.listing import SUFFIXES, Listing, list_files, notes_on
+from etlrun.sources.listing import Listing, list_files, notes_on
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of
 from tests.disks import fill, mounted
@@ -114,15 +112,6 @@ def test_an_archive_is_refused_like_its_folder(case: Case, tmp_path: Path, capsy
     found = refused(capsys, tmp_path / "own.zip", tmp_path / "data")[1:]
     lines = case["message"].replace("DIR", "SOURCE").splitlines()
     assert found == [line if line.startswith("    ->") else f"  {line}" for line in lines]
-
-
-def test_an_archive_with_an_image_beside_its_classes_below_one_folder(tmp_path: Path) -> None:
-    found = [
-        archives.Member(name=f"top/{name}", kind="file", link="", size=1, place=0)
-        for name in ("cover.jpg", "a/1.jpg", "b/2.jpg")
-    ]
-    archive = Archive(put(tmp_path, "any.zip") / "any.zip", found, SUFFIXES)
-    assert ([entry.label for entry in archive.entries], archive.outside) == (["a", "b"], ["top/cover.jpg"])
 
 
 @pytest.mark.slow

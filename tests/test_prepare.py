@@ -464,7 +464,7 @@ def with_a_space_at_its_end(source: Path) -> None:
             a_text,
             (
                 f"SOURCE: found a file of another kind; expected {KINDS}\n    -> add --features image=KEY,label=KEY if "
-                "these are TFRecords; download or pack a damaged archive again"
+                "these are TFRecords"
             ),
         ),
     ],

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
 import json
-import lzma
-import resource
 import stat
 import tarfile
 import zipfile
@@ -18,7 +14,6 @@ from typing import Any
 import pytest
 import tensorflow_datasets as tfds
 
-from etlrun.datasets.prepare import archives
 from tests.golden import Case, Golden, cases
 from tests.own import content, examples, labelled, prepared, refused, stamps, write_photos, write_records
 from tests.pictures import jpeg
@@ -71,67 +66,54 @@ def test_an_archive_gives_what_its_folder_gives(kind: str, top: str, tmp_path: P
     assert {of.name for of in (tmp_path / "data" / "own").iterdir()} == {"1.0.0", ".etlrun.lock"}
 
 
-def test_what_is_unpacked_is_removed_after_an_error_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_unpacked_is_removed_after_an_error_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = write_photos(tmp_path / "photos", 4)
     (source / "disc" / "text.jpg").write_text("text")
-    path = packed(source, "tar.gz")
-    seen: list[int] = []
-    unpack = archives.Tar.unpack
-
-    def counted(tar: archives.Tar, folder: Path) -> None:
-        (folder / "left").write_text("by a run that was killed")
-        unpack(tar, folder)
-        seen.append(len([*folder.iterdir()]))
-
-    monkeypatch.setattr(archives.Tar, "unpack", counted)
-    found = refused(capsys, path, tmp_path / "data")
-    assert found[1].startswith(
-        "  SOURCE, flowers/disc/text.jpg: found an image that can't be decoded: Unknown image file format."
-    )
-    assert seen == [6]
+    left = tmp_path / "data" / "own" / "preparing.1.0.0" / "unpacked" / "flowers" / "disc" / "7.jpg"
+    left.parent.mkdir(parents=True)
+    left.write_text("by a command that was killed")
+    found = refused(capsys, packed(source, "tar.gz"), tmp_path / "data")
+    assert found[1].startswith("  SOURCE/flowers/disc/text.jpg: found an image that can't be decoded: Unknown image")
+    assert "1 broken image of 5" in found[2]
     assert [*(tmp_path / "data" / "own").glob("[!.]*")] == []
 
 
-@pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz"])
-def test_paths_out_of_an_archive_are_refused(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = write_photos(tmp_path / "photos", 4)
-    path = packed(source, kind, "", {"disc/../../6.jpg": jpeg(6), "/etc/7.jpg": jpeg(7)})
-    assert refused(capsys, path, tmp_path / "data") == [
-        "etlrun: 2 faults",
-        "  SOURCE, disc/../../6.jpg: found a path out of the archive; expected paths within it",
-        "    -> pack the archive again, without it",
-        "  SOURCE, /etc/7.jpg: found a path out of the archive; expected paths within it",
-        "    -> pack the archive again, without it",
-    ]
-    assert not (tmp_path / "data").exists()
+WHOLE = "expected a complete zip or tar archive, whose members are files and folders within it"
 
 
-def test_links_out_of_an_archive_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("name", "member", "found"),
+    [
+        ("disc/../../6.jpg", jpeg(6), "'disc/../../6.jpg' would be extracted to "),
+        ("disc/a.jpg", link("../../secret.jpg"), "'disc/a.jpg' would link to "),
+        ("disc/b.jpg", link("/etc/passwd"), "'disc/b.jpg' is a link to an absolute path"),
+        ("disc/c.jpg", link("../secret.jpg", tarfile.LNKTYPE), "'disc/c.jpg' would link to "),
+        ("disc/d.jpg", link("", tarfile.CHRTYPE), "'disc/d.jpg' is a special file"),
+    ],
+)
+def test_what_leaves_an_archive_is_refused(
+    name: str, member: Any, found: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = packed(write_photos(tmp_path / "photos", 4), "tar", "", {name: member})
+    lines = refused(capsys, path, tmp_path / "data")
+    assert lines[1].startswith(f"  SOURCE: found {found}")
+    assert lines[1].endswith(f"; {WHOLE}")
+    assert lines[2:] == ["    -> pack it again, or unpack it yourself"]
+
+
+def test_paths_of_a_zip_stay_within_it_and_its_links_are_no_images(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = write_photos(tmp_path / "photos", 4)
-    added: Added = {
-        "disc/a.jpg": link("../../secret.jpg"),
-        "disc/b.jpg": link("/etc/passwd"),
-        "disc/c.jpg": link("../secret.jpg", tarfile.LNKTYPE),
-        "disc/d.jpg": link("", tarfile.CHRTYPE),
-        "disc/e.jpg": link("/etc/passwd", tarfile.LNKTYPE),
-    }
-    found = refused(capsys, packed(source, "tar", "", added), tmp_path / "data")
-    assert [line for line in found if "->" not in line] == [
-        "etlrun: 5 faults",
-        "  SOURCE, disc/a.jpg: found a link to ../../secret.jpg out of the archive; expected paths within it",
-        "  SOURCE, disc/b.jpg: found a link to /etc/passwd out of the archive; expected paths within it",
-        "  SOURCE, disc/c.jpg: found a link to ../../secret.jpg out of the archive; expected paths within it",
-        "  SOURCE, disc/d.jpg: found a member that is a device; expected files",
-        "  SOURCE, disc/e.jpg: found a link to /etc/passwd out of the archive; expected paths within it",
-    ]
+    path = packed(source, "zip", "", {"../../disc/6.jpg": jpeg(6)})
+    (source / "disc" / "6.jpg").write_bytes(jpeg(6))
+    assert content(prepared(path, tmp_path / "data")) == content(prepared(source, tmp_path / "folder"))
     info = zipfile.ZipInfo("disc/a.jpg")
     info.external_attr = (stat.S_IFLNK | 0o777) << 16
-    with zipfile.ZipFile(tmp_path / "links.zip", "w") as archive:
-        archive.writestr(info, "../../secret.jpg")
-    assert refused(capsys, tmp_path / "links.zip", tmp_path / "data")[1] == (
-        "  SOURCE, disc/a.jpg: found a link to ../../secret.jpg out of the archive; expected paths within it"
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(info, "/etc/passwd")
+    assert refused(capsys, path, tmp_path / "other")[1].startswith(
+        "  SOURCE/disc/a.jpg: found an image that can't be decoded"
     )
 
 
@@ -142,7 +124,6 @@ def test_links_within_an_archive_are_followed(kind: str, tmp_path: Path) -> None
         "disc/a.jpg": link("../cross/1.jpg"),
         "disc/b.jpg": link("cross/3.jpg", tarfile.LNKTYPE),
         "disc/c.jpg": link("a.jpg"),
-        "disc/d.jpg": link("d.jpg"),
     }
     path = packed(source, kind, "", added)
     for name, number in (("a", 1), ("b", 3), ("c", 1)):
@@ -150,41 +131,17 @@ def test_links_within_an_archive_are_followed(kind: str, tmp_path: Path) -> None
     assert content(prepared(path, tmp_path / "data")) == content(prepared(source, tmp_path / "folder"))
 
 
-def test_links_that_end_at_no_file_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = write_photos(tmp_path / "photos", 4)
-    added: Added = {
-        "disc/.hidden.jpg": link("gone.jpg"),
-        "disc/a.jpg": link("b.jpg"),
-        "disc/b.jpg": link("a.jpg"),
-        "disc/c.jpg": link("gone.jpg"),
-        "more": link("disc"),
-    }
-    path = packed(source, "tar.gz", "", added)
-    assert content(prepared(path, tmp_path / "data")) == content(prepared(source, tmp_path / "folder"))
-    lines = capsys.readouterr().out.splitlines()
-    place = lines.index("ignored   links of the archive that don't end at a file: 4")
-    assert lines[place + 1 : place + 5] == [
-        f"          {name}" for name in ("disc/a.jpg", "disc/b.jpg", "disc/c.jpg", "more")
-    ]
-
-
 @pytest.mark.parametrize("kind", ["zip", "tar.gz"])
-def test_bombs_are_refused(
+def test_an_archive_that_does_not_fit_is_not_unpacked(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(archives, "SMALL_BYTES", 1_000_000)
+    monkeypatch.setattr("etlrun.datasets.prepare.archives.free_disk_bytes", lambda _: 1_000_000)
     path = packed(write_photos(tmp_path / "photos", 4), kind, "", {"disc/zeros.jpg": bytes(8_000_000)})
-    first, found, remedy = refused(capsys, path, tmp_path / "data")
-    assert first == "etlrun: 1 fault"
-    assert found.startswith("  SOURCE: found 8.0 MB and more unpacked; expected at most 5,000,000 members, and ")
-    assert remedy == "    -> unpack it yourself if you trust it, and prepare the folder"
-    monkeypatch.setattr(archives, "SMALL_BYTES", 10_000_000)
-    monkeypatch.setattr(archives, "MOST_MEMBERS", 4)
-    found = refused(capsys, path, tmp_path / "data")[1]
-    assert found.startswith(
-        "  SOURCE: found more than 4 members; expected at most 4 members, and 10 MB for an archive of"
-    )
-    assert not (tmp_path / "data").exists()
+    assert refused(capsys, path, tmp_path / "data") == [
+        "etlrun: 1 fault",
+        "  SOURCE: found 8.0 MB or more, unpacked; expected less than the free disk space",
+        "    -> free disk space, or choose another --data-dir",
+    ]
 
 
 def cut(path: Path) -> None:
@@ -212,16 +169,26 @@ def encrypted(path: Path) -> None:
     path.write_bytes(data)
 
 
+def damaged_member(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        info = archive.getinfo("flowers/disc/2.jpg")
+    data = bytearray(path.read_bytes())
+    data[info.header_offset + info.compress_size // 2] ^= 0xFF
+    path.write_bytes(data)
+
+
 @pytest.mark.parametrize(
     ("kind", "harm", "found"),
     [
-        ("tar.gz", cut, "SOURCE: found Compressed file ended before the end-of-stream marker was reached"),
-        ("tar.xz", cut, "SOURCE: found Compressed file ended before the end-of-stream marker was reached"),
-        ("tar", lambda path: path.write_bytes(path.read_bytes()[:3100]), "SOURCE: found unexpected end of data"),
-        ("tar", cut_between_members, "SOURCE: found neither a member nor the end of the archive at byte "),
-        ("tar", damaged_header, "SOURCE: found neither a member nor the end of the archive at byte "),
-        ("zip", cut, "SOURCE: found a file of another kind; expected a folder of classes, a list"),
-        ("zip", encrypted, "SOURCE, flowers/cross/1.jpg: found a member that is an encrypted file; expected files"),
+        ("tar.gz", cut, "Compressed file ended before the end-of-stream marker was reached"),
+        ("tar.gz", lambda path: path.write_bytes(path.read_bytes()[:30]), "Compressed file ended before the "),
+        ("tar.xz", cut, "Compressed file ended before the end-of-stream marker was reached"),
+        ("tar", lambda path: path.write_bytes(path.read_bytes()[:3100]), "unexpected end of data"),
+        ("tar", cut_between_members, "neither a member nor the end of the archive at byte "),
+        ("tar", damaged_header, "neither a member nor the end of the archive at byte "),
+        ("zip", cut, "a file of another kind; expected a folder of classes, a list"),
+        ("zip", encrypted, "File 'flowers/cross/1.jpg' is encrypted, password required for extraction"),
+        ("zip", damaged_member, "Bad CRC-32 for file 'flowers/disc/2.jpg'"),
     ],
 )  # fmt: skip
 def test_an_archive_that_is_refused(
@@ -229,87 +196,7 @@ def test_an_archive_that_is_refused(
 ) -> None:
     path = packed(write_photos(tmp_path / "photos", 4), kind)
     harm(path)
-    assert refused(capsys, path, tmp_path / "data")[1].startswith(f"  {found}")
-
-
-def test_a_damaged_member_is_a_broken_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = packed(write_photos(tmp_path / "photos", 4), "zip")
-    with zipfile.ZipFile(path) as archive:
-        info = archive.getinfo("flowers/disc/2.jpg")
-    data = bytearray(path.read_bytes())
-    data[info.header_offset + 400] ^= 0xFF
-    path.write_bytes(data)
-    found = refused(capsys, path, tmp_path / "data")
-    assert found[1].startswith("  SOURCE, flowers/disc/2.jpg: found a damaged archive: ")
-    prepared(path, tmp_path / "data", "--on-corrupt", "skip")
-    assert "skipped   broken images: 1\n" in capsys.readouterr().out
-
-
-def test_space_for_what_is_unpacked_is_forecast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = write_photos(tmp_path / "photos", 4)
-    size = sum(of.stat().st_size for of in source.rglob("*.jpg"))
-    needed: list[int] = []
-    monkeypatch.setattr(
-        "etlrun.datasets.prepare.prepare.require_space", lambda _, source: needed.append(source.unpacked_bytes)
-    )
-    for kind in ("tar", "zip", "tar.gz"):
-        prepared(packed(source, kind), tmp_path / kind)
-    assert needed == [0, 0, size]
-
-
-def test_a_class_beside_splits_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = write_photos(tmp_path / "photos", 4, splits=("train",))
-    path = packed(source, "zip", "", {"disc/6.jpg": jpeg(6)})
-    expected = "either folders of splits, each with a folder for each class, or folders of classes"
-    assert refused(capsys, path, tmp_path / "data")[1:] == [
-        f"  SOURCE: found the splits train beside disc; expected {expected}",
-        "    -> move the other folders into a split",
-    ]
-
-
-@pytest.mark.parametrize("kind", ["gz", "bz2", "xz"])
-def test_a_header_of_gigabytes_is_not_read(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path, info = tmp_path / f"a.tar.{kind}", tarfile.TarInfo("././@LongLink")
-    info.type, info.size = tarfile.GNUTYPE_LONGNAME, 3_000_000_000
-    openers: dict[str, Callable[[Path, str], Any]] = {"gz": gzip.open, "bz2": bz2.open, "xz": lzma.open}
-    with openers[kind](path, "wb") as file:
-        file.write(info.tobuf(tarfile.GNU_FORMAT))
-        for _ in range(64):
-            file.write(b"a" * 1_000_000)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert refused(capsys, path, tmp_path / "data") == [
-        "etlrun: 1 fault",
-        (
-            "  SOURCE: found a header of 3,000,000,000 bytes; expected headers of at most 1,000,000 bytes: names and "
-            "attributes of members"
-        ),
-        "    -> unpack it yourself if you trust it, and prepare the folder",
-    ]
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32_000  # kB
-
-
-def test_a_header_behind_members_is_not_read_either(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path, info = tmp_path / "a.tar", tarfile.TarInfo("././@PaxHeader")
-    info.type, info.size = tarfile.XHDTYPE, 2_000_000
-    with tarfile.open(path, "w") as tar:
-        tar.add(write_photos(tmp_path / "photos", 4), "photos")
-        tar.addfile(info, io.BytesIO(bytes(2_000_000)))
-    found = refused(capsys, path, tmp_path / "data")
-    assert found[1].startswith(
-        "  SOURCE: found a header of 2,000,384 bytes; expected headers of at most 1,000,000 bytes"
-    )
-
-
-def test_a_long_name_and_attributes_are_read(tmp_path: Path) -> None:
-    source = write_photos(tmp_path / "photos", 4)
-    path, name = tmp_path / "a.tar", f"disc/{'deep/' * 60}0.jpg"
-    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
-        for of in sorted(source.rglob("*.jpg")):
-            info = tar.gettarinfo(of, name if of.name == "0.jpg" else str(of.relative_to(source)))
-            info.pax_headers = {"SCHILY.xattr.user.note": "x" * 100_000}
-            with of.open("rb") as file:
-                tar.addfile(info, file)
-    assert {*examples(prepared(path, tmp_path / "data"))} == labelled(source)
+    assert refused(capsys, path, tmp_path / "data")[1].startswith(f"  SOURCE: found {found}")
 
 
 def listed(source: Path, columns: tuple[str, ...] = ("path", "label")) -> list[dict[str, str]]:

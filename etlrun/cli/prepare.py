@@ -8,7 +8,7 @@ import unicodedata
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -20,7 +20,7 @@ from etlrun.datasets.prepare.prepare import Prepared, is_training
 from etlrun.datasets.prepare.prepare import prepare as prepare_all
 from etlrun.datasets.prepare.readers import opened
 from etlrun.datasets.prepare.shards import INFO, require_new
-from etlrun.datasets.prepare.source import LISTED, ImageSource
+from etlrun.datasets.prepare.source import LISTED
 from etlrun.planning.spec import RunSpec, parse
 from etlrun.remote.transfers import there
 from etlrun.report.doc import Col, Doc, Lines, Table
@@ -170,7 +170,7 @@ def prepare(known: Namespace) -> Answer:
 
         if options.features is not None:  # TensorFlow reads the examples of TFRecords
             opening.enter_context(quietly(None))
-        source = opening.enter_context(closing(opened(options)))
+        source = opened(options)
         if options.features is None:
             opening.enter_context(quietly(None))
         prepared = prepare_all(options, source)
@@ -183,7 +183,7 @@ def prepare(known: Namespace) -> Answer:
             Col("MB", lambda of: sum(prepared.sizes[shard.file] for shard in of[1]) / 1e6, ",.1f"),
         ]
         last = [("folder", str(options.place)), ("train", _command(options, prepared))]
-        parts = [Table([*shards.items()], columns), Lines([*_notes(source, prepared), *last])]
+        parts = [Table([*shards.items()], columns), Lines([*_notes(prepared), *last])]
         return Answer(Doc(f"The dataset {options.name}", parts))
 
 
@@ -191,8 +191,9 @@ def _splits(prepared: Prepared) -> list[str]:
     return list(dict.fromkeys(shard.split for shard in prepared.shards))
 
 
-def _notes(source: ImageSource, prepared: Prepared) -> Iterator[tuple[str, str]]:
+def _notes(prepared: Prepared) -> Iterator[tuple[str, str]]:
     """Yield what the source has that a reader may not expect."""
+    source = prepared.source
     yield from (("note", note) for note in source.notes)
     across, conflicting = prepared.duplicates.across, prepared.duplicates.conflicting
     yield from _listed("leakage", "identical images in several splits", [_named(group, "split") for group in across])
@@ -211,7 +212,6 @@ def _notes(source: ImageSource, prepared: Prepared) -> Iterator[tuple[str, str]]
     yield from _listed("ignored", f"images {which}", foreign)
     yield from _listed("ignored", "files without the suffix of an image", others)
     yield from _listed("ignored", "images in no folder of a class", source.outside)
-    yield from _listed("ignored", "links of the archive that don't end at a file", source.loose)
 
 
 def _listed(kind: str, things: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:

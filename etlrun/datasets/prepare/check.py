@@ -20,11 +20,11 @@ import numpy.typing as npt
 import PIL.Image
 import xxhash
 
-from etlrun.datasets.prepare.source import LISTED, DamagedArchiveError, ImageEntry, ImageSource, first
+from etlrun.datasets.prepare.source import LISTED, ImageEntry, ImageSource, first
 from etlrun.sources import corrupt
 from etlrun.sources.base import Problem
 from etlrun.sources.corrupt import CONVERT, pillow_as_header_reader
-from etlrun.system.errors import EtlrunError, Fault, counted, fault, one_line, unreadable_path
+from etlrun.system.errors import EtlrunError, Fault, counted, fault, unreadable_path
 from etlrun.system.machine import cores, rounded
 from etlrun.system.values import frozen
 
@@ -263,8 +263,6 @@ def verdict(source: ImageSource, entry: ImageEntry) -> ImageVerdict:
         return ImageVerdict(digest="", reason=f"a file of {rounded(entry.size)}, more than {rounded(LARGEST_BYTES)}")
     try:
         data = source.prepared(entry)
-    except DamagedArchiveError as error:
-        return ImageVerdict(digest="", reason=f"a damaged archive: {one_line(error)}")
     except OSError as error:
         where = str(error.filename or entry.path)
         return ImageVerdict(digest="", unreadable=unreadable_path(where, error, "an image file"))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 from etlrun.datasets.prepare import check
+from etlrun.datasets.prepare.archives import unpack
 from etlrun.datasets.prepare.check import Duplicates, Image
 from etlrun.datasets.prepare.options import Options
+from etlrun.datasets.prepare.readers import in_folder, path_of
 from etlrun.datasets.prepare.shards import VersionStore, WrittenShard, planned, publish, require_space, working, write
 from etlrun.datasets.prepare.source import ImageSource, of_classes
 from etlrun.system.errors import EtlrunError, Fault, fault
@@ -21,7 +26,7 @@ class Prepared:
     Attributes:
         shards: Its shards.
         sizes: Bytes of their files by name.
-        classes: Names of its classes.
+        source: The images that it is made of.
         broken: Names of images that are left out, with the reasons.
         warned: Names of JPEGs of which libjpeg warns, with what it says.
         duplicates: Images that occur more than once.
@@ -29,14 +34,14 @@ class Prepared:
 
     shards: Sequence[WrittenShard]
     sizes: Mapping[str, int]
-    classes: Sequence[str]
+    source: ImageSource
     broken: Mapping[str, str]
     warned: Mapping[str, str]
     duplicates: Duplicates
 
 
-def prepare(options: Options, source: ImageSource) -> Prepared:
-    """Write a source as a dataset of TFDS, which appears when it is complete.
+def prepare(options: Options, source: ImageSource | None) -> Prepared:
+    """Write a source as a dataset of TFDS, which appears when it is complete; None is an archive, unpacked beside it.
 
     What a run that was killed left is removed. The source is only read.
 
@@ -46,12 +51,11 @@ def prepare(options: Options, source: ImageSource) -> Prepared:
     from etlrun.datasets.prepare.shards import require_unknown, write_metadata  # imports TFDS
 
     require_unknown(options)
-    with working(options) as folder, progress() as task:
+    with working(options) as folder, progress() as task, _archive_named(options, folder / "unpacked") as unpacked:
+        version = folder / "version"
+        version.mkdir()
+        source = source or in_folder(options, unpack(path_of(options), unpacked))
         require_space(options, source)
-        version, unpacked = folder / "version", folder / "unpacked"
-        for within in (version, unpacked):
-            within.mkdir()
-        source.unpack(unpacked)
         verdicts = check.check(source, task("checked", len(source.entries)))
         faults = check.faults_of(source, verdicts)
         if faults and not options.skips_corrupt:
@@ -94,11 +98,23 @@ def prepare(options: Options, source: ImageSource) -> Prepared:
     return Prepared(
         shards=shards,
         sizes=sizes,
-        classes=source.classes,
+        source=source,
         broken={**source.broken, **broken},
         warned={of.path: it.warning for of, it in zip(source.entries, verdicts, strict=True) if it.warning},
         duplicates=found,
     )
+
+
+@contextmanager
+def _archive_named(options: Options, unpacked: Path) -> Iterator[Path]:
+    """Make a folder for what is in an archive; faults have the path of the archive in its place."""
+    unpacked.mkdir()
+    try:
+        yield unpacked
+    except EtlrunError as error:
+        names = str(unpacked), str(path_of(options))
+        faults = [replace(of, where=of.where.replace(*names), remedy=of.remedy.replace(*names)) for of in error.faults]
+        raise EtlrunError(faults) from error
 
 
 def _emptied(source: ImageSource, what: str) -> Fault:

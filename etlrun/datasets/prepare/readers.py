@@ -1,11 +1,10 @@
-"""Readers of what is prepared: folders, lists, archives or TFRecords, with or without conversion of their images."""
+"""Readers of what is prepared: folders, lists or TFRecords, with or without conversion of their images."""
 
 from __future__ import annotations
 
 import importlib.util
 import io
 import os
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 from PIL import ExifTags, Image, ImageOps
 
-from etlrun.datasets.prepare.archives import Tar, Zip, is_tar
+from etlrun.datasets.prepare.archives import is_archive
 from etlrun.datasets.prepare.options import Options
 from etlrun.datasets.prepare.source import (
     LISTS,
@@ -175,11 +174,6 @@ _DAMAGED = (OSError, ValueError, SyntaxError, EOFError, KeyError, IndexError, Im
 """What Pillow raises for damaged files, or for what it doesn't read."""
 
 
-def suffixes(*, converts: bool) -> tuple[str, ...]:
-    """Return the suffixes of the files that are taken for images."""
-    return (*SUFFIXES, *CONVERTED) if converts else SUFFIXES
-
-
 def require_heic(names: Sequence[str]) -> None:
     """Raise `WorldError` if one of these files is a HEIC, and what reads them is not installed."""
     count = sum(name.lower().endswith(_HEIC) for name in names)
@@ -232,42 +226,44 @@ def _flat(image: Image.Image) -> Image.Image:
 _KINDS = f"a folder of classes, a list ({' or '.join(LISTS)}), an archive (.zip, .tar, .tar.gz), or TFRecords"
 
 
-def opened(options: Options) -> ImageSource:
-    """Return the images of the source; raise `EtlrunError` with all of its faults."""
-    source = _opened(options)
+def path_of(options: Options) -> Path:
+    """Return the absolute path of the source."""
+    return Path(options.source).expanduser().absolute()
+
+
+def opened(options: Options) -> ImageSource | None:
+    """Return the images of the source; None of an archive, which is to be unpacked.
+
+    Raises:
+        EtlrunError: All faults of the source.
+    """
+    path = path_of(options)
+    if options.features is not None:
+        return _converting(options, RecordImages(str(path), options.features, skips_corrupt=options.skips_corrupt))
+    if path.is_dir():
+        if options.url is None and options.family.resolve().is_relative_to(path.resolve()):
+            found, remedy = f"{options.data_dir}, in the source", "choose another --data-dir"
+            raise EtlrunError([fault("--data-dir", found, "a folder outside of it", remedy)])
+        return in_folder(options, path)
+    found, remedy = "a file of another kind", "add --features image=KEY,label=KEY if these are TFRecords"
+    if not path.is_file():
+        found = "neither a file nor a folder" if path.exists() else "no such file or folder"
+        remedy = "add --features image=KEY,label=KEY for a pattern of TFRecords, or check the path"
+    elif path.suffix.lower() in LISTS:
+        return _converting(options, of_list(path))
+    elif is_archive(path):
+        return None
+    raise EtlrunError([fault(path, found, _KINDS, remedy)])
+
+
+def in_folder(options: Options, folder: Path) -> ImageSource:
+    """Return the images in a folder of classes or splits; raise `EtlrunError` with all of its faults."""
+    return _converting(options, of_folder(folder, (*SUFFIXES, *CONVERTED) if options.converts else SUFFIXES))
+
+
+def _converting(options: Options, source: ImageSource) -> ImageSource:
+    """Return a source that converts its images, if they are to be."""
     if options.converts:
         require_heic([entry.path for entry in source.entries])
         source.convert = converted
     return source
-
-
-def _opened(options: Options) -> ImageSource:
-    path = Path(options.source).expanduser().absolute()
-    if options.features is not None:
-        return RecordImages(str(path), options.features, skips_corrupt=options.skips_corrupt)
-    if path.is_dir():
-        if options.url is None and options.family.resolve().is_relative_to(path.resolve()):
-            raise EtlrunError(
-                [
-                    fault(
-                        "--data-dir",
-                        f"{options.data_dir}, in the source",
-                        "a folder outside of it",
-                        "choose another --data-dir",
-                    )
-                ]
-            )
-        return of_folder(path, suffixes(converts=options.converts))
-    if not path.is_file():
-        remedy = "add --features image=KEY,label=KEY for a pattern of TFRecords, or check the path"
-        raise EtlrunError(
-            [fault(path, "neither a file nor a folder" if path.exists() else "no such file or folder", _KINDS, remedy)]
-        )
-    if path.suffix.lower() in LISTS:
-        return of_list(path)
-    if zipfile.is_zipfile(path):
-        return Zip(path, suffixes(converts=options.converts))
-    if is_tar(path):
-        return Tar(path, suffixes(converts=options.converts))
-    remedy = "add --features image=KEY,label=KEY if these are TFRecords; download or pack a damaged archive again"
-    raise EtlrunError([fault(path, "a file of another kind", _KINDS, remedy)])

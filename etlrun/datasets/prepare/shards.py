@@ -20,7 +20,7 @@ from threading import Event
 
 from etlrun.datasets.prepare.check import Image, digest_of, in_order
 from etlrun.datasets.prepare.options import LARGEST_SHARD_BYTES, Options
-from etlrun.datasets.prepare.source import DamagedArchiveError, ImageSource
+from etlrun.datasets.prepare.source import ImageSource
 from etlrun.remote.objects import Object, UnreachableError, looked_up
 from etlrun.remote.transfers import put, remove, there
 from etlrun.sources.framing import AROUND, framed
@@ -43,7 +43,6 @@ def require_space(options: Options, source: ImageSource) -> None:
     needed = sum(entry.size + _EXAMPLE_BYTES for entry in source.entries)
     if options.url is not None:  # the shards that are written at once
         needed = min(needed, cores() * (needed // options.shards if options.shards else LARGEST_SHARD_BYTES))
-    needed += source.unpacked_bytes
     free = free_disk_bytes(options.family)
     if needed > free:
         raise WorldError(
@@ -180,8 +179,8 @@ def _read(source: ImageSource, image: Image) -> bytes:
     try:
         data = source.prepared(image.entry)
         found = "" if digest_of(data).hex() == image.digest else "other content than a moment ago"
-    except (OSError, DamagedArchiveError) as error:
-        found = getattr(error, "strerror", None) or one_line(error)
+    except OSError as error:
+        found = error.strerror or one_line(error)
     if found:
         remedy = "run the command again, while nothing else writes to the source"
         raise WorldError(source.name_of(image.entry), found, "the file that was checked", remedy)

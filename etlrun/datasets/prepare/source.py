@@ -38,12 +38,8 @@ class ImageEntry:
     refused: str = ""
 
 
-class DamagedArchiveError(Exception):
-    """An image that can't be read from an archive, since the archive is damaged there."""
-
-
 class ImageSource:
-    """Images of a folder, a list, an archive or TFRecords. Entries may be read by several threads at once.
+    """Images of a folder, a list or TFRecords. Entries may be read by several threads at once.
 
     Attributes:
         where: Path of the source, for messages.
@@ -52,9 +48,7 @@ class ImageSource:
         ignored: Names of what is left out because it is no image.
         outside: Names of images that are left out because they are in no folder of a class.
         notes: What a reader may not expect of the classes, a sentence each.
-        loose: Links of an archive that are left out because no file is at their end.
         broken: Names of records that are left out because they hold no labelled image, with the reasons.
-        unpacked_bytes: Space that `unpack` needs.
         convert: Function from an encoded image to the one that is prepared; None if they are prepared as they are.
     """
 
@@ -62,18 +56,16 @@ class ImageSource:
         self, where: Path, entries: Sequence[ImageEntry], classes: Sequence[str], ignored: Sequence[str]
     ) -> None:
         self.where, self.entries, self.classes, self.ignored = where, entries, tuple(classes), tuple(ignored)
-        self.loose: Sequence[str] = ()
         self.outside: Sequence[str] = ()
         self.notes: Sequence[str] = ()
         self.broken: Mapping[str, str] = {}
-        self.unpacked_bytes = 0
         self.convert: Callable[[bytes], bytes] | None = None
         faults = list(name_faults(where, entries, self.classes))
         if faults:
             raise EtlrunError(faults)
 
     def read(self, entry: ImageEntry) -> bytes:
-        """Return an encoded image; raise `DamagedError` if its archive is damaged, `OSError` if it can't be read."""
+        """Return an encoded image; raise `OSError` if it can't be read."""
         raise NotImplementedError
 
     def prepared(self, entry: ImageEntry) -> bytes:
@@ -82,14 +74,8 @@ class ImageSource:
         return data if self.convert is None else self.convert(data)
 
     def name_of(self, entry: ImageEntry) -> str:
-        """Return how messages name an image: the path of its file, or its archive and its path there."""
-        return f"{self.where}, {entry.path}"
-
-    def unpack(self, folder: Path) -> None:
-        """Unpack what can't be read in place into an empty folder, which the caller removes."""
-
-    def close(self) -> None:
-        """Close the files that are open."""
+        """Return how messages name an image: the path of its file, or of that of its record, and its number."""
+        raise NotImplementedError
 
 
 def first(faults: Sequence[Fault], where: object, things: str) -> list[Fault]:
