@@ -38,10 +38,12 @@ def unpack(path: Path, folder: Path) -> Path:
                 members = file.infolist()
                 _require(path, folder, sum(member.file_size for member in members))
                 for member in members:
-                    file.extract(member.filename, folder)
+                    if member.flag_bits & 1:
+                        raise zipfile.BadZipFile(f"an encrypted member, {member.filename}")
+                    file.extract(member, folder)
             else:
                 _unpack_tar(path, folder, file)
-    except (*_DAMAGED, RuntimeError) as error:  # the latter of encrypted members
+    except _DAMAGED as error:
         expected = "a complete zip or tar archive, whose members are files and folders within it"
         raise EtlrunError([fault(path, one_line(error), expected, "pack it again, or unpack it yourself")]) from error
     while True:
