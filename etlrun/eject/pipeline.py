@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from etlrun.eject.maps import map_steps, mix, name_of_transform, pad, parse_batch, source_of, turbo
+from etlrun.eject.maps import given, map_steps, mix, name_of_transform, pad, parse_batch, source_of, turbo
 from etlrun.eject.own import Place, calls_of, defines, differs_by_pass, last_random, of_data, sources
 from etlrun.eject.printed import loops, numbered, skipping
 from etlrun.eject.text import call, function, literal, mapping, parallel
@@ -44,9 +44,13 @@ def tfds_load(stage: Tfds, place: Place) -> str:
     says = f"Read the features of the examples of `split`, as `tfds.load` does{images}."
     place.functions.extend(sources(place.data, of_data(place.data, "builder")))
     place.functions.extend((source_of(Decode()), *sources(place.data, loops.decoded)) if stage.decode else ())
-    place.functions.append(function("read(split: str) -> tf.data.Dataset", says, f"return {load}"))
-    with_index = ".enumerate().map(lambda index, features: (features, index))" if place.carries else ""
-    return f"read({place.split}){with_index}"
+    names = mapping(
+        "lambda example: ", {quoted(name): f"example[{quoted(key)}]" for name, key in place.data.keys.items()}
+    )
+    lines = [f"examples = {load}", call("return examples.map", names)]
+    place.functions.append(function("read(split: str) -> tf.data.Dataset", says, *lines))
+    number = ".enumerate().map(lambda number, example: {**example, NUMBER: number})" if place.carries else ""
+    return f"read({place.split}){number}"
 
 
 def _shards(place: Place) -> str:
@@ -106,7 +110,8 @@ def bucket(stage: Bucket, place: Place) -> str:
 
 def backbone(stage: Backbone, place: Place) -> str:
     """Return the text of computing features before the first epoch, which makes a cache unnecessary."""
-    return place.calls(loops.features_of, "base", place.dataset, str(stage.pictures_at_once))
+    image = quoted(place.incoming.inputs[0])
+    return place.calls(loops.features_of, "base", place.dataset, image, str(stage.pictures_at_once))
 
 
 def cache_disk(stage: DiskCache, place: Place) -> str:
@@ -241,6 +246,8 @@ class _Writer:
         else:
             lines = self._chain(in_pass, "", "dataset")
             lines += [f"dataset = dataset.repeat({passes})"] if self.name == "train" else []
+        self.needed.append(given(self.flow))
+        lines.append("dataset = dataset.map(given)")
         return [*lines, *self._chain(ahead, "dataset", "dataset"), "return dataset.with_options(AS_WRITTEN)"]
 
     def _one_pass(self, stages: Sequence[PlannedStage]) -> str:

@@ -15,6 +15,7 @@ from etlrun.eject.text import COLUMNS, constant, literal
 from etlrun.planning.plan import Plan, conflict, reads_features, require_one_host
 from etlrun.planning.spec import RunSpec
 from etlrun.stages.dataset import Dataset
+from etlrun.stages.flow import NUMBER, NUMBERS_APART
 from etlrun.stages.load import Service, sizes_of
 from etlrun.stages.made import quoted, user_path
 from etlrun.stages.rows import Rows
@@ -170,6 +171,8 @@ def _constants(plan: Plan) -> dict[str, str]:
         **{name: literal(value) for name, value in constants(spec.dataset).items()},
         "BOUNDARIES": literal([*(spec.load.boundaries or ())]),
         "BATCH_SIZES": literal([*sizes_of(spec.load)]),
+        "NUMBER": literal(NUMBER),
+        "NUMBERS_APART": f"{NUMBERS_APART:_}",
         "CACHE_DIR": literal(user_path(spec.cache.dir or "")),
     }
 

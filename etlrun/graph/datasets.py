@@ -32,12 +32,12 @@ from etlrun.stages.image import Decode
 from etlrun.stages.lazy import tf, tfds
 from etlrun.stages.load import FullShuffle, SampleByClass, Service
 from etlrun.stages.made import Call, Constant, Parallel, PassSeed, UpToAll
-from etlrun.stages.mix import Mix
+from etlrun.stages.mix import Mix, mixed
 from etlrun.stages.model import Backbone
 from etlrun.stages.rows import Rows
 from etlrun.stages.sequences import PadSequences
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, RowsMap, Step
-from etlrun.stages.turbo import Turbo, TurboAfterCache, usable
+from etlrun.stages.turbo import Turbo, TurboAfterCache, decoded_natively, usable
 
 
 def readable(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:
@@ -92,7 +92,6 @@ def _checked(context: Context) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
 
 def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.Dataset:
     """Return the features by name with decoded images, from batches or from single examples."""
-    is_single = stage.at_once == 1
     decode: partial[Any] = partial(type(stage).op, **stage.values)
     if stage.skips:
         decode = partial(usable, decode=decode, size=stage.size)
@@ -107,15 +106,7 @@ def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.D
             raise ValueError(error.message) from None
 
     def apply(example: Example) -> Example:
-        dtypes = (tf.uint8, tf.bool) if stage.skips else tf.uint8
-        image = example[Decode.feature]
-        images = tf.numpy_function(compute, [tf.expand_dims(image, 0) if is_single else image], dtypes)
-        if stage.skips:
-            images, is_usable = images
-            is_usable = tf.ensure_shape(is_usable, (None,))
-            example = {name: tf.boolean_mask(values, is_usable) for name, values in example.items()}
-        images = tf.ensure_shape(images, (1 if is_single else None, *stage.size, 3))
-        return {**example, Decode.feature: tf.squeeze(images, 0) if is_single else images}
+        return decoded_natively(example, compute, stage.size, is_single=stage.at_once == 1, skips=stage.skips)
 
     if stage.at_once <= 1:
         return parallel_map(dataset, apply, stage, context)
@@ -335,9 +326,7 @@ def mix(dataset: tf.data.Dataset, stage: Mix, context: Context) -> tf.data.Datas
 
     def apply(batch: Example) -> Example:
         seed = context.pass_seed(context.passes_begun)
-        image, targets = stage.op(batch[stage.feature], batch[target], **stage.values, seed=seed)
-        image = tf.ensure_shape(image, batch[stage.feature].shape)
-        return {**batch, stage.feature: image, target: targets}
+        return mixed(batch, partial(stage.op, **stage.values, seed=seed), stage.feature, target)
 
     return parallel_map(dataset, apply, stage, context)
 

@@ -6,7 +6,7 @@ first. The loss is linear in the targets, so that this says the same as one-hot 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar
 
 from etlrun.stages.augment import rounded, within
@@ -93,6 +93,14 @@ def mixed_top_accuracy(targets: tf.Tensor, probabilities: tf.Tensor, k: int) -> 
     one, other, share = keras.ops.unstack(targets, 3, axis=-1)
     of_one, of_other = (keras.metrics.sparse_top_k_categorical_accuracy(of, probabilities, k) for of in (one, other))
     return share * keras.ops.cast(of_one, share.dtype) + (1.0 - share) * keras.ops.cast(of_other, share.dtype)
+
+
+def mixed(
+    batch: Mapping[str, tf.Tensor], mix: Callable[..., tuple[tf.Tensor, tf.Tensor]], feature: str, target: str
+) -> dict[str, tf.Tensor]:
+    """Return a batch by name with the images and the targets that `mix` makes of its own."""
+    images, targets = mix(batch[feature], batch[target])
+    return {**batch, feature: tf.ensure_shape(images, batch[feature].shape), target: targets}
 
 
 @frozen

@@ -95,25 +95,25 @@ class PadSequences(Stage):
 
     boundaries: Order[tuple[Positive, ...]]
 
-    @staticmethod
-    def op(sequences: dict[str, Any], *, boundaries: list[int]) -> dict[str, tf.Tensor]:
-        """Return sequences by name, ragged tensors (batch, items), as tensors (batch, length)."""
-        if not sequences:
-            return {}
-        longest = tf.reduce_max([tf.reduce_max(values.row_lengths()) for values in sequences.values()])
-        length = tf.maximum(tf.cast(longest, tf.int32), 1)
-        if boundaries:
-            length = tf.gather(boundaries, tf.searchsorted(boundaries, [length]))[0]
-        found = {}
-        for name, values in sequences.items():
-            items = values.shape[2:]
-            padding = float("nan") if values.dtype.is_floating else None  # real numbers may be 0
-            padded = values.to_tensor(padding, shape=tf.stack([-1, length, *items]))
-            found[name] = tf.ensure_shape(padded, (None, None, *items))
-        return found
-
     def flow(self, incoming: Flow) -> Flow:
         return incoming.replace(is_padded=True)
+
+
+def pad(sequences: dict[str, Any], boundaries: Sequence[int]) -> dict[str, tf.Tensor]:
+    """Return sequences by name, ragged tensors (batch, items), as tensors (batch, length)."""
+    if not sequences:
+        return {}
+    longest = tf.reduce_max([tf.reduce_max(values.row_lengths()) for values in sequences.values()])
+    length = tf.maximum(tf.cast(longest, tf.int32), 1)
+    if boundaries:
+        length = tf.gather([*boundaries], tf.searchsorted([*boundaries], [length]))[0]
+    found = {}
+    for name, values in sequences.items():
+        items = values.shape[2:]
+        padding = float("nan") if values.dtype.is_floating else None  # real numbers may be 0
+        padded = values.to_tensor(padding, shape=tf.stack([-1, length, *items]))
+        found[name] = tf.ensure_shape(padded, (None, None, *items))
+    return found
 
 
 def padded(batch: Mapping[str, Any], boundaries: Sequence[int] = ()) -> dict[str, Any]:
@@ -128,4 +128,4 @@ def padded(batch: Mapping[str, Any], boundaries: Sequence[int] = ()) -> dict[str
         sequences = {
             name: values.with_flat_values(tf.identity(values.flat_values)) for name, values in sequences.items()
         }
-    return {**batch, **PadSequences.op(sequences, boundaries=[*boundaries])}
+    return {**batch, **pad(sequences, boundaries)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -130,6 +130,29 @@ class Turbo(Stage):
 
 
 remember([Turbo.op])
+
+
+def decoded_natively(
+    example: Mapping[str, tf.Tensor],
+    decode: Callable[..., Any],
+    size: tuple[int, int],
+    *,
+    is_single: bool = False,
+    skips: bool = False,
+) -> dict[str, tf.Tensor]:
+    """Return a batch by name, or a single example, whose images are decoded: uint8 (batch, *size, 3).
+
+    `decode` takes the encoded images of a batch; if it `skips`, it also tells which of them are usable.
+    """
+    image = tf.expand_dims(example["image"], 0) if is_single else example["image"]
+    if skips:
+        images, is_usable = tf.numpy_function(decode, [image], (tf.uint8, tf.bool))
+        is_usable = tf.ensure_shape(is_usable, (None,))
+        example = {name: tf.boolean_mask(values, is_usable) for name, values in example.items()}
+    else:
+        images = tf.numpy_function(decode, [image], tf.uint8)
+    images = tf.ensure_shape(images, (1 if is_single else None, *size, 3))
+    return {**example, "image": tf.squeeze(images, 0) if is_single else images}
 
 
 def usable(

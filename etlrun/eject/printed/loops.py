@@ -19,12 +19,12 @@ from etlrun.stages.lazy import keras, np, tf, tfds
 from etlrun.stages.sequences import cut_batches
 
 
-def features_of(base: keras.Model, dataset: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
-    """Return (features, label) of each image: the output of the frozen `base`, computed once and in memory."""
+def features_of(base: keras.Model, dataset: tf.data.Dataset, image: str, batch_size: int) -> tf.data.Dataset:
+    """Return the examples with features in place of the `image`: the output of the frozen `base`, kept in memory."""
     compute = tf.function(base, reduce_retracing=True)
-    batches = [(compute(images, training=False), labels) for images, labels in dataset.batch(batch_size)]
-    features, labels = (tf.concat(column, axis=0) for column in zip(*batches, strict=True))
-    return tf.data.Dataset.from_tensor_slices((tf.cast(features, tf.float32), labels))
+    batches = [{**batch, image: compute(batch[image], training=False)} for batch in dataset.batch(batch_size)]
+    whole = {name: tf.concat([batch[name] for batch in batches], axis=0) for name in batches[0]}
+    return tf.data.Dataset.from_tensor_slices({**whole, image: tf.cast(whole[image], tf.float32)})
 
 
 @functools.cache
@@ -111,20 +111,20 @@ def decoded(image: tf.Tensor, _feature: tfds.features.Image) -> tf.Tensor:
 
 
 @functools.cache
-def lengths_of(split: str, transform: Callable[[tf.Tensor], Any]) -> np.ndarray:
+def lengths_of(split: str, transform: Callable[[tf.Tensor], dict[str, Any]]) -> np.ndarray:
     """Return the number of items of the longest sequence of each row of `split`, by the numbers of the rows."""
     rows: Any = records_of(split)
     found = np.zeros(max(rows) + 1, np.int64)
     for some in np.array_split(rows, len(rows) // 1_024 + 1):
         with tf.init_scope():  # also where the graph of a pass is traced
-            inputs, *_ = transform(tf.constant(some))
-            sequences = [values for values in tf.nest.flatten(inputs) if isinstance(values, tf.RaggedTensor)]
+            example = transform(tf.constant(some))
+            sequences = [values for values in example.values() if isinstance(values, tf.RaggedTensor)]
             found[some] = np.max([values.row_lengths().numpy() for values in sequences], axis=0)
     return found
 
 
 def in_buckets(
-    numbers: tf.data.Dataset, split: str, transform: Callable[[tf.Tensor], Any], *, drop_remainder: bool
+    numbers: tf.data.Dataset, split: str, transform: Callable[[tf.Tensor], dict[str, Any]], *, drop_remainder: bool
 ) -> tf.data.Dataset:
     """Return batches of the numbers of rows with sequences of like lengths, of all numbers of a pass."""
     lengths = lengths_of(split, transform)
@@ -142,7 +142,7 @@ def in_buckets(
     return numbers.batch(len(records_of(split))).flat_map(of_pass)
 
 
-def num_batches(split: str, transform: Callable[[tf.Tensor], Any], *, drop_remainder: bool) -> int:
+def num_batches(split: str, transform: Callable[[tf.Tensor], dict[str, Any]], *, drop_remainder: bool) -> int:
     """Return the number of batches of a pass over `split`."""
     rows: Any = records_of(split)
     lengths = lengths_of(split, transform)[rows]
