@@ -456,8 +456,8 @@ def test_a_program_contains_a_called_function_once_and_before_its_callers() -> N
 
 def test_grey_of_all_images_is_not_given_a_seed() -> None:
     grey = words_with("random_grey")
-    assert "random_grey(image, probability=0.5, seed=seed)" in code(*grey)
-    assert "random_grey(image, probability=1.0)" in code(*grey, "transform.random_grey.probability=1")
+    assert 'random_grey(example["image"], probability=0.5, seed=seed)' in code(*grey)
+    assert 'random_grey(example["image"], probability=1.0)' in code(*grey, "transform.random_grey.probability=1")
 
 
 ANY = Feature(dtype="uint8", shape=(None, None, 3), low=0.0, high=255.0)

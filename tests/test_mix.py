@@ -134,7 +134,7 @@ def test_batches_are_mixed_with_the_parallelism_of_the_transform(calls: str, tex
     pipeline = Pipeline(plan.train, contexts_of(plan, open_source(plan.spec.dataset))["train"])
     mapped = staged(pipeline.before(Mix.path), plan.train[-1].stage, pipeline.context)
     assert type(mapped).__name__ == ("_ParallelMapDataset" if calls == "2" else "_MapDataset")
-    assert f"lambdaimage,label:mixed(image,label,seed){text}" in "".join(ejected(plan, [], versions()).split())
+    assert f"lambdabatch:mix_batch(batch,seed){text}" in "".join(ejected(plan, [], versions()).split())
 
 
 def test_the_graph_of_all_passes_is_traced_once(folder: Path) -> None:

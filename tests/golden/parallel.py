@@ -70,6 +70,19 @@ def records(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Datase
     return tf.data.TFRecordDataset(path).skip(skip).take(take)
 
 
+def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Return the features of records by name."""
+    read = tf.io.parse_example if record.shape.rank else tf.io.parse_single_example
+    features = read(
+        record,
+        {
+            "image": tf.io.FixedLenFeature((), tf.string),
+            "label": tf.io.FixedLenFeature((), tf.int64),
+        },
+    )
+    return {"image": features["image"], "label": features["label"]}
+
+
 def decode(image: tf.Tensor) -> tf.Tensor:
     """String scalar -> uint8 (height, width, 3): grey is repeated, alpha dropped, of 16 bits the upper 8 stay."""
     return tf.io.decode_image(image, channels=3, expand_animations=False)
@@ -87,22 +100,26 @@ def resize(image: tf.Tensor, *, size: tuple[int, int], method: str, antialias: b
     return tf.ensure_shape(tf.cast(image, dtype), (*size, 3))
 
 
-def transform(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def transform(record: tf.Tensor) -> dict[str, tf.Tensor]:
     """Map serialised example to float32 [224, 224, 3] in [0, 1], label."""
-    features = tf.io.parse_single_example(
-        record,
-        {
-            "image": tf.io.FixedLenFeature((), tf.string),
-            "label": tf.io.FixedLenFeature((), tf.int64),
-        },
+    example = parse(record)
+    example["image"] = decode(example["image"])
+    example["image"] = scale_zero_one(example["image"])
+    example["image"] = resize(
+        example["image"],
+        size=(224, 224),
+        method="bilinear",
+        antialias=False,
+        dtype="float32",
     )
-    image = features["image"]
-    label = features["label"]
-    image = decode(image)
-    image = scale_zero_one(image)
-    image = resize(image, size=(224, 224), method="bilinear", antialias=False, dtype="float32")
-    label = tf.gather(tf.range(num_classes(), dtype=tf.int64), label)  # an error unless it is a class
-    return image, label
+    # The next line is an error unless it is a class.
+    example["label"] = tf.gather(tf.range(num_classes(), dtype=tf.int64), example["label"])
+    return example
+
+
+def given(batch: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return what the model takes of a batch."""
+    return batch["image"], batch["label"]
 
 
 def train_dataset() -> tf.data.Dataset:
@@ -124,6 +141,7 @@ def train_dataset() -> tf.data.Dataset:
         return dataset.batch(BATCH_SIZE, num_parallel_calls=tf.data.AUTOTUNE)
 
     dataset = tf.data.Dataset.counter(1).take(EPOCHS).flat_map(one_pass)
+    dataset = dataset.map(given)
     dataset = dataset.prefetch(tf.data.AUTOTUNE)
     return dataset.with_options(AS_WRITTEN)
 
