@@ -13,7 +13,7 @@ from etlrun.eject.text import call, function, literal, mapping, parallel
 from etlrun.planning.plan import Plan, PlannedStage, at_cache, by_number, keeps_file_order, reads_features
 from etlrun.stages.base import Scope
 from etlrun.stages.cache import DiskCache
-from etlrun.stages.extract import Interleave, Sequential, SkipCorrupt, SkippedInBatches, Tfds
+from etlrun.stages.extract import Interleave, Sequential, SkipCorrupt, SkippedInBatches, Tfds, read_by_tfds
 from etlrun.stages.image import Decode
 from etlrun.stages.load import FullShuffle, SampleByClass, drawn, drawn_with_index
 from etlrun.stages.made import Call, Constant, Parallel, PassSeed, UpToAll, quoted
@@ -29,35 +29,20 @@ FIRST_SEED = "1 + SEED * 1_000_003"
 
 def tfds_load(stage: Tfds, place: Place) -> str:
     """Return the text of reading with TFDS, without its own cache."""
-    features = {key: place.data.examples.features[name] for name, key in place.data.keys.items()}
+    keys, features = place.data.keys, place.data.examples.features
     decoder = "tfds.decode.make_decoder(tf.uint8)(decoded)()" if stage.decode else "tfds.decode.SkipDecoding()"
-    decoders = [f"{quoted(key)}: {decoder}" for key, feature in features.items() if feature.format == "image"]
-    wanted = [mapping("", {quoted(key): "True" for key in features})]
-    wanted += [f"decoders={{{', '.join(decoders)}}}"] if decoders else []
-    load = call(
-        "builder().as_dataset",
-        "split=split",
-        "decoders=" + call("tfds.decode.PartialDecoding", *wanted),
-        "read_config=tfds.ReadConfig(try_autocache=False, assert_cardinality=False)",
-    )
-    images = f"; images are {'decoded' if stage.decode else 'still encoded'}" if decoders else ""
-    says = f"Read the features of the examples of `split`, as `tfds.load` does{images}."
+    decoders = {quoted(key): decoder for name, key in keys.items() if features[name].format == "image"}
     place.functions.extend(sources(place.data, of_data(place.data, "builder")))
     place.functions.extend((source_of(Decode()), *sources(place.data, loops.decoded)) if stage.decode else ())
-    names = mapping(
-        "lambda example: ", {quoted(name): f"example[{quoted(key)}]" for name, key in place.data.keys.items()}
-    )
-    lines = [f"examples = {load}", call("return examples.map", names)]
-    place.functions.append(function("read(split: str) -> tf.data.Dataset", says, *lines))
-    number = ".enumerate().map(lambda number, example: {**example, NUMBER: number})" if place.carries else ""
-    return f"read({place.split}){number}"
+    read = place.calls(read_by_tfds, "builder()", place.split, literal(dict(keys)), mapping("", decoders))
+    return place.calls(loops.with_numbers, read) if place.carries else read
 
 
 def _shards(place: Place) -> str:
     """Return the dataset of shards in the order of their names, of the pass, or of a cache's first pass."""
     seed = FIRST_SEED if keeps_file_order(place.plan.spec) else "seed"
-    shards = loops.shards_with_index if place.carries else loops.shards
-    return place.calls(shards, place.split, *([f"seed={seed}"] if place.planned.is_random else []))
+    given_to = [f"seed={seed}"] * place.planned.is_random + ["numbered=True"] * place.carries
+    return place.calls(loops.shards, place.split, *given_to)
 
 
 def _reader(place: Place) -> str:
@@ -66,7 +51,7 @@ def _reader(place: Place) -> str:
         read = place.calls(of_data(place.data, "reader"), place.split)
     else:
         read = place.calls(loops.records).removesuffix("()")
-    return place.calls(loops.with_index, read) if place.carries else read
+    return place.calls(loops.with_number, read) if place.carries else read
 
 
 def sequential(_stage: Sequential, place: Place) -> str:

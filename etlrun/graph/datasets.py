@@ -26,7 +26,7 @@ from etlrun.stages.column_categories import Lookup
 from etlrun.stages.column_numbers import ColumnStep
 from etlrun.stages.columns import Columns, checked_weight
 from etlrun.stages.dataset import IMAGE, Fetch
-from etlrun.stages.extract import Interleave, Sequential, SkipCorrupt, SkippedInBatches, Tfds
+from etlrun.stages.extract import Interleave, Sequential, SkipCorrupt, SkippedInBatches, Tfds, read_by_tfds
 from etlrun.stages.flow import NUMBER, Flow, numbered
 from etlrun.stages.image import Decode
 from etlrun.stages.lazy import tf, tfds
@@ -234,18 +234,11 @@ def tfds_load(_nothing: None, stage: Tfds, context: Context) -> tf.data.Dataset:
 
     decoder = tfds.decode.make_decoder(tf.uint8)(decoded)() if stage.decode else tfds.decode.SkipDecoding()
     decoders = {key: decoder for name, key in keys.items() if features[name].format == "image"}
-    wanted = tfds.decode.PartialDecoding(dict.fromkeys(keys.values(), True), decoders=decoders)
     source = cast("TfdsSource", context.source)  # a rule between the two groups
     if isinstance(context.split, RemoteSplit):
         context.split.fetch()
-    read = source.builder.as_dataset(
-        split=context.split.name,
-        decoders=wanted,
-        shuffle_files=False,
-        read_config=tfds.ReadConfig(try_autocache=False, assert_cardinality=False),
-    )
-    chosen = read.map(lambda example: {name: example[key] for name, key in keys.items()})
-    dataset = whole(chosen, context.split.num_examples, context)
+    read = read_by_tfds(source.builder, context.split.name, keys, decoders)
+    dataset = whole(read, context.split.num_examples, context)
     if context.numbered_to is None:
         return dataset
     return tf.data.Dataset.zip((dataset, tf.data.Dataset.range(context.split.num_examples)))

@@ -23,7 +23,7 @@ from etlrun.sources.corrupt import refused
 from etlrun.sources.listing import DIGITS, SHARDS, conversion_of, listing_of, notes_on
 from etlrun.sources.on_disk import OnDisk
 from etlrun.sources.slices import slices
-from etlrun.stages.dataset import IMAGE, LABEL, Folder
+from etlrun.stages.dataset import Folder
 from etlrun.stages.lazy import tf
 from etlrun.system.errors import EtlrunError, Fault, WorldError, printable
 from etlrun.system.values import frozen
@@ -166,9 +166,6 @@ def sha256_and_refusal(path: str) -> bytes:
     return digest if found is None else digest + _BETWEEN.join(found).encode()
 
 
-_LONGEST = 1 << 20
-
-
 @frozen
 class FileSplit(Split):
     """A subset of the images of a folder.
@@ -293,13 +290,11 @@ class FolderSource(Source):
         return f"an image of {self.full_name}"
 
 
-def parse(record: tf.Tensor) -> Example:
+def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
     """Return the bytes of the file and the class of a record (string scalar), or of a batch of them."""
-    path = tf.strings.substr(record, DIGITS, _LONGEST)
-    return {
-        IMAGE: tf.map_fn(tf.io.read_file, path) if record.shape.rank else tf.io.read_file(path),
-        LABEL: tf.strings.to_number(tf.strings.substr(record, 0, DIGITS), tf.int64),
-    }
+    path = tf.strings.substr(record, DIGITS, 1 << 20)
+    image = tf.map_fn(tf.io.read_file, path) if record.shape.rank else tf.io.read_file(path)
+    return {"image": image, "label": tf.strings.to_number(tf.strings.substr(record, 0, DIGITS), tf.int64)}
 
 
 def _shards(folder: str, count: int) -> Sequence[Shard]:

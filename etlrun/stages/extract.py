@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, ClassVar, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
 from etlrun.stages.base import Flag, Nodes, Order, Parallelism, Positive, Speed, Stage, Tuned, single
 from etlrun.stages.flow import Faults, Flow, UnfitError
 from etlrun.stages.image import Decode
+from etlrun.stages.lazy import tf, tfds
 from etlrun.system.values import frozen
 
 
@@ -41,6 +43,22 @@ class Extract(Stage):
     def for_evaluation(self) -> Self:
         """Return the same stage for validation: in the order of the shards' names."""
         return self
+
+
+def read_by_tfds(
+    builder: tfds.core.DatasetBuilder, split: str, keys: Mapping[str, str], decoders: Mapping[str, Any]
+) -> tf.data.Dataset:
+    """Return the examples of `split` as `tfds.load` does, in order, with features by name from those of these `keys`.
+
+    `decoders` are those of some keys; any other feature is as TFDS has it.
+    """
+    examples = builder.as_dataset(
+        split=split,
+        decoders=tfds.decode.PartialDecoding(dict.fromkeys(keys.values(), True), decoders=decoders),
+        shuffle_files=False,
+        read_config=tfds.ReadConfig(try_autocache=False, assert_cardinality=False),
+    )
+    return examples.map(lambda example: {name: example[key] for name, key in keys.items()})
 
 
 @frozen

@@ -10,6 +10,7 @@ It does not measure, profile, keep checkpoints, resume, or explain broken data: 
 """
 
 import functools
+import itertools
 import math
 import os
 import types
@@ -56,17 +57,22 @@ def parts_of(split: str) -> list[types.SimpleNamespace]:
     return list(builder().info.splits[split].file_instructions)
 
 
-def shards(split: str, seed: int | tf.Tensor | None = None) -> tf.data.Dataset:
-    """Return the path of each shard of `split`, with the records to skip and to take; a `seed` shuffles them."""
+def shards(split: str, seed: int | tf.Tensor | None = None, *, numbered: bool = False) -> tf.data.Dataset:
+    """Return the path of each shard of `split`, with the records to skip and to take; a `seed` shuffles them.
+
+    If they are `numbered`, the number of the first of these records in the split is behind them.
+    """
     parts = parts_of(split)
+    takes = [part.examples_in_shard - part.skip if part.take == -1 else part.take for part in parts]
+    firsts = [*itertools.accumulate(takes, initial=0)][:-1]
+    columns = [[part.skip for part in parts], takes, *([firsts] if numbered else [])]
     paths = [str(part.filename) for part in parts]
-    skips, takes = [part.skip for part in parts], [part.take for part in parts]
-    dataset = tf.data.Dataset.from_tensor_slices((paths, tf.constant(skips, tf.int64), tf.constant(takes, tf.int64)))
+    dataset = tf.data.Dataset.from_tensor_slices((paths, *(tf.constant(column, tf.int64) for column in columns)))
     return dataset if seed is None else dataset.shuffle(len(parts), seed=seed, reshuffle_each_iteration=False)
 
 
 def records(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Dataset:
-    """Read `take` records of a shard, after the first `skip`; a `take` of -1 means all."""
+    """Read `take` records of a shard, after the first `skip`."""
     return tf.data.TFRecordDataset(path).skip(skip).take(take)
 
 

@@ -11,9 +11,10 @@ import types
 
 from etlrun.eject.printed.given import DIR
 from etlrun.eject.printed.listed import by_number, num_examples, reader  # noqa: F401 - those of listed records
+from etlrun.sources.folder import parse  # noqa: F401 - as a run parses them
 from etlrun.sources.listing import DIGITS, LEFT_BY_SYSTEMS, SHARDS, SPLITS, SUFFIXES, WHOLE, ordered_classes
 from etlrun.sources.slices import slices
-from etlrun.stages.lazy import np, tf
+from etlrun.stages.lazy import np
 
 
 def folders_in(path: pathlib.Path) -> list[pathlib.Path]:
@@ -77,10 +78,3 @@ def paths_of(split: str) -> list[bytes]:
 def labels_of(split: str) -> np.ndarray:
     """Return the class of each image of `split`."""
     return np.array([int(record[:DIGITS]) for record in records_of(split)])
-
-
-def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Return the image, still encoded, and the class of a record, or of a batch: DIGITS of the class, then the path."""
-    path = tf.strings.substr(record, DIGITS, 1 << 20)
-    image = tf.map_fn(tf.io.read_file, path) if record.shape.rank else tf.io.read_file(path)
-    return {"image": image, "label": tf.strings.to_number(tf.strings.substr(record, 0, DIGITS), tf.int64)}

@@ -15,6 +15,7 @@ from typing import Any
 
 from etlrun.eject.printed.given import BATCH_SIZES, BOUNDARIES, decode, records_of
 from etlrun.eject.printed.tfds import parts_of
+from etlrun.stages.flow import NUMBER
 from etlrun.stages.lazy import keras, np, tf, tfds
 from etlrun.stages.sequences import cut_batches
 
@@ -73,36 +74,37 @@ def read_passes(dataset: tf.data.Dataset, steps: int, passes: int | None, second
             break
 
 
-def shards(split: str, seed: int | tf.Tensor | None = None) -> tf.data.Dataset:
-    """Return the path of each shard of `split`, with the records to skip and to take; a `seed` shuffles them."""
-    parts = parts_of(split)
-    paths = [str(part.filename) for part in parts]
-    skips, takes = [part.skip for part in parts], [part.take for part in parts]
-    dataset = tf.data.Dataset.from_tensor_slices((paths, tf.constant(skips, tf.int64), tf.constant(takes, tf.int64)))
-    return dataset if seed is None else dataset.shuffle(len(parts), seed=seed, reshuffle_each_iteration=False)
+def shards(split: str, seed: int | tf.Tensor | None = None, *, numbered: bool = False) -> tf.data.Dataset:
+    """Return the path of each shard of `split`, with the records to skip and to take; a `seed` shuffles them.
 
-
-def shards_with_index(split: str, seed: int | tf.Tensor | None = None) -> tf.data.Dataset:
-    """Return the shards of `split`, each with the index of its first record in the split; a `seed` shuffles them."""
+    If they are `numbered`, the number of the first of these records in the split is behind them.
+    """
     parts = parts_of(split)
     takes = [part.examples_in_shard - part.skip if part.take == -1 else part.take for part in parts]
-    firsts = tf.data.Dataset.from_tensor_slices(tf.constant([*itertools.accumulate(takes, initial=0)][:-1], tf.int64))
-    dataset = tf.data.Dataset.zip((shards(split), firsts)).map(lambda shard, first: (*shard, first))
+    firsts = [*itertools.accumulate(takes, initial=0)][:-1]
+    columns = [[part.skip for part in parts], takes, *([firsts] if numbered else [])]
+    paths = [str(part.filename) for part in parts]
+    dataset = tf.data.Dataset.from_tensor_slices((paths, *(tf.constant(column, tf.int64) for column in columns)))
     return dataset if seed is None else dataset.shuffle(len(parts), seed=seed, reshuffle_each_iteration=False)
 
 
 def records(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Dataset:
-    """Read `take` records of a shard, after the first `skip`; a `take` of -1 means all."""
+    """Read `take` records of a shard, after the first `skip`."""
     return tf.data.TFRecordDataset(path).skip(skip).take(take)
 
 
-def with_index(read: Callable[..., tf.data.Dataset]) -> Callable[..., tf.data.Dataset]:
-    """Return the function that also gives the index of each record in the split, which differs for equal examples."""
+def with_number(read: Callable[..., tf.data.Dataset]) -> Callable[..., tf.data.Dataset]:
+    """Return the function that also gives the number of each record in the split, which differs for equal examples."""
 
     def of_shard(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor, first: tf.Tensor) -> tf.data.Dataset:
-        return read(path, skip, take).enumerate(first).map(lambda index, record: (record, index))
+        return tf.data.Dataset.zip((read(path, skip, take), tf.data.Dataset.range(first, first + take)))
 
     return of_shard
+
+
+def with_numbers(examples: tf.data.Dataset) -> tf.data.Dataset:
+    """Return the examples of a split, in order, each with its number."""
+    return examples.enumerate().map(lambda number, example: {**example, NUMBER: number})
 
 
 def decoded(image: tf.Tensor, _feature: tfds.features.Image) -> tf.Tensor:

@@ -15,18 +15,24 @@ from etlrun.stages.lazy import np, tf
 from etlrun.stages.load import AT_ONCE, balanced
 
 
+def places_in(path: str) -> list[tuple[int, int]]:
+    """Return the place of each record of a file, and its size, with the checksums around its data."""
+    found, place = [], 0
+    with pathlib.Path(path).open("rb") as file:
+        while length := os.pread(file.fileno(), 8, place):
+            found.append((place, int.from_bytes(length, "little") + 16))
+            place += found[-1][1]
+    return found
+
+
 @functools.cache
 def located(split: str) -> list[tuple[str, int, int]]:
     """Return the file of each record of a split, its place there, and its size, with the checksums around its data."""
     found = []
     for part in parts_of(split):
-        records: list[tuple[str, int, int]] = []
-        place, path = 0, str(part.filename)
-        with pathlib.Path(path).open("rb") as file:
-            while length := os.pread(file.fileno(), 8, place):
-                records.append((path, place, int.from_bytes(length, "little") + 16))
-                place += records[-1][2]
-        found += records[part.skip :] if part.take == -1 else records[part.skip : part.skip + part.take]
+        path = str(part.filename)
+        end = None if part.take == -1 else part.skip + part.take
+        found += [(path, *place) for place in places_in(path)[part.skip : end]]
     return found
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import glob
-import os
-import pathlib
 import types
 
 from etlrun.eject.printed.given import FILES, NUM_CLASSES
+from etlrun.eject.printed.numbered import places_in
 from etlrun.eject.printed.tfds import paths_of  # noqa: F401 - those of parts, too
 from etlrun.sources.slices import slices
 
@@ -18,15 +17,6 @@ def classes() -> list[str]:
     return [str(number) for number in range(NUM_CLASSES)]
 
 
-def count_of(path: str) -> int:
-    """Count the records of a file."""
-    count = place = 0
-    with pathlib.Path(path).open("rb") as file:
-        while length := os.pread(file.fileno(), 8, place):
-            count, place = count + 1, place + int.from_bytes(length, "little") + 16
-    return count
-
-
 @functools.cache
 def parts_of(split: str) -> list[types.SimpleNamespace]:
     """Return the files of `split`, each with the records to skip and to take."""
@@ -34,7 +24,7 @@ def parts_of(split: str) -> list[types.SimpleNamespace]:
         name: dict.fromkeys(path for pattern in of for path in sorted(glob.glob(pattern, recursive=True)))  # noqa: PTH207
         for name, of in FILES.items()
     }
-    files = {name: {path: count_of(path) for path in of} for name, of in paths.items()}
+    files = {name: {path: len(places_in(path)) for path in of} for name, of in paths.items()}
     found = []
     for name, first, end in slices(split, {name: sum(counts.values()) for name, counts in files.items()}):
         before = 0
