@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from etlrun.eject.maps import name_of_transform
 from etlrun.eject.own import differs_by_pass, of_data, sources, sources_of
+from etlrun.eject.pipeline import name_of_transform
 from etlrun.eject.printed import loops
 from etlrun.eject.printed.loops import num_batches
 from etlrun.eject.printed.numbered import class_weights
