@@ -25,7 +25,7 @@ from etlrun.stages.mix import Mix, mixed
 from etlrun.stages.model import Backbone
 from etlrun.stages.plugins import source
 from etlrun.stages.rows import Rows
-from etlrun.stages.sequences import Bucket, PadSequences, padded
+from etlrun.stages.sequences import Bucket, PadSequences, in_buckets, padded
 from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, RowsMap, Step
 from etlrun.stages.turbo import Turbo, TurboAfterCache, decoded_natively, usable
 
@@ -317,10 +317,10 @@ def full_shuffle(stage: FullShuffle, place: Place) -> str:
 
 def bucket(stage: Bucket, place: Place) -> str:
     """Return the text of cutting the rows of a pass into batches of sequences of like lengths."""
+    order = f"{place.dataset}.batch(len(records_of({place.split})))"
+    lengths = place.calls(loops.lengths_of, place.split, name_of_transform(place.plan, place.pipeline))
     drops = f"drop_remainder={stage.drop_remainder}"
-    return place.calls(
-        loops.in_buckets, place.dataset, place.split, name_of_transform(place.plan, place.pipeline), drops
-    )
+    return place.calls(in_buckets, order, lengths, "BOUNDARIES", "BATCH_SIZES", drops)
 
 
 def backbone(stage: Backbone, place: Place) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,11 @@ from etlrun.sources.base import Records, Source, Split
 from etlrun.sources.corrupt import labels_of, raise_first
 from etlrun.sources.rows.dividing import RowNumbers
 from etlrun.sources.rows.reader import lengths_of
-from etlrun.stages.base import Stage
 from etlrun.stages.extract import Sequential
 from etlrun.stages.lazy import tf
 from etlrun.stages.load import AT_ONCE, TO_SKIP, Batch, FullShuffle, batches_in, drawn, drawn_with_index
 from etlrun.stages.rows import Rows
-from etlrun.stages.sequences import Bucket
+from etlrun.stages.sequences import Bucket, in_buckets
 
 
 def in_random_order(
@@ -68,39 +67,17 @@ def batches_of_rows(stages: Sequence[PlannedStage], context: Context) -> tf.data
     """Return the batches of numbers (int64 vectors) of these stages, cut from the whole order of the pass."""
     *before, batch = (planned.stage for planned in stages)
     rows = context.split.numbered.rows  # type: ignore[attr-defined] # which are `RowNumbers`
-    if isinstance(batch, Bucket):
-        return _in_buckets(before, batch, rows, context)
     if len(before) > 1:
         order = in_random_order(np.int64(len(rows)), before[1], context, rows, _whole)  # type: ignore[arg-type]
     else:
         nothing = tf.data.Dataset.from_tensors(0)
         order = nothing.flat_map(lambda _: _whole(rows.copy))  # TensorFlow may write to what a function returns
-    return order.rebatch(batch.batch_size, drop_remainder=batch.drop_remainder)  # type: ignore[attr-defined]
-
-
-def _in_buckets(
-    before: Sequence[Stage], batch: Bucket, rows: npt.NDArray[np.int64], context: Context
-) -> tf.data.Dataset:
-    """Return batches of the numbers of rows (int64 vectors) with sequences of like lengths."""
+    if not isinstance(batch, Bucket):
+        return order.rebatch(batch.batch_size, drop_remainder=batch.drop_remainder)  # type: ignore[attr-defined]
+    lengths = np.zeros(rows.max() + 1, np.int64)
     with tf.init_scope():  # they are counted now, even where a graph is traced
-        lengths = lengths_of(context.source, context.split, batch.columns)  # type: ignore[arg-type] # those of rows
-
-    def batches(places: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
-        found, ends = batch.cut(lengths[places])
-        return [rows[places[found]], ends]
-
-    def of_pass(places: tf.Tensor) -> tf.data.Dataset:
-        found, ends = tf.numpy_function(batches, [places], [tf.int64, tf.int64])
-        parts = tf.ensure_shape(found, (None,)), tf.ensure_shape(ends, (None,))
-        whole = tf.RaggedTensor.from_row_splits(*parts, validate=False)  # which `cut` has made
-        return tf.data.Dataset.from_tensor_slices(whole)
-
-    count = np.int64(len(rows))
-    if len(before) > 1:
-        places = in_random_order(count, cast("FullShuffle", before[1]), context, made=_whole)
-    else:
-        places = tf.data.Dataset.from_tensors(tf.range(count))
-    return places.flat_map(as_is(of_pass))
+        lengths[rows] = lengths_of(context.source, context.split, batch.columns)  # type: ignore[arg-type] # of rows
+    return in_buckets(order, lengths, batch.boundaries, batch.batch_sizes, drop_remainder=batch.drop_remainder)
 
 
 def count_of_batches(stages: Sequence[PlannedStage], source: Source, split: Split, hosts: int = 1) -> int:

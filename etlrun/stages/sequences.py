@@ -34,6 +34,33 @@ def cut_batches(
     return np.concatenate([np.empty(0, np.int64), *batches]), ends
 
 
+def in_buckets(
+    order: tf.data.Dataset,
+    lengths: np.ndarray,
+    boundaries: Sequence[int],
+    batch_sizes: Sequence[int],
+    *,
+    drop_remainder: bool,
+) -> tf.data.Dataset:
+    """Return batches of the numbers of examples (int64 vectors) with sequences of like lengths.
+
+    `order` has one element, the numbers of all examples of a pass; `lengths` are by number.
+    """
+
+    def batches(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the numbers, batch after batch, and where each batch ends."""
+        places, ends = cut_batches(lengths[numbers], boundaries, batch_sizes, drop_remainder=drop_remainder)
+        return numbers[places], ends
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def of_pass(numbers: tf.Tensor) -> tf.data.Dataset:
+        found, ends = tf.numpy_function(batches, [numbers], [tf.int64, tf.int64])
+        parts = tf.ensure_shape(found, (None,)), tf.ensure_shape(ends, (None,))
+        return tf.data.Dataset.from_tensor_slices(tf.RaggedTensor.from_row_splits(*parts, validate=False))
+
+    return order.flat_map(of_pass)
+
+
 @frozen
 class Bucket(Batch):
     """Combines sequences of like lengths into batches, as tf.data's `bucket_by_sequence_length` does.

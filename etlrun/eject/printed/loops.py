@@ -125,25 +125,6 @@ def lengths_of(split: str, transform: Callable[[tf.Tensor], dict[str, Any]]) -> 
     return found
 
 
-def in_buckets(
-    numbers: tf.data.Dataset, split: str, transform: Callable[[tf.Tensor], dict[str, Any]], *, drop_remainder: bool
-) -> tf.data.Dataset:
-    """Return batches of the numbers of rows with sequences of like lengths, of all numbers of a pass."""
-    lengths = lengths_of(split, transform)
-
-    def batches(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the numbers of rows, batch after batch, and where each batch ends."""
-        places, ends = cut_batches(lengths[rows], BOUNDARIES, BATCH_SIZES, drop_remainder=drop_remainder)
-        return rows[places], ends
-
-    def of_pass(rows: tf.Tensor) -> tf.data.Dataset:
-        found, ends = tf.numpy_function(batches, [rows], [tf.int64, tf.int64])
-        whole = tf.RaggedTensor.from_row_splits(tf.ensure_shape(found, (None,)), tf.ensure_shape(ends, (None,)))
-        return tf.data.Dataset.from_tensor_slices(whole)
-
-    return numbers.batch(len(records_of(split))).flat_map(of_pass)
-
-
 def num_batches(split: str, transform: Callable[[tf.Tensor], dict[str, Any]], *, drop_remainder: bool) -> int:
     """Return the number of batches of a pass over `split`."""
     rows: Any = records_of(split)
