@@ -127,7 +127,7 @@ def test_passes_differ_and_are_repeated_by_a_program(folder: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("calls", "text"), [("2", ",num_parallel_calls=2,deterministic=True,)"), ("null", ")")], ids=["two", "serial"]
+    ("calls", "text"), [("2", ",num_parallel_calls=2,deterministic=True)"), ("null", ")")], ids=["two", "serial"]
 )
 def test_batches_are_mixed_with_the_parallelism_of_the_transform(calls: str, text: str, folder: Path) -> None:
     plan = of_folder(folder, *OWN, f"transform.num_parallel_calls={calls}", "load.prefetch=0")

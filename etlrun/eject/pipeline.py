@@ -197,14 +197,13 @@ def mix(stage: Mix, place: Place) -> str:
     """Return the text of mixing the images of each batch."""
     values = [f"{name}={literal(value)}" for name, value in stage.values.items()]
     place.functions.extend((*_sources_of(stage, place.data), *sources(place.data, mixed)))
-    name = _name_at(place, "mix_batch")
     lines = (
         call("mixing = functools.partial", "mix", *values, "seed=seed"),
         f"return mixed(batch, mixing, {quoted(stage.feature)}, {quoted(place.incoming.target)})",
     )
-    signature = f"{name}(batch: {_EXAMPLE}, seed: tf.Tensor) -> {_EXAMPLE}"
+    signature = f"mix_batch(batch: {_EXAMPLE}, seed: tf.Tensor) -> {_EXAMPLE}"
     place.functions.append(function(signature, "Mix the images of a batch.", *lines))
-    return _map(place.dataset, f"lambda batch: {name}(batch, seed)", stage)
+    return _map(place.dataset, "lambda batch: mix_batch(batch, seed)", stage)
 
 
 def pad(stage: PadSequences, place: Place) -> str:
@@ -235,10 +234,10 @@ def turbo(stage: Turbo, place: Place) -> str:
     """Return the text of decoding batches of images: those of the model, or batches of its own."""
     dataset = place.dataset
     values = (f"{name}={literal(value)}" for name, value in stage.values.items())
-    lines = [call("decode = functools.partial", "turbo", *values)]
+    partial = ["turbo", *values]
     given_to = ["example", "decode", f"size={stage.size}"]
     if stage.skips:
-        lines.append(f"decode = functools.partial(usable, decode=decode, size={stage.size})")
+        partial = ["usable", f"decode={call('functools.partial', *partial)}", f"size={stage.size}"]
         dataset = place.calls(skipping.readable, dataset, place.split)
         place.functions.extend(sources(place.data, usable))
         given_to.append("skips=True")
@@ -246,7 +245,7 @@ def turbo(stage: Turbo, place: Place) -> str:
     name = _name_at(place, "decode_batch" if stage.path == Turbo.path else "decode_cached")
     says = f"Decode a batch: {place.incoming} to {place.planned.gives}."
     place.functions.extend((source_of(Turbo), *sources(place.data, decoded_natively)))
-    lines.append(f"return {call('decoded_natively', *given_to)}")
+    lines = call("decode = functools.partial", *partial), call("return decoded_natively", *given_to)
     place.functions.append(function(f"{name}(example: {_EXAMPLE}) -> {_EXAMPLE}", says, *lines))
     if stage.at_once <= 1:
         return _map(dataset, name, stage)
