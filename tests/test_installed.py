@@ -114,7 +114,7 @@ def test_plans_programs_reviews_and_checks_know_a_step_that_is_installed(tmp_pat
     assert "          strength              1.0                  data\n" in plan
     program = told(folder, "eject", *WORDS)
     assert "def grey(image, *, strength):\n" in program
-    assert "    image = grey(image, strength=1.0)\n" in program
+    assert '    example["image"] = grey(example["image"], strength=1.0)\n' in program
     again = " ".join(WORDS).replace("=1.0", "=0.5")
     diff = told(folder, "diff", " ".join(WORDS), again)
     assert diff.startswith("changes the data, from transform.grey on\n  transform.grey.strength  1.0 -> 0.5  data")
