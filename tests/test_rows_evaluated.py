@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -25,7 +24,7 @@ from etlrun.stages.flow import Feature, Flow
 from etlrun.trained import importance, scores
 from etlrun.trained import model as models
 from etlrun.trained.documents import document
-from etlrun.trained.evaluate import Evaluation, Mistake, Outputs, of_classes, of_numbers
+from etlrun.trained.evaluate import Evaluation, Mistake, TargetOutputs, of_classes, of_labels, of_numbers
 from etlrun.trained.importance import Importance
 from etlrun.trained.predict import opened as opened_split
 from tests.configs import plan_of
@@ -55,15 +54,28 @@ def test_the_interval_of_f1_is_that_of_resampled_examples() -> None:
         drawn = rng.integers(0, 400, 400)
         hits = ((labels[drawn] == 1) & (predicted[drawn] == 1)).sum()
         samples.append(2 * hits / ((labels[drawn] == 1).sum() + (predicted[drawn] == 1).sum()))
-    found = scores.of_classes(labels, predicted, ["no", "yes"])[1].f1
+    found = scores.of_class("yes", labels == 1, predicted == 1, np.ones(400)).f1
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(samples, [0.025, 0.975])), abs=0.01)
+
+
+def outputs_of(predictions: Any, targets: Any, weights: Any = None, logits: Any = None) -> TargetOutputs:
+    """The predictions of examples for a target, which all count the same without weights."""
+    given = np.asarray(predictions, np.float32)
+    return TargetOutputs(
+        is_weighted=weights is not None,
+        predictions=given,
+        logits=given if logits is None else logits,
+        targets=np.asarray(targets),
+        numbers=np.arange(len(given)),
+        weights=np.ones(len(given)) if weights is None else weights,
+    )
 
 
 def test_figures_of_classes_are_counts_of_the_confusion_matrix() -> None:
     labels, predicted = np.array([0, 0, 0, 1, 1, 2]), np.array([0, 0, 1, 1, 0, 1])
-    counts = scores.confusion(labels, predicted, 4)
-    assert counts.tolist() == [[2, 1, 0, 0], [1, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
-    first, second, third, fourth = scores.of_classes(labels, predicted, ["a", "b", "c", "d"])
+    found = of_classes(outputs_of(np.eye(4)[predicted], labels), ["a", "b", "c", "d"], None).figures
+    assert found["confusion"] == [[2, 1, 0, 0], [1, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
+    first, second, third, fourth = found["classes"]
     assert (first.examples, first.predicted) == (3, 3)
     assert (first.precision.value, first.recall.value) == (2 / 3, 2 / 3)
     assert (second.precision.value, second.recall.value, second.f1.value) == (1 / 3, 1 / 2, 2 / 5)
@@ -73,7 +85,7 @@ def test_figures_of_classes_are_counts_of_the_confusion_matrix() -> None:
 
 def test_calibration_is_the_mean_gap_of_confidence_and_accuracy() -> None:
     confidence = np.array([0.51, 0.52, 0.95, 1.0])
-    bins, error = scores.calibration(confidence, np.array([True, False, True, True]))
+    bins, error = scores.calibration(confidence, np.array([True, False, True, True]), np.ones(4))
     filled: list[object] = [(of.low, of.high, of.examples, of.confidence, of.accuracy) for of in bins if of.examples]
     assert filled == [
         (pytest.approx(7 / 15), pytest.approx(8 / 15), 2, pytest.approx(0.515), 0.5),
@@ -84,7 +96,7 @@ def test_calibration_is_the_mean_gap_of_confidence_and_accuracy() -> None:
 
 
 def test_the_end_of_a_bin_belongs_to_it() -> None:
-    bins, _ = scores.calibration(np.array([0.0, 1 / 3, 1.0]), np.array([True, True, True]))
+    bins, _ = scores.calibration(np.array([0.0, 1 / 3, 1.0]), np.array([True, True, True]), np.ones(3))
     assert [place for place, of in enumerate(bins) if of.examples] == [0, 4, 14]
 
 
@@ -107,34 +119,36 @@ def test_the_auc_is_the_share_of_pairs_in_order() -> None:
     draw = np.random.default_rng(1)
     labels, found = draw.integers(0, 2, 60), draw.integers(0, 9, 60).astype("float32")
     pairs = [(a > b) + (a == b) / 2 for a in found[labels == 1] for b in found[labels == 0]]
-    share = scores.auc(found, labels)
+    share = scores.auc(scores.Ranked(found, labels, np.ones(60)), is_weighted=False)
     assert share.value == pytest.approx(np.mean(pairs))
     assert share.low is not None
     assert share.high is not None
     assert 0 < share.low < np.mean(pairs) < share.high < 1
-    assert scores.auc(found, np.ones(60, int)) == scores.Share(None)
+    assert scores.auc(scores.Ranked(found, np.ones(60, int), np.ones(60)), is_weighted=False) == scores.Share(None)
 
 
 def test_intervals_of_errors_are_those_of_resampled_examples() -> None:
     draw = np.random.default_rng(1)
     wanted = draw.normal(5, 2, (400, 1))
     errors = draw.normal(0, 1, (400, 1))
-    found = scores.of_numbers(wanted, errors)
+    found = scores.of_numbers(wanted, errors, np.ones(400))
     assert found["rmse"].value == pytest.approx(np.sqrt(np.mean(errors**2)))
     assert found["r2"].value == pytest.approx(1 - np.sum(errors**2) / np.sum((wanted - wanted.mean()) ** 2))
     mae, half = np.abs(errors).mean(), 1.96 * np.abs(errors).std() / 20
     assert [found["mae"].low, found["mae"].high] == pytest.approx([mae - half, mae + half], abs=half / 5)
-    assert scores.of_numbers(np.ones((3, 1)), np.ones((3, 1)))["r2"] == scores.Share(None)
+    assert scores.of_numbers(np.ones((3, 1)), np.ones((3, 1)), np.ones(3))["r2"] == scores.Share(None)
 
 
 LABELS = np.array([0, 0, 1, 1, 0, 1, 1, 0, 1, 0])
 FOUND = np.array([0.1, 0.4, 0.35, 0.8, 0.4, 0.7, 0.4, 0.2, 0.9, 0.6], np.float32)
+ONES = np.ones(10)
+RANKED = scores.Ranked(FOUND, LABELS, ONES)
 
 
 def test_figures_of_two_classes_are_those_of_scikit_learn() -> None:
-    assert scores.auc(FOUND, LABELS).value == pytest.approx(0.8)
-    assert scores.average_precision(FOUND, LABELS).value == pytest.approx(0.8392857142857143)
-    places = scores.places(scores.Ranked(FOUND, LABELS))
+    assert scores.auc(RANKED, is_weighted=False).value == pytest.approx(0.8)
+    assert scores.average_precision([RANKED]).value == pytest.approx(0.8392857142857143)
+    places = scores.curve_of(RANKED)
     assert [of.precision for of in places] == pytest.approx([1, 1, 1, 0.75, 4 / 7, 0.625, 5 / 9, 0.5])
     assert [of.recall for of in places] == pytest.approx([0.2, 0.4, 0.6, 0.6, 0.8, 1, 1, 1])
     assert [of.false_positive_rate for of in places] == pytest.approx([0, 0, 0, 0.2, 0.6, 0.6, 0.8, 1])
@@ -145,12 +159,12 @@ WEIGHTS = np.array([1, 2, 0.5, 1, 3, 0, 1, 1, 2, 0.25])
 
 
 def test_figures_of_weighted_examples_are_those_of_scikit_learn() -> None:
-    assert scores.auc(FOUND, LABELS, WEIGHTS).value == pytest.approx(0.8352490421455938)
-    assert scores.average_precision(FOUND, LABELS, WEIGHTS).value == pytest.approx(0.814044814044814)
+    ranked = scores.Ranked(FOUND, LABELS, WEIGHTS)
+    assert scores.auc(ranked, is_weighted=True).value == pytest.approx(0.8352490421455938)
+    assert scores.average_precision([ranked]).value == pytest.approx(0.814044814044814)
     found = scores.at(0.5, FOUND, LABELS, WEIGHTS)
     figures = (found.accuracy.value, found.precision.value, found.recall.value, found.f1.value)
     assert figures == pytest.approx((0.851063829787234, 12 / 13, 2 / 3, 0.7741935483870968))
-    assert scores.confusion(LABELS, (FOUND > 0.5) * 1, 2, WEIGHTS).tolist() == [[7.0, 0.25], [1.5, 3.0]]
     wanted, errors = np.array([[1.0], [2], [3], [5]]), np.array([[0.5], [0], [-1], [2]])
     values = {name: of.value for name, of in scores.of_numbers(wanted, errors, np.array([2, 1, 1, 2.0])).items()}
     assert values == pytest.approx(
@@ -160,25 +174,25 @@ def test_figures_of_weighted_examples_are_those_of_scikit_learn() -> None:
 
 def test_examples_without_weight_have_no_place_on_the_curves() -> None:
     weights = np.where(FOUND > 0.75, 0.0, 1.0)
-    places = scores.places(scores.Ranked(FOUND, LABELS, weights))
+    places = scores.curve_of(scores.Ranked(FOUND, LABELS, weights))
     assert [of.threshold for of in places] == pytest.approx([0.7, 0.6, 0.4, 0.35, 0.2, 0.1])
     assert [of.recall for of in places] == pytest.approx([1 / 3, 1 / 3, 2 / 3, 1, 1, 1])
 
 
 def test_equal_weights_have_the_intervals_of_no_weights() -> None:
-    equal, all_of = np.full(10, 2.0), np.ones(10, bool)
-    assert scores.counted(LABELS == 1, all_of, equal) == pytest.approx((5, 10)) == scores.counted(LABELS == 1, all_of)
-    assert scores.average_precision(FOUND, LABELS, equal) == scores.average_precision(FOUND, LABELS)
+    equal = np.full(10, 2.0)
+    assert scores.counted(LABELS == 1, slice(None), equal) == (5, 10) == scores.counted(LABELS == 1, slice(None), ONES)
+    assert scores.average_precision([scores.Ranked(FOUND, LABELS, equal)]) == scores.average_precision([RANKED])
 
 
 def test_the_largest_f1_is_above_a_threshold_between_two_probabilities() -> None:
-    best = scores.best_threshold(scores.Ranked(FOUND, LABELS))
+    best = scores.best_threshold(RANKED)
     assert best is not None
     assert best == pytest.approx(0.275)
-    found = scores.at(best, FOUND, LABELS)
+    found = scores.at(best, FOUND, LABELS, ONES)
     figures = (found.accuracy.value, found.precision.value, found.recall.value, found.f1.value)
     assert figures == pytest.approx((0.7, 0.625, 1, 0.7692307692307693))
-    assert scores.at(0.5, FOUND, LABELS).f1.value == pytest.approx(0.6666666666666666)
+    assert scores.at(0.5, FOUND, LABELS, ONES).f1.value == pytest.approx(0.6666666666666666)
 
 
 @pytest.mark.parametrize(
@@ -191,13 +205,14 @@ def test_the_largest_f1_is_above_a_threshold_between_two_probabilities() -> None
     ],
 )
 def test_no_threshold_is_below_0(found: list[float], labels: list[int], best: float | None) -> None:
-    assert scores.best_threshold(scores.Ranked(np.array(found, np.float32), np.array(labels))) == best
+    ranked = scores.Ranked(np.array(found, np.float32), np.array(labels), np.ones(len(found)))
+    assert scores.best_threshold(ranked) == best
 
 
 def test_figures_of_one_class_alone_are_not_defined() -> None:
-    none = np.zeros(10, int)
-    assert scores.average_precision(FOUND, none) == scores.Share(None)
-    assert scores.places(scores.Ranked(FOUND, none)) == []
+    none = scores.Ranked(FOUND, np.zeros(10, int), ONES)
+    assert scores.average_precision([none]) == scores.Share(None)
+    assert scores.curve_of(none) == []
 
 
 def test_the_interval_of_the_average_precision_is_that_of_resampled_examples() -> None:
@@ -207,20 +222,21 @@ def test_the_interval_of_the_average_precision_is_that_of_resampled_examples() -
     samples = []
     for _ in range(400):
         some = draw.integers(0, 300, 300)
-        of = scores.Ranked(found[some], labels[some])
+        of = scores.Ranked(found[some], labels[some], np.ones(300))
         added = np.diff(of.hits, prepend=0) / of.hits[-1]
         samples.append((added * of.hits / (of.hits + of.wrongly)).sum())
-    share = scores.average_precision(found, labels)
+    ranked = scores.Ranked(found, labels, np.ones(300))
+    share = scores.average_precision([ranked])
     assert (share.low, share.high) == pytest.approx(tuple(np.quantile(samples, [0.025, 0.975])), abs=0.02)
-    assert scores.average_precision(found, labels) == share
+    assert scores.average_precision([ranked]) == share
 
 
 def test_figures_of_numbers_are_those_of_scikit_learn() -> None:
     wanted, found = np.array([[1.0], [2], [3], [5]]), np.array([[1.5], [2], [2], [7]])
-    values = {name: of.value for name, of in scores.of_numbers(wanted, found - wanted).items()}
+    values = {name: of.value for name, of in scores.of_numbers(wanted, found - wanted, np.ones(4)).items()}
     assert values == pytest.approx({"mae": 0.875, "rmse": 1.14564392373896, "r2": 0.4, "median_absolute_error": 0.75})
     wanted, found = np.hstack([wanted, 2 * wanted[::-1]]), np.hstack([found, found[::-1]])
-    values = {name: of.value for name, of in scores.of_numbers(wanted, found - wanted).items()}
+    values = {name: of.value for name, of in scores.of_numbers(wanted, found - wanted, np.ones(4)).items()}
     assert values == pytest.approx(
         {"mae": 1.625, "rmse": 2.0766559657295187, "r2": 0.28214285714285714, "median_absolute_error": 1.625}
     )
@@ -240,7 +256,8 @@ def test_saturated_predictions_are_those_of_the_file_and_their_losses_those_of_l
     found, logits, of_file = predictions["y"], of_target["y"], models.predictor(model, flow, specs[0])(given)["y"]
     assert np.array_equal(found, of_file)
     assert (found[:, 1] == 1).sum() > 100
-    assert scores.auc(found[:, 1], labels) == scores.auc(of_file[:, 1], labels)
+    one, other = (scores.Ranked(of[:, 1], labels, np.ones(2_000)) for of in (found, of_file))
+    assert scores.auc(one, is_weighted=False) == scores.auc(other, is_weighted=False)
     both = np.concatenate([np.zeros_like(logits), logits], axis=1)
     exact = np.log1p(np.exp(np.where(labels == 1, -9.0, 9.0) * given.sum(axis=1, dtype=np.float64)))
     losses = scores.crossentropies(both, labels)
@@ -475,43 +492,29 @@ OF_FOUND = np.array([[0.9, 0.2, 0.6], [0.4, 0.7, 0.3], [0.8, 0.4, 0.5], [0.1, 0.
 
 
 def test_figures_of_labels_are_those_of_scikit_learn() -> None:
-    assert scores.mean_average_precision(OF_FOUND, OF_LABELS).value == pytest.approx(0.9722222222222222)
+    names = ("old", "park", "sea")
+    found = of_labels(outputs_of(OF_FOUND, OF_LABELS), names, 0.5).figures
+    assert found["mean_average_precision"].value == pytest.approx(0.9722222222222222)
+    assert [of.f1.value for of in found["classes"]] == pytest.approx([1, 2 / 3, 0.8])
     weights = np.array([1, 2, 1, 0.5])
-    assert scores.mean_average_precision(OF_FOUND, OF_LABELS, weights).value == pytest.approx(0.9576719576719577)
-    f1 = [scores.of_class("", OF_LABELS[:, place] == 1, OF_FOUND[:, place] > 0.5).f1.value for place in range(3)]
-    assert f1 == pytest.approx([1, 2 / 3, 0.8])
+    found = of_labels(outputs_of(OF_FOUND, OF_LABELS, weights), names, 0.5).figures
+    assert found["mean_average_precision"].value == pytest.approx(0.9576719576719577)
 
 
 def test_labels_that_no_example_has_count_for_no_mean() -> None:
-    labels = OF_LABELS * [1, 1, 0]
-    assert scores.mean_average_precision(OF_FOUND, labels).value == pytest.approx(1.0, abs=0.05)
-    assert scores.mean_average_precision(OF_FOUND, labels * 0) == scores.Share(None)
-
-
-NO_INPUTS: Any = SimpleNamespace(
-    source=SimpleNamespace(dataset=SimpleNamespace(examples=Flow(features={}, targets=("y",)))),
-    place="row {}".format,
-    example=lambda _: {},
-    image=lambda _: None,
-)
-"""Examples without inputs."""
+    some, none = (of_labels(outputs_of(OF_FOUND, OF_LABELS * of), "abc", 0.5).figures for of in ([1, 1, 0], 0))
+    assert some["mean_average_precision"].value == pytest.approx(1.0, abs=0.05)
+    assert none["mean_average_precision"] == scores.Share(None)
 
 
 def test_figures_of_examples_without_any_weight_are_not_defined() -> None:
-    none = np.zeros(4)
-    of: dict[str, Any] = {"targets": OF_LABELS[:, 0], "numbers": np.arange(4), "weights": none}
-    found = Outputs(predictions=OF_FOUND[:, :2], logits=OF_FOUND[:, :2], **of)
-    of_two = of_classes(found, ("no", "yes"), NO_INPUTS, 0.5)
-    found = Outputs(predictions=OF_FOUND[:, :1], logits=OF_FOUND[:, :1], **of)
-    of_number = of_numbers(found, NO_INPUTS)
+    targets, none = OF_LABELS[:, 0], np.zeros(4)
+    of_two = of_classes(outputs_of(OF_FOUND[:, :2], targets, none), ("no", "yes"), 0.5).figures
+    of_number = of_numbers(outputs_of(OF_FOUND[:, :1], targets, none)).figures
     assert of_two["accuracy"] == of_two["auc"] == of_two["average_precision"] == of_number["mae"] == scores.Share(None)
     assert of_number["mean_squared_error"] is None
     for figures in (of_two, of_number):
-        evaluation = Evaluation(
-            name="a", run="a", dataset="rows.csv", split="test", overrides=[], examples=4, skipped=[], loss=0.0,
-            then={}, **figures,
-        )  # fmt: skip
-        doc = document(evaluation, "a test")
+        doc = document(of_rows(**figures), "a test")
         assert RENDER["html"](doc)
         assert "NaN" not in RENDER["json"](doc)
 

@@ -7,8 +7,9 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
+from itertools import compress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -120,152 +121,140 @@ class Figures:
     importance: Importance | None = None
 
 
-@frozen
-class Outputs:
+class TargetOutputs(NamedTuple):
     """Predictions for a target.
 
     Attributes:
+        is_weighted: Whether the examples of the run have weights.
         predictions: Predictions (examples, outputs): the probability of each class, or numbers.
         logits: What the softmax or, of labels, the sigmoid makes them of; of numbers the predictions again.
         targets: Targets (examples, ...).
         numbers: Number of each example.
-        weights: Weight of each example; None if all count the same.
+        weights: Weight of each example, 1 where all count the same.
     """
 
+    is_weighted: bool
     predictions: npt.NDArray[np.float32]
     logits: npt.NDArray[Any]
     targets: npt.NDArray[Any]
     numbers: npt.NDArray[np.int64]
-    weights: scores.Floats | None = None
+    weights: scores.Floats
 
 
-def of_classes(
-    found: Outputs, names: Sequence[str], reading: EvaluationPass, threshold: float | None
-) -> dict[str, Any]:
-    """Return the figures of classes by the names of `Figures`; with those of two, if they have a threshold."""
-    predicted, confidence = found.predictions.argmax(axis=1), found.predictions.max(axis=1).astype(np.float64)
-    bins, error = scores.calibration(confidence, predicted == found.targets, found.weights)
+class OfKind(NamedTuple):
+    """What is said of the predictions for a target.
+
+    Attributes:
+        figures: Figures by the names of `Figures`.
+        losses: Loss of each example.
+        is_wrong: Which examples may be mistakes.
+        told: Names the target and the prediction of the example at a place.
+    """
+
+    figures: dict[str, Any]
+    losses: scores.Floats
+    is_wrong: scores.Truths
+    told: Callable[[int], Told]
+
+
+def of_classes(found: TargetOutputs, names: Sequence[str], threshold: float | None) -> OfKind:
+    """Return what is said of classes; with the figures of two, if they have a threshold."""
+    predicted, confidence, weights = found.predictions.argmax(axis=1), found.predictions.max(axis=1), found.weights
+    bins, error = scores.calibration(confidence.astype(np.float64), predicted == found.targets, weights)
+    of_two: dict[str, Any] = {}
     if threshold is not None:
-        predicted = (found.predictions[:, 1].astype(np.float64) > threshold).astype(np.int64)
-    is_right = predicted == found.targets
-    counts = scores.confusion(found.targets, predicted, len(names))
-    losses = scores.crossentropies(found.logits, found.targets)
+        probabilities, labels = found.predictions[:, 1], found.targets.astype(np.int64)
+        predicted = (probabilities.astype(np.float64) > threshold).astype(np.int64)
+        ranked = scores.Ranked(probabilities, labels, weights)
+        best, by = scores.best_threshold(ranked), "these samples" if found.is_weighted else "Hanley and McNeil (1982)"
+        sampled = scores.sampled(len(labels))
+        of_two = {
+            "method": f"{Figures.method}; of the average precision {sampled}; of the AUC that of {by}",
+            "auc": scores.auc(ranked, is_weighted=found.is_weighted),
+            "average_precision": scores.average_precision([ranked]),
+            "thresholds": [scores.at(of, probabilities, labels, weights) for of in (threshold, best) if of is not None],
+            "curve": scores.curve_of(ranked),
+        }
+    is_right, count = predicted == found.targets, len(names)
+    counts = np.bincount(found.targets * count + predicted, minlength=count**2)
+    each = [scores.of_class(name, found.targets == of, predicted == of, weights) for of, name in enumerate(names)]
 
     def told(place: int) -> Told:
         of = predicted[place]
         return names[found.targets[place]], names[of], float(found.predictions[place, of])
 
-    return {
-        **({} if threshold is None else _of_two(found, threshold)),
-        "accuracy": scores.wilson(*scores.counted(is_right, weights=found.weights)),
-        "classes": scores.of_classes(found.targets, predicted, names, found.weights),
-        "confusion": counts.tolist(),
+    figures = {
+        **of_two,
+        "accuracy": scores.wilson(*scores.counted(is_right, slice(None), weights)),
+        "classes": each,
+        "confusion": counts.reshape(count, count).tolist(),
         "calibration": bins,
         "expected_calibration_error": error,
-        "mistakes": _mistakes(reading, found, losses, ~is_right, told),
     }
+    return OfKind(figures, scores.crossentropies(found.logits, found.targets), ~is_right, told)
 
 
-def _of_two(found: Outputs, threshold: float) -> dict[str, Any]:
-    probabilities, labels, weights = found.predictions[:, 1], found.targets.astype(np.int64), found.weights
-    ranked = scores.Ranked(probabilities, labels, weights)
-    best = scores.best_threshold(ranked)
-    thresholds = [threshold] if best is None else [threshold, best]
-    return {
-        "method": (
-            f"{Figures.method}; of the average precision {scores.sampled(len(labels))}; of the AUC that of "
-            + ("Hanley and McNeil (1982)" if weights is None else "these samples")
-        ),
-        "auc": scores.auc(probabilities, labels, weights),
-        "average_precision": scores.average_precision(probabilities, labels, weights),
-        "thresholds": [scores.at(of, probabilities, labels, weights) for of in thresholds],
-        "curve": scores.places(ranked),
-    }
-
-
-def of_labels(found: Outputs, names: Sequence[str], reading: EvaluationPass, threshold: float) -> dict[str, Any]:
-    """Return the figures of labels by the names of `Figures`, each predicted above the threshold."""
+def of_labels(found: TargetOutputs, names: Sequence[str], threshold: float) -> OfKind:
+    """Return what is said of labels, each predicted above the threshold."""
     predicted, is_of = found.predictions.astype(np.float64) > threshold, found.targets > scores.HALF
-    is_right = predicted == is_of
-    losses = scores.binary_crossentropies(found.logits, is_of)
+    is_right, weights = predicted == is_of, found.weights
+    columns = [*zip(names, found.predictions.T, is_of.T, predicted.T, strict=True)]
 
     def told(place: int) -> Told:
-        return _named(names, is_of[place]), _named(names, predicted[place]), None
+        labels = (", ".join(compress(names, of[place])) or "none" for of in (is_of, predicted))
+        return next(labels), next(labels), None
 
-    return {
-        "method": (
-            f"{_OF_SHARES}; of the accuracy of all labels and of the mean average precision "
-            f"{scores.sampled(len(is_right))}"
+    sampled = scores.sampled(len(is_right))
+    figures = {
+        "method": f"{_OF_SHARES}; of the accuracy of all labels and of the mean average precision {sampled}",
+        "accuracy": scores.mean(is_right.mean(axis=1), weights),
+        "subset_accuracy": scores.wilson(*scores.counted(is_right.all(axis=1), slice(None), weights)),
+        "mean_average_precision": scores.average_precision(
+            [scores.Ranked(shares, there.astype(np.int64), weights) for _, shares, there, _ in columns]
         ),
-        "accuracy": scores.mean(is_right.mean(axis=1), found.weights),
-        "subset_accuracy": scores.wilson(*scores.counted(is_right.all(axis=1), weights=found.weights)),
-        "mean_average_precision": scores.mean_average_precision(
-            found.predictions, is_of.astype(np.int64), found.weights
-        ),
-        "classes": [
-            scores.of_class(name, is_of[:, place], predicted[:, place], found.weights)
-            for place, name in enumerate(names)
-        ],
-        "mistakes": _mistakes(reading, found, losses, ~is_right.all(axis=1), told),
+        "classes": [scores.of_class(name, there, said, weights) for name, _, there, said in columns],
     }
+    return OfKind(figures, scores.binary_crossentropies(found.logits, is_of), ~is_right.all(axis=1), told)
 
 
-def _named(names: Sequence[str], has: npt.NDArray[np.bool_]) -> str:
-    return ", ".join(name for name, there in zip(names, has, strict=True) if there) or "none"
-
-
-def of_numbers(found: Outputs, reading: EvaluationPass) -> dict[str, Any]:
-    """Return the figures of a target that is no class by the names of `Figures`."""
+def of_numbers(found: TargetOutputs) -> OfKind:
+    """Return what is said of a target that is no class."""
     wanted = found.targets.reshape(len(found.targets), -1).astype(np.float64)
     predicted = found.predictions.reshape(wanted.shape).astype(np.float64)
-    errors = predicted - wanted
-    each = (errors**2).mean(axis=1)
+    losses, weights = ((predicted - wanted) ** 2).mean(axis=1), found.weights
+    places = np.flatnonzero(np.isfinite(wanted) & np.isfinite(predicted))
+    if len(places) > _MOST_POINTS:
+        places = np.random.default_rng(scores.SEED).choice(places, _MOST_POINTS, replace=False)
 
     def told(place: int) -> Told:
         return _shown(wanted[place]), _shown(predicted[place]), None
 
-    return {
-        "method": f"95 % intervals: {scores.sampled(len(each))}",
-        **scores.of_numbers(wanted, errors, found.weights),
-        "mean_squared_error": scores.average(each, found.weights),
+    figures = {
+        "method": f"95 % intervals: {scores.sampled(len(wanted))}",
+        **scores.of_numbers(wanted, predicted - wanted, weights),
+        "mean_squared_error": float(np.average(losses, weights=weights)) if weights.any() else None,
         "numbers": wanted.size,
-        "points": _points(wanted.ravel(), predicted.ravel()),
-        "mistakes": _mistakes(reading, found, each, np.ones(len(each), bool), told),
+        "points": [*zip(wanted.ravel()[places].tolist(), predicted.ravel()[places].tolist(), strict=True)],
     }
+    return OfKind(figures, losses, np.ones(len(wanted), bool), told)
 
 
-def _points(wanted: scores.Floats, predicted: scores.Floats) -> list[tuple[float, float]]:
-    places = np.flatnonzero(np.isfinite(wanted) & np.isfinite(predicted))
-    if len(places) > _MOST_POINTS:
-        places = np.random.default_rng(scores.SEED).choice(places, _MOST_POINTS, replace=False)
-    return [(float(wanted[place]), float(predicted[place])) for place in places]
-
-
-def _mistakes(
-    reading: EvaluationPass,
-    found: Outputs,
-    losses: scores.Floats,
-    is_wrong: npt.NDArray[np.bool_],
-    told: Callable[[int], Told],
-) -> list[Mistake]:
-    """Return the wrong predictions with the largest losses; `told` names the target and the prediction at a place."""
-    order, mistakes = np.argsort(-losses, kind="stable"), []
-    for place in order[is_wrong[order]][:_WORST].tolist():
-        number, (target, predicted, probability) = int(found.numbers[place]), told(place)
-        flow = reading.source.dataset.examples
-        names = [name for name, of in flow.features.items() if name in flow.inputs and of.format != "image"]
+def _mistakes(reading: EvaluationPass, found: TargetOutputs, of_kind: OfKind) -> Iterator[Mistake]:
+    """Yield the wrong predictions with the largest losses."""
+    order, flow = np.argsort(-of_kind.losses, kind="stable"), reading.source.dataset.examples
+    names = [name for name, of in flow.features.items() if name in flow.inputs and of.format != "image"]
+    for place in order[of_kind.is_wrong[order]][:_WORST].tolist():
+        number, (target, predicted, probability) = int(found.numbers[place]), of_kind.told(place)
         example = reading.example(number) if names else {}
-        mistake = Mistake(
+        yield Mistake(
             place=reading.place(number),
             target=target,
             predicted=predicted,
             probability=probability,
-            loss=float(losses[place]),
+            loss=float(of_kind.losses[place]),
             columns={name: _plain(example[name].numpy(), flow.features[name]) for name in names},
             image=reading.image(number),
         )
-        mistakes.append(mistake)
-    return mistakes
 
 
 def _plain(value: Any, feature: Feature) -> Any:
@@ -340,15 +329,11 @@ class Evaluation(Figures):
 
     def plain(self) -> dict[str, Any]:
         """Return it as plain values, without what is for the page alone; figures stand last."""
-        plain = dataclasses.asdict(self)
-        for of in (plain, *plain["targets"].values()):
-            del of["points"]
-            for mistake in of["mistakes"]:
-                del mistake["image"]
-        for each in plain["firsts"]:
-            del each["image"]
-        last = [*(name for name in plain if name in Figures.__dataclass_fields__), "targets", "unchecked", "firsts"]
-        return {name: plain[name] for name in (*(name for name in plain if name not in last), *last)}
+        plain = dataclasses.asdict(
+            self, dict_factory=lambda items: {name: of for name, of in items if name not in ("points", "image")}
+        )
+        last = {*Figures.__dataclass_fields__, "targets", "unchecked", "firsts"}
+        return {name: plain[name] for name in sorted(plain, key=lambda name: name in last)}
 
 
 def evaluate(
@@ -362,69 +347,55 @@ def evaluate(
     Raises:
         EtlrunError: Data is missing or corrupt, the dataset has other classes, or predictions are not finite.
     """
-    flow, threshold, outputs = run.flow, threshold or scores.HALF, outputs_of(model, run.flow)
+    flow, outputs, dataset = run.flow, outputs_of(model, run.flow), run.plan.spec.dataset
     source, split = opened(run.plan, run.split_key)
     same_classes(run, source, outputs)
     reading = EvaluationPass(run.plan, source, split)
     found, loss = _outputs(reading, model, flow)
     for of in found.values():
-        require_finite(run, of.predictions, lambda row, of=of: reading.place(int(of.numbers[row])))  # type: ignore[misc]
-    is_own, data, first = is_of_run(run, source), data_of(run.plan.spec.dataset, source), found[flow.target]
+        require_finite(run, of.predictions, of.numbers, reading)
+    is_own, data, first = is_of_run(run, source), data_of(dataset, source), found[flow.target]
     worth, text = importance(run.plan, model, source, split, repeats), unchecked(run, source)
-    names = names_of(run, source, outputs)
-    figures = {
-        name: _figures(of, flow.features[name], names[name], reading, threshold, worth.get(name))
-        for name, of in found.items()
-    }
-    classes = run.class_names or names[flow.target] or ()
+    names, figures = names_of(run, source, outputs), dict[str, Figures]()
+    for name, of in found.items():
+        feature, classes = flow.features[name], names[name]
+        if not classes:
+            of_kind = of_numbers(of)
+        elif feature.is_labels:
+            of_kind = of_labels(of, classes, threshold or scores.HALF)
+        else:
+            of_kind = of_classes(of, classes, (threshold or scores.HALF) if feature.is_binary else None)
+        method = {"method": of_kind.figures.get("method", Figures.method) + WEIGHTED * of.is_weighted}
+        mistakes = [*_mistakes(reading, of, of_kind)]
+        figures[name] = Figures(**{**of_kind.figures, **method}, mistakes=mistakes, importance=worth.get(name))
+    epoch = run.epoch
+    is_again = epoch is not None and is_own and split.name == run.then.spec.dataset.eval_split
     return Evaluation(
-        name=_name(run, data, split.name, is_own=is_own),
+        name=_name(run, data, split.name if is_own else f"{dataset.title} {split.name}", split.name),
         run=str(run.folder),
         dataset=data,
         split=split.name,
         overrides=list(overrides),
         examples=len(first.numbers),
         skipped=[*reading.lost()],
-        epoch=run.epoch.epoch if run.epoch is not None else None,
+        epoch=None if epoch is None else epoch.epoch,
         loss=loss,
-        then=_last(run.epoch) if is_own and split.name == run.then.spec.dataset.eval_split else {},
+        then=_validation_of(epoch) if epoch is not None and is_again else {},
         targets=figures if len(figures) > 1 else {},
         unchecked=text,
-        firsts=[*firsts(reading, first.targets, first.numbers, classes)] if text else [],
+        firsts=[*_firsts(reading, first, run.class_names or names[flow.target] or ())] if text else [],
         **(vars(figures[flow.target]) if len(figures) == 1 else {}),
     )
 
 
-def _figures(
-    found: Outputs,
-    feature: Feature,
-    names: Sequence[str] | None,
-    reading: EvaluationPass,
-    threshold: float,
-    worth: Importance | None,
-) -> Figures:
-    """Return the figures of a target."""
-    if not names:
-        of_kind = of_numbers(found, reading)
-    elif feature.is_labels:
-        of_kind = of_labels(found, names, reading, threshold)
-    else:
-        of_kind = of_classes(found, names, reading, threshold if feature.is_binary else None)
-    made = Figures(**of_kind, importance=worth)
-    return made if found.weights is None else dataclasses.replace(made, method=made.method + WEIGHTED)
-
-
-def _last(epoch: Epoch | None) -> dict[str, float | None]:
+def _validation_of(epoch: Epoch) -> dict[str, float | None]:
     """Return the loss and the metrics of an epoch's validation; those of several targets begin with their names."""
-    if epoch is None:
-        return {}
     others = (name.removeprefix("val_") for name in epoch.metrics if name.startswith("val_"))
     return {name: epoch.measure(f"val_{name}") for name in ("loss", "accuracy", *others)}
 
 
-def _name(run: Trained, data: str, split: str, *, is_own: bool) -> str:
+def _name(run: Trained, data: str, text: str, split: str) -> str:
     """Return the name of the files: with a number, if the evaluation of another dataset has it already."""
-    text = split if is_own else f"{run.plan.spec.dataset.title} {split}"
     text += f" epoch {run.epoch.epoch}" if run.epoch is not None and run.epoch != run.summary.kept_epoch else ""
     name = text.replace("/", "_")[:_LONGEST_NAME]
     names = itertools.chain([name], (f"{name} {number}" for number in itertools.count(2)))
@@ -442,34 +413,27 @@ def _is_of(path: Path, dataset: str, split: str) -> bool:
         return False
 
 
-def _outputs(reading: EvaluationPass, model: Any, flow: Flow) -> tuple[dict[str, Outputs], float]:
+def _outputs(reading: EvaluationPass, model: Any, flow: Flow) -> tuple[dict[str, TargetOutputs], float]:
     """Return the outputs of a pass for each target by its name, and the loss."""
     test = tester(model, flow, reading.inputs_spec, *reading.wanted_specs)
-    found, numbers, weights, loss = list[dict[str, tuple[Any, ...]]](), list[Any](), list[Any](), 0.0
+    found, loss = {name: list[tuple[Any, ...]]() for name in flow.targets}, 0.0
     for batch in reading.batches(_SKIP_WITH):
         weight = () if batch.weights is None else (batch.weights,)
         predictions, of_batch, logits = test(batch.inputs, batch.targets, *weight)
-        targets = by_target(flow, batch.targets)
-        each = {name: _logits(of, logits.get(name), flow.features[name]) for name, of in predictions.items()}
-        found.append({name: (of, each[name], targets[name]) for name, of in predictions.items()})
-        loss += of_batch * len(batch.numbers)
-        numbers.append(batch.numbers)
-        weights += weight
-    if not numbers:
-        raise WorldError(
-            reading.split.name,
-            "no example that can be read",
-            "at least one",
-            "repair the data, or choose another split",
-        )
-    whole = np.concatenate(numbers)
-    weight_of = np.concatenate(weights).reshape(-1).astype(np.float64) if weights else None
-    outputs = {}
-    for name in flow.targets:
-        parts = map(np.concatenate, zip(*(of[name] for of in found), strict=True))
-        named = dict(zip(("predictions", "logits", "targets"), parts, strict=True))
-        outputs[name] = Outputs(**named, numbers=whole, weights=weight_of)
-    return outputs, loss / len(whole)
+        targets, examples = by_target(flow, batch.targets), len(batch.numbers)
+        weights = np.ones(examples) if batch.weights is None else batch.weights.reshape(-1).astype(np.float64)
+        for name, of in predictions.items():
+            each = _logits(of, logits.get(name), flow.features[name])
+            found[name].append((of, each, targets[name], batch.numbers, weights))
+        loss += of_batch * examples
+    if not found[flow.target]:
+        remedy = "repair the data, or choose another split"
+        raise WorldError(reading.split.name, "no example that can be read", "at least one", remedy)
+    outputs = {
+        name: TargetOutputs(bool(flow.weight), *map(np.concatenate, zip(*of, strict=True)))
+        for name, of in found.items()
+    }
+    return outputs, loss / len(outputs[flow.target].numbers)
 
 
 def _logits(predicted: Any, logits: Any, feature: Feature) -> Any:
@@ -481,12 +445,10 @@ def _logits(predicted: Any, logits: Any, feature: Feature) -> Any:
     return np.concatenate([np.zeros_like(logits), logits], axis=-1) if is_of_second else logits
 
 
-def firsts(
-    reading: EvaluationPass, targets: npt.NDArray[Any], numbers: npt.NDArray[np.int64], names: Sequence[str]
-) -> Iterator[First]:
-    """Yield the first example of each class that occurs; `targets` are those of `numbers`."""
+def _firsts(reading: EvaluationPass, found: TargetOutputs, names: Sequence[str]) -> Iterator[First]:
+    """Yield the first example of each class that occurs."""
     for label, name in enumerate(names):
-        of_class = numbers[targets == label]
+        of_class = found.numbers[found.targets == label]
         if len(of_class):
             number = int(of_class.min())
             yield First(name=name, place=reading.place(number), image=reading.image(number))

@@ -24,6 +24,7 @@ from etlrun.stages.rows import FileRows, TextFolder
 from etlrun.system.errors import WorldError, first_few
 from etlrun.system.terminal import say_note
 from etlrun.trained.load import Trained
+from etlrun.trained.rows import Outputs
 
 if TYPE_CHECKING:
     from etlrun.sources.base import Source
@@ -33,7 +34,7 @@ _VARIABLE = "KERAS_BACKEND"
 _MOST_NAMED = 20
 """Classes that a message names."""
 
-Predict = Callable[[Any], dict[str, npt.NDArray[np.float32]]]
+Predict = Callable[[Any], dict[str, Outputs]]
 """From the inputs of a batch to predictions (batch, outputs) by target, of two classes of each."""
 Test = Callable[..., tuple[dict[str, Any], float, dict[str, Any]]]
 """From inputs, targets and weights of a batch to predictions by target, the loss, as Keras's `test_step` computes it,
@@ -156,14 +157,14 @@ def tester(model: Any, flow: Flow, inputs: Any, *specs: Any) -> Test:
     return test
 
 
-def require_finite(run: Trained, outputs: npt.NDArray[np.float32], places: Callable[[int], str]) -> None:
-    """Raise `WorldError` if predictions (examples, ...) are not finite; `places` names an example by its row."""
+def require_finite(run: Trained, outputs: Outputs, numbers: npt.NDArray[np.int64], reading: Any) -> None:
+    """Raise `WorldError` if predictions (examples, ...) are not finite; `reading` has the places of their numbers."""
     wrong = np.flatnonzero(~np.isfinite(outputs.reshape(len(outputs), -1)).all(axis=1))
     if len(wrong):
-        many = f"{len(wrong):,} of {len(outputs):,} examples"
+        many, first = f"{len(wrong):,} of {len(outputs):,} examples", reading.place(int(numbers[wrong[0]]))
         raise WorldError(
             str(run.path),
-            f"predictions that are not finite for {many}, the first of which is {places(int(wrong[0]))}",
+            f"predictions that are not finite for {many}, the first of which is {first}",
             "finite predictions",
             "train again with a smaller trainer.learning_rate: the training has diverged",
         )

@@ -305,9 +305,9 @@ def predict(run: Trained, reading: Any, model: Any, writer: Writer, done: Callab
     """
     compute = predictor(model, run.flow, reading.inputs_spec)
     for batch in reading.batches(SKIP_WITH):
-        outputs, numbers = [*compute(batch.inputs).values()], batch.numbers.tolist()
+        outputs = [*compute(batch.inputs).values()]
         for of in outputs:
-            require_finite(run, of, lambda row, numbers=numbers: reading.place(numbers[row]))  # type: ignore[misc]
-        writer.write([*map(reading.cells, numbers)], outputs)
-        done(len(numbers))
+            require_finite(run, of, batch.numbers, reading)
+        writer.write([*map(reading.cells, batch.numbers.tolist())], outputs)
+        done(len(batch.numbers))
     return [*reading.lost()]

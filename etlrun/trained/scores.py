@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import NormalDist
 from typing import Any
 
@@ -20,6 +21,7 @@ _BINS = 15
 _LEAST_SAMPLES, _MOST_SAMPLES, _DRAWS = 100, 1_000, 100_000_000
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Truths = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,8 @@ class Bin:
     low: float
     high: float
     examples: int
-    confidence: float | None
-    accuracy: float | None
+    confidence: float | None = None
+    accuracy: float | None = None
 
 
 def wilson(hits: float, of: float) -> Share:
@@ -90,70 +92,44 @@ def f1(hits: float, wrongly: float, missed: float) -> Share:
     return Share(*(None if of is None else 2 * of / (1 + of) for of in (share.value, share.low, share.high)))
 
 
-def confusion(labels: Ints, predicted: Ints, classes: int, weights: Floats | None = None) -> npt.NDArray[Any]:
-    """Return the number of examples by class (row) and predicted class (column), or the sums of their weights."""
-    counts = np.bincount(labels * classes + predicted, weights, minlength=classes * classes)
-    return counts.reshape(classes, classes)
+def counted(right: Truths, of: Truths | slice, weights: Floats) -> tuple[float, float]:
+    """Return how many examples are `right` `of` some, or of a slice of all, and how many these are, by weight.
 
-
-def counted(
-    right: npt.NDArray[np.bool_], of: npt.NDArray[np.bool_] | None = None, weights: Floats | None = None
-) -> tuple[float, float]:
-    """Return how many examples are `right` `of` some or all, and how many these are; by weight the effective number.
-
-    That is (sum w)^2 / sum w^2 (Kish 1965), of which the right ones are the share of the weights.
+    The number of these is the effective one, (sum w)^2 / sum w^2 (Kish 1965), of which the right ones are the share of
+    the weights.
     """
-    of = np.ones(len(right), bool) if of is None else of
-    if weights is None:
-        return int((right & of).sum()), int(of.sum())
-    whole, squares = float(weights[of].sum()), float((weights[of] ** 2).sum())
-    return (float(weights[right & of].sum()) * whole / squares, whole**2 / squares) if whole else (0.0, 0.0)
+    some = weights[of]
+    whole, squares = float(some.sum()), float((some**2).sum())
+    return (float(some[right[of]].sum()) * whole / squares, whole**2 / squares) if whole else (0.0, 0.0)
 
 
-def of_class(
-    name: str, is_of: npt.NDArray[np.bool_], is_predicted: npt.NDArray[np.bool_], weights: Floats | None = None
-) -> OfClass:
+def of_class(name: str, is_of: Truths, is_predicted: Truths, weights: Floats) -> OfClass:
     """Return the figures of a class from which examples are of it, and which are predicted to be."""
-    hits = is_of & is_predicted
-    right, either = counted(hits, is_of | is_predicted, weights)
+    right, either = counted(is_of & is_predicted, is_of | is_predicted, weights)
     return OfClass(
         name=name,
         examples=int(is_of.sum()),
         predicted=int(is_predicted.sum()),
-        precision=wilson(*counted(hits, is_predicted, weights)),
-        recall=wilson(*counted(hits, is_of, weights)),
+        precision=wilson(*counted(is_of, is_predicted, weights)),
+        recall=wilson(*counted(is_predicted, is_of, weights)),
         f1=f1(right, either - right, 0.0),
     )
 
 
-def of_classes(labels: Ints, predicted: Ints, names: Sequence[str], weights: Floats | None = None) -> list[OfClass]:
-    """Return the figures of each class."""
-    return [of_class(name, labels == place, predicted == place, weights) for place, name in enumerate(names)]
-
-
-def calibration(
-    confidence: Floats, is_right: npt.NDArray[np.bool_], weights: Floats | None = None
-) -> tuple[list[Bin], float]:
+def calibration(confidence: Floats, is_right: Truths, weights: Floats) -> tuple[list[Bin], float]:
     """Return 15 bins of equal width, and the expected calibration error: the mean gap of confidence and accuracy.
 
     Source: Guo et al., "On Calibration of Modern Neural Networks", ICML 2017, equations 2 to 5.
     """
-    each = np.ones(len(confidence)) if weights is None else weights
     edges = np.linspace(0, 1, _BINS + 1)
     of = np.clip(np.searchsorted(edges, confidence, "left") - 1, 0, _BINS - 1)
-    bins, error = [], 0.0
-    for place in range(_BINS):
-        inside = of == place
-        whole = float(each[inside].sum())
-        means = tuple(
-            float(np.average(values[inside], weights=each[inside])) if whole else None
-            for values in (confidence, is_right)
-        )
-        if means[0] is not None and means[1] is not None:
-            error += whole / float(each.sum()) * abs(means[0] - means[1])
-        ends = (float(edges[place]), float(edges[place + 1]))
-        count = int(inside.sum())
-        bins.append(Bin(low=ends[0], high=ends[1], examples=count, confidence=means[0], accuracy=means[1]))
+    bins, error, values = list[Bin](), 0.0, {"confidence": confidence, "accuracy": is_right}
+    for place, (low, high) in enumerate(pairwise(edges.tolist())):
+        inside, means = of == place, dict[str, float]()
+        if whole := float(weights[inside].sum()):
+            means = {name: float(np.average(each[inside], weights=weights[inside])) for name, each in values.items()}
+            error += whole / float(weights.sum()) * abs(means["confidence"] - means["accuracy"])
+        bins.append(Bin(low=low, high=high, examples=int(inside.sum()), **means))
     return bins, error
 
 
@@ -172,26 +148,20 @@ def crossentropies(logits: npt.NDArray[Any], labels: Ints) -> Floats:
     return found
 
 
-def binary_crossentropies(logits: npt.NDArray[Any], is_of: npt.NDArray[np.bool_]) -> Floats:
+def binary_crossentropies(logits: npt.NDArray[Any], is_of: Truths) -> Floats:
     """Return the mean binary crossentropy over the labels of each example, both (examples, labels)."""
     found: Floats = np.logaddexp(0, np.where(is_of, -logits, logits).astype(np.float64)).mean(axis=1)
     return found
 
 
-def average(values: Floats, weights: Floats | None = None) -> float | None:
-    """Return the mean of a value of each example; None if all weights are 0."""
-    return None if weights is not None and not weights.any() else float(np.average(values, weights=weights))
-
-
-def mean(values: Floats, weights: Floats | None = None) -> Share:
+def mean(values: Floats, weights: Floats) -> Share:
     """Return the mean of a value of each example with the interval of bootstrap samples."""
-    each = np.ones(len(values)) if weights is None else weights
 
-    def figure(some: Any) -> tuple[float]:
-        whole = each[some].sum()
-        return (float((values[some] * each[some]).sum() / whole) if whole else float("nan"),)
+    def figure(some: Ints) -> tuple[float]:
+        whole = weights[some].sum()
+        return (float((values[some] * weights[some]).sum() / whole) if whole else float("nan"),)
 
-    return bootstrapped(figure(slice(None)), figure, len(values))[0]
+    return bootstrapped(figure, len(values))[0]
 
 
 def resamples(examples: int) -> int:
@@ -204,49 +174,43 @@ def sampled(examples: int) -> str:
     return f"percentiles of {resamples(examples):,} bootstrap samples of the examples, drawn with seed {SEED}"
 
 
-def bootstrapped(values: Sequence[float], figures: Callable[[Ints], Sequence[float]], examples: int) -> list[Share]:
+def bootstrapped(figures: Callable[[Ints], Sequence[float]], examples: int) -> list[Share]:
     """Return figures of so many examples with the intervals of bootstrap samples.
 
-    `figures` returns them of the examples at these places, NaN where one is not defined; `values` are those of all.
+    `figures` returns them of the examples at these places, NaN where one is not defined.
     """
     draw = np.random.default_rng(SEED)
     found = np.array([figures(draw.integers(examples, size=examples)) for _ in range(resamples(examples))])
     shares = []
-    for of, each in zip(values, found.T, strict=True):
+    for of, each in zip(figures(np.arange(examples)), found.T, strict=True):
         known = each[np.isfinite(each)]
         ends = np.quantile(known, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2]) if len(known) else (None, None)
         shares.append(Share(*(None if end is None or not np.isfinite(end) else float(end) for end in (of, *ends))))
     return shares
 
 
-def of_numbers(wanted: Floats, errors: Floats, weights: Floats | None = None) -> dict[str, Share]:
-    """Return `mae`, `rmse`, `r2` and `median_absolute_error` of targets and errors by example.
+def of_numbers(wanted: Floats, errors: Floats, weights: Floats) -> dict[str, Share]:
+    """Return `mae`, `rmse`, `r2` and `median_absolute_error` of targets and errors (examples, numbers).
 
     R2 is the mean over the numbers, without those that are the same in all examples; not defined if all are. The
-    median absolute error is the mean over the numbers. `weights` are those of the examples.
-    Intervals are those of bootstrap samples.
+    median absolute error is the mean over the numbers. Intervals are those of bootstrap samples.
     """
-    each = np.ones(len(wanted)) if weights is None else weights
-    values = _figures(wanted, errors, each)
-    found = bootstrapped(values, lambda some: _figures(wanted[some], errors[some], each[some]), len(wanted))
+
+    def figures(some: Ints) -> tuple[float, ...]:
+        true, error, each = wanted[some], errors[some], weights[some]
+        whole, sizes = each.sum(), np.abs(error)
+        if not whole:
+            return (float("nan"),) * 4
+        shares = each[:, None] / whole
+        missed = (shares * error**2).sum(axis=0)
+        spread = (shares * (true - (shares * true).sum(axis=0)) ** 2).sum(axis=0)
+        explained = 1 - missed[spread > 0] / spread[spread > 0]
+        r2 = float(explained.mean()) if len(explained) else float("nan")
+        median = float(np.mean([_median(of, each) for of in sizes.T]))
+        return float((shares * sizes).sum(axis=0).mean()), float(missed.mean() ** 0.5), r2, median
+
+    found = bootstrapped(figures, len(wanted))
     return dict(zip(("mae", "rmse", "r2", "median_absolute_error"), found, strict=True))
-
-
-def _figures(wanted: Floats, errors: Floats, weights: Floats) -> tuple[float, float, float, float]:
-    """Return the mean absolute error, the root of the mean squared error, R2, and the median absolute error.
-
-    What is not defined is NaN.
-    """
-    whole = weights.sum()
-    if not whole:
-        return (float("nan"),) * 4
-    shares, sizes, squares = weights[:, None] / whole, np.abs(errors), errors**2
-    mean = (shares * wanted).sum(axis=0)
-    missed, spread = (shares * squares).sum(axis=0), (shares * (wanted - mean) ** 2).sum(axis=0)
-    explained = 1 - missed[spread > 0] / spread[spread > 0]
-    r2 = float(explained.mean()) if len(explained) else float("nan")
-    median = float(np.mean([_median(each, weights) for each in sizes.T]))
-    return float((shares * sizes).sum(axis=0).mean()), float(missed.mean() ** 0.5), r2, median
 
 
 def _median(values: Floats, weights: Floats) -> float:
@@ -310,16 +274,15 @@ class Ranked:
         hits: Examples of the second class with at least this probability, by weight. `wrongly` are those of the first.
     """
 
-    def __init__(self, probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats | None = None) -> None:
-        """Sort examples with labels 0 and 1, which count the same without weights."""
+    def __init__(self, probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats) -> None:
+        """Sort examples with labels 0 and 1."""
         self._order = np.argsort(-probabilities, kind="stable")
         of_class = labels[self._order] == 1
         self._sides = of_class.astype(np.float64), (~of_class).astype(np.float64)
         ordered = probabilities[self._order].astype(np.float64)
         self._ends = np.append(np.flatnonzero(np.diff(ordered)), len(ordered) - 1)
-        self.probabilities = ordered[self._ends]
-        self.weights = np.ones(len(ordered)) if weights is None else weights
-        self.hits, self.wrongly = self.counts(self.weights)
+        self.probabilities, self.weights = ordered[self._ends], weights
+        self.hits, self.wrongly = self.counts(weights)
 
     def counts(self, weights: Floats) -> tuple[Floats, Floats]:
         """Return `hits` and `wrongly` with other weights."""
@@ -328,16 +291,15 @@ class Ranked:
         return hits, wrongly
 
 
-def auc(probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats | None = None) -> Share:
+def auc(of: Ranked, *, is_weighted: bool) -> Share:
     """Return the area under the ROC curve of labels 0 and 1: the share of pairs in order, of equal ones half.
 
     Its interval is that of Hanley and McNeil, Radiology 1982; with weights that of bootstrap samples. It is not defined
     if all labels are the same.
     """
-    ranked = Ranked(probabilities, labels, weights)
-    if weights is not None:
-        return _resampled([ranked], _area)
-    area, positive, negative = _area(ranked.hits, ranked.wrongly), float(ranked.hits[-1]), float(ranked.wrongly[-1])
+    if is_weighted:
+        return _resampled([of], _area)
+    area, positive, negative = _area(of.hits, of.wrongly), float(of.hits[-1]), float(of.wrongly[-1])
     if not positive or not negative:
         return Share(None)
     of_positive, of_negative = area / (2 - area), 2 * area * area / (1 + area)
@@ -346,29 +308,24 @@ def auc(probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats | 
     return Share(area, max(area - half, 0.0), min(area + half, 1.0))
 
 
-def average_precision(probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats | None = None) -> Share:
-    """Return the average precision of the second of two classes, with the interval of bootstrap samples."""
-    return _resampled([Ranked(probabilities, labels, weights)], _precision)
+def average_precision(several: Sequence[Ranked]) -> Share:
+    """Return the average precision of a class, or the mean of those of the labels that some example has.
 
-
-def mean_average_precision(
-    probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats | None = None
-) -> Share:
-    """Return the mean of the average precisions of those labels (examples, labels) that some example has."""
-    pairs = zip(probabilities.T, labels.T, strict=True)
-    return _resampled([Ranked(*pair, weights) for pair in pairs], _precision)
+    Its interval is that of bootstrap samples.
+    """
+    return _resampled(several, _precision)
 
 
 def _resampled(several: Sequence[Ranked], figure: Callable[[Floats, Floats], float]) -> Share:
     """Return the mean of a figure, of those where it is defined, with the interval of bootstrap samples."""
     weights = several[0].weights
 
-    def mean(each: Floats) -> tuple[float]:
+    def mean(some: Ints) -> tuple[float]:
+        each = np.bincount(some, minlength=len(weights)) * weights
         found = [value for of in several if (value := figure(*of.counts(each))) == value]
         return (float(np.mean(found)) if found else float("nan"),)
 
-    count = len(weights)
-    return bootstrapped(mean(weights), lambda some: mean(np.bincount(some, minlength=count) * weights), count)[0]
+    return bootstrapped(mean, len(weights))[0]
 
 
 def _precision(hits: Floats, wrongly: Floats) -> float:
@@ -384,21 +341,22 @@ def _area(hits: Floats, wrongly: Floats) -> float:
     return float(np.trapezoid(np.append(0.0, hits), np.append(0.0, wrongly)) / whole) if whole else float("nan")
 
 
-def places(of: Ranked) -> list[CurvePlace]:
+def curve_of(of: Ranked) -> list[CurvePlace]:
     """Return places of both curves in the order of falling probabilities; none if all labels are the same."""
-    positive, negative = float(of.hits[-1]), float(of.wrongly[-1])
+    positive, negative = of.hits[-1], of.wrongly[-1]
     if not positive or not negative:
         return []
     some = np.unique(np.linspace(0, len(of.hits) - 1, _MOST_PLACES).round().astype(int))
+    each = zip(*(values[some].tolist() for values in (of.probabilities, of.hits, of.wrongly)), strict=True)
     return [
         CurvePlace(
-            threshold=float(of.probabilities[place]),
-            recall=float(of.hits[place] / positive),
-            false_positive_rate=float(of.wrongly[place] / negative),
-            precision=float(of.hits[place] / (of.hits[place] + of.wrongly[place])),
+            threshold=threshold,
+            recall=float(hits / positive),
+            false_positive_rate=float(wrongly / negative),
+            precision=hits / (hits + wrongly),
         )
-        for place in some.tolist()
-        if of.hits[place] + of.wrongly[place]  # the first examples may have no weight
+        for threshold, hits, wrongly in each
+        if hits + wrongly  # the first examples may have no weight
     ]
 
 
@@ -415,13 +373,9 @@ def best_threshold(of: Ranked) -> float | None:
     return float(middles[int(scores.argmax())])
 
 
-def at(
-    threshold: float, probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats | None = None
-) -> AtThreshold:
+def at(threshold: float, probabilities: npt.NDArray[np.float32], labels: Ints, weights: Floats) -> AtThreshold:
     """Return the figures of the second class, predicted where its probability is above the threshold."""
     predicted, is_of = probabilities.astype(np.float64) > threshold, labels == 1
     found = of_class("", is_of, predicted, weights)
-    right = counted(predicted == is_of, weights=weights)
-    return AtThreshold(
-        threshold=threshold, accuracy=wilson(*right), precision=found.precision, recall=found.recall, f1=found.f1
-    )
+    right = wilson(*counted(predicted == is_of, slice(None), weights))
+    return AtThreshold(threshold=threshold, accuracy=right, precision=found.precision, recall=found.recall, f1=found.f1)

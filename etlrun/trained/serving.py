@@ -35,7 +35,7 @@ from etlrun.trained.load import Trained
 from etlrun.trained.model import of_each_class, predictor
 from etlrun.trained.predict import SKIP_WITH, EvaluationPass, opened
 from etlrun.trained.raw import LAYER, Handover, Raw, is_named, of_model, padding_of, raws, valid_name
-from etlrun.trained.rows import Head
+from etlrun.trained.rows import Head, Outputs
 from etlrun.trained.tables import specs_of
 
 CLASS, PROBABILITIES = "class", "probabilities"
@@ -156,7 +156,7 @@ class Serving:
         )
         model.export(path, format=form, verbose=False, input_signature=[signature], **options)
 
-    def drawn(self, folder: Path) -> tuple[Any, npt.NDArray[np.float32]]:
+    def drawn(self, folder: Path) -> tuple[Any, Outputs]:
         """Return a few inputs of the export, and what the model itself predicts for them; files are in `folder`.
 
         The steps are those of the pipeline, which take what stands for missing values there.
@@ -169,7 +169,7 @@ class Serving:
         predict = predictor(self.model, self.run.flow, specs)
         return self._named(arrays), self.joined(predict(self._handed(outputs)))
 
-    def joined(self, found: Mapping[str, npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
+    def joined(self, found: Mapping[str, Outputs]) -> Outputs:
         """Return the predictions of all targets in one, (batch, outputs), as the export is compared."""
         return in_one(dict(zip(self.mains, found.values(), strict=True)))
 
@@ -459,7 +459,6 @@ def _file(name: str, what: str = "vocabulary") -> str:
 
 _BLOCKS, _OF_BLOCK = 4, 16
 """Parts of a split from which so many examples are compared: those of one class may stand together."""
-Outputs = npt.NDArray[np.float32]
 
 
 def seen(run: Trained, model: Any, serving: Any, compute: Callable[[Any], Outputs]) -> dict[str, Any] | str:
