@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
@@ -77,7 +77,16 @@ def parsed(arguments: Mapping[str, str | None]) -> Options:
     """Return the options in the arguments, the text of each by its name; raise `ConfigError` with all faults."""
     faults: list[Fault] = []
     source, name, version = (arguments[key] or "" for key in ("source", "name", "version"))
-    faults += [*_name_faults(name), *_version_faults(version)]
+    if not _NAME.fullmatch(name):
+        likely = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+        remedy = f"write --name {likely}" if _NAME.fullmatch(likely) else "write a name such as --name flowers"
+        faults.append(fault("--name", repr(name), "lower-case letters, digits and underscores, a letter first", remedy))
+    elif name == SAMPLE_NAME:
+        found = f"{name}, which is the sample dataset"
+        faults.append(fault("--name", found, "a name of its own", "choose another --name"))
+    if not _VERSION.fullmatch(version):
+        expected, remedy = "three numbers without leading zeros", "write a version such as --version 1.0.0"
+        faults.append(fault("--version", repr(version), expected, remedy))
     data_dir = arguments["data_dir"] or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     url = data_dir.rstrip("/") if is_remote(data_dir) else None
     faults += [fault("--data-dir", *found) for found in with_secrets([data_dir])]
@@ -99,26 +108,6 @@ def parsed(arguments: Mapping[str, str | None]) -> Options:
     if faults:
         raise ConfigError(faults)
     return options
-
-
-def _name_faults(name: str) -> Iterator[Fault]:
-    if not _NAME.fullmatch(name):
-        likely = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-        yield fault(
-            "--name",
-            repr(name),
-            "lower-case letters, digits and underscores, a letter first",
-            f"write --name {likely}" if _NAME.fullmatch(likely) else "write a name such as --name flowers",
-        )
-    elif name == SAMPLE_NAME:
-        yield fault("--name", f"{name}, which is the sample dataset", "a name of its own", "choose another --name")
-
-
-def _version_faults(version: str) -> Iterator[Fault]:
-    if not _VERSION.fullmatch(version):
-        yield fault(
-            "--version", repr(version), "three numbers without leading zeros", "write a version such as --version 1.0.0"
-        )
 
 
 def _integer(where: str, text: str | None, limits: tuple[int, int], faults: list[Fault]) -> int | None:

@@ -14,7 +14,7 @@ from etlrun.datasets.prepare.options import Options
 from etlrun.datasets.prepare.readers import in_folder, path_of
 from etlrun.datasets.prepare.shards import VersionStore, WrittenShard, planned, publish, require_space, working, write
 from etlrun.datasets.prepare.source import ImageSource, of_classes
-from etlrun.system.errors import EtlrunError, Fault, fault
+from etlrun.system.errors import EtlrunError, fault
 from etlrun.system.progress import progress
 from etlrun.system.values import frozen
 
@@ -63,11 +63,13 @@ def prepare(options: Options, source: ImageSource | None) -> Prepared:
         left = [(entry, of) for entry, of in zip(source.entries, verdicts, strict=True) if not of.reason]
         entries = [entry for entry, _ in left]
         label = {name: index for index, name in enumerate(source.classes)}
-        lost = {*source.classes} - {entry.label for entry in entries}
-        faults = [_emptied(source, f"the class {name}") for name in source.classes if name in lost]
-        lost = {entry.split for entry in source.entries} - {entry.split for entry in entries}
-        faults += [_emptied(source, f"the split {name}") for name in sorted(lost)]
-        faults = faults or list(of_classes(source.where, entries, source.classes))
+        kept = {entry.label for entry in entries}, {entry.split for entry in entries}
+        lost = [f"the class {name}" for name in source.classes if name not in kept[0]]
+        lost += [f"the split {name}" for name in sorted({entry.split for entry in source.entries} - kept[1])]
+        faults = [
+            fault(source.where, f"{of}, all of whose images are broken", "images that can be decoded", "repair them")
+            for of in lost
+        ] or list(of_classes(source.where, entries, source.classes))
         if faults:
             raise EtlrunError(faults)
         images = [
@@ -76,20 +78,13 @@ def prepare(options: Options, source: ImageSource | None) -> Prepared:
         found = check.duplicates(images)  # of the source's own splits
         if options.percents is not None:
             images = check.assigned(images, options.percents, options.seed)
-            empty = [name for name in options.percents or () if name not in {image.split for image in images}]
-            if empty:
-                raise EtlrunError(
-                    [
-                        fault(
-                            "--split",
-                            f"no examples for {', '.join(empty)} among {len(images):,} images",
-                            "examples for each split",
-                            "choose other percents or more images",
-                        )
-                    ]
-                )
+            if empty := [name for name in options.percents if name not in {image.split for image in images}]:
+                what = f"no examples for {', '.join(empty)} among {len(images):,} images"
+                remedy = "choose other percents or more images"
+                raise EtlrunError([fault("--split", what, "examples for each split", remedy)])
             found = check.duplicates(images)
-        shards = planned(options.name, _in_order(options, images), options.shards)
+        splits = sorted(check.ordered(images, options.seed).items(), key=lambda of: (not is_training(of[0]), of[0]))
+        shards = planned(options.name, dict(splits), options.shards)
         store = None if options.url is None else VersionStore(options)
         sizes = write(source, shards, version, task("written", len(images)), store)
         write_metadata(options, version, shards, sizes, source.classes)
@@ -115,16 +110,6 @@ def _archive_named(options: Options, unpacked: Path) -> Iterator[Path]:
         names = str(unpacked), str(path_of(options))
         faults = [replace(of, where=of.where.replace(*names), remedy=of.remedy.replace(*names)) for of in error.faults]
         raise EtlrunError(faults) from error
-
-
-def _emptied(source: ImageSource, what: str) -> Fault:
-    return fault(source.where, f"{what}, all of whose images are broken", "images that can be decoded", "repair them")
-
-
-def _in_order(options: Options, images: Sequence[Image]) -> dict[str, list[Image]]:
-    """Return the ordered images of each split, those of training first."""
-    found = check.ordered(images, options.seed)
-    return {name: found[name] for name in sorted(found, key=lambda name: (not is_training(name), name))}
 
 
 def is_training(split: str) -> bool:

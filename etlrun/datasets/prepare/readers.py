@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from etlrun.sources.framing import DamagedError, foreign, meant, records
 from etlrun.sources.listing import SUFFIXES, WHOLE
 from etlrun.sources.shards import incomplete, matched, unmatched
 from etlrun.stages.lazy import tf
-from etlrun.system.errors import EtlrunError, Fault, WorldError, fault, unreadable_path
+from etlrun.system.errors import EtlrunError, Fault, WorldError, counted, fault, unreadable_path
 
 _TYPES = (("bytes_list",), ("bytes_list", "int64_list"))
 """What an image and a label may be."""
@@ -48,14 +49,8 @@ class RecordImages(ImageSource):
         paths = matched(pattern)
         faults += incomplete(pattern, paths)
         if not paths:
-            faults.append(
-                fault(
-                    pattern,
-                    "no such file",
-                    "a pattern that matches TFRecord files",
-                    unmatched(pattern) or "check the path",
-                )
-            )
+            remedy = unmatched(pattern) or "check the path"
+            faults.append(fault(pattern, "no such file", "a pattern that matches TFRecord files", remedy))
         entries: list[ImageEntry] = []
         corrupt: list[Fault] = []
         lost: set[str] = set()
@@ -70,16 +65,11 @@ class RecordImages(ImageSource):
             lost.update(label for _, label in unfit if label)
             corrupt += [of if not of_file else replace(of, remedy=_LEFT_OUT) for of, _ in unfit]
         if not (entries or faults or corrupt):
-            faults.append(
-                fault(
-                    pattern,
-                    f"no records in {len(paths):,} file{'s' * (len(paths) > 1)}",
-                    "at least one record",
-                    "write the files again, or choose others",
-                )
-            )
+            found = f"no records in {counted(len(paths), 'file')}"
+            faults.append(fault(pattern, found, "at least one record", "write the files again, or choose others"))
         if not (skips_corrupt and entries):
-            faults += corrupt if entries else _first_of_each(corrupt)
+            of_files = {of.where.rpartition(", record ")[0]: of for of in reversed(corrupt)}
+            faults += corrupt if entries else reversed(of_files.values())  # if no record can be used, all have the same
         classes = classes_of((*(entry.label for entry in entries), *lost))
         faults = first(faults, pattern, "faults") or list(of_classes(where, entries, classes))
         if faults:
@@ -92,8 +82,9 @@ class RecordImages(ImageSource):
     ) -> Iterator[ImageEntry]:
         """Yield the examples of a file; note each other record as `unfit`, with its label if it has one."""
         for number, (place, record) in enumerate(_records(path, faults)):
-            name = f"{path}, record {number}"
-            features = _features(record)
+            name, features = f"{path}, record {number}", None
+            with suppress(DecodeError):
+                features = tf.train.Example.FromString(record).features.feature if record else None
             if features is None:
                 what = "no tf.train.Example" if record else "a record of zero bytes"
                 unfit.append((fault(name, what, "serialised examples", "choose other TFRecords"), ""))
@@ -121,20 +112,6 @@ class RecordImages(ImageSource):
         return entry.path
 
 
-def _first_of_each(corrupt: Sequence[Fault]) -> list[Fault]:
-    """Return the first fault of each file: if no record can be used, all have the same."""
-    found = {of.where.rpartition(", record ")[0]: of for of in reversed(corrupt)}
-    return [*reversed(found.values())]
-
-
-def _features(record: bytes) -> Mapping[str, Any] | None:
-    """Return the features of a serialised example; None if it is none, or empty."""
-    try:
-        return tf.train.Example.FromString(record).features.feature if record else None
-    except DecodeError:
-        return None
-
-
 def _wrong(features: Any, key: str, kinds: Sequence[str]) -> str:
     """Return what is wrong with a feature that has to be one value of these kinds; empty if nothing is."""
     if key not in features:
@@ -157,9 +134,8 @@ def _records(path: str, faults: list[Fault]) -> Iterator[tuple[int, bytes]]:
     try:
         yield from records(path)
     except DamagedError as error:
-        faults.append(
-            fault(f"{path}, record {error.number}", "a damaged record", "complete records", "write the file again")
-        )
+        where, remedy = f"{path}, record {error.number}", "write the file again"
+        faults.append(fault(where, "a damaged record", "complete records", remedy))
 
 
 CONVERTED = (".heic", ".heif", ".avif", ".tif", ".tiff", ".jp2")
@@ -180,7 +156,7 @@ def require_heic(names: Sequence[str]) -> None:
     if count and importlib.util.find_spec("pillow_heif") is None:
         raise WorldError(
             "--convert",
-            f"{count:,} file{'s' * (count > 1)} of {' or '.join(_HEIC)}, and no package pillow-heif",
+            f"{counted(count, 'file')} of {' or '.join(_HEIC)}, and no package pillow-heif",
             "the package that reads them",
             "pip install 'etlrun[phone]'",
         )

@@ -123,16 +123,15 @@ class WrittenShard:
 
 def planned(name: str, splits: Mapping[str, Sequence[Image]], count: int | None) -> list[WrittenShard]:
     """Return the shards of a dataset, `count` of each split if given, none without examples."""
-    return [shard for split, images in splits.items() for shard in _of_split(name, split, images, count)]
-
-
-def _of_split(name: str, split: str, images: Sequence[Image], count: int | None) -> Iterator[WrittenShard]:
-    total = sum(image.entry.size for image in images)
-    count = min(count or -(-total // LARGEST_SHARD_BYTES) or 1, len(images))
-    for number in range(count):
-        start, end = (len(images) * place // count for place in (number, number + 1))
-        file = f"{name}-{split}.tfrecord-{number:05d}-of-{count:05d}"
-        yield WrittenShard(split=split, file=file, images=images[start:end])
+    shards = []
+    for split, images in splits.items():
+        total = sum(image.entry.size for image in images)
+        number_of = min(count or -(-total // LARGEST_SHARD_BYTES) or 1, len(images))
+        for number in range(number_of):
+            start, end = (len(images) * place // number_of for place in (number, number + 1))
+            file = f"{name}-{split}.tfrecord-{number:05d}-of-{number_of:05d}"
+            shards.append(WrittenShard(split=split, file=file, images=images[start:end]))
+    return shards
 
 
 def write(

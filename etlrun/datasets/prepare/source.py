@@ -6,7 +6,9 @@ import csv
 import json
 import posixpath
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,12 +108,8 @@ def name_faults(where: Path, entries: Iterable[ImageEntry], classes: Iterable[st
             yield fault(where, f"the split {name!r}", SPLIT_EXPECTED, "rename the split")
     for name in classes:
         if not name.isprintable() or name != name.strip() or not name:
-            yield fault(
-                where,
-                f"the class {name!a}",
-                "a printable name that neither begins nor ends with a space",
-                "rename the class",
-            )
+            expected = "a printable name that neither begins nor ends with a space"
+            yield fault(where, f"the class {name!a}", expected, "rename the class")
 
 
 class Files(ImageSource):
@@ -238,61 +236,30 @@ def _json_lines(path: Path, faults: list[Fault]) -> Iterator[_Row]:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
-            try:
-                row = json.loads(line, object_pairs_hook=_once)
-            except _AgainError as error:
-                faults.append(
-                    fault(f"{path}:{number}", f"several values of {error}", "each key once", "remove all but one")
-                )
-                continue
-            except ValueError as error:
-                row = str(error)
-            if isinstance(row, dict):
-                yield f"{path}:{number}", row
-            else:
+            where, pairs = f"{path}:{number}", None
+            with suppress(ValueError):
+                pairs = json.loads(line, object_pairs_hook=tuple)
+            if not isinstance(pairs, tuple):  # as only an object is
                 example = '{"path": "rose.jpg", "label": "rose"}'
-                faults.append(fault(f"{path}:{number}", printable(line.strip()[:60]), f"an object: {example}", ""))
-
-
-class _AgainError(Exception):
-    """A key that an object of JSON has again."""
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON; raise `_AgainError` if a key occurs twice, of which `json` takes the last."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise _AgainError(next(key for place, (key, _) in enumerate(pairs) if key in dict(pairs[:place])))
-    return found
+                faults.append(fault(where, printable(line.strip()[:60]), f"an object: {example}"))
+            elif again := [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]:
+                faults.append(fault(where, f"several values of {again[0]}", "each key once", "remove all but one"))
+            else:
+                yield where, dict(pairs)
 
 
 def _image(where: str, row: Mapping[str, Any], has_splits: bool, faults: list[Fault]) -> tuple[str, str, str] | None:  # noqa: FBT001 - of the whole list
     wanted = (*_COLUMNS, "split") if has_splits else _COLUMNS
-    values = {key: str(row[key]) if _is_text(row.get(key)) else "" for key in wanted}
-    missing = [key for key, value in values.items() if not value]
-    if missing:
-        faults.append(
-            fault(
-                where,
-                ", ".join(f"{key}={row[key]!r}" if row.get(key) not in (None, "") else f"no {key}" for key in missing),
-                f"text for {', '.join(wanted)}",
-                "complete the line or remove it",
-            )
-        )
+    found = {key: row.get(key) for key in wanted}
+    values = {key: str(of) for key, of in found.items() if isinstance(of, str | int) and not isinstance(of, bool)}
+    if missing := [key for key in wanted if not values.get(key)]:
+        wrong = (f"{key}={found[key]!r}" if found[key] not in (None, "") else f"no {key}" for key in missing)
+        expected = f"text for {', '.join(wanted)}"
+        faults.append(fault(where, ", ".join(wrong), expected, "complete the line or remove it"))
         return None
     path = posixpath.normpath(values["path"])
     if path.startswith(("/", "../")) or path == "..":
-        faults.append(
-            fault(
-                where,
-                printable(values["path"]),
-                "a path within the folder of the list",
-                "put the list into a folder above all of its images",
-            )
-        )
+        expected, remedy = "a path within the folder of the list", "put the list into a folder above all of its images"
+        faults.append(fault(where, printable(values["path"]), expected, remedy))
         return None
     return path, values["label"], values.get("split", WHOLE)
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str | int) and not isinstance(value, bool)
