@@ -64,14 +64,11 @@ def share_of(count: int, rows: int, what: str) -> str:
     return f"{count:,} of {rows:,} {what} ({count / max(rows, 1):.1%})"
 
 
-def of_balance(
-    split: str, counts: Mapping[Any, int], what: str, named: Callable[[Any], str], how: str
-) -> Finding | None:
-    """Return the finding of classes of which one is much larger than another; None if there is none."""
+def of_balance(split: str, counts: Mapping[str, int], what: str, remedy: str) -> Iterator[Finding]:
+    """Yield the finding of classes of which one is much larger than another."""
     most, least = (choose(counts, key=counts.__getitem__) for choose in (max, min))
-    if counts[most] <= MOST_UNLIKE * counts[least]:
-        return None
-    return Finding(f"{split} has {counts[most]:,} {what} {named(most)} and {counts[least]:,} of {named(least)}", how)
+    if counts[most] > MOST_UNLIKE * counts[least]:
+        yield Finding(f"{split} has {counts[most]:,} {what} {most} and {counts[least]:,} of {least}", remedy)
 
 
 def of_equal(

@@ -93,7 +93,7 @@ def examined(plan: Plan, source: Source, splits: Sequence[Split], begin: Begin) 
     return Diagnosis(
         findings=[*_findings(plan, scans, figures, class_names, begin)],
         splits=[*map(asdict, figures)],
-        parts=[*_tables(figures), Section("Classes", [*map(_of_class, samples)], only=["html"])],
+        parts=[*_tables(figures), Section("Classes", [*map(_samples, samples)], only=["html"])],
         picture=lambda of: _picture(of[0], of[0].place(of[1]), of[1]),
     )
 
@@ -171,9 +171,9 @@ def _tables(figures: Sequence[SplitFigures]) -> Iterator[Part]:
     yield Lines([("caches", f"{name}: {text}") for name, text in sizes])
 
 
-def _of_class(sample: tuple[str, Scan, Sequence[int]]) -> Images:
+def _samples(of: tuple[str, Scan, Sequence[int]]) -> Images:
     """Return the samples of a class, which are read again as a page is made, so that few are in memory."""
-    name, scan, numbers = sample
+    name, scan, numbers = of
     return Images(filter(None, in_order(partial(_picture, scan, name), numbers)), title=name)
 
 
@@ -227,8 +227,8 @@ def _findings(
         if missing:
             text = f"{of.name} has no example of {', '.join(missing[:NAMED])}"
             yield Finding(text, "choose a larger part of the dataset, or add images")
-        elif (found := of_balance(of.name, of.classes, "examples of", str, remedy)) is not None:
-            yield found
+        else:
+            yield from of_balance(of.name, of.classes, "examples of", remedy)
     sizes = [step.stage.size for stage in plan.train for step in stage.steps if hasattr(step.stage, "size")]
     for scan in scans if sizes else ():
         height, width = sizes[0]

@@ -8,7 +8,6 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -30,7 +29,6 @@ from etlrun.stages.rows import Table as TableOfFiles
 from etlrun.system.errors import override
 from etlrun.system.files import as_unicode
 from etlrun.system.progress import Begin
-from etlrun.system.values import frozen
 
 MOST_MISSING = 0.5
 """Share of missing values above which they are a finding."""
@@ -62,11 +60,11 @@ def examined(plan: Plan, source: RowsSource, splits: Iterable[RowSplit], begin: 
         EtlrunError: The rows can't be read.
     """
     readers, columns = read(plan, source, splits, begin), plan.spec.columns
-    unknown = {output.name: dict(columns.shares).get(output.name) for output in columns.outputs} if columns else {}
     sequences = [output.name for output in (columns.outputs if columns else ()) if output.has_sequences]
+    unknown = dict(columns.shares) if columns else {}  # shares that the vocabulary lacks
     return Diagnosis(
         findings=[*_findings(readers, begin)],
-        notes=[f"{name}: {unknown[name]}." for name in sequences if unknown[name]],  # shares that the vocabulary lacks
+        notes=[f"{name}: {unknown[name]}." for name in sequences if unknown.get(name)],
         splits=[*map(_values, readers)],
         parts=[*tables(readers, {"least": 0, "median": 3, "largest": -1}, is_of_all=False)],
     )
@@ -82,8 +80,7 @@ def of_stats(plan: Plan, begin: Begin) -> Doc:
     source = cast("RowsSource", open_source(dataset))
     splits = read(plan, source, [source.split(dataset.split, dataset.key("split"))], begin)
     title = f"Of {len(splits[0].rows):,} rows of {splits[0].name}"
-    names = ("least", "5 %", "25 %", "median", "75 %", "95 %", "largest")
-    places = {name: place for place, name in enumerate(names)}
+    places = {"least": 0, "5 %": 1, "25 %": 2, "median": 3, "75 %": 4, "95 %": 5, "largest": 6}
     return Doc(title, [Paragraph(f"# {title}."), *tables(splits, places, is_of_all=True)])
 
 
@@ -223,23 +220,22 @@ def _far(splits: Sequence[ColumnReader], column: Sequence[ColumnFigures]) -> Ite
     limits = _limits(train.sample(of.name).drop_null())
     if limits is None or train.source.kept.known.columns[of.name].feature.shape:
         return
-    every = [_beyond(split, of.name, limits) for split in splits]
-    some = [place for place, found in enumerate(every) if found.rows]
-    same = [found.most for found in every if found.same > 1 and found.same >= _SAME * found.rows]
-    if not some or (not same and any(every[place].rows > MOST_FAR * column[place].rows for place in some)):
+    some, counts, rows, places, same = list[ColumnReader](), list[int](), list[int](), list[str](), ""
+    for split, each in zip(splits, column, strict=True):
+        values = _beyond(split, of.name, limits, places)
+        if count := values.total():
+            some, counts, rows = [*some, split], [*counts, count], [*rows, each.rows]
+            (value, most), *_ = values.most_common(1)
+            same = same or (f"{value:g}" if most > 1 and most >= _SAME * count else "")
+    if not some or (not same and any(count > MOST_FAR * each for count, each in zip(counts, rows, strict=True))):
         return
-    counts, rows = [found.rows for found in every], [each.rows for each in column]
-    where = _shares(*([values[place] for place in some] for values in (splits, counts, rows)))  # type: ignore[arg-type]
     ends = ", ".join("null" if not np.isfinite(end) else f"{end:.4g}" for end in limits)
-    stands, mostly = (
-        (f"if {same[0]} stands for a missing value, leave it empty instead; else ", f", mostly {same[0]}")
-        if same
-        else ("", "")
-    )
+    stands = f"if {same} stands for a missing value, leave it empty instead; else " if same else ""
+    mostly = f", mostly {same}" if same else ""
     yield Finding(
-        f"{of.name} is far from all other values in {where}{mostly}",
+        f"{of.name} is far from all other values in {_shares(some, counts, rows)}{mostly}",
         f"{stands}repair them, or put {{clip: [{ends}]}} before the other steps of {of.name}",
-        tuple(place for found in every for place in found.places)[:NAMED],
+        places[:NAMED],
     )
 
 
@@ -249,9 +245,7 @@ def _limits(values: pa.Array) -> tuple[float, float] | None:
     Where all but a few are not negative, they have to be far in their logarithms, too: many have a long tail.
     """
     numbers = numbers_of(values).astype(np.float64)
-    if not len(numbers):
-        return None
-    low, high = _quartile_ends(numbers)
+    low, high = _quartile_ends(numbers) if len(numbers) else (0.0, 0.0)
     if low == high:
         return None
     positive = numbers[numbers >= 0]
@@ -267,31 +261,17 @@ def _quartile_ends(numbers: npt.NDArray[np.float64]) -> tuple[float, float]:
     return (float(first - span), float(third + span)) if span else (float(first), float(first))
 
 
-@frozen
-class _Beyond:
-    """Values beyond limits: in how many rows, the most frequent one, in how many of them, and the first places."""
-
-    rows: int
-    most: str
-    same: int
-    places: tuple[str, ...]
-
-
-def _beyond(split: ColumnReader, name: str, limits: tuple[float, float]) -> _Beyond:
-    places, rows = list[str](), 0
-    counts: dict[float, int] = {}
+def _beyond(split: ColumnReader, name: str, limits: tuple[float, float], places: list[str]) -> Counter[float]:
+    """Return values beyond limits with their numbers of rows, and add the first `places`."""
+    counts: Counter[float] = Counter()
     for start, values in split.batches(name):
         is_beyond = pc.or_(pc.less(values, limits[0]), pc.greater(values, limits[1]))
         found = np.flatnonzero(pc.coalesce(is_beyond, pa.scalar(value=False)).to_numpy(zero_copy_only=False))
-        rows += len(found)
-        some = numbers_of(values.take(pa.array(found)))
-        for value, count in zip(*np.unique(some, return_counts=True), strict=True):
-            if len(counts) < NAMED or float(value) in counts:
-                counts[float(value)] = counts.get(float(value), 0) + int(count)
-        for place, value in zip(found[: NAMED - len(places)].tolist(), some.tolist(), strict=False):
+        some = numbers_of(values.take(pa.array(found))).astype(np.float64).tolist()
+        counts.update(some)
+        for place, value in zip(found[: max(NAMED - len(places), 0)].tolist(), some, strict=False):
             places.append(f"{split.where(start + place)}: {plain(value, 'number')}")
-    most = max(counts, key=counts.__getitem__) if counts else 0.0
-    return _Beyond(rows=rows, most=f"{most:g}", same=counts.get(most, 0), places=tuple(places))
+    return counts
 
 
 def of_targets(splits: Sequence[ColumnReader]) -> Iterator[Finding]:
@@ -308,14 +288,12 @@ def of_targets(splits: Sequence[ColumnReader]) -> Iterator[Finding]:
                     remedy = f"set {override('dataset.target', of.name, 'binary')}"
                     yield Finding(f"{of.name} is predicted as a number, and {two}", remedy)
                 continue
-            remedy = "try load.class_weights=balanced, or load.sample=uniform_by_class with load.shuffle=full"
+            sample = "load.sample=uniform_by_class with load.shuffle=full"
+            remedy = f"try load.class_weights=balanced, or {sample}"
             if kind == "binary":
-                remedy = (
-                    "try load.sample=uniform_by_class with load.shuffle=full, and look at auc, precision and recall"
-                )
-            counts, what = dict(of.counts.most_common()), f"rows of {of.name}"
-            found = of_balance(split.name, counts, what, partial(plain, kind=of.type), remedy)
-            yield from [] if found is None else [found]
+                remedy = f"try {sample}, and look at auc, precision and recall"
+            counts = {plain(value, of.type): count for value, count in of.counts.most_common()}
+            yield from of_balance(split.name, counts, f"rows of {of.name}", remedy)
 
 
 def _equal_rows(splits: Sequence[ColumnReader], done: Callable[[int], None]) -> Iterator[Finding]:
@@ -398,7 +376,10 @@ def of_leaks(train: ColumnReader) -> Iterator[Finding]:
     for target in targets:
         is_number = kind_of(source.dataset, target) == "number"
         outcome = source.kept.arrow(target).take(pa.array(rows))
-        truth: Any = _ranks(outcome) if is_number else _codes(outcome)
+        truth: Any = _codes(outcome)
+        if is_number:  # the rank of each, the same for equal ones
+            _, codes, counts = np.unique(numbers_of(outcome), return_inverse=True, return_counts=True)
+            truth = (np.cumsum(counts) - counts / 2)[codes]
         for name in names:
             if name in source.dataset.target:
                 continue
@@ -417,14 +398,6 @@ def _codes(values: pa.Array) -> Numbers:
     found = pc.dictionary_encode(values, null_encoding="encode")
     codes: Numbers = found.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return codes
-
-
-def _ranks(values: pa.Array) -> Floats:
-    """Return the rank of each number, the same for equal ones."""
-    found: Floats = np.unique(numbers_of(values), return_inverse=True, return_counts=True)  # type: ignore[assignment]
-    _, places, counts = found
-    ends = np.cumsum(counts)
-    return np.asarray((ends - counts / 2)[places], np.float64)
 
 
 def _bins(values: pa.Array, half: int) -> Numbers:
