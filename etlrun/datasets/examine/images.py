@@ -102,11 +102,12 @@ def _figures(plan: Plan, source: Source, scan: Scan, class_names: Sequence[str])
     looks, count = scan.looks[~scan.looks["is_broken"]], scan.split.num_examples
     counts = np.bincount(looks["label"], minlength=len(class_names))
     sizes: dict[str, int | None] = {}
+    encoded = float(looks["size_bytes"].mean()) if len(looks) else 0.0
     if len(looks):
         flow, features = source.dataset.examples, plan.spec.model.features
         pixels = float((looks["width"].astype(np.int64) * looks["height"] * 3).mean())
         sizes = {
-            "source": cache_bytes(flow, count, float(looks["size_bytes"].mean())),
+            "source": cache_bytes(flow, count, encoded),
             "decoded": cache_bytes(flow, count, pixels),
             "transformed": cache_bytes(plan.train[-1].gives, count),
             "features": None if features is None else cache_bytes(flow, count, 4 * features),
@@ -116,7 +117,7 @@ def _figures(plan: Plan, source: Source, scan: Scan, class_names: Sequence[str])
         examples=count,
         files=len(scan.split.paths),
         broken=scan.lost,
-        bytes_per_example=float(looks["size_bytes"].mean()) if len(looks) else 0.0,
+        bytes_per_example=encoded,
         classes=dict(zip(class_names, map(int, counts), strict=True)),
         widths=_quantiles(looks["width"]),
         heights=_quantiles(looks["height"]),
@@ -213,11 +214,7 @@ def _findings(
     def image(member: int) -> tuple[Scan, int]:
         return scans[splits[member]], int(numbers[member])
 
-    def where(member: int) -> str:
-        scan, number = image(member)
-        return scan.place(number)
-
-    yield from of_equal(groups, kinds, ("image", "images"), where, image=image)
+    yield from of_equal(groups, kinds, ("image", "images"), lambda member: Scan.place(*image(member)), image=image)
     yield from near_findings(scans, class_names, begin)
     for scan in scans:
         yield from of_pixels(scan)

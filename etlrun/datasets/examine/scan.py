@@ -20,7 +20,7 @@ from etlrun.datasets.examine.finding import NAMED, Finding
 from etlrun.datasets.prepare.check import DIGEST, digest_of, in_order
 from etlrun.sources.base import Example, Problem, Records, Source, Split
 from etlrun.sources.corrupt import CorruptRecord, decoded, records_of, refused, warning_of
-from etlrun.system.errors import headline
+from etlrun.system.errors import counted, headline
 from etlrun.system.progress import Begin
 
 _DRAFT = 64
@@ -96,7 +96,11 @@ def look_at(data: bytes) -> Look:
         image = None
     if problem := refused(io.BytesIO(data), len(data)):
         return look._replace(reason=problem.reason)
-    small = None if image is None else _drafted(image, data)
+    small = None
+    if image is not None and image.format in {"JPEG", "MPO"} and data.endswith(_END) and _LOSSLESS not in data:
+        with contextlib.suppress(*UNREADABLE):
+            image.draft("L", (_DRAFT, _DRAFT))
+            small = _small(image)
     if small is None:
         pixels = decoded(data)
         if isinstance(pixels, Problem):
@@ -123,25 +127,12 @@ def _orientation(image: Image.Image) -> int:
     return int(found) if found in _ORIENTATIONS else 1
 
 
-def _drafted(image: Image.Image, data: bytes) -> Image.Image | None:
-    """Return a small grey version of a complete JPEG; None of anything else."""
-    if image.format not in {"JPEG", "MPO"} or not data.endswith(_END) or _LOSSLESS in data:
-        return None
-    try:
-        image.draft("L", (_DRAFT, _DRAFT))
-        return _small(image)
-    except UNREADABLE:
-        return None
-
-
 def _is_transparent(image: Image.Image) -> bool:
-    if not image.has_transparency_data:
-        return False
-    try:
-        least, _ = image.convert("RGBA").getchannel("A").getextrema()
-    except UNREADABLE:
-        return False
-    return int(least) < _OPAQUE  # type: ignore[arg-type] # of one channel
+    with contextlib.suppress(*UNREADABLE):
+        if image.has_transparency_data:
+            least, _ = image.convert("RGBA").getchannel("A").getextrema()
+            return int(least) < _OPAQUE  # type: ignore[arg-type] # of one channel
+    return False
 
 
 def opened(data: bytes, side: int) -> Image.Image | None:
@@ -160,12 +151,13 @@ def _small(image: Image.Image) -> Image.Image:
 
 LOOKED = np.dtype(
     [
-        ("digest", DIGEST), ("hash", "u8"), ("label", "i8"), ("width", "u4"), ("height", "u4"), ("size_bytes", "u4"),
-        ("format", "S8"), ("colours", "S12"), ("orientation", "u1"), ("is_flat", "?"), ("is_transparent", "?"),
-        ("is_dim", "?"), ("is_warned", "?"), ("is_broken", "?"), ("shard", "u4"), ("number", "u4"),
+        ("digest", DIGEST), ("hash", "u8"), ("is_flat", "?"), ("is_transparent", "?"), ("is_dim", "?"),
+        ("width", "u4"), ("height", "u4"), ("size_bytes", "u4"), ("format", "S8"), ("colours", "S12"),
+        ("orientation", "u1"), ("is_warned", "?"), ("is_broken", "?"), ("label", "i8"), ("shard", "u4"),
+        ("number", "u4"),
     ]
 )  # fmt: skip
-"""What is kept of an image: see `Look`; `shard` and `number` are its place."""
+"""What is kept of an image, in the order of `Look`; `shard` and `number` are its place."""
 SAMPLES = 6
 """Images of each class that the page shows."""
 _BATCH = 8
@@ -201,10 +193,9 @@ class Scan:
     def samples(self) -> Iterator[tuple[int, list[int]]]:
         """Yield each label with the numbers of the first images that have it."""
         sound = np.flatnonzero(~self.looks["is_broken"])
-        order = sound[np.argsort(self.looks["label"][sound], kind="stable")]
-        labels, starts = np.unique(self.looks["label"][order], return_index=True)
-        for label, start, end in zip(labels, starts, np.append(starts[1:], len(order)), strict=True):
-            yield int(label), order[start : min(end, start + SAMPLES)].tolist()
+        labels = self.looks["label"][sound]
+        for label in np.unique(labels).tolist():
+            yield label, sound[labels == label][:SAMPLES].tolist()
 
     def encoded(self, index: int) -> bytes | None:
         """Return the bytes of an image, which are read again; None if they can't be."""
@@ -241,18 +232,8 @@ class Scan:
             return None
 
 
-class _Records(NamedTuple):
-    """Records of a shard.
-
-    Attributes:
-        shard: Place of the shard in the split.
-        number: Number of the first record in the shard.
-        records: Strings (records,).
-    """
-
-    shard: int
-    number: int
-    records: tf.Tensor
+_Records = tuple[int, int, tf.Tensor]
+"""Place of a shard in the split, the number of a record in it, and strings (records,) from that one on."""
 
 
 def scanned(source: Source, split: Split, done: Callable[[int], None]) -> Scan:
@@ -288,7 +269,7 @@ def _batches(found: Scan) -> Iterator[_Records]:
         number, end = shard.skip, shard.skip + shard.take
         with contextlib.suppress(tf.errors.OpError):  # the reader of single records says what is wrong
             for records in found.split.read(shard.path, shard.skip, shard.take).batch(_BATCH):
-                yield _Records(place, number, records)
+                yield place, number, records
                 number += len(records)
         rest = replace(shard, skip=number, take=end - number)
         for number, record in records_of(found.source, found.split, rest) if rest.take else ():
@@ -296,19 +277,19 @@ def _batches(found: Scan) -> Iterator[_Records]:
                 found.broken.append((record.where, record.reason))
                 found.lost += record.lost
             else:
-                yield _Records(place, number, record[None])
+                yield place, number, record[None]
 
 
 def _looked(of: Scan, parse: Parse, batch: _Records) -> list[tuple[tuple[Any, ...], str, str]]:
     """Return a row of `LOOKED` for each record of a batch, why it can't be used, and what libjpeg warns of."""
-    found = []
-    for place, (data, label, fault) in enumerate(_parsed(of.source, parse, batch.records)):
-        refused = of.split.refused(batch.number + place)
+    (shard, first, records), found, classes = batch, [], of.source.num_classes
+    for number, (data, label, fault) in enumerate(_parsed(of.source, parse, records), first):
+        refused = of.split.refused(number)
         look = Look(reason=refused[0] if refused else fault) if refused or fault else look_at(data)
-        reason = _fault_of(of.source, look, label)
-        known = (look.digest, look.hash, label, look.width, look.height, look.size_bytes, look.format, look.colours)
-        kinds = (look.is_flat, look.is_transparent, look.is_dim, bool(look.warning), bool(reason))
-        found.append(((*known, look.orientation, *kinds, batch.shard, batch.number + place), reason, look.warning))
+        *known, warning, reason = look
+        if not reason and classes is not None and not 0 <= label < classes:
+            reason = f"label {label}, of {classes} classes"
+        found.append(((*known, bool(warning), bool(reason), label, shard, number), reason, warning))
     return found
 
 
@@ -322,12 +303,6 @@ def _parsed(source: Source, parse: Parse, records: tf.Tensor) -> list[tuple[byte
         return [(b"", -1, headline(error))]
     labels = examples[source.dataset.examples.target].numpy()
     return [(bytes(data), int(label), "") for data, label in zip(examples["image"].numpy(), labels, strict=True)]
-
-
-def _fault_of(source: Source, look: Look, label: int) -> str:
-    if look.reason or source.num_classes is None or 0 <= label < source.num_classes:
-        return look.reason
-    return f"label {label}, of {source.num_classes} classes"
 
 
 BITS = 8
@@ -362,10 +337,9 @@ def _alike(
 ) -> Iterator[Finding]:
     """Yield the finding of pairs of an image of `scan`, one of `other`, and the bits in which their hashes differ."""
     if pairs:
-        is_one = len(pairs) == 1
+        look = "looks" if len(pairs) == 1 else "look"
         yield Finding(
-            f"{len(pairs):,} image{'' if is_one else 's'} of {scan.split.name} look{'s' * is_one} like one of "
-            f"{what}, by perceptual hashes",
+            f"{counted(len(pairs), 'image')} of {scan.split.name} {look} like one of {what}, by perceptual hashes",
             remedy,
             tuple(f"{named(scan, row)} ~ {named(other, of)} ({bits} bits)" for row, of, bits in pairs[:NAMED]),
             tuple(place for row, of, _ in pairs[:NAMED] for place in ((scan, row), (other, of))),
