@@ -142,7 +142,7 @@ def _lines_of_steps(stage: Map, place: Place) -> Iterator[str]:
             yield from _lines_of_columns(step, place)
         elif not step.parses:
             feature = f"example[{quoted(step.feature)}]"
-            values = {name: literal(value) for name, value in step.values.items()}
+            values = {name: literal(value) for name, value in step.arguments.items()}
             values |= {"seed": "seed"} if step.random else {}
             yield call(f"{feature} = {_name(step)}", feature, *(f"{name}={text}" for name, text in values.items()))
 
@@ -195,7 +195,7 @@ def parse_batch(stage: ParseBatch, place: Place) -> str:
 
 def mix(stage: Mix, place: Place) -> str:
     """Return the text of mixing the images of each batch."""
-    values = [f"{name}={literal(value)}" for name, value in stage.values.items()]
+    values = [f"{name}={literal(value)}" for name, value in stage.arguments.items()]
     place.functions.extend((*_sources_of(stage, place.data), *sources(place.data, mixed)))
     lines = (
         call("mixing = functools.partial", "mix", *values, "seed=seed"),
@@ -233,7 +233,7 @@ def name_of_transform(plan: Plan, pipeline: str) -> str:
 def turbo(stage: Turbo, place: Place) -> str:
     """Return the text of decoding batches of images: those of the model, or batches of its own."""
     dataset = place.dataset
-    values = (f"{name}={literal(value)}" for name, value in stage.values.items())
+    values = (f"{name}={literal(value)}" for name, value in stage.arguments.items())
     partial = ["turbo", *values]
     given_to = ["example", "decode", f"size={stage.size}"]
     if stage.skips:

@@ -92,7 +92,7 @@ def _checked(context: Context) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
 
 def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.Dataset:
     """Return the features by name with decoded images, from batches or from single examples."""
-    decode: partial[Any] = partial(type(stage).op, **stage.values)
+    decode: partial[Any] = partial(type(stage).op, **stage.arguments)
     if stage.skips:
         decode = partial(usable, decode=decode, size=stage.size)
 
@@ -268,7 +268,7 @@ def applied(step: Step, context: Context) -> Callable[[Any], Example]:
         seed = {"seed": context.example_seed(example)} if step.random else {}
         value = example[step.feature]
         value = accepted(value, context) if isinstance(step, Decode) else value
-        return {**example, step.feature: step.op(value, **step.values, **seed)}
+        return {**example, step.feature: step.op(value, **step.arguments, **seed)}
 
     return apply
 
@@ -319,7 +319,7 @@ def mix(dataset: tf.data.Dataset, stage: Mix, context: Context) -> tf.data.Datas
 
     def apply(batch: Example) -> Example:
         seed = context.pass_seed(context.passes_begun)
-        return mixed(batch, partial(stage.op, **stage.values, seed=seed), stage.feature, target)
+        return mixed(batch, partial(stage.op, **stage.arguments, seed=seed), stage.feature, target)
 
     return parallel_map(dataset, apply, stage, context)
 

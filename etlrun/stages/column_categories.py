@@ -50,7 +50,6 @@ class Lookup(ColumnStep):
     name = "lookup"
     main = "values"
     learned = ("values",)
-    not_of_op = ("file", "top", "min_count")
 
     values: Annotated[_Values | None, Expected("a list of texts or of integers, or null to learn it"), DATA] = None
     file: Data[OptionalPath] = None
@@ -248,7 +247,6 @@ class Embed(ColumnStep):
     name = "embed"
     main = "dimension"
     learned = ("padding",)
-    not_of_op = ("dimension", "weights", "words", "trainable", "content")
 
     dimension: Data[OptionalPositive] = None
     weights: Data[OptionalPath] = None
@@ -344,7 +342,6 @@ class Quantiles(Bucketize):
     name = "quantiles"
     main = "count"
     learned = ("boundaries",)
-    not_of_op = ("count",)
 
     count: Data[Annotated[int, Field(ge=2, le=10_000)]]
     boundaries: Annotated[_Boundaries | None, Expected(f"null to learn them, or {_ASCENDING}"), DATA] = None  # type: ignore[assignment]

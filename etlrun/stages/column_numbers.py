@@ -9,10 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field
 
-from etlrun.stages.base import DATA, Data, Expected, Number, Stage
+from etlrun.stages.base import DATA, Data, Expected, Number
 from etlrun.stages.flow import Faults, Feature, UnfitError
 from etlrun.stages.lazy import pa, pc, tf
-from etlrun.stages.plugins import remember
+from etlrun.stages.step import Step, fields_of
 from etlrun.system.values import frozen
 
 _MOST_SHOWN = 6
@@ -33,11 +33,11 @@ Values: TypeAlias = Callable[..., Any]
 """Function that returns the values before a step; see `ColumnStep.fitted`."""
 
 
-class ColumnStep(Stage):
+class ColumnStep(Step):
     """A step on one column, or the first one on several.
 
-    A graph calls `op` for a batch, an ejected program contains its source: it refers to nothing but its arguments and
-    `tf`. Fields that are null and `learned` are set by `fitted`, from the values of the training split alone.
+    A graph calls `op` for a batch. Fields that are null and `learned` are set by `fitted`, from the values of the
+    training split alone.
 
     Attributes:
         name: Its name in a config.
@@ -52,34 +52,30 @@ class ColumnStep(Stage):
     name: ClassVar[str]
     main: ClassVar[str] = ""
     learned: ClassVar[tuple[str, ...]] = ()
-    not_of_op: ClassVar[tuple[str, ...]] = ()
     takes: ClassVar[int] = 1
     of_sequences: ClassVar[bool] = False
     gives_sequences: ClassVar[bool] = True
-    op: ClassVar[Callable[..., Any]]
-
-    def __init_subclass__(cls) -> None:
-        if "op" in vars(cls):
-            remember([cls.op])
-
-    @property
-    def _fields(self) -> tuple[dataclasses.Field[Any], ...]:
-        return dataclasses.fields(self)  # type: ignore[arg-type] # each step is a dataclass
 
     @property
     def arguments(self) -> dict[str, Any]:
         """Fields by name, as `op` takes them: plain values, lists in the place of tuples."""
-        return {of.name: _plain(getattr(self, of.name)) for of in self._fields if of.name not in self.not_of_op}
+        return {name: _plain(value) for name, value in super().arguments.items()}
 
     @property
-    def also(self) -> dict[str, Any]:
-        """Fields that `op` does not take, and that are set."""
-        return {name: value for name in self.not_of_op if (value := getattr(self, name)) is not None}
+    def described(self) -> dict[str, Any]:
+        """Arguments of `op`, and behind them the other fields that are set."""
+        others = {of.name: getattr(self, of.name) for of in fields_of(self) if of.name not in self.arguments}
+        return {**self.arguments, **{name: value for name, value in others.items() if value is not None}}
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        """Fields that differ from their defaults."""
+        return {of.name: value for of in fields_of(self) if (value := getattr(self, of.name)) != of.default}
 
     @property
     def written(self) -> Any:
         """The step as a config writes it: its name alone, with the value of its main field, or with several fields."""
-        found = {of.name: _plain(getattr(self, of.name)) for of in self._fields if getattr(self, of.name) != of.default}
+        found = {name: _plain(value) for name, value in self._given.items()}
         if not found:
             return self.name
         return {self.name: found[self.main] if found.keys() == {self.main} else found}
@@ -87,7 +83,7 @@ class ColumnStep(Stage):
     @property
     def text(self) -> str:
         """The step in a line of a plan, with its values and what it has learned."""
-        given = {of.name: getattr(self, of.name) for of in self._fields if getattr(self, of.name) != of.default}
+        given = self._given
         first = f" {shown(given.pop(self.main))}" if self.main in given else ""
         others = ", ".join(f"{name} {shown(value)}" for name, value in given.items())
         return f"{self.name}{first}{f' ({others})' if others else ''}"
@@ -128,10 +124,6 @@ class ColumnStep(Stage):
         most frequent one. `incoming` is their feature. Raises `UnfitColumnError` if nothing can be learned.
         """
         return self
-
-    def gives(self, incoming: Feature) -> Feature:
-        """Return its output for a column; raise `UnfitError` if it doesn't accept that."""
-        raise NotImplementedError
 
 
 LARGEST = 3.4028234663852886e38
@@ -256,7 +248,6 @@ class Fill(ColumnStep):
     name = "fill"
     main = "value"
     learned = ("filled",)
-    not_of_op = ("value", "indicator")
 
     value: Annotated[str | int | Number, Expected("mean, median, most_frequent, a number or a text"), DATA]
     indicator: Data[bool] = False

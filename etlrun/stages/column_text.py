@@ -66,8 +66,6 @@ class Tokenize(ColumnStep):
     main = "by"
     of_sequences = True
 
-    not_of_op = ("file",)
-
     by: Data[Literal["whitespace", "characters", "regex", "wordpiece"]]
     pattern: Data[OptionalText] = None
     file: Data[OptionalPath] = None

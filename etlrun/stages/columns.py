@@ -110,7 +110,7 @@ class Output:
     @property
     def described(self) -> dict[str, Any]:
         """The output as plain values: what it is made of, and each step with its parameters."""
-        steps = [{step.name: {**step.arguments, **step.also}} for step in self.steps]
+        steps = [{step.name: step.described} for step in self.steps]
         return {"of": list(self.of), "steps": steps}
 
     @property
@@ -289,7 +289,6 @@ class Number(ColumnStep):
 
     name = "number"
     learned = ("mean", "std", "least")
-    not_of_op = ("standardize", *learned)
 
     standardize: Data[bool] = False
     mean: Annotated[float | None, Expected("null"), DATA] = None

@@ -35,7 +35,6 @@ class Decode(Step):
     path = "transform.decode"
     is_costly = True
     points = ("decoded", "decode")
-    not_of_op = ("library", "fast")
     chooses_stages = ("library",)
 
     library: Data[Literal["tensorflow", "turbo"]] = "turbo"
@@ -140,7 +139,6 @@ class DecodeJpeg(Step):
 
     path = "cache.decode_jpeg"
     is_costly = True
-    not_of_op = ("library",)
 
     size: Data[Size]
     library: Speed[Literal["tensorflow", "turbo"]]

@@ -237,14 +237,12 @@ def breach(step: object) -> str | None:
         return f"{step!r}, which is not a dataclass derived from Step"
     if not inspect.isfunction(getattr(step, "op", None)):
         return f"{step.__name__} without a static function `op`"
-    names = [field.name for field in fields(step) if field.name not in step.not_of_op] + (
-        ["seed"] if step.random is not Stage.random else []
-    )
+    names = [field.name for field in fields(step)] + (["seed"] if step.random is not Stage.random else [])
     _feature, *others = inspect.signature(step.op).parameters.values()
     if [other.name for other in others] != names or any(other.kind is not other.KEYWORD_ONLY for other in others):
         return f"{step.__name__}.op{inspect.signature(step.op)}, whose keyword-only parameters are not {names}"
-    if step.values is not Step.values:
-        return f"{step.__name__}.values, which is to be that of Step"
+    if step.arguments is not Step.arguments:
+        return f"{step.__name__}.arguments, which are to be those of Step"
     for called in step.calls:
         if not inspect.isfunction(called):
             return f"{step.__name__}.calls, which contains {called!r}"

@@ -144,7 +144,7 @@ class Mix(Stage):
         return incoming.with_feature(incoming.target, MIXED)
 
     @property
-    def values(self) -> dict[str, float]:
+    def arguments(self) -> dict[str, float]:
         """Fields by name, as `op` takes them."""
         return {"mixup_alpha": self.mixup_alpha, "cutmix_alpha": self.cutmix_alpha}
 

@@ -29,6 +29,11 @@ from etlrun.stages.rows import Known
 from etlrun.system.values import frozen
 
 
+def fields_of(step: Stage) -> tuple[dataclasses.Field[Any], ...]:
+    """Return the fields of a stage, in order."""
+    return dataclasses.fields(step)  # type: ignore[arg-type] # each stage that is not a base is a dataclass
+
+
 class Step(Stage):
     """A stage that works on one feature of each example.
 
@@ -38,9 +43,9 @@ class Step(Stage):
     Attributes:
         feature: Name of the feature.
         parses: Whether it works on the serialised example instead, from which it parses all features.
-        op: Function from a feature to a feature. It takes the fields of its class by name, and if the step is random
-            also `seed`, the int64 scalar of the pass and the example; where `random` is a property, it has the default
-            None.
+        op: Function from a feature to a feature. It takes fields of its class by name (those that it does not take
+            choose another way to do the same, or are what its arguments come from), and if the step is random also
+            `seed`, the int64 scalar of the pass and the example; where `random` is a property, it has the default None.
     """
 
     feature: ClassVar[str] = "image"
@@ -48,8 +53,6 @@ class Step(Stage):
     op: ClassVar[Callable[..., Any]]
     calls: ClassVar[tuple[Callable[..., Any], ...]] = ()
     """Functions of modules that `op` and they themselves call, each behind those that it calls."""
-    not_of_op: ClassVar[tuple[str, ...]] = ()
-    """Fields that `op` does not take, since they choose another way to do the same."""
     chooses_stages: ClassVar[tuple[str, ...]] = ()
     """Fields that decide which stages a plan has, and change nothing else: the stages say what differs."""
     is_costly: ClassVar[bool] = False
@@ -94,10 +97,11 @@ class Step(Stage):
         return ("tensorflow",)
 
     @property
-    def values(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Fields by name, as `op` takes them."""
-        names = (field.name for field in dataclasses.fields(self))  # type: ignore[arg-type]
-        return {name: getattr(self, name) for name in names if name not in self.not_of_op}
+        code = self.op.__code__
+        names = code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
+        return {of.name: getattr(self, of.name) for of in fields_of(self) if of.name in names}
 
 
 @frozen

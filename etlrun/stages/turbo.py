@@ -71,7 +71,7 @@ class Turbo(Stage):
         return next(step.size for step in self.steps if isinstance(step, Resize | DecodeJpeg))
 
     @property
-    def values(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Arguments of `op` by name."""
         return {
             "center_crop": any(isinstance(step, CenterCrop) for step in self.steps),
