@@ -24,10 +24,10 @@ from etlrun.sources.rows.arrays import ArraysSource
 from etlrun.sources.rows.reader import counts_in
 from etlrun.sources.rows.table import kept_of
 from etlrun.stages.column_categories import Embed, Lookup
-from etlrun.stages.column_numbers import ColumnStep, UnfitColumnError, by_frequency, items, most_frequent
+from etlrun.stages.column_numbers import ColumnStep, by_frequency, items, most_frequent
 from etlrun.stages.column_text import MultiHot, Ngrams, StandardizeText, TfIdf, Tokenize, Truncate
-from etlrun.stages.columns import Output, UnfitStepError
-from etlrun.stages.flow import MISSING, Feature
+from etlrun.stages.columns import Output
+from etlrun.stages.flow import MISSING, Feature, UnfitError
 from etlrun.stages.rows import Arrays
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, refusal_of_plan
@@ -103,7 +103,7 @@ def test_files_of_vocabularies(tmp_path: Path, content: bytes, expected: str | t
     if isinstance(expected, tuple):
         assert step.opened().values == expected
         return
-    with pytest.raises(UnfitColumnError) as error:
+    with pytest.raises(UnfitError) as error:
         step.opened()
     assert f"{error.value.found}; expected {error.value.expected}\n    -> {error.value.remedy}" == expected.format(path)
 
@@ -180,7 +180,7 @@ def test_pieces_that_can_not_be_used(tmp_path: Path, content: str, *, is_there: 
     if (find_spec("tensorflow_text") is not None) is not is_there:
         pytest.skip("one of the two is installed, or not")
     (tmp_path / "vocab.txt").write_text(content)
-    with pytest.raises(UnfitColumnError) as error:
+    with pytest.raises(UnfitError) as error:
         Tokenize(by="wordpiece", file=str(tmp_path / "vocab.txt")).opened()
     expected = (
         "no package tensorflow-text; expected the one that tokenizes by pieces\n    -> pip install 'etlrun[text]'"
@@ -494,7 +494,7 @@ UNFIT: dict[str, tuple[ColumnStep, Feature]] = {
 @pytest.mark.parametrize("case", cases("text_steps"))
 def test_what_does_not_fit_is_refused(case: Case, golden: Golden) -> None:
     step, given = UNFIT[case["why"]]
-    with pytest.raises(UnfitStepError) as caught:
+    with pytest.raises(UnfitError) as caught:
         Output(name="x", of=("x",), steps=(step,)).gives({"x": given})
     golden(case, f"expected {caught.value.expected}\n    -> {caught.value.remedy}")
 

@@ -26,8 +26,8 @@ from etlrun.sources.rows.reader import lengths_of
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.sources.rows.table import identity_of, names_of
 from etlrun.stages.column_categories import Classes
-from etlrun.stages.columns import Columns, Output, UnfitStepError, nothing
-from etlrun.stages.flow import Feature
+from etlrun.stages.columns import Columns, Output, nothing
+from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.load import FullShuffle, Load
 from etlrun.stages.rows import Column, Known, Rows, Table
 from etlrun.stages.sequences import Bucket, batch_of
@@ -322,8 +322,8 @@ def beside(spec: RunSpec) -> RunSpec:
             made, feature = output.fitted(features, nothing)
             outputs.append(made)
             features.setdefault(output.name, feature)
-        except UnfitStepError as unfit:
-            faults.append(fault_of(output, unfit))
+        except UnfitError as unfit:
+            faults.append(fault_of(output, unfit.place, unfit))
             features.setdefault(output.name, Feature(dtype="int64", categories=1))
     if faults:
         raise ConfigError(faults)

@@ -11,7 +11,6 @@ from pydantic import Field
 from etlrun.stages.base import DATA, Data, Expected, Flag, Number, OptionalPositive, Positive
 from etlrun.stages.column_numbers import (
     ColumnStep,
-    UnfitColumnError,
     Values,
     by_frequency,
     category,
@@ -121,10 +120,10 @@ class Lookup(ColumnStep):
 
     def _limited(self, values: tuple[Any, ...]) -> Self:
         if len(values) > MOST_VALUES:
-            raise UnfitColumnError(
-                f"{len(values):,} different values",
+            raise UnfitError(
                 f"at most {MOST_VALUES:,} values of a vocabulary",
                 "set `top` to fewer, or use {hash: 100000} in its place",
+                f"{len(values):,} different values",
             )
         return self.replace(values=values)
 
@@ -143,10 +142,10 @@ class Lookup(ColumnStep):
             little, most = f"in {self.min_count} rows of the training split", f"in {counts[0]}"
             if incoming.is_sequence:
                 little, most = f"{self.min_count:,} times in the training split", f"there {counts[0]:,} times"
-            raise UnfitColumnError(
-                f"no value {little}",
+            raise UnfitError(
                 "at least one value of the vocabulary",
                 f"lower `min_count`; the most frequent value is {most}",
+                f"no value {little}",
             )
         return self._limited(tuple(kept))
 
@@ -280,12 +279,12 @@ class Embed(ColumnStep):
         except (OSError, ValueError) as error:
             raise self.unfit(error) from error
 
-    def unfit(self, error: OSError | ValueError) -> UnfitColumnError:
+    def unfit(self, error: OSError | ValueError) -> UnfitError:
         """Return the error for a file of vectors that can't be read."""
         reason = error.strerror if isinstance(error, OSError) else error
         expected = f"vectors{f' of {self.dimension} numbers' if self.dimension else ''} with their words"
         remedy = "correct the path, or the file, or `dimension`"
-        return UnfitColumnError(f"{self.weights}, {reason}", expected, remedy)
+        return UnfitError(expected, remedy, f"{self.weights}, {reason}")
 
     def fitted(self, values: Values, incoming: Feature) -> Self:
         return self.replace(padding=incoming.is_sequence)

@@ -21,14 +21,6 @@ _LARGE = 10_000
 """Number from which a plan shows whole ones."""
 
 
-class UnfitColumnError(UnfitError):
-    """Error of a step that can't work on the values of a column, with what was found there."""
-
-    def __init__(self, found: str, expected: str, remedy: str) -> None:
-        self.found = found
-        super().__init__(expected, remedy)
-
-
 Values: TypeAlias = Callable[..., Any]
 """Function that returns the values before a step; see `ColumnStep.fitted`."""
 
@@ -112,7 +104,7 @@ class ColumnStep(Step):
         return all(getattr(self, name) is not None for name in self.learned)
 
     def opened(self) -> Self:
-        """Return the step with what its files contain; raise `UnfitColumnError` if they can't be read."""
+        """Return the step with what its files contain; raise `UnfitError` if they can't be read."""
         return self
 
     def fitted(self, values: Values, incoming: Feature) -> Self:
@@ -121,7 +113,7 @@ class ColumnStep(Step):
         `values` returns them, which takes as long as reading the column; of sequences, which may not fit in memory,
         `values(parts=True)` yields those of some rows after the other, and `values(counts=(least, most))` returns a
         table of the items, `value` and `count`: the `most` most frequent of those that are there `least` times, or the
-        most frequent one. `incoming` is their feature. Raises `UnfitColumnError` if nothing can be learned.
+        most frequent one. `incoming` is their feature. Raises `UnfitError` if nothing can be learned.
         """
         return self
 
@@ -166,7 +158,7 @@ def without_missing(incoming: Feature) -> Feature:
     if incoming.has_missing:
         remedy = "put {fill: most_frequent} before it" if incoming.dtype == "string" else "put {fill: median} before it"
         found = f"{incoming} of which some are missing"
-        raise UnfitColumnError(found, "a value in each row", remedy)
+        raise UnfitError("a value in each row", remedy, found)
     return incoming
 
 
@@ -183,26 +175,26 @@ def items(values: pa.Array) -> pa.Array:
 
 
 def known(values: pa.Array) -> pa.Array:
-    """Return the values that are not missing; raise `UnfitColumnError` if there are none."""
+    """Return the values that are not missing; raise `UnfitError` if there are none."""
     found = items(values).drop_null()
     if not len(found):
-        raise UnfitColumnError(
-            f"no value in the {len(values):,} rows of the training split",
+        raise UnfitError(
             "at least one value to learn from",
             "leave the column out, or give the values in the config",
+            f"no value in the {len(values):,} rows of the training split",
         )
     return found
 
 
 def numbers_in(values: pa.Array) -> pa.Array:
-    """Return the numbers that are not missing, float64; raise `UnfitColumnError` if there are none."""
+    """Return the numbers that are not missing, float64; raise `UnfitError` if there are none."""
     return known(values).cast(pa.float64(), safe=False)
 
 
-def constant(what: str, *, others: str = "") -> UnfitColumnError:
+def constant(what: str, *, others: str = "") -> UnfitError:
     """Return the error of a column whose values do not differ, in the training split."""
     remedy = f"leave the column out{others}"
-    return UnfitColumnError(what, "values that differ in the training split", remedy)
+    return UnfitError("values that differ in the training split", remedy, what)
 
 
 _LEARNED = Expected("a finite number, or null to learn it")
@@ -371,12 +363,12 @@ class Standardize(_Moved):
         return self.learned_as(mean=mean, std=std)
 
 
-def too_large(ends: pa.Scalar) -> UnfitColumnError:
+def too_large(ends: pa.Scalar) -> UnfitError:
     """Return the error of numbers whose mean or deviation is infinite, with their ends."""
-    return UnfitColumnError(
-        f"numbers from {ends['min'].as_py():g} to {ends['max'].as_py():g}, whose standard deviation is infinite",
+    return UnfitError(
         "numbers whose squares are finite",
         "repair them, write them in a larger unit, or put `clip` before it",
+        f"numbers from {ends['min'].as_py():g} to {ends['max'].as_py():g}, whose standard deviation is infinite",
     )
 
 

@@ -20,7 +20,6 @@ from etlrun.stages.column_numbers import (
     Part,
     Robust,
     Standardize,
-    UnfitColumnError,
     Values,
     number,
     without_missing,
@@ -37,15 +36,6 @@ from etlrun.system.values import frozen
 def narrowed(values: tf.Tensor) -> tf.Tensor:
     """Return float64 values and truth values as float32, and all others as they are."""
     return tf.cast(values, tf.float32) if values.dtype in (tf.float64, tf.bool) else values
-
-
-class UnfitStepError(UnfitColumnError):
-    """Error of a step of an output, with its place among the steps."""
-
-    def __init__(self, place: int, unfit: UnfitError, incoming: object) -> None:
-        found = unfit.found if isinstance(unfit, UnfitColumnError) else str(incoming)
-        super().__init__(found=found, expected=unfit.expected, remedy=unfit.remedy)
-        self.place = place
 
 
 @frozen
@@ -77,7 +67,7 @@ class Output:
         """Return the output whose steps have learned what they do from a split, and its feature.
 
         `values` returns the values of its columns after some of its steps, as `ColumnStep.fitted` takes them. Raises
-        `UnfitStepError` for the first step that doesn't accept what is before it.
+        `UnfitError` for the first step that doesn't accept what is before it.
         """
         given: Any = tuple(features[name] for name in self.of)
         given = given[0] if len(given) == 1 else given
@@ -89,22 +79,24 @@ class Output:
                 made = made if made.is_fitted else made.fitted(partial(values, tuple(done)), given)
                 after = made.gives(given)
             except UnfitError as unfit:
-                found = " and ".join(map(str, given)) if isinstance(given, tuple) else given
-                raise UnfitStepError(place, unfit, found) from unfit
+                unfit.place = place
+                unfit.found = unfit.found or (" and ".join(map(str, given)) if isinstance(given, tuple) else str(given))
+                raise
             given = after
             done.append(made)
         if given.dtype == "float64" and max(abs(given.low or 0), abs(given.high or 0)) > LARGEST:
-            large = UnfitColumnError(
-                f"numbers from {given.low:g} to {given.high:g}",
+            large = UnfitError(
                 f"numbers of at most {LARGEST:.4g}, since a model takes float32",
                 "repair them, or put `clip` or `standardize` behind the other steps",
+                f"numbers from {given.low:g} to {given.high:g}",
             )
-            raise UnfitStepError(len(self.steps), large, "")
+            large.place = len(self.steps)
+            raise large
         last: Feature = given.replace(dtype="float32") if given.dtype in ("float64", "bool") else given
         return replace(self, steps=tuple(done)), last
 
     def gives(self, features: Mapping[str, Feature]) -> Feature:
-        """Return its feature; raise `UnfitStepError` for the first step that doesn't accept what is before it."""
+        """Return its feature; raise `UnfitError` for the first step that doesn't accept what is before it."""
         return self.fitted(features, nothing)[1]
 
     @property
@@ -163,12 +155,12 @@ class Output:
 
 
 def nothing(_steps: Sequence[ColumnStep], **_how: bool) -> pa.Array:
-    """Refuse to return values of a dataset that is not read by columns; raise `UnfitColumnError`."""
-    raise UnfitColumnError(
-        "a step that learns from the training split",
+    """Refuse to return values of a dataset that is not read by columns; raise `UnfitError`."""
+    raise UnfitError(
         "its values, since this dataset is not read by columns",
         "give all values of the step, such as {standardize: {mean: 0, std: 1}}, or read its TFRecord files "
         "as rows: dataset=table",
+        "a step that learns from the training split",
     )
 
 
@@ -305,10 +297,10 @@ class Number(ColumnStep):
         mean, std, least = pc.mean(found).as_py(), pc.stddev(found).as_py(), pc.min(found).as_py()
         most = pc.max(found).as_py() or 0
         if max(abs(least or 0), abs(most)) > LARGEST:
-            raise UnfitColumnError(
-                f"numbers from {least:g} to {most:g}",
+            raise UnfitError(
                 f"numbers of at most {LARGEST:.4g}, since a model predicts float32",
                 "repair them, or write them in a larger unit",
+                f"numbers from {least:g} to {most:g}",
             )
         return self.replace(mean=mean, std=std, least=least)
 
@@ -363,10 +355,10 @@ class Labels(ColumnStep):
             return self.replace(values=tuple(map(str, range(incoming.shape[0] or 0))))
         found = labels_in(values(), self.separator)
         if not found or len(found) > MOST_LABELS:
-            raise UnfitColumnError(
-                f"{len(found):,} labels in the training split",
+            raise UnfitError(
                 f"from 1 to {MOST_LABELS:,} different ones",
                 "name the text between two labels of a row: {labels: ','}",
+                f"{len(found):,} labels in the training split",
             )
         return self.replace(values=found)
 

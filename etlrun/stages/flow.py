@@ -30,11 +30,16 @@ Faults: TypeAlias = Iterator[tuple[str, str, str, str]]
 
 
 class UnfitError(Exception):
-    """Error of a stage that doesn't accept the output of the stage before it."""
+    """Error of a stage that doesn't accept the output of the stage before it.
 
-    def __init__(self, expected: str, remedy: str) -> None:
-        self.expected = expected
-        self.remedy = remedy
+    Attributes:
+        found: What it does not accept; empty for that output.
+        place: Place of the step among those of an output.
+    """
+
+    def __init__(self, expected: str, remedy: str, found: str = "") -> None:
+        self.expected, self.remedy, self.found = expected, remedy, found
+        self.place = 0
         super().__init__(expected)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from etlrun.stages.column_numbers import UnfitColumnError
+from etlrun.stages.flow import UnfitError
 from etlrun.stages.lazy import keras, np, tf
 
 UNKNOWN = "[UNK]"
@@ -26,21 +26,19 @@ def vocabulary_of(path: str, otherwise: str = "") -> tuple[str, ...]:
     if there is no such file.
 
     Raises:
-        UnfitColumnError: It can't be read; a line is empty, is not UTF-8, has blanks around it, or is there twice.
+        UnfitError: It can't be read; a line is empty, is not UTF-8, has blanks around it, or is there twice.
     """
     lines = dict[str, int]()
     for number, line in _lines(path, otherwise):
         if not line.strip():
-            raise UnfitColumnError(f"{path}, line {number:,}: no value", "a value in each line", "remove the line")
+            raise UnfitError("a value in each line", "remove the line", f"{path}, line {number:,}: no value")
         if line != line.strip():
             remedy = "remove the blanks, or list the values in `values`"
-            raise UnfitColumnError(f"{path}, line {number:,}: {line!r}", "a value without blanks around it", remedy)
+            raise UnfitError("a value without blanks around it", remedy, f"{path}, line {number:,}: {line!r}")
         if (before := lines.setdefault(line, number)) != number:
-            raise UnfitColumnError(
-                f"{line!r} in lines {before:,} and {number:,} of {path}", "each value in one line", _WRITE
-            )
+            raise UnfitError("each value in one line", _WRITE, f"{line!r} in lines {before:,} and {number:,} of {path}")
     if not lines:
-        raise UnfitColumnError(f"no line of {path}", "each value in one line", _WRITE)
+        raise UnfitError("each value in one line", _WRITE, f"no line of {path}")
     return tuple(lines)
 
 
@@ -48,17 +46,15 @@ def pieces_of(path: str) -> tuple[str, ...]:
     """Return the pieces of words that a file has, in its order.
 
     Raises:
-        UnfitColumnError: The file is no vocabulary, as above, or has no token for unknown words; or TensorFlow Text,
+        UnfitError: The file is no vocabulary, as above, or has no token for unknown words; or TensorFlow Text,
             which takes it, is not installed.
     """
     if importlib.util.find_spec("tensorflow_text") is None:
-        raise UnfitColumnError(
-            "no package tensorflow-text", "the one that tokenizes by pieces", "pip install 'etlrun[text]'"
-        )
+        raise UnfitError("the one that tokenizes by pieces", "pip install 'etlrun[text]'", "no package tensorflow-text")
     found = vocabulary_of(path, "; or pass the config to etlrun vocabulary --size 8000, which writes it")
     if UNKNOWN not in found:
         expected = f"the piece {UNKNOWN}, which stands for words that it has no pieces of"
-        raise UnfitColumnError(f"no line {UNKNOWN} of {path}", expected, "add the line")
+        raise UnfitError(expected, "add the line", f"no line {UNKNOWN} of {path}")
     return found
 
 
@@ -78,16 +74,14 @@ def _lines(path: str, otherwise: str) -> Iterator[tuple[int, str]]:
     except OSError as error:
         remedy = f"correct the path; relative ones start in the folder of the command{otherwise}"
         expected = "a text file with a value in each line"
-        raise UnfitColumnError(f"{path}: {error.strerror}", expected, remedy) from error
+        raise UnfitError(expected, remedy, f"{path}: {error.strerror}") from error
     lines = [line.removesuffix(b"\r") for line in data.split(b"\n")]
     texts = list[str]()
     for number, line in enumerate(lines[:-1] if not lines[-1] else lines, 1):
         try:
             texts.append(line.decode())
         except UnicodeDecodeError as error:
-            raise UnfitColumnError(
-                f"{path}, line {number:,}: {line!r}", "text in UTF-8", "write it in UTF-8"
-            ) from error
+            raise UnfitError("text in UTF-8", "write it in UTF-8", f"{path}, line {number:,}: {line!r}") from error
     there = set(texts)
     for number, text in enumerate(texts, 1):
         composed = unicodedata.normalize("NFC", text)

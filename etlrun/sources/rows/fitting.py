@@ -25,13 +25,12 @@ from etlrun.stages.column_numbers import (
     Log1p,
     Part,
     Standardize,
-    UnfitColumnError,
     items,
     shown,
     without_missing,
 )
 from etlrun.stages.column_text import Ngrams, StandardizeText, Tokenize, Truncate
-from etlrun.stages.columns import Columns, Output, UnfitStepError, with_indicators
+from etlrun.stages.columns import Columns, Output, with_indicators
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.rows import Column
 from etlrun.stages.words import vectors_in, vocabulary_of
@@ -200,7 +199,7 @@ def _times(name: str, column: Column, values: pa.Array) -> Iterator[Output]:
             yield Output(name=f"{name}_{part}", of=(name,), steps=steps)
 
 
-def beyond(output: Output, place: int, readers: Sequence[OutputReader]) -> UnfitColumnError | None:
+def beyond(output: Output, place: int, readers: Sequence[OutputReader]) -> UnfitError | None:
     """Return the error of the first item of lists for which the step at `place` has no result; None if all have one."""
     step, before = [*output.steps, None][place], output.steps[:place]
     is_bounded = isinstance(step, Identity | Log1p) and all(of.is_fitted for of in before)
@@ -214,10 +213,10 @@ def beyond(output: Output, place: int, readers: Sequence[OutputReader]) -> Unfit
             row = pc.list_parent_indices(values)[at].as_py()
             found = f"{numbers[at]} of {output.of[0]} in {reader.split.where(reader.split.shards[0], row)}"
             if not isinstance(step, Identity):
-                return UnfitColumnError(found, "values above -1", "put {clip: [0, null]} before it, or leave it out")
+                return UnfitError("values above -1", "put {clip: [0, null]} before it, or leave it out", found)
             last = step.categories - 1
             remedy = f"name more categories, or put {{clip: [0, {last}]}} before it"
-            return UnfitColumnError(found, f"integers from 0 to {last}", remedy)
+            return UnfitError(f"integers from 0 to {last}", remedy, found)
     return None
 
 
@@ -277,9 +276,9 @@ def fitted(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSp
     return made, shares
 
 
-def fault_of(output: Output, unfit: UnfitStepError) -> Fault:
-    """Return the fault of a step of an output."""
-    where = f"{Columns.path}.{output.name}.steps[{unfit.place}]"
+def fault_of(output: Output, place: int, unfit: UnfitError) -> Fault:
+    """Return the fault of the step of an output at a place."""
+    where = f"{Columns.path}.{output.name}.steps[{place}]"
     if output.is_of_target:
         where = "dataset.target"
     return Fault(where, unfit.found, unfit.expected, unfit.remedy)
@@ -298,7 +297,7 @@ def unfit_for(source: RowsSource, outputs: Sequence[Output]) -> Iterator[Fault]:
             features.setdefault(output.name, feature)
             if feature.has_missing:
                 without_missing(feature)
-        except UnfitColumnError as unfit:
+        except UnfitError as unfit:
             yield Fault(
                 where,
                 f"{output.name}: {unfit.found}{_first_missing(source, output.of)}",
@@ -324,9 +323,9 @@ def _opened(output: Output, faults: list[Fault]) -> Output:
     for place, step in enumerate(output.steps):
         try:
             steps.append(step.opened())
-        except UnfitColumnError as unfit:
+        except UnfitError as unfit:
             if unfit.found not in {fault.found for fault in faults}:  # of a tokenizer, and of the lookup behind it
-                faults.append(fault_of(output, UnfitStepError(place, unfit, "")))
+                faults.append(fault_of(output, place, unfit))
     return dataclasses.replace(output, steps=tuple(steps)) if len(steps) == len(output.steps) else output
 
 
@@ -341,10 +340,10 @@ def _fit(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSpli
         readers = [OutputReader(output, done, source, split) for split in splits]
         try:
             made, feature = output.fitted(features, readers[0].read)
-        except UnfitStepError as unfit:
+        except UnfitError as unfit:
             if output.indicator_of not in names:  # whose steps it repeats
                 unfit.found += f", such as {first.found}" if (first := beyond(output, unfit.place, readers)) else ""
-                faults.append(fault_of(output, unfit))
+                faults.append(fault_of(output, unfit.place, unfit))
             feature = Feature(dtype="int64", categories=1)
         else:
             done[output.name] = made
@@ -366,7 +365,7 @@ def _outside(output: Output, readers: Sequence[OutputReader]) -> Iterator[Fault]
     """Yield a fault for each split that has values which a vocabulary with `oov: error` lacks."""
     for place, step in enumerate(output.steps):
         if place and (unfit := beyond(output, place, readers)):
-            yield fault_of(output, UnfitStepError(place, unfit, ""))
+            yield fault_of(output, place, unfit)
         if type(step) is not Lookup or step.oov != "error":
             continue
         for reader in readers:
@@ -384,18 +383,12 @@ def _outside(output: Output, readers: Sequence[OutputReader]) -> Iterator[Fault]
                 more = ", …" if different[_LISTED:] else ""
                 whole = f"{of_items:,} items" if of_items else f"{len(reader.split.rows):,} rows"
                 rows = f"{count:,} of {whole} of {reader.split.name}"
-                yield fault_of(
-                    output,
-                    UnfitStepError(
-                        place,
-                        UnfitColumnError(
-                            f"{', '.join(different[:_LISTED])}{more} in {rows}, of {output.of[0]}",
-                            f"a value of the vocabulary: {shown(step.values)}",
-                            "add the value to `values`, or set `oov` to 1",
-                        ),
-                        "",
-                    ),
+                unfit = UnfitError(
+                    f"a value of the vocabulary: {shown(step.values)}",
+                    "add the value to `values`, or set `oov` to 1",
+                    f"{', '.join(different[:_LISTED])}{more} in {rows}, of {output.of[0]}",
                 )
+                yield fault_of(output, place, unfit)
 
 
 def _unknown(step: Lookup, reader: OutputReader, before: Sequence[ColumnStep]) -> tuple[int, int]:
@@ -444,7 +437,7 @@ def with_weights(outputs: Sequence[Output]) -> tuple[tuple[Output, ...], Shares]
         try:
             found = len(vectors_of(output)["vectors"])
         except UnfitError as unfit:
-            faults.append(fault_of(output, UnfitStepError(place, unfit, "")))
+            faults.append(fault_of(output, place, unfit))
             continue
         files = [path for path in (output.weights, step.words) if path]
         contents = known({path: stamp_of(path) for path in files}, sha256_of_all)
@@ -491,5 +484,5 @@ def _lookup(output: Output) -> Lookup:
     found = next((step for step in reversed(output.steps) if isinstance(step, Lookup)), None)
     if found is None or not isinstance((found.values or (None,))[0], str):
         expected, remedy = "a vocabulary of texts before vectors of words", "put `lookup` before it"
-        raise UnfitColumnError("embed with weights", expected, remedy)
+        raise UnfitError(expected, remedy, "embed with weights")
     return found
