@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ from typing import Any
 from etlrun.planning.spec import RunSpec, parse
 from etlrun.record.config import PLAN, known_config
 from etlrun.stages import STAGES
-from etlrun.stages.column_numbers import ColumnStep
-from etlrun.stages.columns import Columns, Output
+from etlrun.stages.columns import Columns, outputs_of
 from etlrun.stages.dataset import Dataset
 from etlrun.stages.flow import Feature
 from etlrun.stages.rows import Column, Known, Rows
@@ -143,19 +141,3 @@ def _held(folder: Path) -> tuple[Columns, Known]:
 def _column(held: dict[str, Any]) -> Column:
     shape, missing, distinct = tuple(held.pop("shape", ())), held.pop("missing"), held.pop("distinct")
     return Column(feature=Feature(**held, shape=shape), missing=missing, distinct=distinct)
-
-
-def outputs_of(described: Mapping[str, Any]) -> tuple[Output, ...]:
-    """Return the outputs that `Columns.described` describes."""
-    return tuple(
-        Output(name=name, of=tuple(of["of"]), steps=tuple(_step(*step.items()) for step in of["steps"]))
-        for name, of in described.items()
-    )
-
-
-def _step(item: tuple[str, Mapping[str, Any]]) -> ColumnStep:
-    name, fields = item
-    from etlrun.stages.columns import COLUMN_STEPS, TARGET_STEPS
-
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
-    return {**COLUMN_STEPS, **TARGET_STEPS}[name](**values)

@@ -399,3 +399,16 @@ def checked_weight(weight: tf.Tensor) -> tf.Tensor:
 
 TARGET_STEPS: dict[str, type[ColumnStep]] = {step.name: step for step in (Classes, Binary, Labels, Number, Weight)}
 """Steps on targets and on weights by their names, which no config has."""
+
+
+def outputs_of(described: Mapping[str, Any]) -> tuple[Output, ...]:
+    """Return the outputs that `Columns.described` describes."""
+    kinds = {**COLUMN_STEPS, **TARGET_STEPS}
+
+    def step(name: str, fields: Mapping[str, Any]) -> ColumnStep:
+        return kinds[name](**{key: tuple(of) if isinstance(of, list) else of for key, of in fields.items()})
+
+    return tuple(
+        Output(name=name, of=tuple(of["of"]), steps=tuple(step(*item) for each in of["steps"] for item in each.items()))
+        for name, of in described.items()
+    )

@@ -9,8 +9,7 @@ import keras
 import tensorflow as tf
 
 from etlrun.graph.datasets import with_tables
-from etlrun.planning.learned import outputs_of
-from etlrun.stages.columns import Columns
+from etlrun.stages.columns import Columns, outputs_of
 from etlrun.stages.flow import MISSING
 from etlrun.stages.sequences import padded
 

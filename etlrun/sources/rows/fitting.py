@@ -30,7 +30,7 @@ from etlrun.stages.column_numbers import (
     without_missing,
 )
 from etlrun.stages.column_text import Ngrams, StandardizeText, Tokenize, Truncate
-from etlrun.stages.columns import Columns, Output, with_indicators
+from etlrun.stages.columns import Columns, Output, outputs_of, with_indicators
 from etlrun.stages.flow import Feature, UnfitError
 from etlrun.stages.rows import Column
 from etlrun.stages.words import vectors_in, vocabulary_of
@@ -254,25 +254,10 @@ def fitted(outputs: Sequence[Output], source: RowsSource, splits: Sequence[RowSp
     path = source.kept.folder / f"fitted-{digest([_FORMAT, described, contents])}.json"
     with contextlib.suppress(OSError, ValueError, KeyError, IndexError, TypeError):
         held = json.loads(path.read_text())
-
-        def value(of: Any) -> Any:
-            return tuple(of) if isinstance(of, list) else of
-
-        found = tuple(
-            dataclasses.replace(
-                output,
-                steps=tuple(
-                    step.replace(**{name: value(of) for name, of in found.items()})
-                    for step, found in zip(output.steps, steps, strict=True)
-                ),
-            )
-            for output, steps in zip(opened, held["learned"], strict=True)
-        )
-        return found, tuple((name, text) for name, text in held["shares"])
+        return outputs_of(held["outputs"]), tuple((name, text) for name, text in held["shares"])
     made, shares = _fit(opened, source, splits)
-    learned = [[{name: getattr(step, name) for name in step.learned} for step in of.steps] for of in made]
     with contextlib.suppress(OSError):  # they are learned again
-        write_atomically(path, json.dumps({"learned": learned, "shares": shares}))
+        write_atomically(path, json.dumps({"outputs": {of.name: of.described for of in made}, "shares": shares}))
     return made, shares
 
 
