@@ -10,7 +10,7 @@ from typing import Any
 
 from etlrun.eject.own import Place, calls_of, defines, differs_by_pass, last_random, of_data, sources
 from etlrun.eject.printed import loops, numbered, skipping
-from etlrun.eject.text import call, function, literal, mapping, parallel
+from etlrun.eject.text import call, function, keywords, literal, mapping, parallel
 from etlrun.planning.plan import Plan, PlannedStage, at_cache, by_number, keeps_file_order, reads_features
 from etlrun.stages.base import Scope
 from etlrun.stages.cache import DiskCache
@@ -142,9 +142,8 @@ def _lines_of_steps(stage: Map, place: Place) -> Iterator[str]:
             yield from _lines_of_columns(step, place)
         elif not step.parses:
             feature = f"example[{quoted(step.feature)}]"
-            values = {name: literal(value) for name, value in step.arguments.items()}
-            values |= {"seed": "seed"} if step.random else {}
-            yield call(f"{feature} = {_name(step)}", feature, *(f"{name}={text}" for name, text in values.items()))
+            seed = ["seed=seed"] if step.random else []
+            yield call(f"{feature} = {_name(step)}", feature, *keywords(step.arguments), *seed)
 
 
 def _lines_of_columns(step: Columns, place: Place) -> Iterator[str]:
@@ -156,11 +155,10 @@ def _lines_of_columns(step: Columns, place: Place) -> Iterator[str]:
         taken = [f"{'features' if name in features else 'example'}[{quoted(name)}]" for name in output.of]
         value, incoming = taken[0] if len(taken) == 1 else f"({', '.join(taken)})", above[output.of[0]]
         for each in output.steps:
-            arguments = (f"{name}={literal(of)}" for name, of in each.arguments.items())
             name = _name_of_op(each.op)
             of_items = incoming.is_sequence and not each.of_sequences
             called = ("tf.ragged.map_flat_values", name) if of_items else (name,)
-            yield call(f"{variable} = {called[0]}", *called[1:], value, *arguments)
+            yield call(f"{variable} = {called[0]}", *called[1:], value, *keywords(each.arguments))
             value, incoming = variable, incoming if each.takes > 1 else each.gives(incoming)
         yield f"{variable} = narrowed({value})"
         above.setdefault(output.name, output.gives(above))
@@ -195,10 +193,9 @@ def parse_batch(stage: ParseBatch, place: Place) -> str:
 
 def mix(stage: Mix, place: Place) -> str:
     """Return the text of mixing the images of each batch."""
-    values = [f"{name}={literal(value)}" for name, value in stage.arguments.items()]
     place.functions.extend((*_sources_of(stage, place.data), *sources(place.data, mixed)))
     lines = (
-        call("mixing = functools.partial", "mix", *values, "seed=seed"),
+        call("mixing = functools.partial", "mix", *keywords(stage.arguments), "seed=seed"),
         f"return mixed(batch, mixing, {quoted(stage.feature)}, {quoted(place.incoming.target)})",
     )
     signature = f"mix_batch(batch: {_EXAMPLE}, seed: tf.Tensor) -> {_EXAMPLE}"
@@ -233,8 +230,7 @@ def name_of_transform(plan: Plan, pipeline: str) -> str:
 def turbo(stage: Turbo, place: Place) -> str:
     """Return the text of decoding batches of images: those of the model, or batches of its own."""
     dataset = place.dataset
-    values = (f"{name}={literal(value)}" for name, value in stage.arguments.items())
-    partial = ["turbo", *values]
+    partial = ["turbo", *keywords(stage.arguments)]
     given_to = ["example", "decode", f"size={stage.size}"]
     if stage.skips:
         partial = ["usable", f"decode={call('functools.partial', *partial)}", f"size={stage.size}"]

@@ -53,8 +53,12 @@ def _collection(value: Collection[Any]) -> str:
 
 
 def _made(name: str, value: Made) -> str:
-    keywords = (f"{keyword}={literal(each)}" for keyword, each in value.keywords.items())
-    return call(name, *map(literal, value.arguments), *keywords)
+    return call(name, *map(literal, value.arguments), *keywords(value.keywords))
+
+
+def keywords(values: Mapping[str, Any]) -> list[str]:
+    """Return values as the keyword arguments of a call."""
+    return [f"{name}={literal(value)}" for name, value in values.items()]
 
 
 def call(function: str, *arguments: str) -> str:

@@ -14,8 +14,7 @@ from etlrun.sources.rows.kinds import has_fraction
 from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.sources.rows.table import taken_for_none
 from etlrun.stages.column_categories import Classes
-from etlrun.stages.column_numbers import ColumnStep
-from etlrun.stages.columns import Binary, Columns, Labels, Number, Output, Weight, labels_in
+from etlrun.stages.columns import TARGET_STEPS, Binary, Columns, Labels, Number, Output, Weight, labels_in
 from etlrun.stages.flow import Feature
 from etlrun.stages.rows import Rows
 from etlrun.stages.targets import Target
@@ -27,22 +26,12 @@ _MOST_VALUES = 5
 
 def outputs_of(dataset: Rows) -> tuple[Output, ...]:
     """Return the outputs of the targets of rows, and of the weight if there is one."""
-    found = [Output(name=of.name, of=(of.name,), steps=(_step(of),)) for of in dataset.targets]
+    found = [
+        Output(name=of.name, of=(of.name,), steps=(TARGET_STEPS[of.kind](**of.options),)) for of in dataset.targets
+    ]
     if dataset.weight is not None:
         found.append(Output(name=dataset.weight, of=(dataset.weight,), steps=(Weight(),)))
     return tuple(found)
-
-
-def _step(target: Target) -> ColumnStep:
-    match target.kind:
-        case "class":
-            return Classes()
-        case "binary":
-            return Binary()
-        case "labels":
-            return Labels(separator=target.separator)
-        case "number":
-            return Number(standardize=target.standardize)
 
 
 def require_columns(dataset: Rows) -> None:

@@ -55,6 +55,11 @@ class Target:
         known = {key: value for key, value in options.items() if key in ("weight", *_OPTIONS[kind])}
         return cls(name=name, kind=kind, **known)
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that targets of its kind have, with their values."""
+        return {name: getattr(self, name) for name in _OPTIONS[self.kind]}
+
     def between(self, separator: str) -> Self:
         """Return the target with a separator of its labels, if it has labels without one."""
         return replace(self, separator=separator) if self.kind == "labels" and self.separator is None else self
