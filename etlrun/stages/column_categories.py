@@ -11,6 +11,7 @@ from pydantic import Field
 from etlrun.stages.base import DATA, Data, Expected, Flag, Number, OptionalPositive, Positive
 from etlrun.stages.column_numbers import (
     ColumnStep,
+    Learned,
     Values,
     by_frequency,
     category,
@@ -252,7 +253,7 @@ class Embed(ColumnStep):
     words: Data[OptionalPath] = None
     trainable: Data[Flag] = True
     content: Annotated[str | None, Expected("null, since planning finds it"), DATA] = None
-    padding: Annotated[Flag | None, Expected("null"), DATA] = None
+    padding: Learned[Flag] = None
 
     @staticmethod
     def op(index: tf.Tensor, *, padding: bool) -> tf.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import Field
 
@@ -21,6 +21,9 @@ _LARGE = 10_000
 """Number from which a plan shows whole ones."""
 
 
+_Type = TypeVar("_Type")
+Learned = Annotated[_Type | None, Expected("null"), DATA]
+"""Type of a field that no config sets."""
 Values: TypeAlias = Callable[..., Any]
 """Function that returns the values before a step; see `ColumnStep.fitted`."""
 
@@ -243,7 +246,7 @@ class Fill(ColumnStep):
 
     value: Annotated[str | int | Number, Expected("mean, median, most_frequent, a number or a text"), DATA]
     indicator: Data[bool] = False
-    filled: Annotated[str | int | Number | None, Expected("null"), DATA] = None
+    filled: Learned[str | int | Number] = None
 
     @staticmethod
     def op(values: tf.Tensor, *, filled: float | str) -> tf.Tensor:

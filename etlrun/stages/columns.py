@@ -14,6 +14,7 @@ from etlrun.stages.column_numbers import (
     Clip,
     ColumnStep,
     Fill,
+    Learned,
     Log1p,
     MinMax,
     Missing,
@@ -283,9 +284,9 @@ class Number(ColumnStep):
     learned = ("mean", "std", "least")
 
     standardize: Data[bool] = False
-    mean: Annotated[float | None, Expected("null"), DATA] = None
-    std: Annotated[float | None, Expected("null"), DATA] = None
-    least: Annotated[float | None, Expected("null"), DATA] = None
+    mean: Learned[float] = None
+    std: Learned[float] = None
+    least: Learned[float] = None
 
     @staticmethod
     def op(values: tf.Tensor) -> tf.Tensor:
@@ -322,7 +323,7 @@ class Labels(ColumnStep):
     learned = ("values",)
 
     separator: Annotated[str | None, Expected("a text, or null"), DATA] = None
-    values: Annotated[tuple[str, ...] | None, Expected("null"), DATA] = None
+    values: Learned[tuple[str, ...]] = None
 
     @property
     def text(self) -> str:
