@@ -216,7 +216,7 @@ class OneHot(ColumnStep):
 
     @property
     def text(self) -> str:
-        return self.name if self.categories is None else f"{self.name} ({self.categories})"
+        return self.name if self.categories is None else f"{self.name} ({self.categories:,})"
 
     def fitted(self, values: Values, incoming: Feature) -> Self:
         return self.replace(categories=incoming.categories)

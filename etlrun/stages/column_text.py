@@ -191,10 +191,6 @@ class MultiHot(OneHot):
         there = tf.math.bincount(index, minlength=categories, maxlength=categories, axis=-1, binary_output=True)
         return tf.ensure_shape(tf.cast(there, tf.float32), (*index.shape[:-1], categories))
 
-    @property
-    def text(self) -> str:
-        return self.name if self.categories is None else f"{self.name} ({self.categories:,})"
-
     def gives(self, incoming: Feature) -> Feature:
         return super().gives(sequence(incoming).replace(shape=()))
 
