@@ -51,7 +51,7 @@ def random_steps(*overrides: str) -> dict[str, Step]:
 def chained(steps: Iterable[Step]) -> Callable[[tf.Tensor], tf.Tensor]:
     """Return the function that applies steps one after the other."""
     seed = tf.constant(7, tf.int64)
-    functions = [partial(step.op, **step.values, seed=seed) for step in steps]
+    functions = [partial(step.op, **step.arguments, seed=seed) for step in steps]
     return lambda image: reduce(lambda pixels, function: function(pixels), functions, image)
 
 

@@ -176,7 +176,7 @@ DRAWN_IMAGE = np.random.default_rng(0).integers(0, 256, (24, 30, 3), np.uint8)
 def results(name: str, count: int = 200, image: Pixels = DRAWN_IMAGE, **values: Any) -> list[Pixels]:
     """What a step makes of an image with the seeds below `count`."""
     step = step_of(name, **values)
-    one = tf.function(lambda seed: step.op(tf.constant(image), **step.values, seed=seed), autograph=False)
+    one = tf.function(lambda seed: step.op(tf.constant(image), **step.arguments, seed=seed), autograph=False)
     return [one(tf.constant(seed, tf.int64)).numpy() for seed in range(count)]
 
 

@@ -152,7 +152,7 @@ def test_both_libraries_read_the_same_pixels(tiny: Path) -> None:
     for seed in range(5):
         data = pictures.jpeg(seed)
         (found,) = natively.op([data], **natively.values)
-        np.testing.assert_array_equal(found, step.op(data, **step.values))
+        np.testing.assert_array_equal(found, step.op(data, **step.arguments))
     assert plan_of(*words).fingerprint != plan_of(*words, TENSORFLOW).fingerprint
 
 

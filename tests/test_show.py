@@ -62,7 +62,7 @@ def epochs(plan: Plan, pipeline: str, count: int) -> list[Any]:
     for _ in range(count):
         inputs = np.concatenate([batch[0] for batch in batches.as_numpy_iterator()])
         for planned in plan.by_model:
-            inputs = planned.stage.op(inputs, **planned.stage.values).numpy()
+            inputs = planned.stage.op(inputs, **planned.stage.arguments).numpy()
         scaled.append(inputs)
     return scaled
 

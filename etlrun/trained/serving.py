@@ -397,7 +397,7 @@ class OutputsServing(Serving):
 def stepped(steps: Iterable[PlannedStage], value: Any) -> Any:
     """Return one input after some steps, as the pipeline of the run computes them."""
     for step in steps:
-        value = step.stage.op(value, **step.stage.values)  # type: ignore[attr-defined] # all are steps
+        value = step.stage.op(value, **step.stage.arguments)  # type: ignore[attr-defined] # all are steps
     return value
 
 

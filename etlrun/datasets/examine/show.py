@@ -213,7 +213,7 @@ def points(plan: Plan, pipeline: str) -> list[Point]:
             chain = (*chain, in_order(stage))
         elif isinstance(stage, Turbo):
             *before, last = planned.steps
-            if not stage.values["fast"]:  # TensorFlow's steps then give the same pixels
+            if not stage.arguments["fast"]:  # TensorFlow's steps then give the same pixels
                 whole = AfterTurbo.like(plan.spec.transform, stage.steps)
                 _add_steps(found, chain, whole, before, incoming)
             chain = (*chain, in_order(stage))
