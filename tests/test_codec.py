@@ -151,7 +151,7 @@ def test_both_libraries_read_the_same_pixels(tiny: Path) -> None:
     natively, (step,) = turbo["transform.turbo_after_cache"], plain["transform.after_cache"].steps
     for seed in range(5):
         data = pictures.jpeg(seed)
-        (found,) = natively.op([data], **natively.values)
+        (found,) = natively.op([data], **natively.arguments)
         np.testing.assert_array_equal(found, step.op(data, **step.arguments))
     assert plan_of(*words).fingerprint != plan_of(*words, TENSORFLOW).fingerprint
 
