@@ -27,7 +27,7 @@ from etlrun.sources.rows.reader import OutputReader, items_of, lengths_of
 from etlrun.sources.rows.table import kept_of
 from etlrun.stages import rows
 from etlrun.stages.sequences import Bucket
-from etlrun.stages.step import RowsMap
+from etlrun.stages.step import Map
 from etlrun.system.errors import EtlrunError
 from tests.configs import plan_of, refusal_of_plan, spec_of
 from tests.conftest import Once
@@ -290,7 +290,7 @@ def test_long_texts_are_worked_on_few_at_once(
         assert (max(parts), sum(parts)) == (most, 160)
         uncounted = source.split("train[30%:]", "dataset.split")
         found.append((columns, lengths_of(source, uncounted, columns).tolist(), kept(plan)(tf.range(200)).to_list()))
-        stage = stage_of(planned(spec_of(*of_houses(table, "cache=memory"))).train, RowsMap)
+        stage = stage_of(planned(spec_of(*of_houses(table, "cache=memory"))).train, Map)
         assert stage is not None
         assert stage.at_once == of_batches
     assert found[0] == found[1]

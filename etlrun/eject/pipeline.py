@@ -26,7 +26,7 @@ from etlrun.stages.model import Backbone
 from etlrun.stages.plugins import source
 from etlrun.stages.rows import Rows
 from etlrun.stages.sequences import Bucket, PadSequences, in_buckets, padded
-from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, RowsMap, Step
+from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, Step
 from etlrun.stages.turbo import Turbo, TurboAfterCache, decoded_natively, usable
 
 Lines = tuple[str, ...]
@@ -336,7 +336,6 @@ DATASET_TEXTS: dict[type, Callable[[Any, Place], str]] = {
     Interleave: interleave,
     ParseBatch: parse_batch,
     Map: map_steps,
-    RowsMap: map_steps,
     AfterCache: map_steps,
     AfterTurbo: map_steps,
     Turbo: turbo,

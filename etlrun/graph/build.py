@@ -25,7 +25,7 @@ from etlrun.stages.cache import CACHES, Space, cache_bytes
 from etlrun.stages.flow import NUMBER, Flow
 from etlrun.stages.load import Batch, FullShuffle
 from etlrun.stages.model import Backbone
-from etlrun.stages.step import Map, RowsMap
+from etlrun.stages.step import Map
 from etlrun.system.errors import ConfigError, WorldError
 from etlrun.system.machine import megabytes
 
@@ -360,9 +360,9 @@ class Pipeline:
 def _in_batches(stages: Stages) -> Stages:
     """Return stages before a cache, which give whole batches if they are those of rows; others as they are."""
     last = stages[-1].stage
-    if not isinstance(last, RowsMap) or last.of_batches is None:
+    if not isinstance(last, Map) or not last.at_once:
         return stages
-    inner = (Batch(batch_size=last.at_once, drop_remainder=False), last.of_batches)
+    inner = (Batch(batch_size=last.at_once, drop_remainder=False), dataclasses.replace(last, at_once=0))
     return [*stages[:-1], *(dataclasses.replace(stages[-1], stage=stage) for stage in inner)]
 
 

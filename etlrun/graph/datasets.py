@@ -36,7 +36,7 @@ from etlrun.stages.mix import Mix, mixed
 from etlrun.stages.model import Backbone
 from etlrun.stages.rows import Rows
 from etlrun.stages.sequences import PadSequences
-from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, RowsMap, Step
+from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, Step
 from etlrun.stages.turbo import Turbo, TurboAfterCache, decoded_natively, usable
 
 
@@ -197,7 +197,7 @@ def held_by(columns: Columns, context: Context) -> tuple[Columns, Any]:
 
 def columns_in(stage: Map) -> Columns | None:
     """Return the columns that a map makes of the numbers of rows; None for any other map."""
-    second = stage.steps[1] if isinstance(stage, RowsMap) and stage.steps[1:] else None
+    second = stage.steps[1] if stage.at_once is not None and stage.steps[1:] else None
     return second if isinstance(second, Columns) else None
 
 
@@ -367,7 +367,6 @@ DATASET_STAGES: dict[type, Callable[[Any, Any, Context], tf.data.Dataset]] = {
     Map: map_steps,
     AfterCache: map_steps,
     AfterTurbo: map_steps,
-    RowsMap: map_steps,
     Turbo: turbo,
     TurboAfterCache: turbo,
     Mix: mix,
@@ -428,12 +427,12 @@ def keep_sequences(plan: Plan, contexts: Mapping[str, Context]) -> None:
     if trainer.all_epochs == 1 or trainer.steps_per_epoch is not None or trainer.seconds is not None:
         return
     for name, context in contexts.items():
-        stage = stage_of(plan.pipelines[name], RowsMap)
+        stage = stage_of(plan.pipelines[name], Map)
         if stage is not None and (columns := columns_in(stage)) is not None:
             _keep(columns, dataclasses.replace(stage, at_once=0), context)
 
 
-def _keep(columns: Columns, stage: RowsMap, context: Context) -> None:
+def _keep(columns: Columns, stage: Map, context: Context) -> None:
     apart = dataclasses.replace(context, traced={})  # since this map has no items to take yet
 
     def made(rows: npt.NDArray[np.int64], count: int) -> Iterator[Mapping[str, Any]]:

@@ -247,7 +247,7 @@ def _known(config: Mapping[str, Any], stages: Stages) -> Iterator[KnownKey]:
         needs = "" if name in listed else f"`{name}` in transform.steps"
         yield from (block, *(replace(key, needs=needs) for key in keys))
     if "transform" in stages:
-        yield from (key for key in _fields("transform", Map) if key.name != "steps")
+        yield from (key for key in _fields("transform", Map) if key.name not in ("steps", "at_once"))
         yield from (KnownKey(f"transform.{name}", list[str]) for name in ("steps", "eval_steps"))
     for group, stage_type, command in (("sweep", Sweep, "-m"), ("tune", Tune, "the command tune")):
         needs = "" if group in config else command

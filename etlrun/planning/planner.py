@@ -39,7 +39,7 @@ from etlrun.stages.network import Network
 from etlrun.stages.objectives import kind_of
 from etlrun.stages.rows import Rows
 from etlrun.stages.sequences import PadSequences, batch_of
-from etlrun.stages.step import AfterCache, AfterTurbo, Map, Parse, ParseBatch, RowsMap, Step
+from etlrun.stages.step import ROWS_AT_ONCE, AfterCache, AfterTurbo, Map, Parse, ParseBatch, Step
 from etlrun.stages.turbo import Turbo, turbo_of, turbo_steps
 from etlrun.system.errors import ConfigError, Fault, did_you_mean
 
@@ -242,7 +242,9 @@ class _Planner:
         if turbo is None:
             whole = with_library(whole, "tensorflow")
             dataset = self.spec.dataset
-            yield RowsMap.of(whole, dataset.found) if isinstance(dataset, Rows) and whole.is_first else whole
+            if isinstance(dataset, Rows) and whole.is_first:
+                whole = replace(whole, at_once=dataset.found.rows_at_once(ROWS_AT_ONCE))
+            yield whole
             return
         place = whole.steps.index(part[0])
         before, after = whole.steps[:place], whole.steps[place + len(part) :]

@@ -25,7 +25,6 @@ from etlrun.stages.base import (
 )
 from etlrun.stages.flow import Feature, Flow
 from etlrun.stages.plugins import remember
-from etlrun.stages.rows import Known
 from etlrun.system.values import frozen
 
 
@@ -161,53 +160,36 @@ class Map(Stage):
         parse_batch: Examples that are parsed in one call, before the steps; null to parse each as the first step. For
             records of many small features; for images of 32x32 pixels and for photos it made no difference.
         steps: Steps in the order in which they are applied.
+        at_once: Rows of the batches that it makes for itself; 0 if its input is in batches, None for single examples.
     """
 
     path = "transform.map"
     block = "transform"
     maps_each = True
-    nodes = (Nodes(("Map", "ParallelMap")),)
     tuned = Tuned("num_parallel_calls", "parallelism", "transform.num_parallel_calls")
     is_first: ClassVar[bool] = True
     """Whether its input is as it was read."""
-    at_once: ClassVar[int] = 0
-    """Examples of the batches that it makes for itself; 0 if it makes none."""
 
     num_parallel_calls: Speed[Parallelism]
     deterministic: Order[Flag]
     parse_batch: Speed[OptionalPositive] = None
     steps: tuple[Step, ...]
-
-    @property
-    def inner(self) -> tuple[Step, ...]:
-        return self.steps
-
-
-@frozen
-class RowsMap(Map):
-    """Takes the columns of rows by their numbers, and applies the steps, for whole batches.
-
-    Attributes:
-        at_once: Rows of the batches that it makes for itself; 0 if its input is in batches.
-    """
-
-    at_once: int = 0  # type: ignore[misc]
+    at_once: int | None = None
 
     @property
     def nodes(self) -> tuple[Nodes, ...]:  # type: ignore[override]
+        if self.at_once is None:
+            return (Nodes(("Map", "ParallelMap")),)
         maps = single("Map", "ParallelMap", examples=self.at_once or None)
-        around = single("Unbatch"), single(*BATCHES, examples=self.at_once)
-        return (around[0], maps, around[1]) if self.at_once else (maps,)
+        return (single("Unbatch"), maps, single(*BATCHES, examples=self.at_once)) if self.at_once else (maps,)
 
     @property
     def of_batches(self) -> Self | None:
         return replace(self, at_once=0) if self.at_once else None
 
-    @classmethod
-    def of(cls, other: Map, known: Known) -> Self:
-        """Return the map of the same steps that makes batches for itself, of rows of which this is known."""
-        values = {field.name: getattr(other, field.name) for field in dataclasses.fields(Map)}
-        return cls(**values, at_once=known.rows_at_once(ROWS_AT_ONCE))
+    @property
+    def inner(self) -> tuple[Step, ...]:
+        return self.steps
 
 
 ROWS_AT_ONCE = 1_024
