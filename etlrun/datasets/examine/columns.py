@@ -92,7 +92,12 @@ class ColumnReader:
                 if counts is not None and len(there):
                     found = pc.value_counts(there)
                     counts.update(dict(zip(*(found.field(part).to_pylist() for part in (0, 1)), strict=True)))
-            is_time = column.type == "timestamp"
+            is_time, quantiles = column.type == "timestamp", []
+            if sums.counted and column.type != "truth":
+                sample = self.sample(name).drop_null()
+                inner = QUANTILES[1:-1]
+                found = np.quantile(numbers_of(sample), inner) if len(sample) else np.full(len(inner), np.nan)
+                quantiles = [sums.low, *found, sums.high]
             frequent, least = (counts or Counter()).most_common(_TOP), max(2, _LEAST_SHARE * sums.rows)
             self.figures.append(
                 ColumnFigures(
@@ -103,7 +108,7 @@ class ColumnReader:
                     distinct=None if counts is None else len(counts),
                     blanks=sums.blanks,
                     mean=_value(sums.total / sums.counted, is_time=is_time) if sums.counted else None,
-                    quantiles=_quantiles(self, name, sums, is_time=is_time) if column.type != "truth" else (),
+                    quantiles=tuple(_value(value, is_time=is_time) for value in quantiles),
                     top={plain(value, column.type): count for value, count in frequent if count >= least},
                     counts=counts,
                 )
@@ -176,14 +181,6 @@ def numbers_of(values: pa.Array) -> npt.NDArray[Any]:
         values = values.cast(pa.int64())
     found: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
     return found.astype(np.int64) if found.dtype == bool else found
-
-
-def _quantiles(reader: ColumnReader, name: str, sums: _ColumnSums, *, is_time: bool) -> tuple[Value, ...]:
-    if not sums.counted:
-        return ()
-    sample = reader.sample(name).drop_null()
-    found = np.quantile(numbers_of(sample), QUANTILES[1:-1]) if len(sample) else [np.nan] * (len(QUANTILES) - 2)
-    return tuple(_value(value, is_time=is_time) for value in (sums.low, *found, sums.high))
 
 
 def _value(value: Any, *, is_time: bool) -> Value:

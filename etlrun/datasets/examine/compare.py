@@ -39,12 +39,11 @@ def compared(old: Sheet, new: Sheet) -> Sheet:
         dataclasses.replace(after, target=_either(before.target, after.target))
         for before, after in zip(old.rows, new.rows, strict=False)
     )
-    columns = [_column(*pair, len(rows)) for pair in _pairs(old.columns, new.columns)]
     return Sheet(
         title="Examples before and after",
         source=_either(old.source, new.source),
         rows=rows,
-        columns=tuple(column for column in columns if column is not None),
+        columns=tuple(_columns(old, new, len(rows))),
         notes=tuple(_notes(old, new)),
     )
 
@@ -63,41 +62,37 @@ def _either(old: str, new: str) -> str:
     return new if old == new else f"{old} -> {new}"
 
 
-def _pairs(
-    old: tuple[ShownColumn, ...], new: tuple[ShownColumn, ...]
-) -> Iterator[tuple[ShownColumn | None, ShownColumn | None]]:
-    """Yield the columns of the same step on both sides, and those of one side alone, in order."""
-    paths, others = ([column.path for column in columns] for columns in (old, new))
+def _columns(old: Sheet, new: Sheet, rows: int) -> Iterator[ShownColumn]:
+    """Yield the first views of both sides after each step where they differ, and of steps that one side alone has."""
+    paths, others = ([column.path for column in sheet.columns] for sheet in (old, new))
     for tag, *ends in difflib.SequenceMatcher(None, paths, others, autojunk=False).get_opcodes():
-        before, after = old[ends[0] : ends[1]], new[ends[2] : ends[3]]
-        if tag == "equal":
-            yield from zip(before, after, strict=True)
-        else:
-            yield from ((column, None) for column in before)
-            yield from ((None, column) for column in after)
+        sides = (BEFORE, old.columns[ends[0] : ends[1]]), (AFTER, new.columns[ends[2] : ends[3]])
+        one, other = (
+            [
+                (column, dataclasses.replace(column.views[0], name=name, cells=column.views[0].cells[:rows]))
+                for column in columns
+            ]
+            for name, columns in sides
+        )
+        if tag != "equal":
+            yield from (dataclasses.replace(column, views=(view,)) for column, view in (*one, *other))
+            continue
+        for (_, before), (column, after) in zip(one, other, strict=True):
+            if not _are_same(before, after):
+                yield dataclasses.replace(column, views=(before, after, *_difference(before, after)))
 
 
-def _column(old: ShownColumn | None, new: ShownColumn | None, rows: int) -> ShownColumn | None:
-    """Return the first views of both sides; None if they are the same."""
-    sides = [(name, column) for name, column in ((BEFORE, old), (AFTER, new)) if column is not None]
-    views = [dataclasses.replace(of.views[0], name=name, cells=of.views[0].cells[:rows]) for name, of in sides]
-    if len(views) > 1 and _are_same(*views):
-        return None
-    difference = _difference(*views) if len(views) > 1 else None
-    return dataclasses.replace(sides[-1][1], views=(*views, *([difference] if difference is not None else [])))
-
-
-def _difference(old: View, new: View) -> View | None:
-    """Return how far the images of both sides are apart, each with the mean; None unless all have the same sizes."""
+def _difference(old: View, new: View) -> Iterator[View]:
+    """Yield how far the images of both sides are apart, each with the mean, if all have the same sizes."""
     names = [name for name, of in new.features.items() if is_image(of) and of.format is None and name in old.features]
     apart: list[dict[str, Any]] = []
     for cells in zip(old.cells, new.cells, strict=True):
         one, other = ({name: np.asarray(of[name], np.float64) for name in names} for of in cells)
         if any(one[name].shape != other[name].shape for name in names):
-            return None
+            return
         apart.append({name: np.abs(other[name] - one[name]) for name in names})
     if not names or not apart:
-        return None
+        return
     largest = {name: max(float(of[name].max()) for of in apart) for name in names}
     means = {name: "mean difference" if len(names) == 1 else f"mean difference of {name}" for name in names}
     features: dict[str, Feature] = {}
@@ -105,7 +100,7 @@ def _difference(old: View, new: View) -> View | None:
         features[name] = new.features[name].replace(dtype="float64", low=0.0, high=largest[name] or 1.0)
         features[means[name]] = Feature(dtype="float64")
     shown = [{**of, **{means[name]: np.round(of[name].mean(), 4) for name in names}} for of in apart]
-    return View(name=DIFFERENCE, features=features, cells=tuple(shown))
+    yield View(name=DIFFERENCE, features=features, cells=tuple(shown))
 
 
 def _are_same(one: View, other: View) -> bool:

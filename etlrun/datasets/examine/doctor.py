@@ -16,7 +16,7 @@ from etlrun.system.errors import counted
 from etlrun.system.files import as_unicode
 from etlrun.system.progress import Begin
 
-_NAMED = 5
+_NAMED, _MORE = 5, ("… (--format json names more)",)
 """Places of a finding on terminals."""
 SHOWN = 8
 """Images of a finding that a page shows."""
@@ -50,13 +50,19 @@ def diagnosed(plan: Plan, begin: Begin, *, is_whole: bool) -> Diagnosis:
 
 def of_doctor(found: Diagnosis, made_by: str) -> Doc:
     """Return a diagnosis as a document, which was `made_by` a command."""
-    told = [("finding", "\n".join(_lines(finding))) for finding in found.findings] or [("finding", "none")]
+    told = [
+        (
+            "finding",
+            "\n".join([of.text, f"-> {of.remedy}", *of.places[:_NAMED], *(_MORE if of.places[_NAMED:] else ())]),
+        )
+        for of in found.findings
+    ]
     notes = [("note", note) for note in found.notes]
     sections = [Section(of.text, [*_parts(of, found)], only=["html", "md"]) for of in found.findings]
     return Doc(
         counted(len(found.findings), "finding") if found.findings else "No findings",
         [
-            Lines([*told, *notes], only=["text"]),
+            Lines([*(told or [("finding", "none")]), *notes], only=["text"]),
             *sections,
             Lines([("", note) for note in found.notes], title="Notes" * bool(notes), only=["html", "md"]),
             *found.parts,
@@ -65,12 +71,6 @@ def of_doctor(found: Diagnosis, made_by: str) -> Doc:
         foot=made_by,
         json=lambda: _values(found),
     )
-
-
-def _lines(finding: Finding) -> Iterator[str]:
-    yield from (finding.text, f"-> {finding.remedy}", *finding.places[:_NAMED])
-    if finding.places[_NAMED:]:
-        yield "… (--format json names more)"
 
 
 def _parts(finding: Finding, found: Diagnosis) -> Iterator[Part]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 from etlrun.datasets.examine.show import explained
@@ -10,8 +10,8 @@ from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context
 from etlrun.measure.digest import hashes
 from etlrun.planning import planner
-from etlrun.planning.plan import Plan, PlannedStage, by_number, reads_features
-from etlrun.sources.base import Source, Split, on_disk, open_source
+from etlrun.planning.plan import Plan, by_number, reads_features
+from etlrun.sources.base import on_disk, open_source
 from etlrun.stages.load import Service
 from etlrun.system.errors import WorldError
 from etlrun.system.values import frozen
@@ -51,39 +51,20 @@ def read(plan: Plan, pipeline: str, examples: int) -> Sample:
     if dataset.as_it_is() != dataset and not on_disk(dataset).sizes:
         raise _elsewhere(dataset.key("name"), f"{dataset.title}, which is not prepared here")
     source = open_source(plan.spec.dataset.as_it_is())
-    whole, some = _splits(source, pipeline, examples)
+    name, key = source.dataset.split_of(pipeline) or "", source.dataset.key_of(pipeline)
+    whole = source.split(name, key)
+    some = source.split(on_disk(source.dataset).thinned(name, examples, min(_PARTS, len(whole.shards))), key)
+    some = some.part(0, examples) if some.num_examples > examples else some
     context = Context(source=source, split=some, seed=plan.spec.trainer.seed)
     planned = plan.pipelines[pipeline]
     stages = by_number(planned) or [stage for stage in planned if not stage.stage.keeps]
-    with explained(context, stages[-1].stage.path):
-        found = tuple(_hashes(stages, context))
+    with explained(context, stages[-1].stage.path), closing(Pipeline(stages, context)) as reading:
+        found = [of for batch in reading.dataset for of in hashes(stages[-1].gives.sequences, *batch)]
     if not found:
-        raise WorldError(
-            "--examples",
-            f"a sample of {some.num_examples:,} without a whole batch",
-            "a batch, since load.drop_remainder=true",
-            "",
-        )
-    return Sample(hashes=found, split_examples=whole.num_examples)
+        sample = f"a sample of {some.num_examples:,} without a whole batch"
+        raise WorldError("--examples", sample, "a batch, since load.drop_remainder=true", "")
+    return Sample(hashes=tuple(found), split_examples=whole.num_examples)
 
 
 def _elsewhere(where: str, found: str) -> WorldError:
     return WorldError(where, found, "examples in files of this machine", "")
-
-
-def _splits(source: Source, pipeline: str, examples: int) -> tuple[Split, Split]:
-    """Return the split of a pipeline, and a sample of it."""
-    name, key = source.dataset.split_of(pipeline) or "", source.dataset.key_of(pipeline)
-    whole = source.split(name, key)
-    parts = min(_PARTS, len(whole.shards))
-    some = source.split(on_disk(source.dataset).thinned(name, examples, parts), key)
-    return whole, some.part(0, examples) if some.num_examples > examples else some
-
-
-def _hashes(stages: Sequence[PlannedStage], context: Context) -> Iterator[bytes]:
-    pipeline = Pipeline(stages, context)
-    try:
-        for batch in pipeline.dataset:
-            yield from hashes(stages[-1].gives.sequences, *batch)
-    finally:
-        pipeline.close()

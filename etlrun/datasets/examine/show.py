@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import staged
-from etlrun.planning.plan import Plan, PlannedStage, PlannedStep, reads_features, stage_of
-from etlrun.sources.base import Source, open_source
+from etlrun.planning.plan import Plan, PlannedStage, PlannedStep, reads_features
+from etlrun.sources.base import open_source
 from etlrun.sources.corrupt import raise_cause
 from etlrun.stages.base import Stage
 from etlrun.stages.columns import Columns
@@ -333,26 +333,36 @@ def collect(plan: Plan, pipeline: str, wanted: Wanted) -> Sheet:
     with explained(context, stages[0].stage.path):
         places, records = _records(plan, pipeline, context, wanted)
     if not places:
-        raise WorldError(
-            plan.spec.dataset.key_of(pipeline),
-            "no example that can be read",
-            "at least one",
-            "repair the data, or choose a larger part of the split",
-        )
+        where, remedy = plan.spec.dataset.key_of(pipeline), "repair the data, or choose a larger part of the split"
+        raise WorldError(where, "no example that can be read", "at least one", remedy)
     found = points(plan, pipeline)
     passes = (wanted.passes or DEFAULT_PASSES) if any(point.is_random for point in found) else 1
     read = [(point, [*_passes(point, records, context, passes if point.is_random else 1)]) for point in found]
-    target, describe = context.source.dataset.examples.target, _target_text(source)
-    last = read[-1][1][0]
-    rows = [
-        Row(batch=batch, example=example, target=describe(cell[target]))
-        for (batch, example), cell in zip(places, last, strict=True)
-    ]
+    target, names, rows = source.dataset.examples.target, source.class_names, []
+    for (batch, example), cell in zip(places, read[-1][1][0], strict=True):
+        value = cell[target]
+        text = f"{target} {as_text(value, source.dataset.examples.features[target])}"
+        text = text if names is None else f"{names[int(value)]} ({int(value)})"
+        rows.append(Row(batch=batch, example=example, target=text))
     return Sheet(
         title=f"{_TITLES[pipeline]} examples after each step",
         source=f"{source.full_name} {split.name}",
         rows=tuple(rows),
-        columns=tuple(_column(point, cells) for point, cells in read),
+        columns=tuple(
+            ShownColumn(
+                path=point.path,
+                views=tuple(
+                    View(
+                        name=f"pass {number}" if len(each) > 1 else "",
+                        features=point.features,
+                        cells=tuple({name: cell[name] for name in point.features} for cell in cells),
+                    )
+                    for number, cells in enumerate(each, 1)
+                ),
+                is_of_model=point.is_of_model,
+            )
+            for point, each in read
+        ),
         notes=tuple(_notes(plan, passes, wanted)),
         notes_on_data=source.notes,
     )
@@ -362,23 +372,20 @@ def _records(
     plan: Plan, pipeline: str, context: Context, wanted: Wanted
 ) -> tuple[list[tuple[int, int]], tf.data.Dataset]:
     """Return the batch and the place in it of each example to show, and their records as they are read."""
-    stages, batch_size = reading(plan, pipeline), plan.spec.load.batch_size
-    dataset = staged(None, in_order(plan.spec.extract.for_evaluation()), context)
+    stages, batch_size = [planned.stage for planned in reading(plan, pipeline)], plan.spec.load.batch_size
+    dataset = through = staged(None, in_order(plan.spec.extract.for_evaluation()), context)
     spec = dataset.element_spec
-    skip = stage_of(stages, SkipCorrupt)
+    skip = next((place for place, stage in enumerate(stages) if isinstance(stage, SkipCorrupt)), None)
     if skip is not None:
-        through, end = dataset, next(place for place, planned in enumerate(stages) if planned.stage is skip)
-        for planned in stages[1:end]:
-            through = staged(through, in_order(planned.stage), context)
+        for stage in stages[1:skip]:
+            through = staged(through, in_order(stage), context)
         dataset = staged(tf.data.Dataset.zip((dataset, through)), SkipCorrupt(), context).map(lambda record, _: record)
     each = min(wanted.examples, batch_size)
     shown = dataset.enumerate().filter(lambda number, _: number % batch_size < each).take(wanted.batches * each)
-    numbers, records = list[int](), list[Any]()
-    for number, record in shown.as_numpy_iterator():
-        numbers.append(int(number))
-        records.append(record)
-    places = [(number // batch_size + 1, number % batch_size + 1) for number in numbers]
-    return places, tf.data.Dataset.from_generator(lambda: records, output_signature=spec)
+    found = list(shown.as_numpy_iterator())
+    places = [(int(number) // batch_size + 1, int(number) % batch_size + 1) for number, _ in found]
+    records = tf.data.Dataset.from_generator(lambda: (record for _, record in found), output_signature=spec)
+    return places, records
 
 
 def _passes(point: Point, records: tf.data.Dataset, context: Context, passes: int) -> Iterator[list[dict[str, Any]]]:
@@ -400,32 +407,8 @@ def explained(context: Context, path: str) -> Iterator[None]:
         yield
     except tf.errors.OpError as error:
         raise_cause(error, context.source, [(context.split, context.losses)])
-        raise WorldError(
-            path,
-            headline(error),
-            "a step that can process each example",
-            "leave the step out to see its input",
-        ) from error
-
-
-def _column(point: Point, passes: Sequence[Sequence[dict[str, Any]]]) -> ShownColumn:
-    views = [
-        View(
-            name=f"pass {number}" if len(passes) > 1 else "",
-            features=point.features,
-            cells=tuple({name: cell[name] for name in point.features} for cell in cells),
-        )
-        for number, cells in enumerate(passes, 1)
-    ]
-    return ShownColumn(path=point.path, views=tuple(views), is_of_model=point.is_of_model)
-
-
-def _target_text(source: Source) -> Callable[[Any], str]:
-    """Return the function from a target to its text: a class by its name and its number."""
-    name, names = source.dataset.examples.target, source.class_names
-    if names is None:
-        return lambda value: f"{name} {as_text(value, source.dataset.examples.features[name])}"
-    return lambda value: f"{names[int(value)]} ({int(value)})"
+        expected, remedy = "a step that can process each example", "leave the step out to see its input"
+        raise WorldError(path, headline(error), expected, remedy) from error
 
 
 def _notes(plan: Plan, passes: int, wanted: Wanted) -> Iterator[str]:
