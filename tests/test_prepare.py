@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from etlrun.datasets.prepare import shards
+from etlrun.datasets.prepare import prepare
 from etlrun.datasets.prepare.check import DIGEST, Image, assigned, digest_of, duplicates, identical, in_order
 from etlrun.datasets.prepare.source import ImageEntry
 from etlrun.system.files import alone
@@ -276,13 +276,13 @@ def test_a_file_that_changes_meanwhile_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = write_photos(tmp_path / "photos")
-    read, changed = shards._read, source / "disc" / "4.jpg"
+    read, changed = prepare._read, source / "disc" / "4.jpg"
 
     def changing(*arguments: object) -> bytes:
         changed.write_bytes(b"other")
         return read(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(shards, "_read", changing)
+    monkeypatch.setattr(prepare, "_read", changing)
     assert refused(capsys, source, tmp_path / "data") == [
         "etlrun: 1 fault",
         "  SOURCE/disc/4.jpg: found other content than a moment ago; expected the file that was checked",
@@ -292,7 +292,7 @@ def test_a_file_that_changes_meanwhile_is_named(
 
 def test_shards_are_as_large_as_asked_and_never_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_photos(tmp_path / "photos", 6)
-    monkeypatch.setattr(shards, "LARGEST_SHARD_BYTES", 8_000)
+    monkeypatch.setattr(prepare, "LARGEST_SHARD_BYTES", 8_000)
     sizes = [path.stat().st_size for path in prepared(source, tmp_path / "data").glob("*.tfrecord-*")]
     assert len(sizes) > 1
     assert max(sizes) < 8_200

@@ -135,7 +135,7 @@ def test_links_within_an_archive_are_followed(kind: str, tmp_path: Path) -> None
 def test_an_archive_that_does_not_fit_is_not_unpacked(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("etlrun.datasets.prepare.archives.free_disk_bytes", lambda _: 1_000_000)
+    monkeypatch.setattr("etlrun.datasets.prepare.readers.free_disk_bytes", lambda _: 1_000_000)
     path = packed(write_photos(tmp_path / "photos", 4), kind, "", {"disc/zeros.jpg": bytes(8_000_000)})
     assert refused(capsys, path, tmp_path / "data") == [
         "etlrun: 1 fault",

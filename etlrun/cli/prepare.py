@@ -16,10 +16,9 @@ from etlrun.cli.commands import Answer
 from etlrun.config.overrides import typed
 from etlrun.config.request import composed
 from etlrun.datasets.prepare.options import Options, parsed
-from etlrun.datasets.prepare.prepare import Prepared, is_training
+from etlrun.datasets.prepare.prepare import INFO, Prepared, is_training, require_new
 from etlrun.datasets.prepare.prepare import prepare as prepare_all
 from etlrun.datasets.prepare.readers import opened
-from etlrun.datasets.prepare.shards import INFO, require_new
 from etlrun.datasets.prepare.source import LISTED
 from etlrun.planning.spec import RunSpec, parse
 from etlrun.remote.transfers import there

@@ -210,7 +210,7 @@ def _read(plan: Plan, name: str, examples: int) -> ReadExamples:
     from etlrun.run.backend import prepare, seed_all  # imports TensorFlow, so only after configs have been validated
 
     with prepare(None):
-        from etlrun.datasets.examine.facts import read
+        from etlrun.datasets.examine.show import read
 
         seed_all(plan.spec.trainer.seed)
         try:

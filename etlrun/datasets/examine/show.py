@@ -1,20 +1,23 @@
-"""Examples of a split after each step of its pipeline, in the order of the data; no cache is read or filled."""
+"""Examples of a split after each step of its pipeline, in the order of the data, or their hashes; no cache is read."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from etlrun.graph.build import Pipeline
 from etlrun.graph.context import Context
 from etlrun.graph.datasets import staged
-from etlrun.planning.plan import Plan, PlannedStage, PlannedStep, reads_features
-from etlrun.sources.base import open_source
+from etlrun.measure.digest import hashes
+from etlrun.planning import planner
+from etlrun.planning.plan import Plan, PlannedStage, PlannedStep, by_number, reads_features
+from etlrun.sources.base import on_disk, open_source
 from etlrun.sources.corrupt import raise_cause
 from etlrun.stages.base import Stage
 from etlrun.stages.columns import Columns
@@ -22,6 +25,7 @@ from etlrun.stages.dataset import Fetch
 from etlrun.stages.extract import SkipCorrupt
 from etlrun.stages.flow import MISSING, MISSING_TIME, Feature, Flow
 from etlrun.stages.image import Decode
+from etlrun.stages.load import Service
 from etlrun.stages.rows import BETWEEN
 from etlrun.stages.step import AfterCache, AfterTurbo, Map
 from etlrun.stages.turbo import Turbo
@@ -235,7 +239,7 @@ def in_order(stage: StageT) -> StageT:
     """Return the same stage for one example after the other, without parallel calls, which might change the order."""
     values = {"num_parallel_calls": 1, "deterministic": True}
     values |= {"at_once": 1, "skips": False} if isinstance(stage, Turbo) else {}
-    return dataclasses.replace(stage, **{name: of for name, of in values.items() if hasattr(stage, name)})  # type: ignore[type-var]
+    return replace(stage, **{name: of for name, of in values.items() if hasattr(stage, name)})  # type: ignore[type-var]
 
 
 def _add_steps(
@@ -251,7 +255,7 @@ def _add_steps(
     for number, planned in enumerate(steps, 1):
         step = planned.stage
         for path, columns, features in _of_columns(step, incoming) if isinstance(step, Columns) else ():
-            stages = (*chain, dataclasses.replace(in_order(whole), steps=(*whole.steps[: number - 1], columns)))
+            stages = (*chain, replace(in_order(whole), steps=(*whole.steps[: number - 1], columns)))
             found.append(Point(path=path, stages=stages, features=features, is_random=_is_random(features, found)))
         made = (
             _inputs(planned.gives)
@@ -260,7 +264,7 @@ def _add_steps(
         )
         point = Point(
             path=step.path,
-            stages=(*chain, dataclasses.replace(in_order(whole), steps=whole.steps[:number])),
+            stages=(*chain, replace(in_order(whole), steps=whole.steps[:number])),
             features=made,
             is_random=planned.is_random or _is_random(made, found),
             is_of_model=is_of_model,
@@ -278,10 +282,9 @@ def _of_columns(step: Columns, incoming: Flow) -> Iterator[tuple[str, Columns, d
     for count in range(1, max((len(output.steps) for output in step.outputs), default=0)):
         shown = {output.name for output in step.outputs if len(output.steps) > count and output.name not in whole}
         outputs = tuple(
-            dataclasses.replace(output, steps=output.steps[:count]) if output.name in shown else output
-            for output in step.outputs
+            replace(output, steps=output.steps[:count]) if output.name in shown else output for output in step.outputs
         )
-        columns = dataclasses.replace(step, outputs=outputs)
+        columns = replace(step, outputs=outputs)
         features = columns.flow(incoming).features
         if shown:
             yield f"{step.path} after step {count}", columns, {name: features[name] for name in sorted(shown)}
@@ -418,3 +421,57 @@ def _notes(plan: Plan, passes: int, wanted: Wanted) -> Iterator[str]:
         yield "No step is random: all passes give the same."
     if reads_features(plan):
         yield "The frozen base of the model, whose features are cached, takes the last column."
+
+
+_PARTS = 16
+"""Parts of a sample at most, which are spread evenly over a split, so that it has examples of several files."""
+
+
+@frozen
+class Sample:
+    """Examples of a split, as a pass reads them.
+
+    Attributes:
+        hashes: Hash of each example, in the order of the pass.
+        split_examples: Number of examples of the whole split.
+    """
+
+    hashes: tuple[bytes, ...]
+    split_examples: int
+
+
+def read(plan: Plan, pipeline: str, examples: int) -> Sample:
+    """Read the first pass of the pipeline `train` or `validation` over at most so many examples of its split.
+
+    Caches are left out, but not what they do to examples; of a model whose base is cached, its input is read.
+
+    Raises:
+        EtlrunError: Data is missing or corrupt, or elsewhere.
+    """
+    if reads_features(plan):
+        plan = planner.plan(replace(plan.spec, cache=planner.NO_CACHE))
+    dataset = plan.spec.dataset
+    if dataset.urls:
+        raise _elsewhere(dataset.key(dataset.given_by), f"{dataset.urls[0]}, from which nothing is fetched")
+    if plan.spec.load.service is not None:
+        raise _elsewhere(Service.path, "a service, which no one starts")
+    if dataset.as_it_is() != dataset and not on_disk(dataset).sizes:
+        raise _elsewhere(dataset.key("name"), f"{dataset.title}, which is not prepared here")
+    source = open_source(plan.spec.dataset.as_it_is())
+    name, key = source.dataset.split_of(pipeline) or "", source.dataset.key_of(pipeline)
+    whole = source.split(name, key)
+    some = source.split(on_disk(source.dataset).thinned(name, examples, min(_PARTS, len(whole.shards))), key)
+    some = some.part(0, examples) if some.num_examples > examples else some
+    context = Context(source=source, split=some, seed=plan.spec.trainer.seed)
+    planned = plan.pipelines[pipeline]
+    stages = by_number(planned) or [stage for stage in planned if not stage.stage.keeps]
+    with explained(context, stages[-1].stage.path), closing(Pipeline(stages, context)) as reading:
+        found = [of for batch in reading.dataset for of in hashes(stages[-1].gives.sequences, *batch)]
+    if not found:
+        sample = f"a sample of {some.num_examples:,} without a whole batch"
+        raise WorldError("--examples", sample, "a batch, since load.drop_remainder=true", "")
+    return Sample(hashes=tuple(found), split_examples=whole.num_examples)
+
+
+def _elsewhere(where: str, found: str) -> WorldError:
+    return WorldError(where, found, "examples in files of this machine", "")

@@ -1,22 +1,312 @@
-"""Preparation of a source: check, splits, shards, metadata."""
+"""Preparation of a source: its check, its splits, its shards and its metadata, here or in a store."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+import errno
+import hashlib
+import json
+import math
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
+from threading import Event
 
 from etlrun.datasets.prepare import check
-from etlrun.datasets.prepare.archives import unpack
-from etlrun.datasets.prepare.check import Duplicates, Image
-from etlrun.datasets.prepare.options import Options
-from etlrun.datasets.prepare.readers import in_folder, path_of
-from etlrun.datasets.prepare.shards import VersionStore, WrittenShard, planned, publish, require_space, working, write
+from etlrun.datasets.prepare.check import Duplicates, Image, digest_of, in_order
+from etlrun.datasets.prepare.options import LARGEST_SHARD_BYTES, Options
+from etlrun.datasets.prepare.readers import in_folder, path_of, unpack
 from etlrun.datasets.prepare.source import ImageSource, of_classes
-from etlrun.system.errors import EtlrunError, fault
+from etlrun.remote.objects import Object, UnreachableError, looked_up
+from etlrun.remote.transfers import put, remove, there
+from etlrun.sources.framing import AROUND, framed
+from etlrun.sources.on_disk import CLASSES
+from etlrun.stages.dataset import IMAGE, LABEL
+from etlrun.stages.lazy import tf, tfds
+from etlrun.system.errors import EtlrunError, WorldError, fault, one_line
+from etlrun.system.files import alone, sync
+from etlrun.system.machine import cores, free_disk_bytes, rounded
 from etlrun.system.progress import progress
 from etlrun.system.values import frozen
+
+INFO = "dataset_info.json"
+"""The file without which TFDS reads no version."""
+_EXAMPLE_BYTES = 256
+"""Size of a record without its image, at most."""
+
+
+def require_space(options: Options, source: ImageSource) -> None:
+    """Raise `WorldError` unless the disk has space for what is to be written."""
+    needed = sum(entry.size + _EXAMPLE_BYTES for entry in source.entries)
+    if options.url is not None:  # the shards that are written at once
+        needed = min(needed, cores() * (needed // options.shards if options.shards else LARGEST_SHARD_BYTES))
+    free = free_disk_bytes(options.family)
+    if needed > free:
+        raise WorldError(
+            str(options.family),
+            f"{rounded(free) if free else '0 bytes'} of free disk space",
+            f"{rounded(needed)} for {len(source.entries):,} images",
+            "free disk space, or choose another --data-dir",
+        )
+
+
+def publish(version: Path, target: Path) -> None:
+    """Make a version appear at `target`, complete and on disk."""
+    for path in version.iterdir():
+        sync(path)
+    sync(version)
+    version.rename(target)
+    sync(target.parent)
+
+
+@contextmanager
+def working(options: Options) -> Iterator[Path]:
+    """Yield an empty folder in which this process alone prepares a version: `NAME/preparing.VERSION`.
+
+    What one that was killed left there is removed. TFDS ignores its name, and what removes TFDS's leftovers leaves it.
+    For a store it is in the user's cache folder.
+
+    Raises:
+        WorldError: The version exists, or its folder can't be written to.
+    """
+    folder = options.family / f"preparing.{options.version}"
+    try:
+        options.family.mkdir(parents=True, exist_ok=True)
+        told = f"another command is preparing {options.name}; waiting for it"
+        with alone(options.family / ".etlrun.lock", longest_s=math.inf, waiting=told):
+            require_new(options)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+    except OSError as error:
+        is_full = error.errno in {errno.ENOSPC, errno.EDQUOT} or options.url is not None
+        raise WorldError(
+            str(error.filename or options.family),
+            error.strerror or str(error),
+            "a folder that can be written to, with space for the images",
+            "free disk space, and run the same command again" if is_full else "choose another --data-dir",
+        ) from error
+
+
+def require_new(options: Options) -> None:
+    """Raise `WorldError` if the version exists."""
+    if f"{options.place}/{INFO}" in there(options.place, {}) if options.url else os.path.lexists(options.target):
+        major, minor, patch = options.version.split(".")
+        raise WorldError(
+            options.place,
+            f"version {options.version} of {options.name}, which is never overwritten",
+            "a version that doesn't exist",
+            f"choose another version, such as --version {major}.{minor}.{int(patch) + 1}",
+        )
+
+
+@frozen
+class WrittenShard:
+    """A shard.
+
+    Attributes:
+        split: Split that it belongs to.
+        file: Name of the file, as TFDS expects it.
+        images: Its examples, in order.
+    """
+
+    split: str
+    file: str
+    images: Sequence[Image]
+
+
+def planned(name: str, splits: Mapping[str, Sequence[Image]], count: int | None) -> list[WrittenShard]:
+    """Return the shards of a dataset, `count` of each split if given, none without examples."""
+    shards = []
+    for split, images in splits.items():
+        total = sum(image.entry.size for image in images)
+        number_of = min(count or -(-total // LARGEST_SHARD_BYTES) or 1, len(images))
+        for number in range(number_of):
+            start, end = (len(images) * place // number_of for place in (number, number + 1))
+            file = f"{name}-{split}.tfrecord-{number:05d}-of-{number_of:05d}"
+            shards.append(WrittenShard(split=split, file=file, images=images[start:end]))
+    return shards
+
+
+def write(
+    source: ImageSource,
+    shards: Sequence[WrittenShard],
+    folder: Path,
+    done: Callable[[int], None],
+    store: VersionStore | None = None,
+) -> dict[str, int]:
+    """Write the shards to `folder`, or by way of it to a store; return the size of each file by its name.
+
+    `done` is told how many further examples it has. Shards that the store has are not written.
+
+    Raises:
+        WorldError: An image has changed since it was checked; the store refuses a shard.
+        OSError: A file can't be written.
+    """
+
+    def written(shard: WrittenShard) -> int:
+        path = folder / shard.file
+        if store is not None and (size := store.published(shard)) is not None:
+            path.touch()
+            done(len(shard.images))
+            return size
+        with path.open("wb") as file:
+            for image in shard.images:
+                features = {
+                    IMAGE: tf.train.Feature(bytes_list=tf.train.BytesList(value=[_read(source, image)])),
+                    LABEL: tf.train.Feature(int64_list=tf.train.Int64List(value=[image.label])),
+                }
+                example = tf.train.Example(features=tf.train.Features(feature=features))
+                file.writelines(framed(example.SerializeToString(deterministic=True)))
+                done(1)
+        size = path.stat().st_size
+        if store is not None:
+            store.publish_shard(shard, path)
+        return size
+
+    sizes = in_order(written, shards) if store is None else in_order(written, shards, store.stop.set)
+    return {shard.file: size for shard, size in zip(shards, sizes, strict=True)}
+
+
+def _read(source: ImageSource, image: Image) -> bytes:
+    try:
+        data = source.prepared(image.entry)
+        found = "" if digest_of(data).hex() == image.digest else "other content than a moment ago"
+    except OSError as error:
+        found = error.strerror or one_line(error)
+    if found:
+        remedy = "run the command again, while nothing else writes to the source"
+        raise WorldError(source.name_of(image.entry), found, "the file that was checked", remedy)
+    return data
+
+
+class VersionStore:
+    """The place of a version in a store.
+
+    Shards that are published are noted in a file on this machine, so that a command after one that was killed neither
+    writes nor uploads them again. A shard is known by the content of its images, their labels and their order.
+
+    Attributes:
+        stop: Ends tries to publish shards when it is set.
+    """
+
+    def __init__(self, options: Options) -> None:
+        """List what a command that was killed has left there; raise `UnreachableError` if the store does not tell."""
+        self.stop = Event()
+        self._options, self._notes = options, options.family / f"published.{options.version}.jsonl"
+        self._left = {*there(options.place, {})}
+        self._known: dict[tuple[str, str], Object] = {}
+        self._shards: list[Object] = []
+        with suppress(FileNotFoundError):
+            for line in self._notes.read_text().splitlines():
+                with suppress(ValueError):  # of a line that a kill has cut
+                    file, key, of = json.loads(line)
+                    self._known[file, key] = Object(**of)
+
+    def published(self, shard: WrittenShard) -> int | None:
+        """Return the size of a shard that was published before; None if it was not, or is another object now."""
+        of = self._known.get((shard.file, _key(shard)))
+        with suppress(UnreachableError):
+            if of is not None and looked_up(of.url, {}) == of:
+                self._shards.append(of)
+                return of.bytes
+        return None
+
+    def publish_shard(self, shard: WrittenShard, path: Path) -> None:
+        """Publish a shard that is complete, and empty its file; raise `UnreachableError` if that can't be."""
+        url = f"{self._options.place}/{shard.file}"
+        of = put(path, url, {}, self.stop, replaces=url in self._left)
+        self._shards.append(of)
+        with self._notes.open("a") as file:
+            file.write(json.dumps([shard.file, _key(shard), asdict(of)]) + "\n")
+        path.write_bytes(b"")  # the name of which TFDS wants to find
+
+    def publish(self, folder: Path) -> None:
+        """Publish the metadata in `folder`, of which a reader needs the last one; shards of others are removed before.
+
+        Raises:
+            WorldError: The version exists by now, or another command has changed its shards.
+        """
+        require_new(self._options)
+        for of in self._shards:
+            if looked_up(of.url, {}) != of:
+                raise WorldError(
+                    of.url,
+                    "another content than was written",
+                    "what this command has written",
+                    "run it again, while nothing else writes there",
+                )
+        own = {of.url: of.name for of in self._shards}
+        for url in self._left - {*own}:
+            if url.startswith(f"{self._options.place}/{self._options.name}-") and ".tfrecord-" in url:
+                remove(url, {})
+        metadata = [path for path in folder.iterdir() if path.name not in own.values()]
+        for path in sorted(metadata, key=lambda path: (path.name == INFO, path.name)):
+            put(path, f"{self._options.place}/{path.name}", {}, replaces=path.name != INFO)
+        self._notes.unlink(missing_ok=True)
+
+
+def _key(shard: WrittenShard) -> str:
+    digest = hashlib.sha256()
+    for image in shard.images:
+        digest.update(f"{image.digest} {image.label}\n".encode())
+    return digest.hexdigest()
+
+
+def require_unknown(options: Options) -> None:
+    """Refuse the name of a dataset that TFDS would download instead of reading this one."""
+    if options.name in tfds.list_builders(with_community_datasets=False):
+        raise WorldError(
+            "--name",
+            f"{options.name}, which is a dataset of TFDS",
+            "a name of its own",
+            f"choose another name, such as --name my_{options.name}",
+        )
+
+
+def write_metadata(
+    options: Options, folder: Path, shards: Sequence[WrittenShard], sizes: Mapping[str, int], classes: Sequence[str]
+) -> None:
+    """Write the features, the classes with their examples, and the splits of the shards to `folder`.
+
+    `sizes` are the bytes of the files of the shards by name.
+    """
+    features = tfds.features.FeaturesDict(
+        {IMAGE: tfds.features.Image(shape=(None, None, 3)), LABEL: tfds.features.ClassLabel(names=list(classes))}
+    )
+    template = tfds.core.ShardedFileTemplate(
+        data_dir=folder, template="{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}", dataset_name=options.name,
+        filetype_suffix="tfrecord",
+    )  # fmt: skip
+    splits, by_class = [], {}
+    for name in dict.fromkeys(shard.split for shard in shards):
+        own = [shard for shard in shards if shard.split == name]
+        counts = Counter(image.label for shard in own for image in shard.images)
+        by_class[name] = {of: counts[label] for label, of in enumerate(classes)}
+        splits.append(
+            tfds.core.SplitInfo(
+                name=name,
+                shard_lengths=[len(shard.images) for shard in own],
+                num_bytes=sum((sizes[shard.file] - AROUND * len(shard.images)) for shard in own),
+                filename_template=template.replace(split=name),
+            )
+        )
+    tfds.core.MetadataDict({CLASSES: by_class}).save_metadata(folder)
+    tfds.folder_dataset.write_metadata(
+        data_dir=folder,
+        features=features,
+        split_infos=splits,
+        version=options.version,
+        check_data=False,
+        description="Labelled images, prepared by etlrun.",
+        supervised_keys=(IMAGE, LABEL),
+    )
 
 
 @frozen
@@ -48,7 +338,7 @@ def prepare(options: Options, source: ImageSource | None) -> Prepared:
     Raises:
         EtlrunError: All broken images, unless they are skipped; a version that exists; a full disk.
     """
-    from etlrun.datasets.prepare.shards import require_unknown, write_metadata  # imports TFDS
+    # imports TFDS
 
     require_unknown(options)
     with working(options) as folder, progress() as task, _archive_named(options, folder / "unpacked") as unpacked:

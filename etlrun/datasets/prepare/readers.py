@@ -1,20 +1,23 @@
-"""Readers of what is prepared: folders, lists or TFRecords, with or without conversion of their images."""
+"""Readers of what is prepared: folders, lists, archives, which are unpacked beside the dataset, or TFRecords."""
 
 from __future__ import annotations
 
 import importlib.util
 import io
+import lzma
 import os
+import tarfile
+import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from google.protobuf.message import DecodeError
 from PIL import ExifTags, Image, ImageOps
 
-from etlrun.datasets.prepare.archives import is_archive
 from etlrun.datasets.prepare.options import Options
 from etlrun.datasets.prepare.source import (
     LISTS,
@@ -28,10 +31,71 @@ from etlrun.datasets.prepare.source import (
 )
 from etlrun.sources.corrupt import too_large
 from etlrun.sources.framing import DamagedError, foreign, meant, records
-from etlrun.sources.listing import SUFFIXES, WHOLE
+from etlrun.sources.listing import LEFT_BY_SYSTEMS, SPLITS, SUFFIXES, WHOLE
 from etlrun.sources.shards import incomplete, matched, unmatched
 from etlrun.stages.lazy import tf
-from etlrun.system.errors import EtlrunError, Fault, WorldError, counted, fault, unreadable_path
+from etlrun.system.errors import EtlrunError, Fault, WorldError, counted, fault, one_line, unreadable_path
+from etlrun.system.machine import free_disk_bytes, rounded
+
+_OF_ARCHIVES = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
+
+
+def is_archive(path: Path) -> bool:
+    """Return whether a file begins like a zip or tar archive, compressed or not."""
+    try:
+        return zipfile.is_zipfile(path) or tarfile.is_tarfile(path)
+    except (EOFError, zlib.error):  # of one that is cut within its first header
+        return True
+
+
+def unpack(path: Path, folder: Path) -> Path:
+    """Unpack an archive into an empty folder; return the folder of classes or splits in it, below single folders.
+
+    Nothing is written outside of it, see `zipfile.ZipFile.extract` and `tarfile.data_filter`, nor if it does not fit.
+
+    Raises:
+        EtlrunError: The archive is damaged, encrypted or too large, or has paths, links or devices out of the folder.
+    """
+    try:
+        with zipfile.ZipFile(path) if zipfile.is_zipfile(path) else tarfile.open(path) as file:
+            if isinstance(file, zipfile.ZipFile):
+                members = file.infolist()
+                _require_space(path, folder, sum(member.file_size for member in members))
+                for member in members:
+                    if member.flag_bits & 1:
+                        raise zipfile.BadZipFile(f"an encrypted member, {member.filename}")
+                    file.extract(member, folder)
+            else:
+                _unpack_tar(path, folder, file)
+    except _OF_ARCHIVES as error:
+        expected = "a complete zip or tar archive, whose members are files and folders within it"
+        raise EtlrunError([fault(path, one_line(error), expected, "pack it again, or unpack it yourself")]) from error
+    while True:
+        names = [of for of in folder.iterdir() if not of.name.startswith(".")]
+        inside = [of for of in names if of.name.lower() not in LEFT_BY_SYSTEMS]
+        if len(inside) != 1 or inside[0].name.lower() in SPLITS or not any(of.is_dir() for of in inside[0].glob("*")):
+            return folder
+        folder = inside[0]
+
+
+def _unpack_tar(path: Path, folder: Path, file: tarfile.TarFile) -> None:
+    unpacked = 0
+    for member in file:
+        unpacked += member.size
+        _require_space(path, folder, member.size, unpacked)
+        file.extract(member, folder, filter="data")
+    end = cast("IO[bytes]", file.fileobj)
+    end.seek(file.offset)
+    if end.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):  # what is damaged is an end for `tarfile`
+        raise tarfile.ReadError(f"neither a member nor the end of the archive at byte {file.offset:,}")
+
+
+def _require_space(path: Path, folder: Path, needed: int, unpacked: int = 0) -> None:
+    """Raise `WorldError` unless there is space for these bytes, of `unpacked` ones in all."""
+    if needed > free_disk_bytes(folder):
+        found, expected = f"{rounded(max(needed, unpacked))} or more, unpacked", "less than the free disk space"
+        raise WorldError(str(path), found, expected, "free disk space, or choose another --data-dir")
+
 
 _TYPES = (("bytes_list",), ("bytes_list", "int64_list"))
 """What an image and a label may be."""
