@@ -44,7 +44,7 @@ def test_every_stage_has_a_text() -> None:
     texts: set[type[Stage]] = {*DATASET_TEXTS}
     of_pipelines = [stages for group, stages in STAGES.items() if group not in {"model", "trainer", "profile"}]
     registered = {stage for stages in of_pipelines for stage in stages.values() if not issubclass(stage, Step | Logger)}
-    missing = {stage.__name__ for stage in (registered | DATASET_STAGES.keys()) - texts}
+    missing = {of.__name__ for of in registered | DATASET_STAGES.keys() if not issubclass(of, (*texts,))}
     assert missing == {"NoCache", "MemoryCache", "Service", "Fetch"}, f"etlrun/eject does not know all of {missing}"
     assert not [stage for stage in texts if stage.call is not Stage.call]
 

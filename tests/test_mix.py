@@ -127,14 +127,14 @@ def test_passes_differ_and_are_repeated_by_a_program(folder: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("calls", "text"), [("2", ",num_parallel_calls=2,deterministic=True)"), ("null", ")")], ids=["two", "serial"]
+    ("calls", "text"), [("2", ",num_parallel_calls=2,deterministic=True,)"), ("null", ",)")], ids=["two", "serial"]
 )
 def test_batches_are_mixed_with_the_parallelism_of_the_transform(calls: str, text: str, folder: Path) -> None:
     plan = of_folder(folder, *OWN, f"transform.num_parallel_calls={calls}", "load.prefetch=0")
     pipeline = Pipeline(plan.train, contexts_of(plan, open_source(plan.spec.dataset))["train"])
     mapped = staged(pipeline.before(Mix.path), plan.train[-1].stage, pipeline.context)
     assert type(mapped).__name__ == ("_ParallelMapDataset" if calls == "2" else "_MapDataset")
-    assert f"lambdabatch:mix_batch(batch,seed){text}" in "".join(ejected(plan, [], versions()).split())
+    assert f'seed=seed),"image","label",){text}' in "".join(ejected(plan, [], versions()).split())
 
 
 def test_the_graph_of_all_passes_is_traced_once(folder: Path) -> None:

@@ -5,20 +5,17 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
+import pkgutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from etlrun.eject.printed import given, numbered, skipping
-from etlrun.eject.text import call, parallel
-from etlrun.planning.plan import Plan, PlannedStage, at_cache
 from etlrun.stages.dataset import Dataset
-from etlrun.stages.flow import Flow
 from etlrun.stages.made import Made, Named
 from etlrun.stages.plugins import functions_at, source
-from etlrun.system.values import frozen
+from etlrun.stages.rows import Rows
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -36,21 +33,21 @@ def defines(dataset: Dataset, name: str) -> bool:
 def missing(dataset: Dataset) -> list[str]:
     """Return the functions that programs need for the kind of a dataset, and its module does not have."""
     of_records = ("parse", "by_number", "labels_of") if defines(dataset, "reader") else ()
-    needed = ("classes", "parts_of", "paths_of", "num_examples", *of_records)
+    of_files = () if isinstance(dataset, Rows) else ("paths_of",)
+    needed = ("classes", "parts_of", *of_files, "num_examples", *of_records)
     return [name for name in needed if not defines(dataset, name)]
 
 
 def constants(dataset: Dataset) -> dict[str, Any]:
     """Return the constants of the printed functions for the kind of a dataset, by name."""
-    modules = (*_modules(dataset), numbered)
-    found = {name: value for module in modules for name, value in vars(module).items() if name.isupper()}
+    found = {name: value for module in _modules(dataset) for name, value in vars(module).items() if name.isupper()}
     own = {name: value for name, value in found.items() if name not in {*vars(given), *dataset.constants}}
     return {"TARGET": dataset.keys[dataset.examples.target], **dataset.constants, **own}
 
 
 def _named(dataset: Dataset, name: str) -> Iterator[FunctionType]:
     """Yield the functions of that name, of which the first is that of a dataset."""
-    for module in (*_modules(dataset), *([skipping] if dataset.on_corrupt == "skip" else []), numbered):
+    for module in _modules(dataset):
         function = _unwrapped(vars(module).get(name))
         if isinstance(function, FunctionType) and function.__module__ != given.__name__:
             yield function
@@ -58,9 +55,8 @@ def _named(dataset: Dataset, name: str) -> Iterator[FunctionType]:
 
 def _modules(dataset: Dataset) -> Iterator[Any]:
     """Yield what has the functions for a dataset: classes and a module, of which the first that has one counts."""
-    for module, _, name in (path.partition(":") for path in (*dataset.printed_before, dataset.printed)):
-        found = importlib.import_module(module)
-        yield getattr(found, name) if name else found
+    yield from map(pkgutil.resolve_name, (*dataset.printed_before, dataset.printed))
+    yield from (skipping, numbered) if dataset.on_corrupt == "skip" else (numbered,)
 
 
 def _unwrapped(value: Any) -> Any:
@@ -120,76 +116,6 @@ def _source_of(dataset: Dataset, path: str) -> Iterator[str]:
     used = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
     for imports in tree.body:
         if isinstance(imports, ast.ImportFrom) and (imports.module or "").startswith("etlrun."):
-            for called in imports.names:
-                if called.name in used:
-                    yield from _source_of(dataset, f"{imports.module}.{called.name}")
-    yield "\n".join(text.splitlines()[node.lineno - 1 : node.end_lineno]).replace(f"-> {name}:", f'-> "{name}":')
-
-
-@frozen
-class Place:
-    """A stage of a program.
-
-    Attributes:
-        plan: Plan of the run.
-        pipeline: `train` or `validation`.
-        planned: The stage with its steps.
-        incoming: Input of the stage.
-        dataset: Expression of the input.
-        last_random: Last stage of the pipeline with random steps, which takes the index of each example; None if there
-            is none.
-        carries: Whether examples carry their index up to here.
-        beside: Plan of the phases before, whose pipelines are in the program, too.
-        functions: Functions that the text of the stage needs.
-    """
-
-    plan: Plan
-    pipeline: str
-    planned: PlannedStage
-    incoming: Flow
-    dataset: str
-    last_random: PlannedStage | None = None
-    carries: bool = False
-    beside: Plan | None = None
-    functions: list[str] = field(default_factory=list)
-
-    @property
-    def split(self) -> str:
-        """Name of the constant that is the split of the pipeline."""
-        return f"{self.pipeline.upper()}_SPLIT"
-
-    @property
-    def gives_index(self) -> bool:
-        """Whether examples carry their index behind this stage."""
-        return self.carries and self.planned is not self.last_random
-
-    @property
-    def data(self) -> Dataset:
-        """Dataset of the plan."""
-        return self.plan.spec.dataset
-
-    def calls(self, function: Callable[..., Any], *arguments: str) -> str:
-        """Return a call of a function of this package, which the program contains then."""
-        self.functions.extend(sources(self.data, function))
-        return call(function.__name__, *arguments)
-
-
-def differs_by_pass(stages: Sequence[PlannedStage]) -> bool:
-    """Return whether the passes over a pipeline differ; what is before a cache is fixed by the first one."""
-    return any(planned.is_random for planned in at_cache(stages)[2])
-
-
-def last_random(stages: Sequence[PlannedStage]) -> PlannedStage | None:
-    """Return the last stage with random steps; None if there is none."""
-    found = [planned for planned in stages if any(step.is_random for step in planned.steps)]
-    return found[-1] if found else None
-
-
-def calls_of(num_parallel_calls: int | str | None, *, deterministic: bool, most: str = "") -> tuple[str, ...]:
-    """Return the arguments for parallel calls; `most` is tf.data's limit, if the config's number may exceed it."""
-    if num_parallel_calls is None:
-        return ()
-    calls = parallel(num_parallel_calls)
-    if most and num_parallel_calls != "autotune" and not (calls.isdigit() and most.isdigit()):
-        calls = f"min({calls}, {most})"
-    return f"num_parallel_calls={calls}", f"deterministic={deterministic}"
+            called = (of.name for of in imports.names if of.name in used)
+            yield from (of for each in called for of in _source_of(dataset, f"{imports.module}.{each}"))
+    yield str(ast.get_source_segment(text, node)).replace(f"-> {name}:", f'-> "{name}":')

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from etlrun.eject.own import differs_by_pass, of_data, sources, sources_of
-from etlrun.eject.pipeline import name_of_transform
-from etlrun.eject.printed import loops
-from etlrun.eject.printed.loops import num_batches
+from etlrun.eject.own import of_data, sources, sources_of
+from etlrun.eject.pipeline import differs_by_pass, has_phases, name_of_transform
+from etlrun.eject.printed.loops import num_batches, read_passes
 from etlrun.eject.printed.numbered import class_weights
 from etlrun.eject.text import call, function, listed, literal, mapping
 from etlrun.planning.plan import Plan, given_to_model, kept_by, reads_features, stage_of
@@ -91,7 +90,7 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase) -> tuple[Lines, Line
     is_later = plan.unfrozen is not None and phase.unfreeze is not None
     part, suffix = (plan.unfrozen, "images") if plan.unfrozen is not None and is_later else (plan, "dataset")
     model, base = ("head", ["base"]) if reads_features(part) else ("classifier", [])
-    dataset, steps = plan.spec.dataset, _steps(part, suffix)
+    dataset, (steps, _) = plan.spec.dataset, _steps(part, suffix)
     epochs = "EPOCHS" if is_whole else str(phase.epochs)
     total = Text(f"{epochs} * {f'({steps})' if ' // ' in steps else steps}")
     target, is_balanced = dataset.examples.features[dataset.examples.target], plan.spec.load.class_weights == "balanced"
@@ -133,7 +132,7 @@ def _phase(stage: Trainer, plan: Plan, phase: PlannedPhase) -> tuple[Lines, Line
             "verbose=2",
         ),
     ]
-    return lines, [*_count(plan), *sources_of(dataset, [compiled, own_callbacks(stage)]), *sources(dataset, *used)]
+    return lines, [*_steps(plan)[1], *sources_of(dataset, [compiled, own_callbacks(stage)]), *sources(dataset, *used)]
 
 
 def _seeded(plan: Plan) -> Lines:
@@ -154,45 +153,40 @@ def _callbacks(stage: Trainer, logger: Logger, *, has_best: bool) -> Lines:
     return [f"callbacks={listed(*map(literal, callbacks))}"] if callbacks else []
 
 
-def _steps(plan: Plan, suffix: str = "dataset") -> str:
-    """Return the steps of an epoch: the configured number, or those of a pass, counted first if records are skipped."""
-    trainer, fit = plan.spec.trainer, plan.spec.fit
+def _steps(plan: Plan, suffix: str = "dataset") -> tuple[str, Lines]:
+    """Return the steps of an epoch: the configured number, or those of a pass; and the functions that count them."""
+    trainer, load, dataset = plan.spec.trainer, plan.spec.load, plan.spec.dataset
     if trainer.steps_per_epoch is not None:
-        return str(trainer.steps_per_epoch)
-    if plan.spec.dataset.on_corrupt == "skip":
-        is_first = fit is not None and fit.phases and differs_by_pass(plan.train)
-        given = [*["base"] * reads_features(plan), *["first=1"] * bool(is_first), "passes=1"]
-        return f"sum(1 for _ in train_{suffix}({', '.join(given)}))"
+        return str(trainer.steps_per_epoch), ()
+    if dataset.on_corrupt == "skip":
+        given = ["base"] * reads_features(plan) + ["first=1"] * (has_phases(plan) and differs_by_pass(plan.train))
+        return f"sum(1 for _ in train_{suffix}({', '.join([*given, 'passes=1'])}))", ()
     if stage_of(plan.train, Bucket) is not None:
-        drops = f"drop_remainder={plan.spec.load.drop_remainder}"
-        return f"num_batches(TRAIN_SPLIT, {name_of_transform(plan, 'train')}, {drops})"
+        given = ["TRAIN_SPLIT", name_of_transform(plan, "train"), f"drop_remainder={load.drop_remainder}"]
+        return call("num_batches", *given), sources(dataset, num_batches)
     examples = "num_examples(TRAIN_SPLIT)"
-    return f"{examples} // BATCH_SIZE" if plan.spec.load.drop_remainder else f"math.ceil({examples} / BATCH_SIZE)"
-
-
-def _count(plan: Plan) -> Lines:
-    """Return the functions that count the steps of an epoch."""
-    if plan.spec.trainer.steps_per_epoch is not None or plan.spec.dataset.on_corrupt == "skip":
-        return ()
-    counts = num_batches if stage_of(plan.train, Bucket) is not None else of_data(plan.spec.dataset, "num_examples")
-    return sources(plan.spec.dataset, counts)
+    steps = f"{examples} // BATCH_SIZE" if load.drop_remainder else f"math.ceil({examples} / BATCH_SIZE)"
+    return steps, sources(dataset, of_data(dataset, "num_examples"))
 
 
 def _loop(plan: Plan) -> Lines:
     """Return the text of a loop without a model: one that sleeps for each step, or one that only reads."""
     stage, trainer, fit = plan.spec.model, plan.spec.trainer, plan.spec.fit
-    begun = Text("train_dataset()"), Text(_steps(plan)), None if trainer.epochs is None else Text("EPOCHS")
-    loop: Callable[..., None] = loops.read_passes
+    steps, counts = _steps(plan)
+    begun = Text("train_dataset()"), Text(steps), None if trainer.epochs is None else Text("EPOCHS")
     name, devices, says = "drain", _DEVICES["cpu"], "Read the batches, and print the throughput."
     given: dict[str, Any] = {} if trainer.seconds is None else {"seconds": trainer.seconds}
     if isinstance(stage, Emulated) and fit is not None:
-        name, loop, devices = "train", loops.emulate, _DEVICES[fit.device]
+        name, devices, given = (
+            "train",
+            _DEVICES[fit.device],
+            {"step_s": (stage.step_ms / 1000, stage.eval_step_ms / 1000)},
+        )
         says = "Hold each batch for as long as the accelerator would, and print the throughput."
-        given = {"step_s": stage.step_ms / 1000}
-        if plan.evaluation:
-            given |= {"validation": Text("validation_dataset()"), "validation_step_s": stage.eval_step_ms / 1000}
-    made = function(f"{name}() -> None", says, *devices, *_seeded(plan), literal(Made(loop.__name__, begun, given)))
-    return (*_count(plan), *sources(plan.spec.dataset, loop), made)
+        given |= {"validation": Text("validation_dataset()")} if plan.evaluation else {}
+    read = literal(Made("read_passes", begun, given))
+    made = function(f"{name}() -> None", says, *devices, *_seeded(plan), read)
+    return (*counts, *sources(plan.spec.dataset, read_passes), made)
 
 
 def image_model(stage: ImageModel, plan: Plan) -> Lines:

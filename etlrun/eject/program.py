@@ -27,11 +27,12 @@ PACKAGES = ("tensorflow", "keras", "tensorflow-datasets")
 
 _STANDARD = (
     "atexit", "functools", "glob", "gzip", "hashlib", "itertools", "math", "os", "pathlib", "pkgutil", "re", "shutil",
-    "tempfile", "time", "types", "urllib.parse", "warnings",
+    "struct", "tempfile", "time", "types", "urllib.parse", "warnings",
 )  # fmt: skip
 _IMPORTS = {
     **{name: f"import {name}" for name in _STANDARD},
     "Callable Mapping Sequence": "from collections.abc import {}",
+    "Path": "from pathlib import Path",
     "Any": "from typing import Any",
     "": "",
     **{name: f"import {name}" for name in ("cv2", "google_crc32c", "keras")},

@@ -81,14 +81,13 @@ def mapping(before: str, items: Mapping[str, str]) -> str:
     return line if len(line) <= _ROOM else "\n".join([f"{before}{{", *(indent(f"{of},", "    ") for of in lines), "}"])
 
 
-def function(signature: str, says: str, *body: str, decorator: str = "") -> str:
+def function(signature: str, says: str, *body: str) -> str:
     """Return a function with a docstring; `body` is not indented yet."""
     if len(signature) > COLUMNS - len("def :"):
         name, _, rest = signature.partition("(")
         arguments, _, gives = rest.rpartition(") -> ")
         signature = f"{name}(\n    {arguments}\n) -> {gives}"
-    head = f"{decorator}\ndef {signature}:\n" if decorator else f"def {signature}:\n"
-    return head + indent("\n".join([f'"""{says}"""', *body]), "    ")
+    return f"def {signature}:\n" + indent("\n".join([f'"""{says}"""', *body]), "    ")
 
 
 def constant(name: str, literal: str) -> str:

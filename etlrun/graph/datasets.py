@@ -15,7 +15,7 @@ from etlrun.graph.context import Context, as_is, autotuned, computed, pad, paral
 from etlrun.graph.numbered import batches_of_rows, count_of_batched, full_shuffle
 from etlrun.graph.shards import interleave, sequential, whole
 from etlrun.planning.plan import Plan, PlannedStage, stage_of
-from etlrun.sources.base import Example, Split
+from etlrun.sources.base import Example
 from etlrun.sources.corrupt import MOST_PIXELS, SMALL_JPEG_BYTES, without_refused
 from etlrun.sources.remote import RemoteSplit
 from etlrun.sources.rows.reader import items_of, keep_items
@@ -24,9 +24,9 @@ from etlrun.sources.tfds import TfdsSource
 from etlrun.stages.base import Stage
 from etlrun.stages.column_categories import Lookup
 from etlrun.stages.column_numbers import ColumnStep
-from etlrun.stages.columns import Columns, checked_weight
+from etlrun.stages.columns import Columns, checked
 from etlrun.stages.dataset import IMAGE, Fetch
-from etlrun.stages.extract import Interleave, Sequential, SkipCorrupt, SkippedInBatches, Tfds, read_by_tfds
+from etlrun.stages.extract import Interleave, Sequential, SkipCorrupt, SkippedInBatches, Tfds, read_by_tfds, readable
 from etlrun.stages.flow import NUMBER, Flow, numbered
 from etlrun.stages.image import Decode
 from etlrun.stages.lazy import tf, tfds
@@ -40,18 +40,10 @@ from etlrun.stages.step import AfterCache, AfterTurbo, Map, ParseBatch, Step
 from etlrun.stages.turbo import Turbo, TurboAfterCache, decoded_natively, usable
 
 
-def readable(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:
-    """Return (number, element) of those elements of a dataset that do not raise.
-
-    The number of reads is limited to that of examples, since a file that can't be opened raises on every read.
-    """
-    return tf.data.Dataset.zip((tf.data.Dataset.range(split.num_examples), dataset)).ignore_errors()
-
-
 def skip_corrupt(dataset: tf.data.Dataset, _stage: SkipCorrupt, context: Context) -> tf.data.Dataset:
     """Drop elements that raise; at the end of a pass, all missing examples have to be corrupt records."""
     total = context.split.num_examples
-    numbered = readable(dataset, context.split).concatenate(_end(dataset, total)).enumerate()
+    numbered = readable(dataset, context.split.num_examples).concatenate(_end(dataset, total)).enumerate()
     is_example = _checked(context)
     kept = numbered.filter(as_is(lambda kept, numbered: is_example(kept, numbered[0] == total)))
     return kept.map(as_is(lambda _, numbered: numbered[1]))
@@ -112,7 +104,7 @@ def turbo(dataset: tf.data.Dataset, stage: Turbo, context: Context) -> tf.data.D
         return parallel_map(dataset, apply, stage, context)
     if not stage.skips:
         return parallel_map(dataset.batch(stage.at_once), apply, stage, context).unbatch()
-    numbered = readable(dataset, context.split).batch(stage.at_once)  # an error would lose the batch
+    numbered = readable(dataset, context.split.num_examples).batch(stage.at_once)  # an error would lose the batch
     # TensorFlow names inputs after parameters, and warns of `_`
     batches = parallel_map(numbered, lambda *given: apply(given[1]), stage, context)
     return complete(batches, context).unbatch()
@@ -283,7 +275,7 @@ def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data
     functions, dataset_of = [*functions, *(applied(step, context) for step in steps)], context.source.dataset
     is_checked = stage.is_first and not isinstance(dataset_of, Rows)  # whose lookup checks them
     counts = context.source.limits if is_checked else {}
-    known = {name: tf.range(count, dtype=tf.int64) for name, count in counts.items()}
+    indices = {name: tf.range(count, dtype=tf.int64) for name, count in counts.items()}
     weight = dataset_of.examples.weight if is_checked else ""
 
     def apply(element: Any, *number: tf.Tensor) -> Example:
@@ -292,11 +284,7 @@ def map_steps(dataset: tf.data.Dataset, stage: Map, context: Context) -> tf.data
         example: Example = numbered(element, *number)
         if stage == context.numbered_to:
             example.pop(NUMBER, None)
-        for name, indices in known.items():  # the cheapest check: looking up an index outside the classes is an error
-            example[name] = tf.gather(indices, example[name])
-        if weight:
-            example[weight] = checked_weight(example[weight])
-        return example
+        return checked(example, indices, weight)
 
     if stage.at_once:
         return parallel_map(dataset.batch(stage.at_once), apply, stage, context).unbatch()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etlrun.graph.context import Context, as_is, computed
+from etlrun.graph.context import Context, as_is
 from etlrun.planning.plan import PlannedStage, stage_of
 from etlrun.sources.base import Records, Source, Split
 from etlrun.sources.corrupt import labels_of, raise_first
@@ -17,7 +17,7 @@ from etlrun.sources.rows.dividing import RowNumbers
 from etlrun.sources.rows.reader import lengths_of
 from etlrun.stages.extract import Sequential
 from etlrun.stages.lazy import tf
-from etlrun.stages.load import AT_ONCE, TO_SKIP, Batch, FullShuffle, batches_in, drawn, drawn_with_index
+from etlrun.stages.load import TO_SKIP, Batch, FullShuffle, batches_in, drawn, drawn_with_index, read_by_number
 from etlrun.stages.rows import Rows
 from etlrun.stages.sequences import Bucket, in_buckets
 
@@ -105,12 +105,7 @@ def full_shuffle(_in_order: tf.data.Dataset, stage: FullShuffle, context: Contex
     if isinstance(records, RowNumbers):
         return in_random_order(np.int64(records.count), stage, context, records.rows)
 
-    def read(numbers: tf.Tensor, *draws: tf.Tensor) -> Any:
-        found = computed(records.read, numbers, dtype=tf.string, shape=(None,))
-        return (found, *draws) if draws else found
-
-    numbers = in_random_order(np.int64(records.count), stage, context).batch(AT_ONCE)
-    return numbers.map(as_is(read), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).unbatch()
+    return read_by_number(in_random_order(np.int64(records.count), stage, context), records.read)
 
 
 def _located(context: Context) -> Records:

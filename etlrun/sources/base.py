@@ -7,14 +7,14 @@ import importlib
 import os
 import stat
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from etlrun.sources.on_disk import OnDisk, empty, unknown
-from etlrun.stages.dataset import Dataset, Declared
+from etlrun.stages.dataset import Dataset
 from etlrun.stages.lazy import np, npt, tf
 from etlrun.system.errors import WorldError
 from etlrun.system.values import frozen
@@ -262,8 +262,11 @@ class Source:
         raise NotImplementedError
 
     def parser(self) -> Callable[[tf.Tensor], Example]:
-        """Return a function from a record (string scalar), or a batch of them, to its features by name."""
-        raise NotImplementedError
+        """Return a function from a record (string scalar), or a batch of them, to its features by name.
+
+        Unless a source says otherwise, it is a serialised example.
+        """
+        return partial(parse_examples, features=self.dataset.stored)
 
     def unreadable(self, path: str, reason: str) -> WorldError:
         """Return the error for a file that can't be opened or read, with the system's reason."""
@@ -304,22 +307,15 @@ def all_there(source: Source, split: Split) -> None:
             raise source.unreadable(path, error.strerror or str(error)) from error
 
 
-def parser_of(dataset: Declared) -> Callable[[tf.Tensor], Example]:
-    """Return the parser of serialised examples."""
-    keys, features = dataset.keys, dataset.examples.features
-    specs = {
-        key: tf.io.FixedLenFeature(features[name].shape, tf.as_dtype(features[name].stored))
-        for name, key in keys.items()
-    }
-    casts = {name: of.dtype for name, of in features.items() if of.dtype != of.stored}
+def parse_examples(record: tf.Tensor, features: Mapping[str, tuple[Any, ...]]) -> dict[str, tf.Tensor]:
+    """Return the features of a serialised example, or of a batch of them, by name.
 
-    def parse(record: tf.Tensor) -> Example:
-        read = tf.io.parse_example if record.shape.rank else tf.io.parse_single_example
-        found = read(record, specs)
-        example = {name: found[key] for name, key in keys.items()}
-        return {name: tf.cast(of, casts[name]) if name in casts else of for name, of in example.items()}
-
-    return parse
+    Of each feature its key, its shape, and its dtypes in examples and in a pipeline are given.
+    """
+    read = tf.io.parse_example if record.shape.rank else tf.io.parse_single_example
+    specs = {key: tf.io.FixedLenFeature(shape, tf.as_dtype(stored)) for key, shape, stored, _ in features.values()}
+    found = read(record, specs)
+    return {name: tf.cast(found[key], dtype) for name, (key, _, _, dtype) in features.items()}
 
 
 def source_type(dataset: Dataset) -> type[Source]:

@@ -17,8 +17,8 @@ import google_crc32c
 from etlrun.stages.lazy import np, npt, pa
 from etlrun.system.errors import Fault, did_you_mean, likeliest
 
-_LENGTH, HEAD, _FOOT = 8, 12, 4
-AROUND = HEAD + _FOOT
+_LENGTH, HEAD, FOOT = 8, 12, 4
+AROUND = HEAD + FOOT
 """Bytes around the data of a record."""
 _EMPTY = bytes.fromhex("0000000000000000 29039807")
 """Bytes before a record of zero bytes; a block of zeros, as a full disk leaves it, has another checksum."""
@@ -36,17 +36,17 @@ class DamagedError(ValueError):
         super().__init__(f"record {number} is damaged")
 
 
-def _masked(data: bytes) -> bytes:
+def masked(data: bytes) -> bytes:
     """Return the checksum of `data`, a masked CRC-32C."""
     crc = google_crc32c.value(data)
     rotated: int = (crc >> 15 | crc << 17) + 0xA282EAD8
-    return (rotated & 0xFFFFFFFF).to_bytes(_FOOT, "little")
+    return (rotated & 0xFFFFFFFF).to_bytes(FOOT, "little")
 
 
 def around(data: bytes) -> bytes:
     """Return the bytes around `data`: those before it, and its checksum."""
     length = struct.pack("<Q", len(data))
-    return length + _masked(length) + _masked(data)
+    return length + masked(length) + masked(data)
 
 
 def framed(data: bytes) -> tuple[bytes, bytes, bytes]:
@@ -57,15 +57,15 @@ def framed(data: bytes) -> tuple[bytes, bytes, bytes]:
 
 def unframed(record: bytes) -> bytes:
     """Return the data of a record with the bytes around it; `ValueError` if they do not fit."""
-    data = record[HEAD:-_FOOT]
-    if record[:HEAD] + record[-_FOOT:] != around(data):
+    data = record[HEAD:-FOOT]
+    if record[:HEAD] + record[-FOOT:] != around(data):
         raise ValueError("a damaged record")
     return data
 
 
 def is_head(head: bytes) -> bool:
     """Return whether these are all bytes before the data of a record."""
-    return len(head) == HEAD and head[_LENGTH:] == _masked(head[:_LENGTH])
+    return len(head) == HEAD and head[_LENGTH:] == masked(head[:_LENGTH])
 
 
 def framing(path: str) -> bytes | None:
@@ -79,11 +79,11 @@ def framing(path: str) -> bytes | None:
         while len(head) == HEAD:
             (length,) = struct.unpack_from("<Q", head)
             place += HEAD + length
-            if place + _FOOT > size or (not length and head != _EMPTY):
+            if place + FOOT > size or (not length and head != _EMPTY):
                 return None
-            foot_and_head = os.pread(file.fileno(), _FOOT + HEAD, place)
-            found += head + foot_and_head[:_FOOT]
-            place, head = place + _FOOT, foot_and_head[_FOOT:]
+            foot_and_head = os.pread(file.fileno(), FOOT + HEAD, place)
+            found += head + foot_and_head[:FOOT]
+            place, head = place + FOOT, foot_and_head[FOOT:]
     return bytes(found) if place == size else None
 
 
@@ -106,7 +106,7 @@ def records(path: str) -> Iterator[tuple[int, bytes]]:
             head = file.read(HEAD)
             length = struct.unpack_from("<Q", head)[0] if is_head(head) else left
             data = file.read(length) if length + AROUND <= left else b""
-            if len(data) != length or file.read(_FOOT) != _masked(data):
+            if len(data) != length or file.read(FOOT) != masked(data):
                 raise DamagedError(number)
             yield place + HEAD, data
             place, left, number = place + length + AROUND, left - length - AROUND, number + 1

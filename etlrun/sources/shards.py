@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from glob import glob
 from pathlib import Path
 
 from etlrun.remote.copies import Copies, copies_of
@@ -50,7 +50,7 @@ def tfrecord_files(dataset: TFRecords) -> tuple[dict[str, list[str]], dict[str, 
 
 def matched(pattern: str) -> list[str]:
     """Return the files that a pattern names, sorted; `**` stands for any folders."""
-    return sorted(path for path in glob(str(Path(pattern).expanduser()), recursive=True) if Path(path).is_file())  # noqa: PTH207 - patterns may be absolute
+    return sorted(path for path in glob.glob(str(Path(pattern).expanduser()), recursive=True) if Path(path).is_file())  # noqa: PTH207 - patterns may be absolute
 
 
 def unmatched(pattern: str) -> str:

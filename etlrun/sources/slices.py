@@ -31,6 +31,20 @@ def slices(split: str, counts: dict[str, int]) -> list[tuple[str, int, int]]:
     return found
 
 
+def in_files(counts: Mapping[str, int], first: int, end: int) -> list[tuple[str, int, int]]:
+    """Return the files, of these counts, that hold the records from `first` to before `end`.
+
+    Each with the records to skip and to take.
+    """
+    found, before = [], 0
+    for path, count in counts.items():
+        skip, until = max(first - before, 0), min(end - before, count)
+        if until > skip:
+            found.append((path, skip, until - skip))
+        before += count
+    return found
+
+
 def note_of_unused(dataset: Dataset, counts: Mapping[str, int]) -> str | None:
     """Return the note on a split for validation that is there while a part of the training split validates.
 

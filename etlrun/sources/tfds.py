@@ -18,12 +18,12 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from etlrun.sources.base import Example, Source, Split, all_there, parser_of
+from etlrun.sources.base import Source, Split, all_there
 from etlrun.sources.on_disk import CLASSES, OnDisk
 from etlrun.sources.slices import slices
 from etlrun.stages.dataset import IMAGE, LABEL, SAMPLE_NAME, TfdsDataset
 from etlrun.stages.flow import ITEM_BYTES, Feature
-from etlrun.stages.lazy import np, tf, tfds
+from etlrun.stages.lazy import np, tfds
 from etlrun.stages.paths import is_remote
 from etlrun.system.errors import EtlrunError, WorldError, did_you_mean, headline, one_line
 from etlrun.system.files import alone
@@ -361,9 +361,6 @@ class TfdsSource(Source):
         shards = tuple(replace(shard, path=path) for shard, path in zip(split.shards, paths, strict=True))
         objects = {path: mirror.objects[name] for path, name in zip(paths, names, strict=True)}
         return remote(replace(split, shards=shards), objects, copies)
-
-    def parser(self) -> Callable[[tf.Tensor], Example]:
-        return parser_of(self.dataset)
 
     def file_of(self, path: str) -> str:
         return f"a shard of {self.full_name}"

@@ -14,15 +14,14 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from etlrun.remote.copies import copies_of
-from etlrun.sources.base import Example, Source, Split, all_there, parser_of
+from etlrun.sources.base import Source, Split, all_there
 from etlrun.sources.content import Numbered, Shard
 from etlrun.sources.framing import count_of, kind_of, meant
 from etlrun.sources.on_disk import OnDisk
 from etlrun.sources.remote import fetched, remote
 from etlrun.sources.shards import counts_of, counts_of_objects, known_counts, tfrecord_files
-from etlrun.sources.slices import slices
+from etlrun.sources.slices import in_files, slices
 from etlrun.stages.dataset import IMAGE, LABEL, TFRecords
-from etlrun.stages.lazy import tf
 from etlrun.system.errors import EtlrunError, Fault, WorldError, printable
 
 _NAMED = 5
@@ -97,7 +96,8 @@ class TFRecordSource(Source):
         parts = slices(name, self.counts)
         if not parts:
             raise self.unknown_split(name, where)
-        shards = tuple(shard for part in parts for shard in self._shards(*part))
+        found = (of for part, first, end in parts for of in in_files(self.files[part], first, end))
+        shards = tuple(Shard(path=path, skip=skip, take=take) for path, skip, take in found)
         split = Split(name=name, shards=shards, num_examples=sum(shard.take for shard in shards))
         if not split.num_examples:
             raise self.empty_split(name, where)
@@ -105,15 +105,6 @@ class TFRecordSource(Source):
             return remote(split, self._objects, self.copies)
         all_there(self, split)
         return split
-
-    def _shards(self, name: str, first: int, end: int) -> Iterator[Shard]:
-        """Yield the parts of files that hold a slice."""
-        before = 0
-        for path, count in self.files[name].items():
-            skip, until = max(first - before, 0), min(end - before, count)
-            if until > skip:
-                yield Shard(path=path, skip=skip, take=until - skip)
-            before += count
 
     def empty_split(self, name: str, where: str) -> WorldError:
         paths = [path for part, _, _ in slices(name, self.counts) for path in self.files[part]]
@@ -139,9 +130,6 @@ class TFRecordSource(Source):
                     "which mixes them (etlrun prepare --features); or set load.shuffle=full, and validate on another "
                     "split."
                 )
-
-    def parser(self) -> Callable[[tf.Tensor], Example]:
-        return parser_of(self.dataset)
 
 
 def _checked(dataset: TFRecords, counts: Mapping[str, int], there: Callable[[str], str]) -> None:

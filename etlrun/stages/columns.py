@@ -390,12 +390,20 @@ class Weight(ColumnStep):
         return number(without_missing(incoming)).replace(dtype="float32")
 
 
-def checked_weight(weight: tf.Tensor) -> tf.Tensor:
-    """Return a weight as it is; a negative one, or one that is not finite, is an error."""
-    number = tf.cast(weight, tf.float32)
-    is_weight = tf.reduce_all((number >= 0) & tf.math.is_finite(number))
-    with tf.control_dependencies([tf.debugging.Assert(is_weight, ["a weight below 0", weight])]):
-        return tf.identity(weight)
+def checked(
+    example: Mapping[str, tf.Tensor], indices: Mapping[str, tf.Tensor], weight: str = ""
+) -> dict[str, tf.Tensor]:
+    """Return an example by name; a target that is not among its `indices`, from 0 on, is an error.
+
+    So is a weight that is negative, or not finite. Looking up an index is the cheapest check.
+    """
+    found = {**example, **{name: tf.gather(of, example[name]) for name, of in indices.items()}}
+    if weight:
+        number = tf.cast(example[weight], tf.float32)
+        is_weight = tf.reduce_all((number >= 0) & tf.math.is_finite(number))
+        with tf.control_dependencies([tf.debugging.Assert(is_weight, ["a weight below 0", example[weight]])]):
+            found[weight] = tf.identity(example[weight])
+    return found
 
 
 TARGET_STEPS: dict[str, type[ColumnStep]] = {step.name: step for step in (Classes, Binary, Labels, Number, Weight)}

@@ -219,6 +219,12 @@ class Dataset(Stage):
         return {name: name for name in self.examples.features}
 
     @property
+    def stored(self) -> dict[str, tuple[Any, ...]]:
+        """Key, shape, and dtypes in a serialised example and in a pipeline, of the features by name."""
+        features = ((name, key, self.examples.features[name]) for name, key in self.keys.items())
+        return {name: (key, of.shape, of.stored, of.dtype) for name, key, of in features}
+
+    @property
     def examples(self) -> Flow:
         """The flow before anything is read: records with these features."""
         raise NotImplementedError

@@ -177,6 +177,14 @@ class Interleave(Shards):
             )
 
 
+def readable(dataset: tf.data.Dataset, count: int) -> tf.data.Dataset:
+    """Return (number, element) of those elements of a dataset that do not raise.
+
+    The number of reads is limited to a `count`, since a file that can't be opened raises on every read.
+    """
+    return tf.data.Dataset.zip((tf.data.Dataset.range(count), dataset)).ignore_errors()
+
+
 @frozen
 class SkipCorrupt(Stage):
     """Skips records that can't be read, parsed or decoded, and counts the remaining ones."""

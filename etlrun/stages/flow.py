@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -223,16 +223,12 @@ class Flow:
         return self.replace(features={**self.features, name: feature})
 
     def handed(self, batch: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return what a model takes of features by name: inputs and targets, and the weight if there is one.
-
-        A single input or target is as it is, several are by name. This is the end of all features by name.
-        """
-        weight = (batch[self.weight],) if self.weight else ()
-        return self.given(batch), _one_or_named(self.targets, batch), *weight
+        """Return what a model takes of features by name, which is the end of all features by name."""
+        return handed(batch, self.inputs, self.targets, self.weight)
 
     def given(self, batch: Mapping[str, Any]) -> Any:
         """Return the inputs of features by name as a model takes them: a single one as it is, several by name."""
-        return _one_or_named(self.inputs, batch)
+        return one_or_named(batch, self.inputs)
 
     @property
     def fixed_bytes(self) -> int:
@@ -264,8 +260,17 @@ class Flow:
         return printable(given)
 
 
-def _one_or_named(names: tuple[str, ...], batch: Mapping[str, Any]) -> Any:
+def one_or_named(batch: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """Return features of these names: a single one as it is, several by name."""
     return batch[names[0]] if len(names) == 1 else {name: batch[name] for name in names}
+
+
+def handed(
+    batch: Mapping[str, Any], inputs: Sequence[str], targets: Sequence[str], weight: str = ""
+) -> tuple[Any, ...]:
+    """Return what a model takes of features by name: inputs and targets, and the weight if there is one."""
+    of_model = one_or_named(batch, inputs), one_or_named(batch, targets)
+    return (*of_model, batch[weight]) if weight else of_model
 
 
 def numbered(example: Mapping[str, Any], *number: Any) -> dict[str, Any]:

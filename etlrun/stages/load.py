@@ -184,6 +184,17 @@ def drawn_with_index(draw: Callable[..., np.ndarray], examples: int | np.ndarray
     return tf.data.Dataset.from_tensor_slices((order, index))
 
 
+def read_by_number(numbers: tf.data.Dataset, read: Callable[[np.ndarray], np.ndarray]) -> tf.data.Dataset:
+    """Return the records of these numbers, some at once, which `read` returns; numbers may come with an index."""
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def read_some(some: tf.Tensor, *index: tf.Tensor) -> Any:
+        found = tf.ensure_shape(tf.numpy_function(read, [some], tf.string), (None,))
+        return (found, *index) if index else found
+
+    return numbers.batch(AT_ONCE).map(read_some, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).unbatch()
+
+
 @frozen
 class SampleByClass(FullShuffle):
     """Reads examples by number, each of a class drawn at the same odds; as many in a pass as the split has.

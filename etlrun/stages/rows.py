@@ -171,9 +171,7 @@ class Rows(Dataset):
 
     @property
     def printed_before(self) -> tuple[str, ...]:
-        lists = any(of.is_sequence for of in self.examples.features.values())
-        by = () if self.splits_by is None else (self.splits_by.printed,)
-        return (*by, *["etlrun.eject.printed.rows:Lists"] * lists)
+        return () if self.splits_by is None else (self.splits_by.printed,)
 
     @property
     def constants(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from etlrun.graph.build import as_written
 from etlrun.graph.context import Context
-from etlrun.graph.datasets import readable, staged
+from etlrun.graph.datasets import staged
 from etlrun.planning.plan import Plan, stage_of
 from etlrun.sources import folder
 from etlrun.sources.base import Example, Source, Split, open_source
@@ -29,6 +29,7 @@ from etlrun.sources.rows.source import RowSplit, RowsSource
 from etlrun.stages.column_numbers import LARGEST
 from etlrun.stages.columns import Output
 from etlrun.stages.dataset import IMAGE, Dataset
+from etlrun.stages.extract import readable
 from etlrun.stages.flow import NUMBER
 from etlrun.stages.load import Batch
 from etlrun.system.errors import EtlrunError, WorldError, headline
@@ -122,7 +123,7 @@ class EvaluationPass:
         dataset = None
         for of in stages:
             if of.stage.leaves_out:  # what is missing shows in the numbers
-                dataset = readable(dataset, split).map(lambda _, example: example)
+                dataset = readable(dataset, split.num_examples).map(lambda _, example: example)
             else:
                 dataset = staged(dataset, of.stage, context)
         assert dataset is not None  # noqa: S101 - for mypy

@@ -14,6 +14,8 @@ import itertools
 import math
 import os
 import types
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -53,8 +55,12 @@ def num_classes() -> int:
 
 
 def parts_of(split: str) -> list[types.SimpleNamespace]:
-    """Return the files of `split`, each with the examples to skip and to take; a `take` of -1 means all."""
-    return list(builder().info.splits[split].file_instructions)
+    """Return the files of `split`, each with the examples to skip and to take."""
+    found = []
+    for of in builder().info.splits[split].file_instructions:
+        take = of.examples_in_shard - of.skip if of.take == -1 else of.take
+        found.append(types.SimpleNamespace(filename=str(of.filename), skip=of.skip, take=take))
+    return found
 
 
 def shards(split: str, seed: int | tf.Tensor | None = None, *, numbered: bool = False) -> tf.data.Dataset:
@@ -63,10 +69,10 @@ def shards(split: str, seed: int | tf.Tensor | None = None, *, numbered: bool = 
     If they are `numbered`, the number of the first of these records in the split is behind them.
     """
     parts = parts_of(split)
-    takes = [part.examples_in_shard - part.skip if part.take == -1 else part.take for part in parts]
+    takes = [part.take for part in parts]
     firsts = [*itertools.accumulate(takes, initial=0)][:-1]
     columns = [[part.skip for part in parts], takes, *([firsts] if numbered else [])]
-    paths = [str(part.filename) for part in parts]
+    paths = [part.filename for part in parts]
     dataset = tf.data.Dataset.from_tensor_slices((paths, *(tf.constant(column, tf.int64) for column in columns)))
     return dataset if seed is None else dataset.shuffle(len(parts), seed=seed, reshuffle_each_iteration=False)
 
@@ -76,17 +82,39 @@ def records(path: tf.Tensor, skip: tf.Tensor, take: tf.Tensor) -> tf.data.Datase
     return tf.data.TFRecordDataset(path).skip(skip).take(take)
 
 
+def checked(
+    example: Mapping[str, tf.Tensor], indices: Mapping[str, tf.Tensor], weight: str = ""
+) -> dict[str, tf.Tensor]:
+    """Return an example by name; a target that is not among its `indices`, from 0 on, is an error.
+
+    So is a weight that is negative, or not finite. Looking up an index is the cheapest check.
+    """
+    found = {**example, **{name: tf.gather(of, example[name]) for name, of in indices.items()}}
+    if weight:
+        number = tf.cast(example[weight], tf.float32)
+        is_weight = tf.reduce_all((number >= 0) & tf.math.is_finite(number))
+        with tf.control_dependencies([tf.debugging.Assert(is_weight, ["a weight below 0", example[weight]])]):
+            found[weight] = tf.identity(example[weight])
+    return found
+
+
+def parse_examples(record: tf.Tensor, features: Mapping[str, tuple[Any, ...]]) -> dict[str, tf.Tensor]:
+    """Return the features of a serialised example, or of a batch of them, by name.
+
+    Of each feature its key, its shape, and its dtypes in examples and in a pipeline are given.
+    """
+    read = tf.io.parse_example if record.shape.rank else tf.io.parse_single_example
+    specs = {key: tf.io.FixedLenFeature(shape, tf.as_dtype(stored)) for key, shape, stored, _ in features.values()}
+    found = read(record, specs)
+    return {name: tf.cast(found[key], dtype) for name, (key, _, _, dtype) in features.items()}
+
+
 def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
     """Return the features of records by name."""
-    read = tf.io.parse_example if record.shape.rank else tf.io.parse_single_example
-    features = read(
+    return parse_examples(
         record,
-        {
-            "image": tf.io.FixedLenFeature((), tf.string),
-            "label": tf.io.FixedLenFeature((), tf.int64),
-        },
+        {"image": ("image", (), "string", "string"), "label": ("label", (), "int64", "int64")},
     )
-    return {"image": features["image"], "label": features["label"]}
 
 
 def decode(image: tf.Tensor) -> tf.Tensor:
@@ -118,14 +146,20 @@ def transform(record: tf.Tensor) -> dict[str, tf.Tensor]:
         antialias=False,
         dtype="float32",
     )
-    # The next line is an error unless it is a class.
-    example["label"] = tf.gather(tf.range(num_classes(), dtype=tf.int64), example["label"])
-    return example
+    return checked(example, {"label": tf.range(num_classes(), dtype=tf.int64)})
 
 
-def given(batch: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return what the model takes of a batch."""
-    return batch["image"], batch["label"]
+def one_or_named(batch: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """Return features of these names: a single one as it is, several by name."""
+    return batch[names[0]] if len(names) == 1 else {name: batch[name] for name in names}
+
+
+def handed(
+    batch: Mapping[str, Any], inputs: Sequence[str], targets: Sequence[str], weight: str = ""
+) -> tuple[Any, ...]:
+    """Return what a model takes of features by name: inputs and targets, and the weight if there is one."""
+    of_model = one_or_named(batch, inputs), one_or_named(batch, targets)
+    return (*of_model, batch[weight]) if weight else of_model
 
 
 def train_dataset() -> tf.data.Dataset:
@@ -147,7 +181,7 @@ def train_dataset() -> tf.data.Dataset:
         return dataset.batch(BATCH_SIZE, num_parallel_calls=tf.data.AUTOTUNE)
 
     dataset = tf.data.Dataset.counter(1).take(EPOCHS).flat_map(one_pass)
-    dataset = dataset.map(given)
+    dataset = dataset.map(functools.partial(handed, inputs=("image",), targets=("label",)))
     dataset = dataset.prefetch(tf.data.AUTOTUNE)
     return dataset.with_options(AS_WRITTEN)
 

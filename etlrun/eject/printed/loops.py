@@ -15,7 +15,6 @@ from typing import Any
 
 from etlrun.eject.printed.given import BATCH_SIZES, BOUNDARIES, decode, records_of
 from etlrun.eject.printed.tfds import parts_of
-from etlrun.stages.flow import NUMBER
 from etlrun.stages.lazy import keras, np, tf, tfds
 from etlrun.stages.sequences import cut_batches
 
@@ -38,37 +37,29 @@ def cache_folder(parent: str | None = None) -> str:
     return folder
 
 
-def emulate(
+def read_passes(
     dataset: tf.data.Dataset,
     steps: int,
-    epochs: int,
-    step_s: float,
+    passes: int | None,
+    seconds: float = math.inf,
+    step_s: tuple[float, float] = (0.0, 0.0),
     validation: tf.data.Dataset | None = None,
-    validation_step_s: float = 0.0,
 ) -> None:
-    """Hold each batch for as long as the accelerator would, and print the throughput."""
-    batches = iter(dataset)
-    for epoch in range(1, epochs + 1):
-        began_s, examples = time.perf_counter(), 0
-        for batch in itertools.islice(batches, steps):
-            time.sleep(step_s)
-            examples += len(tf.nest.flatten(batch)[0])
-        wall_s = time.perf_counter() - began_s
-        for _ in validation or ():
-            time.sleep(validation_step_s)
-        print(f"epoch {epoch}: {wall_s:.2f} s, {examples / wall_s:.1f} examples/s")
+    """Read the batches of so many passes, or for so many seconds, and print the throughput.
 
-
-def read_passes(dataset: tf.data.Dataset, steps: int, passes: int | None, seconds: float = math.inf) -> None:
-    """Read the batches of so many passes, or for so many seconds, and print the throughput."""
+    Each batch is held for as long as an accelerator would: one of training, and one of validation.
+    """
     batches, end_s = iter(dataset), time.perf_counter() + seconds
     for number in itertools.count(1) if passes is None else range(1, passes + 1):
         began_s, examples = time.perf_counter(), 0
         for batch in itertools.islice(batches, steps):
+            time.sleep(step_s[0])
             examples += len(tf.nest.flatten(batch)[0])
             if time.perf_counter() > end_s:
                 break
         wall_s = time.perf_counter() - began_s
+        for _ in validation or ():
+            time.sleep(step_s[1])
         print(f"pass {number}: {wall_s:.2f} s, {examples / wall_s:.1f} examples/s")
         if time.perf_counter() > end_s:
             break
@@ -80,10 +71,10 @@ def shards(split: str, seed: int | tf.Tensor | None = None, *, numbered: bool = 
     If they are `numbered`, the number of the first of these records in the split is behind them.
     """
     parts = parts_of(split)
-    takes = [part.examples_in_shard - part.skip if part.take == -1 else part.take for part in parts]
+    takes = [part.take for part in parts]
     firsts = [*itertools.accumulate(takes, initial=0)][:-1]
     columns = [[part.skip for part in parts], takes, *([firsts] if numbered else [])]
-    paths = [str(part.filename) for part in parts]
+    paths = [part.filename for part in parts]
     dataset = tf.data.Dataset.from_tensor_slices((paths, *(tf.constant(column, tf.int64) for column in columns)))
     return dataset if seed is None else dataset.shuffle(len(parts), seed=seed, reshuffle_each_iteration=False)
 
@@ -100,11 +91,6 @@ def with_number(read: Callable[..., tf.data.Dataset]) -> Callable[..., tf.data.D
         return tf.data.Dataset.zip((read(path, skip, take), tf.data.Dataset.range(first, first + take)))
 
     return of_shard
-
-
-def with_numbers(examples: tf.data.Dataset) -> tf.data.Dataset:
-    """Return the examples of a split, in order, each with its number."""
-    return examples.enumerate().map(lambda number, example: {**example, NUMBER: number})
 
 
 def decoded(image: tf.Tensor, _feature: tfds.features.Image) -> tf.Tensor:

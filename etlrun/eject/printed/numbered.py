@@ -7,12 +7,11 @@ import os
 import pathlib
 import types
 
-import google_crc32c
-
 from etlrun.eject.printed.given import TARGET, TRAIN_SPLIT, classes
 from etlrun.eject.printed.tfds import parts_of
+from etlrun.sources.framing import FOOT, HEAD, unframed  # noqa: F401 - of `unframed`
 from etlrun.stages.lazy import np, tf
-from etlrun.stages.load import AT_ONCE, balanced
+from etlrun.stages.load import AT_ONCE, balanced, read_by_number  # noqa: F401 - of `read_by_number`
 
 
 def places_in(path: str) -> list[tuple[int, int]]:
@@ -30,9 +29,8 @@ def located(split: str) -> list[tuple[str, int, int]]:
     """Return the file of each record of a split, its place there, and its size, with the checksums around its data."""
     found = []
     for part in parts_of(split):
-        path = str(part.filename)
-        end = None if part.take == -1 else part.skip + part.take
-        found += [(path, *place) for place in places_in(path)[part.skip : end]]
+        places = places_in(part.filename)[part.skip : part.skip + part.take]
+        found += [(part.filename, *place) for place in places]
     return found
 
 
@@ -40,12 +38,7 @@ def record_of(number: int, split: str) -> bytes:
     """Read a record by number, and check it as TensorFlow does."""
     path, place, size = located(split)[number]
     with pathlib.Path(path).open("rb") as file:
-        found = os.pread(file.fileno(), size, place)
-    for data, checksum in ((found[:8], found[8:12]), (found[12:-4], found[-4:])):
-        crc = google_crc32c.value(data)
-        if int.from_bytes(checksum, "little") != ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF:
-            raise ValueError(f"corrupted record at {place} of {path}")
-    return found[12:-4]
+        return unframed(os.pread(file.fileno(), size, place))
 
 
 def by_number(numbers: tf.data.Dataset, split: str) -> tf.data.Dataset:
@@ -55,11 +48,7 @@ def by_number(numbers: tf.data.Dataset, split: str) -> tf.data.Dataset:
         """Return records by number."""
         return np.array([record_of(int(number), split) for number in some], dtype=object)
 
-    def read_some(some: tf.Tensor, *index: tf.Tensor) -> tf.Tensor | tuple[tf.Tensor, ...]:
-        found = tf.ensure_shape(tf.numpy_function(read, [some], tf.string), (None,))
-        return (found, *index) if index else found
-
-    return numbers.batch(AT_ONCE).map(read_some, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).unbatch()
+    return read_by_number(numbers, read)
 
 
 def of_numbers(numbers: tf.data.Dataset, examples: tf.data.Dataset, count: int) -> tf.data.Dataset:
@@ -71,7 +60,7 @@ def of_numbers(numbers: tf.data.Dataset, examples: tf.data.Dataset, count: int) 
 def labels_in(part: types.SimpleNamespace) -> tf.data.Dataset:
     """Return the classes of the examples of a shard."""
     features = {TARGET: tf.io.FixedLenFeature((), tf.int64)}
-    records = tf.data.TFRecordDataset(str(part.filename)).skip(part.skip).take(part.take)
+    records = tf.data.TFRecordDataset(part.filename).skip(part.skip).take(part.take)
     return records.map(lambda record: tf.io.parse_single_example(record, features)[TARGET])
 
 

@@ -6,7 +6,6 @@ Each class has functions that take the places of those of the module of the same
 from __future__ import annotations
 
 import functools
-import glob
 import gzip
 import math
 import pathlib
@@ -39,6 +38,7 @@ from etlrun.eject.printed.given import (
     TYPES,
 )
 from etlrun.eject.printed.listed import by_number, num_examples, reader  # noqa: F401 - those of listed records
+from etlrun.eject.printed.tfrecord import paths
 from etlrun.sources.framing import array_of
 from etlrun.sources.listing import LEFT_BY_SYSTEMS, SPLITS, TEXTS, WHOLE  # noqa: F401 - those of `labelled_files`
 from etlrun.sources.rows.arrays import plain, texts_of
@@ -164,16 +164,6 @@ def values_of(column: pa.ChunkedArray, kind: str) -> np.ndarray:
 
 
 @functools.cache
-def paths() -> dict[str, list[str]]:
-    """Return the paths of the files of each split."""
-    found = {}
-    for split, patterns in FILES.items():
-        several = [path for pattern in patterns for path in sorted(glob.glob(pattern, recursive=True))]  # noqa: PTH207
-        found[split] = [*dict.fromkeys(several)]
-    return found
-
-
-@functools.cache
 def columns() -> dict[str, dict[str, np.ndarray]]:
     """Return the columns of each split of the files."""
     found = {}
@@ -188,8 +178,9 @@ def columns() -> dict[str, dict[str, np.ndarray]]:
 
 @functools.cache
 def column(name: str) -> np.ndarray:
-    """Return a column in all rows, those of a split behind those of another."""
-    return np.concatenate([values[name] for values in columns().values()])
+    """Return a column in all rows, those of a split behind those of another; of one split as it is mapped."""
+    parts = [values[name] for values in columns().values()]
+    return np.concatenate(parts) if parts[1:] else parts[0]
 
 
 @functools.cache
@@ -219,11 +210,6 @@ def parts_of(split: str) -> list[types.SimpleNamespace]:
     return [types.SimpleNamespace(filename=split, skip=0, take=num_examples(split))]
 
 
-def paths_of(_split: str) -> list[str]:
-    """Return the paths of the files."""
-    return [path for of in paths().values() for path in of]
-
-
 def classes() -> list[str]:
     """Return the names of the classes."""
     return CLASSES
@@ -237,16 +223,29 @@ def labels_of(split: str) -> np.ndarray:
     return np.array([CLASSES.index(text) for text in texts])
 
 
+def flat(values: np.ndarray, kind: str) -> list[np.ndarray]:
+    """Return the items of lists, and how many each has; other values as they are."""
+    if not kind.endswith(" list"):
+        return [values]
+    items = np.concatenate([np.empty(0, kind.removesuffix(" list")), *values])
+    return [items, np.array([*map(len, values)], np.int64)]
+
+
 def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Return the columns of a batch of rows by their numbers."""
+    """Return the columns of a batch of rows by their numbers; lists are ragged."""
 
     def take(numbers: np.ndarray) -> list[np.ndarray]:
         """Return the values of the columns in rows."""
-        return [column(name)[numbers] for name in FEATURES]
+        return [part for name in FEATURES for part in flat(column(name)[numbers], TYPES[name])]
 
-    found = tf.numpy_function(take, [record], [column(name).dtype for name in FEATURES])
-    shapes = [(None, *column(name).shape[1:]) for name in FEATURES]
-    return {name: tf.ensure_shape(of, shape) for name, of, shape in zip(FEATURES, found, shapes, strict=True)}
+    dtypes = [part.dtype for name in FEATURES for part in flat(column(name)[:0], TYPES[name])]
+    parts, found = iter(tf.numpy_function(take, [record], dtypes)), {}
+    for name in FEATURES:
+        found[name] = tf.ensure_shape(next(parts), (None, *column(name).shape[1:]))
+        if TYPES[name].endswith(" list"):
+            lengths = tf.ensure_shape(next(parts), (None,))
+            found[name] = tf.RaggedTensor.from_row_lengths(found[name], lengths)
+    return found
 
 
 def native(values: np.ndarray) -> np.ndarray:
@@ -261,20 +260,10 @@ class Arrays:
 
     @staticmethod
     @functools.cache
-    def column(name: str) -> np.ndarray:
-        """Return a column in all rows: an array of its own file, or one of an archive."""
-        found = np.load(FILES[name], mmap_mode="r")
-        return native(found if isinstance(found, np.ndarray) else found[name])
-
-    @staticmethod
-    def num_rows() -> dict[str, int]:
-        """Return the number of rows of each split: all are `train`."""
-        return {"train": len(column(TARGET))}
-
-    @staticmethod
-    def paths_of(_split: str) -> list[str]:
-        """Return the paths of the files."""
-        return [*dict.fromkeys(FILES.values())]
+    def columns() -> dict[str, dict[str, np.ndarray]]:
+        """Return the columns, each an array of its own file, or one of an archive: all rows are `train`."""
+        found = {name: np.load(path, mmap_mode="r") for name, path in FILES.items()}
+        return {"train": {name: native(of if isinstance(of, np.ndarray) else of[name]) for name, of in found.items()}}
 
 
 class Texts:
@@ -290,11 +279,6 @@ class Texts:
             values = {"text": texts, "label": [label.encode() for label, _ in files]}
             found[split] = {name: np.array(values[name], object) for name in TYPES}
         return found
-
-    @staticmethod
-    def paths_of(_split: str) -> list[str]:
-        """Return the paths of the texts."""
-        return [str(path) for files in labelled_files(ENDS).values() for _, path in files]
 
 
 class MadeRows:
@@ -316,40 +300,6 @@ class MadeRows:
             rows = [*made]
             table = pa.table({name: pa.array([plain(row[name]) for row in rows]) for name in TYPES})
         return {"train": {name: values_of(table[name], kind) for name, kind in TYPES.items()}}
-
-    @staticmethod
-    def paths_of(_split: str) -> list[str]:
-        """Return the name of the function, whose rows are in no file."""
-        return [FUNCTION]
-
-
-def flat(values: np.ndarray, kind: str) -> list[np.ndarray]:
-    """Return the items of lists, and how many each has; other values as they are."""
-    if not kind.endswith(" list"):
-        return [values]
-    items = np.concatenate([np.empty(0, kind.removesuffix(" list")), *values])
-    return [items, np.array([*map(len, values)], np.int64)]
-
-
-class Lists:
-    """Rows with lists of numbers: ragged tensors."""
-
-    @staticmethod
-    def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the columns of a batch of rows by their numbers; lists are ragged."""
-
-        def take(numbers: np.ndarray) -> list[np.ndarray]:
-            """Return the values of the columns in rows."""
-            return [part for name in FEATURES for part in flat(column(name)[numbers], TYPES[name])]
-
-        dtypes = [part.dtype for name in FEATURES for part in flat(column(name)[:0], TYPES[name])]
-        parts, found = iter(tf.numpy_function(take, [record], dtypes)), {}
-        for name in FEATURES:
-            found[name] = tf.ensure_shape(next(parts), (None, *column(name).shape[1:]))
-            if TYPES[name].endswith(" list"):
-                lengths = tf.ensure_shape(next(parts), (None,))
-                found[name] = tf.RaggedTensor.from_row_lengths(found[name], lengths)
-        return found
 
 
 class NamedSplits:

@@ -6,21 +6,16 @@ import functools
 
 from etlrun.eject.printed.numbered import labels_in, num_classes
 from etlrun.eject.printed.tfds import num_examples, parts_of, paths_of
+from etlrun.stages.extract import readable
 from etlrun.stages.lazy import np, tf
-
-
-def readable(dataset: tf.data.Dataset, split: str) -> tf.data.Dataset:
-    """Drop elements that raise."""
-    # The number of reads is limited, since a file that can't be opened raises on every read.
-    tries = tf.data.Dataset.range(num_examples(split))
-    return tf.data.Dataset.zip((tries, dataset)).ignore_errors().map(lambda _, example: example)
 
 
 def without_broken(dataset: tf.data.Dataset, split: str) -> tf.data.Dataset:
     """Drop elements that raise; a file of `split` that can't be opened is an error at the end."""
     files = tf.data.Dataset.from_tensor_slices(paths_of(split))
     opened = files.flat_map(lambda path: tf.data.FixedLengthRecordDataset(path, 1).take(1))
-    return readable(dataset, split).concatenate(opened.flat_map(lambda _: dataset.take(0)))
+    found = readable(dataset, num_examples(split)).map(lambda _, example: example)
+    return found.concatenate(opened.flat_map(lambda _: dataset.take(0)))
 
 
 @functools.cache

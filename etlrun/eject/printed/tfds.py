@@ -24,8 +24,12 @@ def classes() -> list[str]:
 
 
 def parts_of(split: str) -> list[types.SimpleNamespace]:
-    """Return the files of `split`, each with the examples to skip and to take; a `take` of -1 means all."""
-    return list(builder().info.splits[split].file_instructions)
+    """Return the files of `split`, each with the examples to skip and to take."""
+    found = []
+    for of in builder().info.splits[split].file_instructions:
+        take = of.examples_in_shard - of.skip if of.take == -1 else of.take
+        found.append(types.SimpleNamespace(filename=str(of.filename), skip=of.skip, take=take))
+    return found
 
 
 def num_examples(split: str) -> int:
@@ -35,4 +39,4 @@ def num_examples(split: str) -> int:
 
 def paths_of(split: str) -> list[str]:
     """Return the paths of the files of `split`."""
-    return [str(part.filename) for part in parts_of(split)]
+    return [part.filename for part in parts_of(split)]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import glob
 import types
 
 from etlrun.eject.printed.given import FILES, NUM_CLASSES
 from etlrun.eject.printed.numbered import places_in
 from etlrun.eject.printed.tfds import paths_of  # noqa: F401 - those of parts, too
-from etlrun.sources.slices import slices
+from etlrun.sources.shards import matched
+from etlrun.sources.slices import in_files, slices
 
 
 def classes() -> list[str]:
@@ -17,23 +17,19 @@ def classes() -> list[str]:
     return [str(number) for number in range(NUM_CLASSES)]
 
 
+def paths() -> dict[str, list[str]]:
+    """Return the paths of the files of each split."""
+    found = {split: (path for pattern in patterns for path in matched(pattern)) for split, patterns in FILES.items()}
+    return {split: [*dict.fromkeys(of)] for split, of in found.items()}
+
+
 @functools.cache
 def parts_of(split: str) -> list[types.SimpleNamespace]:
     """Return the files of `split`, each with the records to skip and to take."""
-    paths = {
-        name: dict.fromkeys(path for pattern in of for path in sorted(glob.glob(pattern, recursive=True)))  # noqa: PTH207
-        for name, of in FILES.items()
-    }
-    files = {name: {path: len(places_in(path)) for path in of} for name, of in paths.items()}
-    found = []
-    for name, first, end in slices(split, {name: sum(counts.values()) for name, counts in files.items()}):
-        before = 0
-        for path, count in files[name].items():
-            skip, until = max(first - before, 0), min(end - before, count)
-            if until > skip:
-                found.append(types.SimpleNamespace(filename=path, skip=skip, take=until - skip))
-            before += count
-    return found
+    files = {name: {path: len(places_in(path)) for path in of} for name, of in paths().items()}
+    parts = slices(split, {name: sum(counts.values()) for name, counts in files.items()})
+    found = (part for name, first, end in parts for part in in_files(files[name], first, end))
+    return [types.SimpleNamespace(filename=path, skip=skip, take=take) for path, skip, take in found]
 
 
 def num_examples(split: str) -> int:
